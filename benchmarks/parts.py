@@ -120,8 +120,8 @@ def project_job(settings: Settings) -> AnyJob:
         "average": stages.AverageOf(model=encoding, part="1of1"),
         "lambda": stages.LambdaOf(
             model=encoding,
+            metric=metric,
             training=training,
-            masked=False,
             seed=0,
             constant="average",
             encoder_dropout=False,

@@ -35,7 +35,7 @@ CLASSES = {
 def outcomes(
     values: Mapping[Setting, npt.ArrayLike], column: str, items: pd.DataFrame, first_seed: int = 1, **fields: Any
 ) -> TaskOutcomes:
-    """Outcomes from values `[seed, item]` by setting, the order of which may have a draw or a seed."""
+    """Outcomes from values `[seed, item]` by setting, whose order may have a draw or a seed."""
     by_setting = {setting: np.atleast_2d(rows) for setting, rows in values.items()}
     runs = [(*setting, first_seed + seed) for setting, rows in by_setting.items() for seed in range(len(rows))]
     about = {"model": "m", "task": "t", "names": (), "train_counts": ()} | fields
@@ -46,7 +46,7 @@ def outcomes(
 def labelled(
     right: Mapping[Setting, npt.ArrayLike], gold: npt.ArrayLike | None = None, subset: Any = None, **fields: Any
 ) -> TaskOutcomes:
-    """Outcomes of a task with the labels no (0) and yes (1), of which every second example has one by default.
+    """Outcomes of a task with the labels no (0) and yes (1), which take turns by default.
 
     Args:
         right: whether each example is right, `[seed, example]` by setting.
@@ -109,7 +109,6 @@ def summary_of(measured: Sequence[TaskOutcomes], heads: int = 24) -> pd.DataFram
 
 
 def kept(fraction: str, heads: int = 24) -> int:
-    """How many heads keep their attention."""
     return floor(heads * Fraction(fraction))
 
 
@@ -162,7 +161,7 @@ def grid_view(tasks: Mapping[str, str] | Sequence[str] = ("t",), **fields: Any) 
 
 
 def line_claim(steps: Sequence[Step] = (), **fields: Any) -> LineClaim:
-    """The claim of a line of 16 heads, half of which are replaceable."""
+    """The claim of a line of 16 heads; half of them are replaceable."""
     claim: dict[str, Any] = {"grid": "g", "line": "l", "model": "m", "constant": "average", "order": None, "heads": 16}
     claim |= {"seeds": 3, "orders": 1, "examples": (20, 30), "tasks": ("A",), "excluded": (), "ceiling": ()}
     claim |= {"rising": (), "replaceable": 8, "measured": (8, 12), "half_margin": None, "at_end": None, "area": None}

@@ -3,11 +3,13 @@
 import copy
 import json
 import os
+import pty
 import random
 import re
 import shutil
 import subprocess
 import sys
+from contextlib import suppress
 from pathlib import Path
 
 import yaml
@@ -36,14 +38,59 @@ CONFIG = {
 }
 """Two tasks on two corpora, three fractions, one seed: enough for every rule, and to see what an edit keeps."""
 
+ABSENT = object()
+"""Stands for a key that an edit of a config removes."""
+
 JOBS = dict.fromkeys(("prepare_subsets", "summarise", "claims", "page"), 1)
 JOBS |= dict.fromkeys(("prepare_texts", "prepare_labels", "tokenize", "average", "train_lambda", "rank"), 2)
 JOBS |= {"hidden_states": 8, "probe": 8, "drawn_analysis": 2}
 """How many jobs of each rule `CONFIG` needs."""
 
 
+def with_keys(config, changes):
+    """A copy of a config with new values at paths of keys, joined by dots or in a tuple; ABSENT removes a key."""
+    config = copy.deepcopy(config)
+    for path, value in changes.items():
+        *blocks, key = path.split(".") if isinstance(path, str) else path
+        block = config
+        for name in blocks:
+            block = block.setdefault(name, {})
+        block[key] = copy.deepcopy(value)
+        if value is ABSENT:
+            del block[key]
+    return config
+
+
 def a_task(**keys):
     return copy.deepcopy(CONFIG["tasks"]["animals"]) | keys
+
+
+def empty_figure(figure, outputs, plots):
+    """Stands in for `save_figure` in `papa.results.analysis`."""
+    for path in map(Path, outputs.values()):
+        if path.suffix in (".svg", ".png", ".html"):
+            path.parent.mkdir(parents=True, exist_ok=True)
+            path.touch()
+
+
+def in_python(code, *arguments, folder=None, **environment):
+    """Run code in a new process, in which papa is that of these tests; returns the process with its output."""
+    settings = {"cwd": folder, "env": os.environ | {"PYTHONPATH": str(REPOSITORY)} | environment}
+    command = [sys.executable, "-c", code, *map(str, arguments)]
+    return subprocess.run(command, **settings, capture_output=True, text=True, timeout=120)
+
+
+def on_a_terminal(command, **settings):
+    """Run a command on a terminal; returns all that the terminal receives, and the exit code."""
+    ours, theirs = pty.openpty()
+    process = subprocess.Popen(command, stdin=theirs, stdout=theirs, stderr=theirs, **settings)
+    os.close(theirs)
+    received = b""
+    with suppress(OSError):  # Linux raises it once nobody has the terminal open any more
+        while part := os.read(ours, 65536):
+            received += part
+    os.close(ours)
+    return received.decode(), process.wait(timeout=60)
 
 
 class Copy:
@@ -51,6 +98,10 @@ class Copy:
 
     def __init__(self, folder: Path):
         self.folder = folder
+
+    def copied(self, folder):
+        shutil.copytree(self.folder, folder, symlinks=True)
+        return Copy(folder)
 
     def write(self, config, name="config.yaml"):
         (self.folder / name).write_text(yaml.safe_dump(config, sort_keys=False), encoding="utf-8")
@@ -62,7 +113,6 @@ class Copy:
         return subprocess.run(command, **self.settings(), capture_output=True, timeout=1800, **settings)
 
     def run(self, *arguments):
-        """Run snakemake to a good end; returns the finished process with its output."""
         process = self.snakemake(*arguments)
         assert process.returncode == 0, process.stdout + process.stderr
         return process

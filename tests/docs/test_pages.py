@@ -67,7 +67,7 @@ def test_the_python_of_the_readme_prints_what_it_says(capsys):
 
 
 @pytest.mark.slow
-def test_the_python_of_the_page_on_measure_runs_as_it_stands(tmp_path, monkeypatch):
+def test_the_python_of_the_measure_page_runs(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     names = {}
     exec("\n".join(re.findall("```python\n(.*?)```", text_of("docs/measure.md"), re.DOTALL)), names)

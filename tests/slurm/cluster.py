@@ -15,7 +15,7 @@ COMMANDS = ("munged", "slurmctld", "slurmd", "sbatch", "squeue", "scancel", "sco
 PACKAGES = "slurmctld slurmd slurm-client munge"
 CPUS, MEMORY = 4, 64_000
 STARTING, STOPPING = 60.0, 10.0
-"""Seconds that the daemons may take to be ready, and to end once they are told to."""
+"""Most seconds until the daemons are ready, and until they end."""
 
 
 def missing() -> list[str]:
@@ -32,10 +32,13 @@ class Cluster:
         self.environment = {"SLURM_CONF": str(folder / "slurm.conf"), "PATH": path}
 
     def command(self, *arguments: str) -> str:
-        """What a command of SLURM prints."""
-        done = subprocess.run(arguments, env=os.environ | self.environment, capture_output=True, text=True, timeout=60)
+        done = self.run(*arguments)
         assert done.returncode == 0, f"{' '.join(arguments)}: {done.stderr}"
         return done.stdout
+
+    def run(self, *arguments: str) -> subprocess.CompletedProcess[str]:
+        environment = os.environ | self.environment
+        return subprocess.run(arguments, env=environment, capture_output=True, text=True, timeout=60)
 
     def running(self) -> dict[str, str]:
         """Ids of the running jobs, with what snakemake calls each: rule and wildcards."""
@@ -133,19 +136,12 @@ def _free_ports(number: int) -> list[int]:
 
 
 def _path() -> str:
-    """Where daemons are, which not every user's PATH has."""
+    """PATH with the folders of daemons, which not every user has there."""
     return os.pathsep.join([os.environ.get("PATH", os.defpath), "/usr/local/sbin", "/usr/sbin", "/sbin"])
 
 
 def _is_idle(cluster: Cluster) -> bool:
-    done = subprocess.run(
-        ["sinfo", "--noheader", "--format=%T"],
-        env=os.environ | cluster.environment,
-        capture_output=True,
-        text=True,
-        timeout=60,
-    )
-    return done.stdout.strip() == "idle"
+    return cluster.run("sinfo", "--noheader", "--format=%T").stdout.strip() == "idle"
 
 
 def _wait(ready, cluster: Cluster, started: list[subprocess.Popen[bytes]]) -> None:
@@ -159,12 +155,7 @@ def _wait(ready, cluster: Cluster, started: list[subprocess.Popen[bytes]]) -> No
 def _stop(cluster: Cluster, started: list[subprocess.Popen[bytes]]) -> None:
     if len(started) == 3 and started[1].poll() is None:
         # jobs are processes of the node, which would outlive its daemon
-        subprocess.run(
-            ["scancel", "--signal=KILL", "--full", f"--user={getpass.getuser()}"],
-            env=os.environ | cluster.environment,
-            capture_output=True,
-            timeout=60,
-        )
+        cluster.run("scancel", "--signal=KILL", "--full", f"--user={getpass.getuser()}")
     for daemon in reversed(started):
         daemon.terminate()
         try:

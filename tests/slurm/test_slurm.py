@@ -1,14 +1,12 @@
 """The workflow on a real SLURM: jobs are killed while it runs, and what comes out is what a local run gives."""
 
 import copy
-import os
-import shutil
 import subprocess
-import sys
 import time
+from pathlib import Path
 
 import pytest
-from tiny import CONFIG, Copy, copy_of_repository, write_data, write_model
+from tiny import CONFIG, copy_of_repository, write_data, write_model
 
 from papa.files import read_table
 
@@ -25,19 +23,12 @@ LOGS = "results/tiny/logs/models/tiny/tasks/animals"
 
 
 class Started:
-    """snakemake at work in a folder."""
-
     def __init__(self, workflow, *arguments, **environment):
-        self.printed = workflow.folder / "printed.txt"
-        kept = {key: value for key, value in os.environ.items() if not key.startswith(("PAPA_", "SNAKEMAKE_"))}
+        self.printed, settings = workflow.folder / "printed.txt", workflow.settings()
+        settings["env"] |= environment
+        command = workflow.command([*arguments, "--configfile", "config.yaml"])
         with open(self.printed, "w") as out:
-            self.process = subprocess.Popen(
-                [sys.executable, "-m", "snakemake", *arguments, "--configfile", "config.yaml"],
-                cwd=workflow.folder,
-                env=kept | environment,
-                stdout=out,
-                stderr=subprocess.STDOUT,
-            )
+            self.process = subprocess.Popen(command, **settings, stdout=out, stderr=subprocess.STDOUT)
 
     def kill(self, cluster, name, log):
         """Kill the job of this name on the cluster, once it has its log and so is at work."""
@@ -51,7 +42,7 @@ class Started:
         raise AssertionError(f"No job {name} was at work:\n{self.printed.read_text(encoding='utf-8')}")
 
     def ended(self):
-        """How it ended, and what it has printed."""
+        """The exit code and the output."""
         return self.process.wait(SECONDS), self.printed.read_text(encoding="utf-8")
 
 
@@ -66,8 +57,7 @@ def runs(cluster, tmp_path_factory):
     write_model(local.folder / "models/tiny")
     write_data(local.folder / "data")
     local.write(config)
-    remote = Copy(local.folder.with_name("slurm"))
-    shutil.copytree(local.folder, remote.folder, symlinks=True)
+    remote = local.copied(local.folder.with_name("slurm"))
 
     started = []
     try:
@@ -90,24 +80,13 @@ def runs(cluster, tmp_path_factory):
     return local.folder / "results/tiny", remote.folder / "results/tiny"
 
 
-def files(folder, *forms):
-    files = {str(path.relative_to(folder)): path for form in forms for path in folder.rglob(f"*.{form}")}
-    assert files
-    return files
-
-
-def test_tables_are_those_of_a_local_run(runs):
-    local, remote = (files(folder, "parquet") for folder in runs)
-    assert local.keys() == remote.keys()
+@pytest.mark.parametrize("form", ["parquet", "json", "safetensors", "md", "tex", "hidden"])
+def test_results_are_those_of_a_local_run(runs, form):
+    local, remote = ({path.relative_to(folder): path for path in folder.rglob(f"*.{form}")} for folder in runs)
+    assert local and local.keys() == remote.keys()
+    read = read_table if form == "parquet" else Path.read_bytes
     for name in local:
-        assert read_table(local[name]).equals(read_table(remote[name])), name
-
-
-def test_runs_and_probes_are_those_of_a_local_run(runs):
-    local, remote = (files(folder, "json", "safetensors", "md", "tex", "hidden") for folder in runs)
-    assert local.keys() == remote.keys()
-    for name in local:
-        assert local[name].read_bytes() == remote[name].read_bytes(), name
+        assert read(local[name]) == read(remote[name]), name
 
 
 def test_what_was_killed_is_tried_again_with_twice_the_memory(runs, cluster):

@@ -1,5 +1,6 @@
 """A tiny random model, its tokenizer, inputs and constants; a corpus laid out for it, with learnable labels."""
 
+import copy
 import json
 
 import jobs
@@ -16,6 +17,7 @@ from papa.config.stages import ModelId
 from papa.data.tokenize import write_groups
 from papa.files import read_table, write_table
 from papa.model.load import model_of
+from papa.model.model import Model
 
 
 @pytest.fixture(autouse=True)
@@ -41,6 +43,12 @@ def family():
 @pytest.fixture
 def model(family):
     return random_model(family)
+
+
+@pytest.fixture
+def ours(model):
+    """The same model with heads that can be replaced."""
+    return Model(copy.deepcopy(model))
 
 
 @pytest.fixture
@@ -105,7 +113,6 @@ def loaded(tiny):
 
 @pytest.fixture
 def data(corpus):
-    """The files of the corpus, as inputs of jobs."""
     return {"tokens": corpus / "tokens.parquet", "labels": corpus / "labels.parquet"}
 
 
@@ -133,15 +140,9 @@ def corpus(request, tmp_path):
         # the first and last token are special; the third continues the word of the second
         numbers = [[-1, 0, *([-1] if n > 3 else []), *range(1, n - 3), -1][:n] for n in lengths]
         columns["words"] = pa.array(numbers, pa.list_(pa.int32()))
-    provenance = {
-        "model": "tiny",
-        "corpus": "f",
-        "slots": CORPUS_SLOTS,
-        "style": "paper",
-        "segments": "aligned",
-        "rows": {"train": TRAIN, "validation": VALIDATION},
-        "rows_available": {"train": 99, "validation": VALIDATION},
-    }
+    provenance = {"model": "tiny", "corpus": "f", "slots": CORPUS_SLOTS, "style": "paper", "segments": "aligned"}
+    provenance["rows"] = {"train": TRAIN, "validation": VALIDATION}
+    provenance["rows_available"] = {"train": 99, "validation": VALIDATION}
     table = pa.table(columns)
     middle = TRAIN // 2
     cuts = [(0, middle), (middle, TRAIN - middle), (TRAIN, VALIDATION)]

@@ -9,7 +9,7 @@ import transformers
 from sizes import CHANNELS, HEADS, LAYERS, VOCABULARY
 from tokenizers import Tokenizer
 from tokenizers.models import WordPiece
-from tokenizers.pre_tokenizers import Whitespace
+from tokenizers.pre_tokenizers import ByteLevel, Whitespace
 from tokenizers.processors import TemplateProcessing
 
 RELATIVE = {"relative_attention": True, "position_biased_input": False}
@@ -44,15 +44,9 @@ DISTINCT = ("roberta", "electra", "deberta", "deberta-far")
 
 def random_model(family):
     name, options = FAMILIES[family]
-    sizes = {
-        "vocab_size": VOCABULARY,
-        "hidden_size": HEADS * CHANNELS,
-        "num_hidden_layers": LAYERS,
-        "num_attention_heads": HEADS,
-        "intermediate_size": 41,
-        "max_position_embeddings": 47,
-        "initializer_range": 0.4,
-    }
+    sizes = {"hidden_size": HEADS * CHANNELS, "num_hidden_layers": LAYERS, "num_attention_heads": HEADS}
+    sizes |= {"vocab_size": VOCABULARY, "intermediate_size": 41, "max_position_embeddings": 47}
+    sizes |= {"initializer_range": 0.4}
     model = getattr(transformers, f"{name}Model")(getattr(transformers, f"{name}Config")(**sizes | options)).eval()
     with torch.no_grad():
         for name, weight in model.named_parameters():
@@ -74,6 +68,12 @@ def letters_tokenizer():
     )
 
 
+def byte_tokenizer(name, marks, **options):
+    """The tokenizer of a family but for its size: every byte is a token."""
+    vocabulary = {mark: number for number, mark in enumerate([*marks, *sorted(ByteLevel.alphabet())])}
+    return getattr(transformers, f"{name}Tokenizer")(vocab=vocabulary, merges=[], **options)
+
+
 def only(*families):
     return pytest.mark.parametrize("family", families, indirect=True)
 
@@ -92,5 +92,5 @@ def stock_attention(model, inputs):
     return torch.stack(eager(**inputs, output_attentions=True).attentions, dim=1)  # [example, layer, head, query, key]
 
 
-def close(found, expected, atol=1e-4):
-    torch.testing.assert_close(found, expected, atol=atol, rtol=0)
+def close(actual, expected, atol=1e-4):
+    torch.testing.assert_close(actual, expected, atol=atol, rtol=0)

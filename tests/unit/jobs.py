@@ -6,33 +6,23 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import torch
 
+from papa.config import stages
 from papa.config.job import Job
 from papa.config.measures import MEASURES
 from papa.config.settings import Machine
-from papa.config.stages import (
-    AverageOf,
-    Encoding,
-    HiddenOf,
-    LambdaOf,
-    MergeOf,
-    ModelId,
-    OrderFromModel,
-    OrderFromWeights,
-    ProbeOf,
-    TokensOf,
-    Training,
-    WeightsOf,
-)
 from papa.data.tokenize import _schema, tokenize_corpus, write_groups
+from papa.data.tokens import Tokens
 from papa.files import provenance_of, read_json, read_table, read_tensors, write_table
+from papa.method.averages import ConstantMatrices
 from papa.method.corpus_averages import average_corpus, merge_averages
 from papa.method.features import extract_features
 from papa.method.head_weights import train_lambda, weigh_heads
 from papa.method.metrics import counts_of
 from papa.method.orders import order_heads, rank_heads
 from papa.method.training import train_probe
+from papa.model.load import load_model
 
-TRAINING = Training(learning_rate=1e-2, batch_size=5, epochs=3)
+TRAINING = stages.Training(learning_rate=1e-2, batch_size=5, epochs=3)
 
 
 def training(**changes):
@@ -48,16 +38,16 @@ def job(stage, settings, inputs, **outputs):
 
 
 def encoding(model, precision="float32"):
-    return Encoding(model=model if isinstance(model, ModelId) else ModelId(name=model), precision=precision)
+    identity = model if isinstance(model, stages.ModelId) else stages.ModelId(name=model)
+    return stages.Encoding(model=identity, precision=precision)
 
 
 def write_texts(folder, **texts):
-    """Write the texts of each split as the table of a corpus."""
-    rows = {split: len(own) for split, own in texts.items()}
+    rows = {split: len(lines) for split, lines in texts.items()}
     columns = {
         "split": [split for split, number in rows.items() for _ in range(number)],
         "row": [row for number in rows.values() for row in range(number)],
-        "first": [text for own in texts.values() for text in own],
+        "first": [text for lines in texts.values() for text in lines],
     }
     about = {"fingerprint": "f", "rows": rows, "rows_available": rows}
     write_table(pa.table(columns), folder / "texts.parquet", about)
@@ -65,7 +55,7 @@ def write_texts(folder, **texts):
 
 def lay_out(model, folder, slots, name="tokens", blocks=False):
     """Lay out the texts in a folder; returns the path of the tokens."""
-    settings = TokensOf(model=model, slots=slots, style="paper", segments="aligned", blocks=blocks)
+    settings = stages.TokensOf(model=model, slots=slots, style="paper", segments="aligned", blocks=blocks)
     path = folder / f"{name}.parquet"
     tokenize_corpus(job("tokens", settings, {"texts": folder / "texts.parquet"}, tokens=path))
     return path
@@ -87,27 +77,27 @@ def write_tokens(folder, slots=7, **rows):
 def dense(packed):
     """A packed batch as `papa.lay_out` would give it."""
     values = {"input_ids": packed.ids, "attention_mask": torch.ones_like(packed.ids)}
-    return {name: packed.unpack(own) for name, own in (values | {"token_type_ids": packed.segments}).items()}
+    return {name: packed.unpack(row) for name, row in (values | {"token_type_ids": packed.segments}).items()}
 
 
 def average(model, tokens, constants, part="1of1", precision="float32", kind="average"):
-    settings = AverageOf(model=encoding(model, precision), part=part, kind=kind)
+    settings = stages.AverageOf(model=encoding(model, precision), part=part, kind=kind)
     return average_corpus(job("average", settings, {"tokens": tokens}, constants=constants))
 
 
 def merge(parts, constants):
-    return merge_averages(job("average", MergeOf(), {"parts": parts}, constants=constants))
+    return merge_averages(job("average", stages.MergeOf(), {"parts": parts}, constants=constants))
 
 
-def learn(model, lambdas, how=TRAINING, seed=0, constant="average", encoder_dropout=False, told=None, **inputs):
-    """`told` are further settings."""
-    settings = LambdaOf(
+def learn(model, lambdas, how=TRAINING, seed=0, constant="average", encoder_dropout=False, more=None, **inputs):
+    """Learn λ; `more` are further settings."""
+    settings = stages.LambdaOf(
         model=encoding(model),
         training=how,
         seed=seed,
         constant=constant,
         encoder_dropout=encoder_dropout,
-        **({"metric": usual_metric(inputs)} | (told or {})),
+        **({"metric": usual_metric(inputs)} | (more or {})),
     )
     return train_lambda(job("lambda", settings, inputs, lambdas=lambdas))
 
@@ -116,30 +106,30 @@ def usual_metric(inputs):
     return "accuracy" if "labels" in inputs else "negative_log_perplexity"
 
 
-def weigh(model, weights, by, told=None, **inputs):
-    """`told` are further settings."""
-    settings = WeightsOf(model=encoding(model), by=by, **({"training": Training.none()} | (told or {})))
+def weigh(model, weights, by, more=None, **inputs):
+    """Weigh heads; `more` are further settings."""
+    settings = stages.WeightsOf(model=encoding(model), by=by, **({"training": stages.Training.none()} | (more or {})))
     if settings.seed is not None and settings.metric is None:
         settings = settings.model_copy(update={"metric": usual_metric(inputs)})
     return weigh_heads(job("weights", settings, inputs, weights=weights))
 
 
 def rank(lambdas, order, name="lambda-0"):
-    return rank_heads(job("rank", OrderFromWeights(order=name), {"lambdas": lambdas}, order=order))
+    return rank_heads(job("rank", stages.OrderFromWeights(order=name), {"lambdas": lambdas}, order=order))
 
 
 def put_in_order(model, order, name, seed=0, unit="head"):
-    settings = OrderFromModel(model=encoding(model).model, order=name, seed=seed, unit=unit)
+    settings = stages.OrderFromModel(model=encoding(model).model, order=name, seed=seed, unit=unit)
     return order_heads(job("order", settings, {}, order=order))
 
 
 def store(model, index, variant="original", part="1of1", precision="float32", **inputs):
-    settings = HiddenOf(model=encoding(model, precision), variant=variant, part=part)
+    settings = stages.HiddenOf(model=encoding(model, precision), variant=variant, part=part)
     return extract_features(job("hidden", settings, inputs, index=index, hidden=Path(index).with_suffix(".hidden")))
 
 
 def probe_job(model, run, metric="accuracy", how=TRAINING, seed=1, variant="original", encoder_dropout=False, **inputs):
-    settings = ProbeOf(
+    settings = stages.ProbeOf(
         model=encoding(model),
         task="t",
         metric=metric,
@@ -154,31 +144,51 @@ def probe_job(model, run, metric="accuracy", how=TRAINING, seed=1, variant="orig
 
 
 def outcomes_of(run):
-    """The file of the outcomes beside a run."""
     return Path(run).with_suffix(".outcomes.parquet")
 
 
 def run_of(run, seed=1):
-    """What a run says of itself."""
-    (found,) = [own for own in read_json(run)["runs"] if own["seed"] == seed]
-    return found
+    (record,) = [record for record in read_json(run)["runs"] if record["seed"] == seed]
+    return record
 
 
 def state_of(run, seed=1):
-    """What the probe of a seed has learned, by name."""
+    """The learned tensors of the probe of a seed, by name."""
     tensors, _ = read_tensors(Path(run).with_suffix(".safetensors"))
-    own = f"seed-{seed}/"
-    return {name.removeprefix(own): values for name, values in tensors.items() if name.startswith(own)}
+    prefix = f"seed-{seed}/"
+    return {name.removeprefix(prefix): values for name, values in tensors.items() if name.startswith(prefix)}
 
 
 def scores(run, metric="accuracy", split="validation"):
-    """The scores of a split after each epoch, from the outcomes beside a run."""
+    """The scores of a split after each epoch, from the outcomes of a run."""
     table = read_table(outcomes_of(run))
-    own = table.filter(pc.equal(table["split"], split))
+    rows = table.filter(pc.equal(table["split"], split))
     before = sum(name.startswith(("predicted_", "loss_")) for name in table.column_names)
     names = provenance_of(table).get("label_names", ())
-    counts = [counts_of(metric, own, names, epoch) for epoch in (*range(1, before + 1), None)]
-    return [float(MEASURES[metric].score(own.sum(0))) for own in counts]
+    counts = [counts_of(metric, rows, names, epoch) for epoch in (*range(1, before + 1), None)]
+    return [float(MEASURES[metric].score(units.sum(0))) for units in counts]
+
+
+def one_step_of_lambda(tokens, metric, objective_of, rows, **labels):
+    """λ after one step of AdamW on all rows, and the loss of a decoder's own head as a function of what λ is made of.
+
+    Args:
+        objective_of: from tokens and a model to the objective.
+        rows: the number of training rows.
+    """
+    model, constants, lambdas = stages.ModelId(name="tiny"), tokens.with_name("a.h5"), tokens.with_name("l.parquet")
+    average(model, tokens, constants)
+    how = training(learning_rate=1e-3, batch_size=rows, epochs=1)
+    learn(model, lambdas, how, tokens=tokens, constants=constants, more={"metric": metric}, **labels)
+    loaded, mean = load_model(tokens.with_name("tiny"), device="cpu"), ConstantMatrices.load(constants).mean
+    objective = objective_of(Tokens.read(tokens, "train"), loaded)
+    batch = objective.batch(torch.arange(rows))
+
+    def loss(raw):
+        replacement = loaded.replacement(mean, mixing=raw.sigmoid())
+        return objective.loss(batch, loaded.scores(loaded.pack(batch.packed), replacement).double())
+
+    return read_table(lambdas).to_pandas().set_index(["layer", "head"])["value"], loss
 
 
 def probe(*given, **named):

@@ -24,10 +24,10 @@ def test_groups_contain_every_row_once(corpus):
     whole = Tokens.read(corpus / "tokens.parquet")
     with TokensFile.opened(corpus / "tokens.parquet") as file:
         assert file.rows == ROWS and len(file.groups) == 3
-        assert [own.tokens for own in file.splits.values()] == [len(part.ids) for part in whole.values()]
+        assert [entry.tokens for entry in file.splits.values()] == [len(part.ids) for part in whole.values()]
         groups = [group for _, group in file.between(0, ROWS)]
         assert torch.equal(torch.cat([group.ids for group in groups]), torch.cat([part.ids for part in whole.values()]))
-        assert [group.rows for group in groups] == [(own.first, own.rows) for own in file.groups]
+        assert [group.rows for group in groups] == [(entry.first, entry.rows) for entry in file.groups]
         some = [group for _, group in file.between(TRAIN - 3, TRAIN + 2)]
         assert [(group.split, group.rows) for group in some] == [("train", (TRAIN - 3, 3)), ("validation", (TRAIN, 2))]
         assert torch.equal(some[0].ids, whole["train"].ids[whole["train"].offsets[-4] :])
@@ -87,7 +87,7 @@ def test_less_memory_gives_the_same_averages(loaded, corpus, layer, caplog):
     for scarce in (Scarce(loaded, 10**9), Scarce(loaded, 20, layer)):
         budget, averaging = TokenBudget(100), Averaging(scarce, train.n)
         done = budget.run(
-            scarce, train, lambda _, batch, first, own=averaging: own.add(batch, first), lambda own=averaging: own.added
+            scarce, train, lambda _, batch, first, to=averaging: to.add(batch, first), lambda to=averaging: to.added
         )
         assert torch.cat(list(done)).sort().values.tolist() == list(range(TRAIN))
         sums.append(averaging.averages())

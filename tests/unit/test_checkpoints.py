@@ -1,4 +1,4 @@
-"""Jobs that are killed and started again: they go on where they were, to the same bytes; and states not to be used."""
+"""Killed jobs resume to the same bytes; states that are not theirs are not used."""
 
 import errno
 import json
@@ -59,7 +59,7 @@ class Course:
         return noted
 
     def of(self, job, killed_at=None):
-        """What a job did before it was killed or done, and what it said."""
+        """The events of a job before it was killed or done, and its message."""
         self.events, self.killed_at = [], killed_at
         try:
             said = job()
@@ -91,8 +91,8 @@ def job_of(kind, model, folder, name, epochs=3):
         average = folder / f"{name}.h5"
         return lambda: jobs.average(model, data["tokens"], average), [average]
     if "lambda" in kind:
-        told = {"settled": -0.999} if kind == "settled lambda" else {}  # any two orders have settled
-        options = {"constant": "toeplitz", "seed": 1, "encoder_dropout": kind == "lambda", "told": told}
+        more = {"settled": -0.999} if kind == "settled lambda" else {}  # any two orders have settled
+        options = {"constant": "toeplitz", "seed": 1, "encoder_dropout": kind == "lambda", "more": more}
         return lambda: jobs.learn(model, lambdas, how, **options, **data), [lambdas]
     variant = "toeplitz-trained/all" if kind == "trained constants" else "toeplitz/all"
     if "stored" in kind:
@@ -133,12 +133,12 @@ def assert_goes_on(course, job_named, folder, moments, epoch, epochs=3):
 
 @pytest.mark.parametrize("corpus", ["text"], indirect=True)
 @pytest.mark.parametrize("kind", ["streamed", "dropout", "trained constants"])
-def test_a_probe_through_the_encoder_goes_on_to_the_same_bytes(always, course, tiny, corpus, kind):
+def test_a_probe_through_the_encoder_resumes_to_the_same_bytes(always, course, tiny, corpus, kind):
     assert_goes_on(course, lambda name: job_of(kind, tiny, corpus, name), corpus, MOMENTS.values(), EPOCH)
 
 
 @pytest.mark.parametrize("corpus", ["text", "words"], indirect=True)
-def test_a_probe_on_stored_states_goes_on_from_every_moment(always, course, tiny, corpus, request):
+def test_a_probe_on_stored_states_resumes_at_every_moment(always, course, tiny, corpus, request):
     kind = {"text": "stored", "words": "stored words"}[request.node.callspec.params["corpus"]]
     every = range(1, 3 * len(EPOCH) + 1)
     assert_goes_on(course, lambda name: job_of(kind, tiny, corpus, name), corpus, every, EPOCH)
@@ -146,13 +146,13 @@ def test_a_probe_on_stored_states_goes_on_from_every_moment(always, course, tiny
 
 @pytest.mark.parametrize("corpus", ["text"], indirect=True)
 @pytest.mark.parametrize(("kind", "epochs"), [("lambda", 3), ("settled lambda", 2)])
-def test_lambda_goes_on_to_the_same_bytes(always, course, tiny, corpus, kind, epochs):
+def test_lambda_resumes_to_the_same_bytes(always, course, tiny, corpus, kind, epochs):
     moments = [1, STEPS + 2, *(epoch * STEPS for epoch in range(2, epochs + 1))]
     steps = ["step"] * STEPS
     assert_goes_on(course, lambda name: job_of(kind, tiny, corpus, name), corpus, moments, steps, epochs)
 
 
-def test_averaging_goes_on_from_every_group_to_the_same_bytes(always, course, tiny, corpus):
+def test_averaging_resumes_at_every_group_to_the_same_bytes(always, course, tiny, corpus):
     job, [undisturbed] = job_of("average", tiny, corpus, "undisturbed")
     assert course.of(job)[0] == ["group", "group", "write"]
     job, [killed] = job_of("average", tiny, corpus, "killed")
@@ -164,7 +164,7 @@ def test_averaging_goes_on_from_every_group_to_the_same_bytes(always, course, ti
 
 
 @pytest.mark.parametrize("kind", ["masked", "masked lambda"])
-def test_masked_language_modelling_goes_on_to_the_same_bytes(always, course, tmp_path, monkeypatch, kind):
+def test_masked_language_modelling_resumes_to_the_same_bytes(always, course, tmp_path, monkeypatch, kind):
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
     model = ModelId(name="electra", random="electra")
     texts = [f"the old nurse near the {word} sees the teacher ." for word in ["doctors", "tree", "dogs"] * 33]
@@ -178,7 +178,7 @@ def test_masked_language_modelling_goes_on_to_the_same_bytes(always, course, tmp
 
 @pytest.mark.parametrize("corpus", ["text"], indirect=True)
 def test_a_kill_in_a_later_seed_repeats_no_earlier_one(monkeypatch, course, tiny, corpus):
-    """Where no state is saved on the way: a probe that is done waits for the others."""
+    """Without a state that was saved on the way, a finished probe waits for the others."""
     here = json.loads(os.environ["PAPA_MACHINE"]) | {"checkpoint_minutes": 60}
     monkeypatch.setenv("PAPA_MACHINE", json.dumps(here))
     data = {"tokens": corpus / "tokens.parquet", "labels": corpus / "labels.parquet"}
@@ -219,7 +219,7 @@ def test_a_full_disk_stops_no_training(always, tiny, corpus, monkeypatch, caplog
 
 
 @pytest.mark.parametrize("corpus", ["text"], indirect=True)
-def test_after_an_edit_a_job_begins_anew(always, course, tiny, corpus, caplog):
+def test_after_an_edit_a_job_starts_from_the_beginning(always, course, tiny, corpus, caplog):
     job, _ = job_of("stored", tiny, corpus, "run")
     course.of(job, killed_at=7)
     labels = corpus / "labels.parquet"
@@ -230,7 +230,7 @@ def test_after_an_edit_a_job_begins_anew(always, course, tiny, corpus, caplog):
 
 
 @pytest.mark.parametrize("corpus", ["text"], indirect=True)
-def test_what_is_written_again_with_the_same_content_is_gone_on_with(always, course, tiny, corpus):
+def test_a_job_resumes_if_an_input_is_written_again_with_the_same_content(always, course, tiny, corpus):
     job, _ = job_of("stored", tiny, corpus, "run")
     course.of(job, killed_at=7)
     labels = corpus / "labels.parquet"
@@ -239,7 +239,7 @@ def test_what_is_written_again_with_the_same_content_is_gone_on_with(always, cou
 
 
 @pytest.mark.parametrize("corpus", ["text"], indirect=True)
-def test_what_diverges_after_it_went_on_keeps_the_last_good_state(always, course, tiny, corpus, monkeypatch):
+def test_a_resumed_job_that_diverges_keeps_the_last_good_state(always, course, tiny, corpus, monkeypatch):
     job, (run, probe, _) = job_of("stored", tiny, corpus, "run")
     course.of(job, killed_at=len(EPOCH) + 2)
     plain = labelled.cross_entropy
@@ -268,10 +268,10 @@ def test_a_state_comes_back_as_it_was(tmp_path):
     checkpoint_in(tmp_path).save(lambda: STATE)
     assert [path.name for path in tmp_path.iterdir()] == [".run.json.checkpoint"]
     checkpoint = checkpoint_in(tmp_path)
-    found = checkpoint.restore()
-    assert found.values == STATE.values and found.tensors.keys() == STATE.tensors.keys()
+    restored = checkpoint.restore()
+    assert restored.values == STATE.values and restored.tensors.keys() == STATE.tensors.keys()
     for name, values in STATE.tensors.items():
-        assert found.tensors[name].dtype == values.dtype and torch.equal(found.tensors[name], values)
+        assert restored.tensors[name].dtype == values.dtype and torch.equal(restored.tensors[name], values)
     (tmp_path / "..run.json.checkpoint.77.partial").write_bytes(b"left by a kill")
     checkpoint.discard()
     assert not list(tmp_path.iterdir()) and checkpoint.restore() is None
@@ -285,11 +285,11 @@ def test_nothing_damaged_is_trusted(tmp_path, caplog):
     for content in (*flipped, b"", intact[:-1], intact + b"0", intact[: len(intact) // 2], bytes(len(intact))):
         caplog.clear()
         checkpoint.path.write_bytes(content)
-        found = checkpoint.restore()
-        assert found is None or found.values == STATE.values  # a space in the header may become another
-        assert found is not None or "starts from the beginning" in caplog.text
-        for name in STATE.tensors if found else ():
-            assert torch.equal(found.tensors[name], STATE.tensors[name])
+        restored = checkpoint.restore()
+        assert restored is None or restored.values == STATE.values  # a space in the header may become another
+        assert restored is not None or "starts from the beginning" in caplog.text
+        for name in STATE.tensors if restored else ():
+            assert torch.equal(restored.tensors[name], STATE.tensors[name])
 
 
 @pytest.mark.parametrize(

@@ -39,7 +39,7 @@ def words(generator, least, most):
 
 
 def questions(split, seed):
-    """Rows as the hub has those of ARC, with two to five choices each, and beside them a pair as BLiMP has it."""
+    """Rows as the hub has those of ARC, with two to five choices each, and a pair as BLiMP has it."""
     generator = torch.Generator().manual_seed(seed)
     for number in range(ROWS[split]):
         choices = list(dict.fromkeys(words(generator, 1, 6) for _ in range(2 + number % 4)))
@@ -56,15 +56,13 @@ def questions(split, seed):
 
 
 def write_rows(folder, **rows):
-    """Write the rows of each split as a file."""
-    for split, own in rows.items():
-        lines = "\n".join(map(json.dumps, own))
+    for split, records in rows.items():
+        lines = "\n".join(map(json.dumps, records))
         (folder / f"{split}.jsonl").write_text(lines + "\n", encoding="utf-8")
 
 
 @pytest.fixture
 def data(tmp_path):
-    """Files of questions."""
     write_rows(tmp_path, **{split: questions(split, seed) for seed, split in enumerate(ROWS)})
     return tmp_path
 
@@ -89,8 +87,8 @@ def prepare(folder, corpus, label=None, labels=None):
     prepare_texts(jobs.job("texts", TextsOf(corpus=corpus, source={}), {}, texts=texts))
     if label is None:
         return texts, None
-    told = LabelsOf(corpus=corpus, source={}, label=label, labels=labels, metric=METRIC)
-    prepare_labels(jobs.job("labels", told, {"texts": texts}, labels=path))
+    settings = LabelsOf(corpus=corpus, source={}, label=label, labels=labels, metric=METRIC)
+    prepare_labels(jobs.job("labels", settings, {"texts": texts}, labels=path))
     return texts, path
 
 
@@ -114,7 +112,7 @@ def naive(rows, logits_of, tokenizer):
     """Per question: log-likelihood of each choice, one text after another, and how many characters it has."""
     for row in rows:
         choices = row["choices"]["text"] if "question" in row else [row["good"], row["bad"]]
-        found = []
+        actual = []
         for choice in choices:
             if "question" in row:
                 before = tokenizer(row["question"])["input_ids"]
@@ -122,8 +120,8 @@ def naive(rows, logits_of, tokenizer):
             else:
                 before, ids = [tokenizer.eos_token_id], [tokenizer.eos_token_id, *tokenizer(choice)["input_ids"]]
             likely = logits_of(ids).double().log_softmax(-1)
-            found.append(sum(float(likely[place - 1, ids[place]]) for place in range(len(before), len(ids))))
-        yield np.array(found), np.array(list(map(len, choices)))
+            actual.append(sum(float(likely[place - 1, ids[place]]) for place in range(len(before), len(ids))))
+        yield np.array(actual), np.array(list(map(len, choices)))
 
 
 def plain(rows, corpus):
@@ -166,9 +164,9 @@ def test_choices_are_as_likely_as_a_naive_loop_over_padded_texts_says(corpus, ke
 
     rows = plain(rows, corpus)
     replacement = model.replacement(zeros, heads) if heads else None
-    found = scored(tokens, labels, model, replacement)
+    actual = scored(tokens, labels, model, replacement)
     by_hand = list(naive(rows, logits, tokenizer))
-    np.testing.assert_allclose(found, np.concatenate([likely for likely, _ in by_hand]), rtol=1e-5)
+    np.testing.assert_allclose(actual, np.concatenate([likely for likely, _ in by_hand]), rtol=1e-5)
     if kept != "1/2":
         measured = measure(tokens, "run", labels, **({"variant": "zeros/all"} if kept == "0" else {}))
         assert measured["predicted"].tolist() == [likely.argmax() for likely, _ in by_hand]
@@ -181,14 +179,14 @@ def test_choices_are_as_likely_as_a_naive_loop_over_padded_texts_says(corpus, ke
 
 def test_the_trivial_guess_takes_the_usual_choice_or_knows_nothing(corpus):
     tokens, labels, _ = corpus
-    found = measure(tokens, "run", labels)
+    actual = measure(tokens, "run", labels)
     if labels is None:
-        assert (found["trivial"] == 1 / 2).all()
+        assert (actual["trivial"] == 1 / 2).all()
         return
     right = [row["choices"]["label"].index(row["answerKey"]) for row in questions("train", 0)]
     usual = np.bincount(right).argmax()
-    assert 0 < found["trivial"].mean() < 1
-    assert (found["trivial"] == (found["gold"] == usual)).all()
+    assert 0 < actual["trivial"].mean() < 1
+    assert (actual["trivial"] == (actual["gold"] == usual)).all()
 
 
 def test_floors_and_losses_are_made_of_the_outcomes(corpus):
@@ -197,8 +195,8 @@ def test_floors_and_losses_are_made_of_the_outcomes(corpus):
     for name, variant, setting in (("run", "original", ORIGINALS), ("zeros", "zeros/all", FLOOR)):
         frame = measure(tokens, name, labels, variant=variant)
         run = tokens.parent / f"{name}.json"
-        told = dict(zip(("constant", "order", "fraction"), setting, strict=True))
-        about.append(({"model": "tiny", "task": "t", "seed": 0, **told}, jobs.outcomes_of(run)))
+        names = dict(zip(("constant", "order", "fraction"), setting, strict=True))
+        about.append(({"model": "tiny", "task": "t", "seed": 0, **names}, jobs.outcomes_of(run)))
     (measured,) = assembled(about, {"t": METRIC}, {"t": labels} if labels else {}, {})
     sample = measured.sample(METRIC, measured.subsets()["all"])
     assert sample.trivial == pytest.approx(frame["trivial"].mean())
@@ -211,25 +209,14 @@ def test_floors_and_losses_are_made_of_the_outcomes(corpus):
 def test_lambda_is_learned_on_the_choice_between_choices(corpus):
     """After one step of AdamW λ has moved by the learning rate against its gradient, worked out by differences."""
     tokens, labels, _ = corpus
-    average, lambdas = tokens.parent / "average.h5", tokens.parent / "lambda.parquet"
-    jobs.average(ModelId(name="tiny"), tokens, average)
-    how = Training(learning_rate=1e-3, batch_size=ROWS["train"], epochs=1)
-    own = {"labels": labels} if labels else {}
-    jobs.learn(ModelId(name="tiny"), lambdas, how, tokens=tokens, constants=average, told={"metric": METRIC}, **own)
-    moved = read_table(lambdas).to_pandas().set_index(["layer", "head"])["value"]
-    model = papa.load_model(tokens.parent / "tiny", device="cpu")
-    mean = papa.ConstantMatrices.load(average).mean
-    objective = Choices(Tokens.read(tokens, "train"), model, labels)
-    batch = objective.batch(torch.arange(ROWS["train"]))
-    raw = torch.zeros(model.layers, model.heads, requires_grad=True)
-
-    def loss(raw):
-        replacement = model.replacement(mean, mixing=raw.sigmoid())
-        return objective.loss(batch, model.scores(model.pack(batch.packed), replacement).double())
-
+    options = {"labels": labels} if labels else {}
+    moved, loss = jobs.one_step_of_lambda(
+        tokens, METRIC, lambda split, model: Choices(split, model, labels), ROWS["train"], **options
+    )
+    raw = torch.zeros(3, 4, requires_grad=True)
     loss(raw).backward()
     for head in [(0, 0), (1, 3), (2, 1)]:
-        step = torch.zeros(model.layers, model.heads)
+        step = torch.zeros(3, 4)
         step[head] = 2e-2
         slope = (float(loss(step)) - float(loss(-step))) / 4e-2
         assert float(raw.grad[head]) == pytest.approx(slope, rel=2e-2, abs=1e-5)
@@ -245,14 +232,14 @@ def test_the_loss_is_the_cross_entropy_over_the_choices_of_each_question(corpus)
     objective, taken = Choices(Tokens.read(tokens), model, labels), [3, 7, 4, 20]
     batch = objective.batch(torch.tensor(taken))
     with torch.no_grad():
-        own = float(objective.loss(batch, model.scores(model.pack(batch.packed))))
+        loss = float(objective.loss(batch, model.scores(model.pack(batch.packed))))
         rows = [list(questions("train", 0))[number] for number in taken]
         right = [row["choices"]["label"].index(row["answerKey"]) if labels else 0 for row in rows]
         by_hand = naive(plain(rows, corpus), lambda ids: other(torch.tensor(ids)[None]).logits[0], tokenizer)
         nats = [
             float(np.log(np.exp(likely - likely[gold]).sum())) for (likely, _), gold in zip(by_hand, right, strict=True)
         ]
-    assert own == pytest.approx(np.mean(nats), rel=1e-5)
+    assert loss == pytest.approx(np.mean(nats), rel=1e-5)
 
 
 @pytest.mark.parametrize("family", DECODERS)
@@ -298,7 +285,7 @@ def test_a_tie_is_no_right_answer():
 # -- the layout -------------------------------------------------------------------------------------------------------
 
 
-def test_a_choice_stands_behind_its_question_and_loses_nothing(tiny, data):
+def test_a_choice_follows_its_question_and_loses_nothing(tiny, data):
     tokenizer = transformers.AutoTokenizer.from_pretrained(data / "tiny")
     ((first, second),) = place_choices(tokenizer, ["a b c d e "], [[" f", "g hh"]], 6)
     assert tokenizer.convert_ids_to_tokens(first.ids) == list("abcdef")
@@ -307,7 +294,7 @@ def test_a_choice_stands_behind_its_question_and_loses_nothing(tiny, data):
     assert (second.begin, second.characters, second.cut) == (3, 4, 2)
 
 
-def test_a_choice_without_a_question_stands_behind_the_token_that_ends_texts(tiny, data):
+def test_a_choice_without_a_question_follows_the_token_that_ends_texts(tiny, data):
     tokenizer = transformers.AutoTokenizer.from_pretrained(data / "tiny")
     ((placed, _),) = place_choices(tokenizer, None, [["a b", "c"]], 6)
     assert tokenizer.convert_ids_to_tokens(placed.ids) == ["[SEP]", "a", "b"] and placed.begin == 1
@@ -408,6 +395,26 @@ def test_rows_that_are_in_training_too_are_counted_by_question(tmp_path):
     assert provenance_of(read_table(tmp_path / "texts.parquet"))["shared"] == {"validation": 3}
 
 
+# -- no labels --------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(("blocks", "lengths"), [(False, [7, 4]), (True, [7, 6])])
+def test_a_corpus_with_only_a_training_split_is_averaged(tmp_path, model, tokenizer, place_tiny, blocks, lengths):
+    tiny = place_tiny(model, tokenizer)
+    (tmp_path / "wiki.txt").write_text("a b c d e f g\n\nh i\n", encoding="utf-8")
+    texts, _ = prepare(tmp_path, Corpus(files={"train": str(tmp_path / "wiki.txt")}, blocks=blocks))
+    assert read_table(texts)["split"].to_pylist() == ["train"] * 2
+    tokens = jobs.lay_out(tiny, tmp_path, 7, blocks=blocks)
+    assert provenance_of(read_table(tokens))["rows"] == {"train": 2}
+    assert Tokens.read(tokens, "train")["train"].lengths.tolist() == lengths
+    with pytest.raises(papa.InputError, match="The validation split has no examples"):
+        Tokens.read(tokens)
+    jobs.average(tiny, tokens, tmp_path / "average.h5")
+    average = papa.ConstantMatrices.load(tmp_path / "average.h5")
+    assert average.examples == 2 and average.n == 7
+    assert average.sum[0, 0, 0].sum().item() == pytest.approx(2.0)
+
+
 # -- the hub ----------------------------------------------------------------------------------------------------------
 
 
@@ -444,8 +451,8 @@ def test_blimp_is_read_as_the_hub_has_it(hub):
     given = {"hub": "nyu-mll/blimp", "config": "adjunct_island", "validation": "train", "slots": SLOTS}
     corpus = Corpus.model_validate(given | {"choices": ["sentence_good", "sentence_bad"]})
     texts, _ = prepare(hub, corpus)
-    own = [[row["good"], row["bad"]] for row in questions("train", 0)]
-    assert read_table(texts)["choices"].to_pylist() == own * 2
+    pairs = [[row["good"], row["bad"]] for row in questions("train", 0)]
+    assert read_table(texts)["choices"].to_pylist() == pairs * 2
     assert provenance_of(read_table(texts))["shared"] == {"validation": ROWS["train"]}
 
 

@@ -25,7 +25,7 @@ ALL = np.ones(EXAMPLES, bool)
 EASE = np.arange(EXAMPLES) * 7 % EXAMPLES
 """The rank of each example: of k right examples, these are the ones of rank below k."""
 RIGHT = {"1": 360, "1/2": 358, "1/8": 300, "0": 280, "floor": 200}
-"""How many examples are right: attention contributes 160 of 400, of which 1 %, 38 % and 50 % are lost."""
+"""The number of right examples: attention contributes 160 of 400; 1 %, 38 % and 50 % of these are lost."""
 FLAT = dict.fromkeys(RIGHT, 240)
 """Probes that always say the more frequent label."""
 
@@ -33,7 +33,7 @@ FLAT = dict.fromkeys(RIGHT, 240)
 def measured(
     task: str, right: dict[str, int] = RIGHT, seeds: int = 5, orders: Sequence[str] = ("lambda-0",), **fields: Any
 ) -> TaskOutcomes:
-    """Outcomes of a task with two labels, the first of which 60 % of the rows have; seeds differ a little."""
+    """Outcomes of a task with two labels; 60 % of the rows have the first; seeds differ a little."""
     rows: dict[Setting, list[np.ndarray]] = {}
     for fraction, number in right.items():
         ends = {"1": [ORIGINALS], "0": [("average", None, "0")], "floor": [FLOOR]}
@@ -65,13 +65,11 @@ def claimed(lines: list[Line], margin: float = 0.1, curves: pd.DataFrame | None 
 
 
 def only_line(*outcomes: TaskOutcomes, **options: Any) -> Any:
-    """The claim of the only line."""
     [line] = concluded(outcomes, **options)[1]["lines"]
     return line
 
 
 def sentence(*outcomes: TaskOutcomes, **options: Any) -> str:
-    """The words of a conclusion."""
     return str(concluded(outcomes, **options)[1]["sentence"])
 
 
@@ -97,13 +95,10 @@ def test_heads_are_replaceable_up_to_the_first_number_at_which_a_task_may_lose_m
     assert wide["replaceable"] == 16 and "In the order of λ, all 16 heads are replaceable" in wide["sentence"]
 
 
-def test_one_task_that_loses_is_enough():
+def test_one_task_that_loses_is_enough_and_a_later_number_that_passes_does_not_help():
     words = "In the order of λ, no measured number of heads is replaceable at a margin of 10 %: with 8 replaced, the"
     line = only_line(measured("a"), measured("b", RIGHT | {"1/2": 330}))
     assert line["replaceable"] == 0 and words in line["sentence"]
-
-
-def test_a_later_number_that_passes_does_not_help_after_one_that_failed():
     assert only_line(measured("a", RIGHT | {"1/2": 300, "1/8": 360}))["replaceable"] == 0
 
 

@@ -1,38 +1,23 @@
-"""The command: help with examples, exit codes, errors on stderr, colours on a terminal alone, a quick start."""
+"""The command: help with examples, exit codes, errors on stderr, colours only on a terminal, a quick start."""
 
 import json
 import os
-import pty
 import subprocess
 import sys
-from pathlib import Path
 
 import pyarrow as pa
 import pytest
-import torch
 from test_compare import folders
+from tiny import REPOSITORY, in_python, on_a_terminal
 from typer.testing import CliRunner
 
 import papa.cli
 from papa.cli import app
 from papa.files import Trace, write_table
-from papa.method.averages import ConstantMatrices
 
-LAYERS, HEADS, SLOTS = 2, 3, 7
 HEAVY = {"torch", "transformers", "datasets", "pandas", "scipy", "h5py", "altair"}
 VERBS = ("init", "run", "demo", "plan", "inspect", "compare", "cost", "verify", "measure", "heads")
-REPOSITORY = Path(__file__).parents[2]
-
-
-@pytest.fixture
-def averages(tmp_path):
-    """Averages over 5 examples that use all slots but one."""
-    count = torch.full((SLOTS, SLOTS), 5)
-    count[3] = count[:, 3] = 0
-    total = torch.rand(LAYERS, HEADS, SLOTS, SLOTS, dtype=torch.double) * (count > 0)
-    path = tmp_path / "average.h5"
-    ConstantMatrices(total, count, 5, {"model": "tiny"}).save(path, Trace("average", 1, {"part": "1of1"}, {}))
-    return path
+PAGES = ("summary", "grids", "drops", "published", "compare")
 
 
 def environment(**more):
@@ -40,27 +25,12 @@ def environment(**more):
     return kept | {"PYTHONPATH": str(REPOSITORY), "TERM": "xterm-256color", "COLORTERM": "truecolor"} | more
 
 
+def command(*arguments):
+    return [sys.executable, "-m", "papa.cli", *arguments]
+
+
 def in_a_pipe(*arguments, **more):
-    return subprocess.run(
-        [sys.executable, "-m", "papa.cli", *arguments], env=environment(**more), capture_output=True, text=True
-    )
-
-
-def on_a_terminal(*arguments, **more):
-    """What a command writes to a terminal, and its exit code."""
-    ours, its = pty.openpty()
-    process = subprocess.Popen(
-        [sys.executable, "-m", "papa.cli", *arguments], stdin=its, stdout=its, stderr=its, env=environment(**more)
-    )
-    os.close(its)
-    written = b""
-    try:
-        while part := os.read(ours, 65536):
-            written += part
-    except OSError:  # how Linux says that nobody has the terminal open any more
-        pass
-    os.close(ours)
-    return written.decode(), process.wait()
+    return subprocess.run(command(*arguments), env=environment(**more), capture_output=True, text=True)
 
 
 @pytest.mark.parametrize("verb", VERBS)
@@ -84,12 +54,12 @@ def test_all_commands_are_those():
         ("from papa.cli import main; sys.argv = ['papa', '--help']; main()", HEAVY | {"pyarrow", "numpy", "yaml"}),
         ("import papa.config.reading", HEAVY | {"pyarrow", "numpy", "jsonschema", "snakemake"}),
         ("import papa.data.prepare, papa.data.local_digests, papa.method.orders", HEAVY | {"sklearn", "seqeval"}),
+        (f"import {', '.join(f'papa.results.{name}' for name in PAGES)}", {"torch", "transformers", "scipy", "altair"}),
+        ("import papa; papa.average_attention, papa.ConstantMatrices", {"papa.config.stages", "papa.config.study"}),
     ],
 )
-def test_what_needs_no_model_imports_nothing_heavy(code, heavy):
-    show = "print(*sorted({name.split('.')[0] for name in sys.modules}))"
-    code = f"import atexit, sys; atexit.register(lambda: {show}); {code}"
-    result = subprocess.run([sys.executable, "-c", code], env=environment(), capture_output=True, text=True)
+def test_a_module_imports_nothing_heavy_that_it_does_not_need(code, heavy):
+    result = in_python(f"import atexit, sys; atexit.register(lambda: print(*sys.modules)); {code}")
     loaded = set(result.stdout.strip().splitlines()[-1].split())
     assert "papa" in loaded and not heavy & loaded, result.stderr
 
@@ -104,12 +74,12 @@ def texts(tmp_path):
 
 
 def test_colours_are_on_a_terminal_only_and_texts_cannot_steer_it(texts):
-    shown, code = on_a_terminal("inspect", texts)
+    shown, code = on_a_terminal(command("inspect", texts), env=environment())
     assert code == 0 and "\x1b[32mIntact" in shown
     assert "a·[2Jb·c·d·next" in shown and "\x1b[2J" not in shown and "\x1b[31mred" not in shown
     piped = in_a_pipe("inspect", texts)
     assert piped.returncode == 0 and "\x1b" not in piped.stdout and "Intact" in piped.stdout and not piped.stderr
-    plain, code = on_a_terminal("inspect", texts, NO_COLOR="1")
+    plain, code = on_a_terminal(command("inspect", texts), env=environment(NO_COLOR="1"))
     assert code == 0 and "\x1b[32m" not in plain and "Intact" in plain
     ascii_only = in_a_pipe("inspect", texts, PYTHONIOENCODING="ascii")
     assert ascii_only.returncode == 0 and not ascii_only.stderr
@@ -118,18 +88,8 @@ def test_colours_are_on_a_terminal_only_and_texts_cannot_steer_it(texts):
 def test_json_is_all_that_is_printed(texts):
     piped = in_a_pipe("inspect", texts, "--json")
     assert json.loads(piped.stdout)["intact"] is True and not piped.stderr
-    shown, code = on_a_terminal("inspect", texts, "--json")
+    shown, code = on_a_terminal(command("inspect", texts, "--json"), env=environment())
     assert code == 0 and json.loads(shown[shown.index("{") :])["intact"] is True
-
-
-def test_averages_leave_what_no_example_has_blank(averages):
-    [picture] = json.loads(CliRunner().invoke(app, ["inspect", str(averages), "--json"]).stdout)["pictures"]
-    constants = ConstantMatrices.load(averages)
-    assert picture["slots"] == [0, 1, 2, 4, 5, 6]
-    for row, query in enumerate(picture["slots"]):
-        for column, key in enumerate(picture["slots"]):
-            expected = float(constants.mean[picture["layer"], picture["head"], query, key])
-            assert picture["values"][row][column] == pytest.approx(expected, abs=1e-4)
 
 
 def test_what_is_no_file_of_papa_is_one_sentence(tmp_path):
@@ -150,8 +110,8 @@ def test_compare_ends_with_what_it_found(tmp_path):
     same, other = (CliRunner().invoke(app, ["compare", a, side]) for side in (a, b))
     assert (same.exit_code, other.exit_code) == (0, 1)
     assert "The same: the scores agree" in same.stdout and "1 of 3 differs, 2 are identical" in other.stdout
-    told = json.loads(CliRunner().invoke(app, ["compare", a, b, "--margin", "0.05", "--json"]).stdout)
-    assert (told["margin"], told["differ"], told["margin_from"]) == (0.05, 1, "as given")
+    comparison = json.loads(CliRunner().invoke(app, ["compare", a, b, "--margin", "0.05", "--json"]).stdout)
+    assert (comparison["margin"], comparison["differ"], comparison["margin_from"]) == (0.05, 1, "as given")
     for arguments in ([a, str(tmp_path)], [a, b, "--margin", "1.5"]):
         wrong = CliRunner().invoke(app, ["compare", *arguments])
         assert wrong.exit_code == 2 and not wrong.stdout and len(wrong.stderr.splitlines()) == 1

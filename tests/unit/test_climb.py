@@ -1,4 +1,4 @@
-"""What is lost on each rung of the ladder of constants, against outcomes whose losses are known by construction."""
+"""The loss on each rung of the ladder of constants, against outcomes whose losses are known by construction."""
 
 import numpy as np
 import pytest

@@ -90,7 +90,7 @@ def whole(*scores, examples=40):
 
 
 def drawn(share, size, seed, seeds=3):
-    """Examples of which a share is right, the same ones with every seed: only examples vary."""
+    """A share of right examples, the same ones with every seed: only examples vary."""
     return np.repeat([np.random.default_rng(seed).random(size) < share], seeds, axis=0).astype(int)
 
 
@@ -199,7 +199,7 @@ def test_what_both_sides_share_counts_for_neither():
 
 
 def folders(tmp_path, one, two, margin=0.1, examples=2000, **fields):
-    """Two results of which the second lost some examples, where attention contributes .4 of the score."""
+    """Two results, the second with fewer right examples; attention contributes .4 of the score."""
     right = drawn(0.9, examples, 1)
     floor = flipped(right, int(0.4 * examples), start=int(0.4 * examples))
     return [

@@ -13,7 +13,7 @@ from typing import get_args
 
 import pytest
 import yaml
-from tiny import CONFIG, REPOSITORY
+from tiny import CONFIG, REPOSITORY, with_keys
 
 from papa.config.measures import METRICS, OUTCOME_TYPES, TARGETS, TEXT, WORD, Target, check_metric
 from papa.config.reading import check_yaml, config_of, read_config, schema
@@ -30,17 +30,6 @@ MASKED["metric"] = "negative_log_perplexity"
 
 
 TRAINED = {"tasks": ["masked"], "constants": ["zeros", "average-trained"]}
-
-
-def edited(path, value, config=CONFIG):
-    """A config with the key at `path` set to `value`; names in the path are separated by dots, or in a list."""
-    config = copy.deepcopy(config)
-    *blocks, key = path.split(".") if isinstance(path, str) else path
-    block = config
-    for name in blocks:
-        block = block.setdefault(name, {})
-    block[key] = value
-    return config
 
 
 @pytest.mark.parametrize("path", CONFIGS, ids=lambda path: path.stem)
@@ -71,7 +60,7 @@ def test_defaults_are_filled_in_and_the_given_config_is_left_alone():
     assert config.run.constants == ("average",) and config.run.orders == ("lambda",)
     assert config.corpora["words"].train_limit is None and config.patterns is None
     assert before == CONFIG
-    assert config_of(edited("threads.probe", 3)).threads.encoder == 2
+    assert config_of(with_keys(CONFIG, {"threads.probe": 3})).threads.encoder == 2
 
 
 def test_nothing_can_be_changed_afterwards():
@@ -137,7 +126,7 @@ def test_nothing_can_be_changed_afterwards():
         ("tasks.tags.title", "Ta\u202egs", r"tasks.tags.title contains U\+202E, an invisible character that reo"),
         ("name", None, "name is empty; give it a value"),
         ("models.Tiny", {"path": "a"}, "'Tiny' .a key of models."),
-        (["models", 1], {"path": "a"}, r"models\[1\] is a key that YAML does not read as text; put it in quotes"),
+        (("models", 1), {"path": "a"}, r"models\[1\] is a key that YAML does not read as text; put it in quotes"),
         ("models.tiny", {"path": "a", "package": "b"}, "models.tiny has both path and package"),
         ("models.tiny", {}, "models.tiny does not identify a model"),
         ("models.tiny.revision", "main", "models.tiny.revision"),
@@ -184,8 +173,8 @@ def test_nothing_can_be_changed_afterwards():
         ("run.title", "Mine", "unknown key run.title"),
         ("plots", {"width": 100000}, "plots.width is 100000, but must be at most"),
         ("name", "demo\0", "name contains a line break or another control character"),
-        (["corpora", "../up"], {}, r"'../up' \(a key of corpora\) cannot be a name: a name is 1 to 64 characters"),
-        (["tasks", "tags\n"], {}, r"'tags\\n' \(a key of tasks\) cannot be a name"),
+        (("corpora", "../up"), {}, r"'../up' \(a key of corpora\) cannot be a name: a name is 1 to 64 characters"),
+        (("tasks", "tags\n"), {}, r"'tags\\n' \(a key of tasks\) cannot be a name"),
         ("grids", {"/root": {}}, r"'/root' \(a key of grids\) cannot be a name"),
         ("run.constants", ["average-of-../up"], r"run.constants\[0\] is .*no corpus is called '../up'"),
         ("run.constants", ["average\n"], r"run.constants\[0\] contains a line break"),
@@ -199,8 +188,8 @@ def test_nothing_can_be_changed_afterwards():
         ("device", "cuda:0\n", "device contains a line break"),
         ("device", "cuda:100", "device is 'cuda:100'"),
         ("tasks.tags.title", "a\ud800", "tasks.tags.title contains a line break or another control character"),
-        (["tasks", "tags", "learning_rte\n"], 1, r"unknown key tasks.tags.'learning_rte\\n'; did you mean"),
-        (["tasks", "tags", 3], 1, r"tasks.tags\[3\] is a key that YAML does not read as text"),
+        (("tasks", "tags", "learning_rte\n"), 1, r"unknown key tasks.tags.'learning_rte\\n'; did you mean"),
+        (("tasks", "tags", 3), 1, r"tasks.tags\[3\] is a key that YAML does not read as text"),
         ("tasks.tags.label", "words", "'words', but that column contains texts, .* is words of"),
         ("tasks.animals.label", "sentence", "tasks.animals.label is 'sentence', .* first of corpora.sentences"),
         ("corpora.words.files.train", "a.xlsx", r"train is 'a.xlsx', .*convert it to .*: .parquet, .json"),
@@ -213,7 +202,7 @@ def test_nothing_can_be_changed_afterwards():
     ],
 )
 def test_refused(path, value, message):
-    config = edited(path, value, edited("tasks.masked", MASKED))
+    config = with_keys(CONFIG, {"tasks.masked": MASKED, path: value})
     with pytest.raises(InputError, match=message) as refusal:
         config_of(config)
     assert str(refusal.value).isprintable() and str(refusal.value).endswith(".")
@@ -286,7 +275,7 @@ def test_all_epochs_of_the_published_code_are_learned():
     ],
 )
 def test_what_changes_in_every_epoch_cannot_be_stored(keys, run, message):
-    config = edited("tasks.tags.features", "store") | keys
+    config = with_keys(CONFIG, {"tasks.tags.features": "store"}) | keys
     config["run"] |= run
     refusal = pytest.raises(InputError, match=f"tasks.tags.features is store, but .*{message}")
     with nullcontext() if message is None else refusal:
@@ -295,8 +284,8 @@ def test_what_changes_in_every_epoch_cannot_be_stored(keys, run, message):
 
 def test_fractions_come_back_in_lowest_terms_and_what_yaml_shares_is_changed_in_none():
     shared = ["0", "4/8"]
-    config = edited("run.fractions", shared)
-    config["tasks"]["animals"]["labels"] = shared
+    config = copy.deepcopy(CONFIG)
+    config["run"]["fractions"] = config["tasks"]["animals"]["labels"] = shared
     given = config_of(config)
     assert given.run.fractions == ("0", "1/2") and given.tasks["animals"].labels == ("0", "4/8")
     assert shared == ["0", "4/8"]
@@ -318,7 +307,7 @@ def test_every_key_of_the_schema_is_described_and_others_are_refused():
             assert rules.get("description"), f"{name} has no description"
 
 
-def test_grids_take_from_run_what_they_leave_out():
+def test_grids_inherit_keys_of_run():
     config = config_of(CONFIG | {"grids": {"more": {"title": "More", "tasks": ["tags"], "seeds": [5]}}})
     assert list(config.analyses) == ["score_by_fraction", "more"]
     run, more = config.analyses.values()
@@ -373,7 +362,7 @@ def test_a_task_without_label_is_masked():
 
 
 def test_the_machine_goes_through_the_environment(monkeypatch):
-    moved = edited("models.tiny", {"package": "somewhere_else"})
+    moved = with_keys(CONFIG, {"models.tiny": {"package": "somewhere_else"}})
     moved["models"]["hub"] = {"hub": "a/b"}
     moved |= {"hub_mirror": "/mirror", "device": "cuda:1", "threads": {"encoder": 7}, "token_budget": 5}
     moved["checkpoint_minutes"] = 0.5
@@ -429,7 +418,7 @@ def test_types_and_tables_name_the_same():
 @pytest.mark.parametrize("name", ["score_by_fraction", "outcomes", "claims", "ladder", "score_and_drop", "summary"])
 def test_no_grid_has_the_name_of_another_table(name):
     with pytest.raises(InputError, match=f"No grid can be called '{name}', because papa has another table"):
-        config_of(edited("grids", {name: {}}))
+        config_of(CONFIG | {"grids": {name: {}}})
 
 
 # Files
@@ -476,16 +465,11 @@ def test_files_that_are_no_configs(tmp_path, content, said):
     assert "\n" not in str(refusal.value)
 
 
-def test_merged_keys_are_not_given_twice(tmp_path):
-    path = tmp_path / "a.yaml"
-    path.write_text("a: &a {x: 1, y: 2}\nb: {<<: *a, x: 3}\nc: {<<: *a}\n", encoding="utf-8")
-    check_yaml(path)
-
-
-def test_aliases_and_numbers_as_people_read_them_are_taken(tmp_path):
-    path = tmp_path / "a.yaml"
-    path.write_text("a: &a [0, -7, 10, 1_000, 0.5, -0.25, 1.0e-3, 0]\nb: [*a, *a, '020', \"1:30\"]\n", encoding="utf-8")
-    check_yaml(path)
+def test_merged_keys_aliases_and_numbers_as_people_read_them_are_taken(tmp_path):
+    numbers = "a: &a [0, -7, 10, 1_000, 0.5, -0.25, 1.0e-3, 0]\nb: [*a, *a, '020', \"1:30\"]\n"
+    for text in ("a: &a {x: 1, y: 2}\nb: {<<: *a, x: 3}\nc: {<<: *a}\n", numbers):
+        (tmp_path / "a.yaml").write_text(text, encoding="utf-8")
+        check_yaml(tmp_path / "a.yaml")
 
 
 def test_a_file_that_is_not_there():
@@ -497,8 +481,8 @@ def test_a_file_that_is_not_there():
 def there(tmp_path, monkeypatch):
     """A folder with everything that `CONFIG` needs."""
     monkeypatch.chdir(tmp_path)
-    names = ["models/tiny/config.json", *(path for own in CONFIG["corpora"].values() for path in own["files"].values())]
-    for path in map(Path, names):
+    texts = [path for corpus in CONFIG["corpora"].values() for path in corpus["files"].values()]
+    for path in map(Path, ["models/tiny/config.json", *texts]):
         path.parent.mkdir(parents=True, exist_ok=True)
         path.touch()
 
@@ -520,17 +504,16 @@ def there(tmp_path, monkeypatch):
 )
 @pytest.mark.usefixtures("there")
 def test_what_is_run_must_be_on_this_machine(path, value, message):
-    config = config_of(edited(path, value))
+    config = config_of(with_keys(CONFIG, {path: value}))
     with nullcontext() if message is None else pytest.raises(InputError, match=message):
         check_files(config)
 
 
 def places(value, path=()):
-    """The paths of all keys and items."""
     items = value.items() if isinstance(value, dict) else enumerate(value) if isinstance(value, list) else ()
-    for key, own in items:
+    for key, part in items:
         yield (*path, key)
-        yield from places(own, (*path, key))
+        yield from places(part, (*path, key))
 
 
 WRONG = [

@@ -53,7 +53,7 @@ def test_each_key_has_a_line_with_its_effect():
     ],
 )
 def test_lines_of_the_table(line):
-    assert sum(own.startswith(line) for own in key_table().splitlines()) == 1
+    assert sum(row.startswith(line) for row in key_table().splitlines()) == 1
 
 
 def test_every_number_says_its_unit_or_that_it_has_none():

@@ -28,8 +28,8 @@ def test_operations_are_those_of_the_formula(folder, model):
         getattr(config, name)
         for name in ("hidden_size", "intermediate_size", "num_hidden_layers", "num_attention_heads")
     )
-    found = cost([folder], [N], "cpu")
-    lines = {line["form"]: line for line in found["models"]}
+    costs = cost([folder], [N], "cpu")
+    lines = {line["form"]: line for line in costs["models"]}
     assert list(lines) == list(FORMS)
     half = heads - heads // 2  # keep their attention
     head = 2 * 2 * N * hidden * hidden // heads + 2 * N * N * hidden // heads  # a query, a key, and their products
@@ -46,15 +46,15 @@ def test_operations_are_those_of_the_formula(folder, model):
         assert lines[name]["operations"] == pytest.approx(every + more + pooled, abs=1)
     assert lines["stock"]["ratio"] == 1 and all(line["seconds"] > 0 for line in lines.values())
     assert all(line["ratio_low"] <= line["ratio"] <= line["ratio_high"] for line in lines.values())
-    assert found["threads"] == torch.get_num_threads() and found["machine"]
+    assert costs["threads"] == torch.get_num_threads() and costs["machine"]
 
 
 def test_the_command_says_what_was_measured_on_what(folder):
     plain = CliRunner().invoke(app, ["cost", folder, "--slots", str(N)], env={"COLUMNS": "100"})
     assert plain.exit_code == 0 and "all replaced" in plain.stdout and f"torch {torch.__version__}" in plain.stdout
-    found = json.loads(CliRunner().invoke(app, ["cost", folder, "--slots", str(N), "--json"]).stdout)
-    assert [line["form"] for line in found["models"]] == list(FORMS)
-    assert "transformers (sdpa)" in plain.stdout and {row["attention"] for row in found["models"]} == {"sdpa"}
+    costs = json.loads(CliRunner().invoke(app, ["cost", folder, "--slots", str(N), "--json"]).stdout)
+    assert [line["form"] for line in costs["models"]] == list(FORMS)
+    assert "transformers (sdpa)" in plain.stdout and {row["attention"] for row in costs["models"]} == {"sdpa"}
     wrong = CliRunner().invoke(app, ["cost", folder, "--slots", "4096"])
     assert wrong.exit_code == 2 and "but the model has only 47 positions" in wrong.output
 
@@ -86,8 +86,8 @@ def test_a_config_means_all_of_its_models(tmp_path, folder, monkeypatch):
     config["models"] = {"one": {"path": folder}, "other": {"path": folder}, "idle": {"path": folder}}
     config["run"]["models"] = ["one", "other"]
     (tmp_path / "mine.yaml").write_text(yaml.safe_dump(config), encoding="utf-8")
-    found = cost(["mine.yaml"], [N], "cpu")["models"]
-    assert list(dict.fromkeys(line["model"] for line in found)) == ["one", "other"]
+    costs = cost(["mine.yaml"], [N], "cpu")["models"]
+    assert list(dict.fromkeys(line["model"] for line in costs)) == ["one", "other"]
 
 
 def test_a_model_is_needed():

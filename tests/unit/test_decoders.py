@@ -23,15 +23,8 @@ from papa.model.settling import stock_of
 from papa.model.verification import verify
 
 HEADS, CHANNELS = 4, 6  # rotary embeddings turn pairs of channels
-SIZES = {
-    "vocab_size": VOCABULARY,
-    "hidden_size": HEADS * CHANNELS,
-    "num_hidden_layers": LAYERS,
-    "num_attention_heads": HEADS,
-    "intermediate_size": 41,
-    "max_position_embeddings": 47,
-    "pad_token_id": 0,
-}
+SIZES = {"hidden_size": HEADS * CHANNELS, "num_hidden_layers": LAYERS, "num_attention_heads": HEADS, "pad_token_id": 0}
+SIZES |= {"vocab_size": VOCABULARY, "intermediate_size": 41, "max_position_embeddings": 47}
 GROUPED = {"num_key_value_heads": 2, "head_dim": CHANNELS}
 WINDOW = {"sliding_window": 5}
 WIDE = {"hidden_size": 32, "head_dim": 8, "intermediate_size": 48}  # what its experts multiply comes in whole vectors
@@ -73,10 +66,10 @@ def stock(name):
     torch.manual_seed(0)
     model = kind._from_config(kind.config_class(**SIZES | options), attn_implementation="eager").eval()
     with torch.no_grad():
-        for own, weight in model.named_parameters():
+        for place, weight in model.named_parameters():
             if weight.ndim > 1:
                 weight.normal_(std=0.4)
-            elif "norm" not in own.lower() and "ln_" not in own:
+            elif "norm" not in place.lower() and "ln_" not in place:
                 weight.normal_(std=0.3)
     return model
 
@@ -118,14 +111,14 @@ def constants():
 
 @pytest.mark.parametrize("name", MODELS | ENCODERS)
 def test_a_model_is_what_it_was_and_does_what_the_formula_says(name):
-    found = verify(stock(name))
-    assert found.form == ("padded" if name == "t5" else "packed"), found
-    assert found.causal == (name in MODELS) and (found.layers, found.heads) == (LAYERS, HEADS)
-    assert found.stock < 3e-6
-    distance = found.own_attention
+    verified = verify(stock(name))
+    assert verified.form == ("padded" if name == "t5" else "packed"), verified
+    assert verified.causal == (name in MODELS) and (verified.layers, verified.heads) == (LAYERS, HEADS)
+    assert verified.stock < 3e-6
+    distance = verified.own_attention
     assert distance < 3e-6 or (name == "gpt-oss" and distance != distance)  # with sinks it does not sum to one
     if name != "deberta-v2":  # whose attention is a module of its own, for which there is no other reference
-        assert found.half < 3e-6 and found.all < 3e-6 and found.skipped == 1
+        assert verified.half < 3e-6 and verified.all < 3e-6 and verified.skipped == 1
 
 
 @pytest.mark.parametrize("left", [False, True])
@@ -153,20 +146,20 @@ def test_a_later_token_changes_nothing_before_it(decoder, inputs, constants):
 def test_a_constant_that_is_the_examples_own_attention_changes_nothing(decoder, inputs):
     ours, row = Model(copy.deepcopy(decoder)), 1
     one = {name: values[row : row + 1] for name, values in inputs.items()}
-    own = torch.stack(decoder(**one, output_attentions=True).attentions, dim=1)[0]
+    attention = torch.stack(decoder(**one, output_attentions=True).attentions, dim=1)[0]
     real = one["attention_mask"].bool()
     expected = padded_states(decoder, one, decoder.config.pad_token_id)
     for heads in (None, [(0, 1), (2, 3)]):
-        found = ours.hidden_states(one, own, heads).transpose(1, 2)[real]
-        assert distance(list(found.unbind(1)), expected) < 3e-6
+        actual = ours.hidden_states(one, attention, heads).transpose(1, 2)[real]
+        assert distance(list(actual.unbind(1)), expected) < 3e-6
 
 
 def test_averages_are_those_of_collected_attention(decoder, inputs):
-    found = papa.average_attention(Model(copy.deepcopy(decoder)), [inputs])
+    actual = papa.average_attention(Model(copy.deepcopy(decoder)), [inputs])
     attention = torch.stack(decoder(**inputs, output_attentions=True).attentions, dim=1)
     both = inputs["attention_mask"][:, :, None] * inputs["attention_mask"][:, None, :]
-    close(found.sum.float(), (attention * both[:, None, None]).sum(0), atol=1e-4)
-    assert not found.sum.triu(1).any()
+    close(actual.sum.float(), (attention * both[:, None, None]).sum(0), atol=1e-4)
+    assert not actual.sum.triu(1).any()
 
 
 @pytest.mark.parametrize("left", [False, True])
@@ -185,7 +178,7 @@ def test_a_plain_model_does_the_same_padded_on_either_side(decoder, constants, l
 
 
 def test_texts_padded_in_front_are_continued_as_those_padded_behind_would_be(decoder, constants):
-    """`generate` with its cache gives, token for token, what whole passes over each text alone give."""
+    """`generate` with its cache gives, token for token, the tokens of whole passes over each single text."""
     given = {name: values[:3, -12:] for name, values in texts(True, decoder.config.pad_token_id).items()}
     with papa.replaced_attention(decoder, constants, [(0, 1), (1, 0), (2, 2)]), torch.no_grad():
         continued = decoder.generate(**given, max_new_tokens=5, do_sample=False, eos_token_id=None)
@@ -235,7 +228,7 @@ def test_lambda_learns_through_a_decoder(decoder, inputs, constants):
 
 @pytest.mark.parametrize("decoder", [name for name in MODELS if name != "gpt2"], indirect=True)  # it counts padding
 def test_gradients_are_the_same_on_either_side_of_padding(decoder, constants):
-    """A query of padding before the tokens sees nothing in a window, and is read nowhere."""
+    """A query of padding before the tokens sees nothing in a window, and nothing reads it."""
     ours = Model(decoder)
 
     def gradient(left):
@@ -256,10 +249,10 @@ def test_what_projections_compute_of_kept_heads_is_all_that_these_need(name, blo
     assert {feeds.one_block_per_head for module in pruned for feeds in module.feeds.values()} == {blocks}
     heads = [(layer, head) for layer in range(LAYERS) for head in range(HEADS) if head not in kept]
     inputs = texts()
-    found = model.hidden_states(inputs, constants, heads)
+    actual = model.hidden_states(inputs, constants, heads)
     for module in pruned:
         module.output = "full"
-    close(found, model.hidden_states(inputs, constants, heads))
+    close(actual, model.hidden_states(inputs, constants, heads))
 
 
 def test_of_layers_those_that_attend_are_counted_and_the_others_stay_as_they_are(constants, tmp_path, monkeypatch):
@@ -269,9 +262,9 @@ def test_of_layers_those_that_attend_are_counted_and_the_others_stay_as_they_are
         config = transformers.Lfm2Config(**SIZES | GROUPED | ENDS | {"num_hidden_layers": 5, "layer_types": layers})
         return transformers.Lfm2ForCausalLM._from_config(config, attn_implementation="eager").eval()
 
-    found = verify(mixed())
-    assert (found.form, found.layers, found.numbers) == ("padded", 2, (1, 4)), found
-    assert max(found.stock, found.half, found.all) < 3e-6 and found.skipped == 1
+    verified = verify(mixed())
+    assert (verified.form, verified.layers, verified.numbers) == ("padded", 2, (1, 4)), verified
+    assert max(verified.stock, verified.half, verified.all) < 3e-6 and verified.skipped == 1
     model, inputs, heads = papa.Model(mixed()), texts(), [(0, 0), (0, 3), (1, 1)]
     states = model.hidden_states(inputs, constants[:2], heads)
     assert states.shape[1] == 6
@@ -290,7 +283,7 @@ def padded_last(model, inputs):
     return model(**inputs, output_hidden_states=True).hidden_states[-1] * inputs["attention_mask"][..., None]
 
 
-def test_a_decoder_needs_no_mask_if_padding_stands_behind_the_tokens(constants):
+def test_a_decoder_needs_no_mask_if_padding_follows_the_tokens(constants):
     plain, inputs = stock("llama"), texts()
     ends = inputs["attention_mask"].bool()
     with papa.replaced_attention(plain, constants), torch.no_grad():
@@ -309,7 +302,7 @@ def test_a_model_without_a_head_has_no_logits():
 @pytest.mark.parametrize("name", ["Bert", "GPT2"])
 @pytest.mark.parametrize("texts_given", [1, 5])
 def test_a_head_that_says_nothing_of_each_token_has_no_logits(name, texts_given):
-    """Of one text of five tokens, as many as its labels, they would look like those of tokens."""
+    """One text of five tokens and five labels would have logits of the shape of those of tokens."""
     config = getattr(transformers, f"{name}Config")(**SIZES | ENDS, num_labels=5)
     ours = Model(getattr(transformers, f"{name}ForSequenceClassification")(config))
     inputs = {key: values[-texts_given:, :5] for key, values in texts().items()}
@@ -335,24 +328,24 @@ def test_a_plain_model_that_would_be_replaced_otherwise_than_the_formula_says_is
 
 
 def test_slots_are_counted_from_the_first_token_whichever_side_padding_is_on(constants):
-    """Of a packed row, in a padded batch and in a plain model; Mistral's positions tell distances alone."""
+    """Of a packed row, in a padded batch and in a plain model; Mistral's positions are only distances."""
     decoder, heads = stock("mistral"), [(0, 1), (1, 0), (2, 2)]
     ours, padded = Model(copy.deepcopy(decoder)), Model(copy.deepcopy(decoder))
     padded.form = Form(False)
-    found = []
+    actual = []
     for left in (False, True):
         given = texts(left)
         real = given["attention_mask"].bool()
-        found += [model.hidden_states(given, constants, heads)[:, -1][real] for model in (ours, padded)]
+        actual += [model.hidden_states(given, constants, heads)[:, -1][real] for model in (ours, padded)]
         with papa.replaced_attention(decoder, constants, heads):
-            found.append(decoder(**given, output_hidden_states=True).hidden_states[-1][real])
-    for states in found[1:]:
-        assert distance([states], found[:1]) < 3e-6
+            actual.append(decoder(**given, output_hidden_states=True).hidden_states[-1][real])
+    for states in actual[1:]:
+        assert distance([states], actual[:1]) < 3e-6
     both = [papa.average_attention(ours, [texts(left)]).sum for left in (False, True)]
     close(*both)
 
 
-def test_a_model_that_is_wrong_if_padding_stands_before_the_tokens_takes_none_there(monkeypatch, constants):
+def test_a_model_that_is_wrong_with_padding_before_the_tokens_refuses_it(monkeypatch, constants):
     decoder = stock("llama")
 
     def other(model, where):
@@ -378,8 +371,8 @@ def test_a_model_that_counts_tokens_along_the_row_is_not_packed():
     for model in (transformers.Llama4TextModel(llama).eval(), transformers.CLIPTextModel(clip).eval()):
         ours, given = Model(copy.deepcopy(model)), texts()
         assert str(ours.form) == "padded"
-        found = ours.hidden_states(given).transpose(1, 2)[given["attention_mask"].bool()]
-        assert distance(list(found.unbind(1)), padded_states(model, given, 0)) < 3e-6
+        actual = ours.hidden_states(given).transpose(1, 2)[given["attention_mask"].bool()]
+        assert distance(list(actual.unbind(1)), padded_states(model, given, 0)) < 3e-6
 
 
 @pytest.mark.parametrize("name", ["llama", "deberta-v2"])
@@ -400,7 +393,8 @@ def test_every_part_of_a_model_gets_the_attention_back_that_it_had(monkeypatch, 
     both = transformers.LlavaConfig(text_config=text, vision_config=vision)
     model = transformers.LlavaForConditionalGeneration(both)
     model.set_attn_implementation({"text_config": "eager", "vision_config": "sdpa"})
-    names = [own._attn_implementation for own in (model.config, model.config.text_config, model.config.vision_config)]
+    configs = (model.config, model.config.text_config, model.config.vision_config)
+    names = [config._attn_implementation for config in configs]
     assert names[1:] == ["eager", "sdpa"]
     undo = patch(model)
     assert is_patched(model)
@@ -414,8 +408,7 @@ def test_every_part_of_a_model_gets_the_attention_back_that_it_had(monkeypatch, 
     monkeypatch.setattr(type(model), "set_attn_implementation", fail)
     with pytest.raises(InputError, match="cannot be replaced: no"):
         patch(model)
-    found = [own._attn_implementation for own in (model.config, model.config.text_config, model.config.vision_config)]
-    assert found == names and not is_patched(model)
+    assert [config._attn_implementation for config in configs] == names and not is_patched(model)
 
 
 def test_a_plain_model_takes_its_mask_by_place_and_refuses_what_it_cannot_place(constants):
@@ -434,7 +427,7 @@ def test_a_plain_model_takes_its_mask_by_place_and_refuses_what_it_cannot_place(
 
 
 def test_padding_may_have_the_id_of_a_token():
-    """As in decoders that were trained without padding; then the mask alone says what is real."""
+    """As in decoders that were trained without padding; then only the mask shows what is real."""
     model, given = stock("gpt2"), texts()
     model.config.pad_token_id = model.config.eos_token_id
     given["input_ids"][1, 18] = model.config.eos_token_id
@@ -447,13 +440,13 @@ def test_threads_take_turns(constants):
     tasks = [() if number % 2 else (constants,) for number in range(24)]
     expected = [ours.hidden_states(given), ours.hidden_states(given, constants)]
     with ThreadPoolExecutor(4) as pool:
-        found = list(pool.map(lambda own: ours.hidden_states(given, *own), tasks))
-    for own, states in zip(tasks, found, strict=True):
-        close(states, expected[len(own)], atol=1e-5)
+        actual = list(pool.map(lambda arguments: ours.hidden_states(given, *arguments), tasks))
+    for arguments, states in zip(tasks, actual, strict=True):
+        close(states, expected[len(arguments)], atol=1e-5)
 
 
 def test_a_state_that_is_not_finite_is_within_no_limit():
     good, bad = torch.ones(2, 3), torch.full((2, 3), torch.nan)
-    for found in ([good, bad], [bad, good]):
-        assert not distance(found, [good, good]) <= 1
+    for actual in ([good, bad], [bad, good]):
+        assert not distance(actual, [good, good]) <= 1
     assert distance([good, good], [good, good]) == 0

@@ -1,4 +1,4 @@
-"""Which GPU a job gets: many processes at once, with numbers in place of GPUs."""
+"""The choice of a GPU for a job: many processes at once, with numbers in place of GPUs."""
 
 import logging
 import os
@@ -48,7 +48,7 @@ class StillTaken(Exception):
 
 @pytest.fixture(autouse=True)
 def waits(monkeypatch):
-    """How long this process waited for GPUs: two times, and no third."""
+    """The seconds that this process waited for GPUs: two times, and no third."""
     waits = []
 
     def sleep(seconds):
@@ -142,13 +142,8 @@ def test_a_job_that_waits_says_so_once(waits, caplog):
 @pytest.mark.parametrize(
     ("given", "there"),
     [
-        ("2,0", ["2", "0"]),
-        (" 1, 3 ", ["1", "3"]),
-        (",".join(UUIDS), list(UUIDS)),
-        ("0,0", ["0"]),
-        ("0,-1,1", ["0"]),
-        ("", []),
-        ("NoDevFiles", []),
+        *(("2,0", ["2", "0"]), (" 1, 3 ", ["1", "3"]), (",".join(UUIDS), list(UUIDS))),
+        *(("0,0", ["0"]), ("0,-1,1", ["0"]), ("", []), ("NoDevFiles", [])),
     ],
 )
 def test_gpus_are_those_of_the_environment(monkeypatch, given, there):
@@ -194,7 +189,7 @@ def test_jobs_of_slurm_do_not_wait_for_each_other(monkeypatch):
     assert [devices.take(["0"], folder) for folder in folders] == ["0"] * 3
 
 
-def test_locks_are_the_users_alone():
+def test_only_the_user_may_read_locks():
     folder = devices.lock_folder()
     assert folder == devices.lock_folder()
     assert folder.stat().st_mode & 0o777 == 0o700

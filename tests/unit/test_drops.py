@@ -30,7 +30,6 @@ def drawn(monkeypatch: pytest.MonkeyPatch) -> list[pd.DataFrame]:
 
 
 def analysed(folder: Path, rows: list[dict[str, Any]]) -> tuple[list[dict[str, Any]], list[str]]:
-    """The rows of the table, and its lines in Markdown."""
     grid = write_rows(rows, folder / "grid.parquet", GRID_COLUMNS)
     parameters = {"plots": Plots().model_dump()}
     message = analyse(analysis_job("score_and_drop", parameters, {"grid": grid}, folder / "d", drawn=True))

@@ -19,13 +19,13 @@ EXAMPLE_COUNT, PLACES, SHARE = 701, CHANNELS, 0.3
 
 
 def only_dropout(model, kind, share):
-    """`model` with the dropout of one kind alone; how many modules that are."""
-    found = 0
+    """Leave only the dropout of one kind in `model`; returns the number of its modules."""
+    number = 0
     for name, module in model.named_modules():
         if isinstance(module, nn.Dropout):
-            own = name.endswith(kind) and not (kind == "output.dropout" and ".attention." in name)
-            module.p, found = share if own else 0.0, found + own
-    return found
+            meant = name.endswith(kind) and not (kind == "output.dropout" and ".attention." in name)
+            module.p, number = share if meant else 0.0, number + meant
+    return number
 
 
 def dropped_states(ours, inputs, constants=None, mixing=None):
@@ -36,9 +36,9 @@ def dropped_states(ours, inputs, constants=None, mixing=None):
 @pytest.mark.parametrize("kind", KINDS)
 @only("bert", *DISTINCT)
 def test_what_is_dropped_whole_is_what_the_stock_model_drops(model, inputs, kind):
-    """Dropout of 1 leaves nothing to chance: every place where the stock model drops, and none besides."""
-    found = only_dropout(model, kind, 1.0)
-    assert found == {
+    """Dropout of 1 leaves nothing to chance: every place where the stock model drops, and no other."""
+    number = only_dropout(model, kind, 1.0)
+    assert number == {
         "embeddings.dropout": 1,
         "pos_dropout": LAYERS if hasattr(model.encoder, "rel_embeddings") else 0,
     }.get(kind, LAYERS)
@@ -46,7 +46,7 @@ def test_what_is_dropped_whole_is_what_the_stock_model_drops(model, inputs, kind
     ours = Model(copy.deepcopy(model))
     stock = real(stock_states(model.train(), inputs), inputs)
     close(dropped_states(ours, inputs), stock)
-    assert not found or not torch.allclose(stock, real(ours.hidden_states(inputs), inputs), atol=1e-2)
+    assert not number or not torch.allclose(stock, real(ours.hidden_states(inputs), inputs), atol=1e-2)
 
 
 @only("bert", "deberta")
@@ -67,7 +67,7 @@ def test_constants_are_dropped_too(model, inputs, matrices):
 
 
 class Rows(nn.Module):
-    """Values that are the rows of the identity, for there are as many channels as places."""
+    """Values that are the rows of the identity, because there is a channel for each place."""
 
     def forward(self, tokens):
         return torch.eye(PLACES).repeat(EXAMPLE_COUNT, HEADS)[None]
@@ -87,8 +87,8 @@ def attention(model, share, replaced, mixing=None):
     layer.dropout.p, layer.value = share, Rows()
     with torch.no_grad(), running(session):
         tokens = 0.3 * torch.randn(PLACES, HEADS * CHANNELS).repeat(EXAMPLE_COUNT, 1)
-        found, _ = layer.train()(tokens[None])
-    return found.view(EXAMPLE_COUNT, PLACES, HEADS, PLACES)
+        used, _ = layer.train()(tokens[None])
+    return used.view(EXAMPLE_COUNT, PLACES, HEADS, PLACES)
 
 
 @pytest.mark.parametrize("mixing", [None, torch.full((1, HEADS), 0.4)])

@@ -5,9 +5,8 @@ import copy
 import pytest
 import torch
 import transformers
-from families import DISTINCT, FAMILIES, close, only, real, stock_attention, stock_states
+from families import DISTINCT, FAMILIES, byte_tokenizer, close, only, real, stock_attention, stock_states
 from sizes import CHANNELS, EXAMPLES, HEADS, LAYERS, SLOTS, VOCABULARY
-from tokenizers import pre_tokenizers
 from torch.nn.attention import SDPBackend, sdpa_kernel
 from torch.utils.flop_counter import FlopCounterMode
 
@@ -19,11 +18,6 @@ from papa.model.model import Model
 @pytest.fixture(params=FAMILIES)
 def family(request):
     return request.param
-
-
-@pytest.fixture
-def ours(model):
-    return Model(copy.deepcopy(model))
 
 
 def test_nothing_replaced_equals_stock_transformers(model, ours, inputs):
@@ -43,11 +37,11 @@ def test_packed_equals_padded_with_any_heads_replaced(model, ours, inputs, matri
 def test_a_constant_that_is_the_examples_own_attention_changes_nothing(model, ours, inputs):
     for row in (0, 1, 5):
         one = {name: values[row : row + 1] for name, values in inputs.items()}
-        own = stock_attention(model, one)[0]
+        attention = stock_attention(model, one)[0]
         stock = real(stock_states(model, one), one)
         for heads in (None, [(0, 2), (1, 4), (2, 0)]):
-            close(real(ours.hidden_states(one, own, heads), one), stock)
-        close(real(ours.hidden_states(one, own, mixing=torch.rand(LAYERS, HEADS)), one), stock)
+            close(real(ours.hidden_states(one, attention, heads), one), stock)
+        close(real(ours.hidden_states(one, attention, mixing=torch.rand(LAYERS, HEADS)), one), stock)
 
 
 def test_averages_are_those_of_collected_attention(model, ours, inputs):
@@ -184,12 +178,6 @@ def test_every_position_of_a_token_is_a_slot_and_no_other(model, ours, slots):
         ours.hidden_states(longer)
 
 
-def byte_tokenizer(name, marks, **options):
-    """The family's own tokenizer but for its size: every byte is a token."""
-    vocabulary = {mark: number for number, mark in enumerate([*marks, *sorted(pre_tokenizers.ByteLevel.alphabet())])}
-    return getattr(transformers, f"{name}Tokenizer")(vocab=vocabulary, merges=[], **options)
-
-
 ROBERTA = ("Roberta", ["<s>", "<pad>", "</s>", "<unk>", "<mask>"])
 DEBERTA = ("Deberta", ["[PAD]", "[CLS]", "[SEP]", "[UNK]", "[MASK]"])
 
@@ -199,10 +187,8 @@ def test_texts_laid_out_by_the_familys_tokenizer_against_the_padded_model(family
     tokenizer = byte_tokenizer(*(ROBERTA if family == "roberta" else DEBERTA))
     model.resize_token_embeddings(len(tokenizer))
     inputs = papa.lay_out(tokenizer, ["ab", "a b c d e f g"], ["c", "defg"], slots=SLOTS - 1)
-    # at n/2 (RoBERTa: two) and n-1
-    assert inputs["input_ids"][0].eq(2).nonzero().flatten().tolist() == (
-        [11, 12, 21] if family == "roberta" else [11, 21]
-    )
+    ends = [11, 12, 21] if family == "roberta" else [11, 21]  # at n/2 (RoBERTa: two) and n-1
+    assert inputs["input_ids"][0].eq(2).nonzero().flatten().tolist() == ends
     assert inputs["input_ids"].eq(tokenizer.pad_token_id).eq(inputs["attention_mask"] == 0).all()
     hidden = Model(copy.deepcopy(model)).hidden_states(inputs)
     close(real(hidden, inputs), real(stock_states(model, inputs), inputs))

@@ -36,12 +36,10 @@ def row(fraction: str, mean: float | None, **columns: Any) -> dict[str, Any]:
 
 
 def curve(*means: float, **columns: Any) -> Rows:
-    """Rows of one line, at every fraction."""
     return [row(fraction, mean, **columns) for fraction, mean in zip(FRACTIONS, means or (0.9, 0.8, 0.7), strict=True)]
 
 
 def lines(names: Iterable[str], rows: Rows) -> Rows:
-    """The same rows in lines of several names."""
     return [row | {"line": name} for name in names for row in rows]
 
 
@@ -105,7 +103,7 @@ class Panel:
         return self.figure["datasets"][self.layer(mark)["data"]["name"]]
 
     def height_of(self, label: dict[str, Any]) -> float:
-        """How high a label is, in pixels above the axis."""
+        """The height of a label in pixels above the axis."""
         low, high = self.layer("circle")["encoding"]["y"]["scale"]["domain"]
         return HEIGHT * (label["y"] - low) / (high - low)
 

@@ -10,31 +10,10 @@ import pyarrow as pa
 import pytest
 import torch
 
+from papa import files
 from papa.errors import DamagedArtefact, InputError
-from papa.files import (
-    KEY,
-    Trace,
-    check_arrays,
-    digest_of,
-    digest_of_table,
-    footer_of,
-    opened_table,
-    provenance_of,
-    provenance_of_arrays,
-    read_json,
-    read_provenance,
-    read_table,
-    read_tensors,
-    replacing,
-    trace_of,
-    write_json,
-    write_page,
-    write_table,
-    write_tensors,
-    writing_table,
-)
 
-TRACE = Trace("average", 3, {"model": {"name": "é"}, "part": "1of1"}, {"tokens": "abc"})
+TRACE = files.Trace("average", 3, {"model": {"name": "é"}, "part": "1of1"}, {"tokens": "abc"})
 TABLE = pa.table(
     {
         "number": [1, None, 3],
@@ -52,27 +31,30 @@ TENSORS = {"w": torch.arange(15.0).view(3, 5), "n": torch.arange(3), "h": torch.
 def read_arrays(path: Path) -> dict[str, np.ndarray]:
     try:
         with h5py.File(path, "r") as store:
-            arrays, text = {name: np.asarray(store[name]) for name in ("sum", "count")}, str(store.attrs[KEY])
+            arrays, text = {name: np.asarray(store[name]) for name in ("sum", "count")}, str(store.attrs[files.KEY])
     except (OSError, KeyError) as error:
         raise DamagedArtefact(str(error)) from error
-    check_arrays(path, text, arrays)
+    files.check_arrays(path, text, arrays)
     return arrays
 
 
 def write_arrays(path: Path) -> None:
     arrays = {"sum": np.arange(7.0), "count": np.arange(5)}
     with h5py.File(path, "w") as store:
-        store.attrs[KEY] = provenance_of_arrays({"n": 7}, TRACE, arrays)
+        store.attrs[files.KEY] = files.provenance_of_arrays({"n": 7}, TRACE, arrays)
         for name, values in arrays.items():
             store.create_dataset(name, data=values)
 
 
 FORMATS: dict[str, tuple[Callable[[Path], None], Callable[[Path], object]]] = {
-    "a.parquet": (lambda path: write_table(TABLE, path, {"n": 1}, TRACE), lambda path: read_table(path).to_pylist()),
-    "a.json": (lambda path: write_json({"z": 1, "a": [1.5, "é"]}, path, TRACE), read_json),
+    "a.parquet": (
+        lambda path: files.write_table(TABLE, path, {"n": 1}, TRACE),
+        lambda path: files.read_table(path).to_pylist(),
+    ),
+    "a.json": (lambda path: files.write_json({"z": 1, "a": [1.5, "é"]}, path, TRACE), files.read_json),
     "a.safetensors": (
-        lambda path: write_tensors(TENSORS, path, {"n": 2}, TRACE),
-        lambda path: str(sorted((name, values.tolist()) for name, values in read_tensors(path)[0].items())),
+        lambda path: files.write_tensors(TENSORS, path, {"n": 2}, TRACE),
+        lambda path: str(sorted((name, values.tolist()) for name, values in files.read_tensors(path)[0].items())),
     ),
     "a.h5": (write_arrays, lambda path: str(read_arrays(path))),
 }
@@ -82,10 +64,10 @@ FORMATS: dict[str, tuple[Callable[[Path], None], Callable[[Path], object]]] = {
 def test_a_file_says_what_made_it(name: str, tmp_path: Path) -> None:
     write, read = FORMATS[name]
     write(tmp_path / name)
-    assert trace_of(tmp_path / name) == TRACE
-    first = digest_of(tmp_path / name), read(tmp_path / name)
+    assert files.trace_of(tmp_path / name) == TRACE
+    first = files.digest_of(tmp_path / name), read(tmp_path / name)
     write(tmp_path / name)
-    assert (digest_of(tmp_path / name), read(tmp_path / name)) == first
+    assert (files.digest_of(tmp_path / name), read(tmp_path / name)) == first
 
 
 @pytest.mark.parametrize("name", FORMATS)
@@ -108,93 +90,92 @@ def test_damage_is_refused_or_changes_no_value(name: str, tmp_path: Path) -> Non
 
 
 def test_a_table_comes_back_with_its_facts(tmp_path: Path) -> None:
-    write_table(TABLE, tmp_path / "a.parquet", {"names": ["x", "y"]})
-    table = read_table(tmp_path / "a.parquet")
+    files.write_table(TABLE, tmp_path / "a.parquet", {"names": ["x", "y"]})
+    table = files.read_table(tmp_path / "a.parquet")
     assert table.equals(TABLE)
-    assert provenance_of(table) == {"names": ["x", "y"]}
-    assert trace_of(tmp_path / "a.parquet") is None
+    assert files.provenance_of(table) == {"names": ["x", "y"]}
+    assert files.trace_of(tmp_path / "a.parquet") is None
 
 
 def test_the_digest_of_a_table_is_one_of_values(tmp_path: Path) -> None:
     parts = [TABLE.slice(0, 1), TABLE.slice(1)]
-    assert digest_of_table(pa.concat_tables(parts)) == digest_of_table(TABLE)
+    assert files.digest_of_table(pa.concat_tables(parts)) == files.digest_of_table(TABLE)
     for column in TABLE.column_names:
         other = TABLE.set_column(
             TABLE.column_names.index(column), column, pa.concat_arrays([TABLE[column].chunk(0)[::-1]])
         )
         if column != "none":
-            assert digest_of_table(other) != digest_of_table(TABLE), column
+            assert files.digest_of_table(other) != files.digest_of_table(TABLE), column
     moved = pa.table({"a": [["x", "y"], ["z"]]}), pa.table({"a": [["x"], ["y", "z"]]}), pa.table({"a": [["xy"], ["z"]]})
-    assert len(set(map(digest_of_table, moved))) == 3
+    assert len(set(map(files.digest_of_table, moved))) == 3
 
 
 def test_a_table_is_written_and_read_in_groups(tmp_path: Path) -> None:
     path = tmp_path / "a.parquet"
-    with writing_table(path, TABLE.schema, {"begun": 1}) as writer:
+    with files.writing_table(path, TABLE.schema, {"begun": 1}) as writer:
         writer.write(TABLE.slice(0, 2))
         writer.write(TABLE.slice(2))
         writer.facts["rows"] = 3
         assert not path.exists()
-    with opened_table(path) as file:
+    with files.opened_table(path) as file:
         assert file.facts == {"begun": 1, "rows": 3}
         assert file.group(1).to_pylist() == TABLE.slice(2).to_pylist()
         assert file.read().to_pylist() == TABLE.to_pylist()
-    facts, values = footer_of(path)
+    facts, values = files.footer_of(path)
     assert (facts["rows"], values["number"], values["words"]) == (3, 3, 4)
 
 
 def test_nothing_is_left_of_a_file_that_could_not_be_written(tmp_path: Path) -> None:
-    write_json({"a": 1}, tmp_path / "a.json")
+    files.write_json({"a": 1}, tmp_path / "a.json")
     (tmp_path / ".a.json.77.partial").write_text("left by a job that was killed")
-    with pytest.raises(RuntimeError), replacing(tmp_path / "a.json") as temporary:
+    with pytest.raises(RuntimeError), files.replacing(tmp_path / "a.json") as temporary:
         temporary.write_text("half")
         raise RuntimeError
     assert [path.name for path in tmp_path.iterdir()] == ["a.json"]
-    assert read_json(tmp_path / "a.json") == {"a": 1}
+    assert files.read_json(tmp_path / "a.json") == {"a": 1}
     (tmp_path / "b").write_text("a file where a folder is needed")
-    with pytest.raises(
-        InputError, match=r"b/c\.json could not be written \(.*\), and the partial file was removed; fix the cause"
-    ):
-        write_json({}, tmp_path / "b" / "c.json")
+    said = r"b/c\.json could not be written \(.*\), and the partial file was removed; fix the cause"
+    with pytest.raises(InputError, match=said):
+        files.write_json({}, tmp_path / "b" / "c.json")
 
 
 def test_nan_is_not_written(tmp_path: Path) -> None:
     with pytest.raises(ValueError, match="not JSON compliant"):
-        write_json({"a": float("nan")}, tmp_path / "a.json")
+        files.write_json({"a": float("nan")}, tmp_path / "a.json")
     assert not list(tmp_path.iterdir())
 
 
 def test_the_request_is_what_was_asked_for_and_not_what_was_read() -> None:
-    assert TRACE.request == Trace(TRACE.stage, 3, dict(TRACE.settings), {"tokens": "other"}).request
-    assert TRACE.request != Trace(TRACE.stage, 4, TRACE.settings, TRACE.inputs).request
-    assert TRACE.request != Trace(TRACE.stage, 3, {}, TRACE.inputs).request
+    assert TRACE.request == files.Trace(TRACE.stage, 3, dict(TRACE.settings), {"tokens": "other"}).request
+    assert TRACE.request != files.Trace(TRACE.stage, 4, TRACE.settings, TRACE.inputs).request
+    assert TRACE.request != files.Trace(TRACE.stage, 3, {}, TRACE.inputs).request
 
 
 def test_a_trace_that_was_edited_says_nothing(tmp_path: Path) -> None:
-    write_json({"a": 1}, tmp_path / "a.json", TRACE)
+    files.write_json({"a": 1}, tmp_path / "a.json", TRACE)
     text = (tmp_path / "a.json").read_text(encoding="utf-8")
     (tmp_path / "a.json").write_text(text.replace('"part": "1of1"', '"part": "1of2"'), encoding="utf-8")
-    assert trace_of(tmp_path / "a.json") is None
+    assert files.trace_of(tmp_path / "a.json") is None
 
 
 def test_a_page_has_its_trace_in_its_head(tmp_path: Path) -> None:
-    write_page('<html><head></head>"é" <b></html>', tmp_path / "a.html", TRACE)
-    assert trace_of(tmp_path / "a.html") == TRACE
+    files.write_page('<html><head></head>"é" <b></html>', tmp_path / "a.html", TRACE)
+    assert files.trace_of(tmp_path / "a.html") == TRACE
     assert '"é" <b></html>' in (tmp_path / "a.html").read_text(encoding="utf-8")
 
 
 def test_files_of_others_say_nothing(tmp_path: Path) -> None:
     for name in (*FORMATS, "a.html"):
         (tmp_path / name).write_text("{}")
-        assert read_provenance(tmp_path / name) is None
+        assert files.read_provenance(tmp_path / name) is None
         with pytest.raises(DamagedArtefact, match="has no record of its content"):
-            digest_of(tmp_path / name)
-    assert read_provenance(tmp_path / "missing.json") is None
+            files.digest_of(tmp_path / name)
+    assert files.read_provenance(tmp_path / "missing.json") is None
     import pyarrow.parquet as pq
 
     pq.write_table(TABLE, tmp_path / "b.parquet")
     with pytest.raises(DamagedArtefact, match="has no record of how it was made"):
-        read_table(tmp_path / "b.parquet")
+        files.read_table(tmp_path / "b.parquet")
 
 
 def test_the_reason_of_the_system_is_said(tmp_path: Path) -> None:
@@ -203,4 +184,4 @@ def test_the_reason_of_the_system_is_said(tmp_path: Path) -> None:
     else:
         (tmp_path / "a.json").touch(mode=0)
     with pytest.raises(DamagedArtefact, match=r"cannot be read as JSON \((Is a directory|Permission denied)\)"):
-        read_json(tmp_path / "a.json")
+        files.read_json(tmp_path / "a.json")

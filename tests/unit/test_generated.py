@@ -29,17 +29,17 @@ def test_the_same_seed_gives_the_same_rows_and_no_text_twice(name):
 
 
 def test_other_texts_have_another_version():
-    """If this fails, raise `GRAMMAR_VERSION`, so that what was made of the texts before is made again."""
+    """If this fails, raise `GRAMMAR_VERSION`, so everything that was made of the old texts is rebuilt."""
     digests = {1: ("6b5b0a74a359c896", "4cc28f4f3c09bac4", "0fb766458212a779")}
     corpora = (NAMES, KNOWN_DECODER_GRAMMARS, KNOWN_ENCODER_GRAMMARS)
     texts = [[generate(name, split, 11, 3).to_json() for name in names for split in ROWS] for names in corpora]
-    found = tuple(hashlib.sha256("".join(rows).encode()).hexdigest()[:16] for rows in texts)
-    assert found == digests[GRAMMAR_VERSION]
+    actual = tuple(hashlib.sha256("".join(rows).encode()).hexdigest()[:16] for rows in texts)
+    assert actual == digests[GRAMMAR_VERSION]
 
 
 @pytest.mark.parametrize("name", [*NAMES, *KNOWN_ENCODER_GRAMMARS])
 def test_splits_share_only_words_of_the_grammar(name):
-    """Words that both splits use occur in many rows of each; a filler would be in one split alone."""
+    """Words that both splits use occur in many rows of each; a filler would be in only one."""
     train, validation = (words_of(generate(name, split, 2000 if split == "train" else 1000, 0)) for split in ROWS)
     shared = set().union(*train) & set().union(*validation)
     assert len(shared) < 80, sorted(shared)
@@ -80,10 +80,10 @@ def test_words_have_one_label_and_one_kind_each():
     frame = generate("reading", "train", 101, 0)
     for column in ("entity", "word_class", "kind"):
         assert (frame[column].map(len) == frame.words.map(len)).all()
-    told = frame.explode(["words", "word_class", "kind"])
-    told = told[told.kind != ""]
-    assert set(told.kind) == {"position", "lookup"}
-    assert (told.groupby("words").word_class.nunique() > 1).mean() > 0.5  # a word alone does not decide
+    rows = frame.explode(["words", "word_class", "kind"])
+    rows = rows[rows.kind != ""]
+    assert set(rows.kind) == {"position", "lookup"}
+    assert (rows.groupby("words").word_class.nunique() > 1).mean() > 0.5  # a word alone does not decide
 
 
 def test_bad_requests_say_what_there_is():

@@ -10,7 +10,6 @@ from papa.errors import DamagedArtefact, InputError
 from papa.files import provenance_of, read_table, trace_of
 from papa.results.analysis import analyse
 from papa.results.grids import GRID_COLUMNS
-from papa.results.phrases import constant_name
 
 
 def row(task: str, constant: str | None, fraction: str, mean: float | None, **columns: Any) -> dict[str, Any]:
@@ -22,8 +21,6 @@ def row(task: str, constant: str | None, fraction: str, mean: float | None, **co
 
 
 class Grid:
-    """The files of a grid."""
-
     def __init__(self, folder: Path, rows: list[dict[str, Any]], **fields: Any):
         summary = write_rows(rows, folder / "summary.parquet")
         self.table = folder / "grid.parquet"
@@ -188,11 +185,6 @@ def test_orders_are_lines_that_share_their_ends(tmp_path):
     words = "If an order is drawn or learned several times, the score of a seed is its mean over the orders."
     assert words in grid.markdown
     assert "over the orders" not in Grid(tmp_path, rows, **fields | {"orders": ["top-down"]}).markdown
-
-
-def test_names_of_constants():
-    names = {"toeplitz": "Toeplitz", "average-trained": "average, trained", "zeros": "zeros"}
-    assert {constant: constant_name(constant) for constant in names} == names
 
 
 def test_a_grid_that_was_not_run_is_refused(tmp_path):

@@ -18,7 +18,7 @@ VALUES = np.array([[0.4, 0.9, 0.5], [0.1, 0.7, 0.2]])
 
 
 def write(folder, order="lambda-0", model="m", unit_size=1):
-    """λ of two epochs, of which the last counts, or weights of one; and the order made of them."""
+    """λ of two epochs, the last of which counts, or weights of one, and the order made from them."""
     about = {"model": model, "task": "t", "constant": "average"}
     kind, name = ("lambda", {"seed": "0"}) if order.startswith("lambda") else ("weights", {"weights": order})
     rows = [
@@ -36,18 +36,12 @@ def write(folder, order="lambda-0", model="m", unit_size=1):
 @pytest.mark.parametrize(("fraction", "replaced"), [("1", []), ("1/2", [(0, 0), (1, 0), (1, 2)]), ("1/7", None)])
 def test_heads_of_small_value_are_replaced_first(tmp_path, fraction, replaced):
     write(tmp_path)
-    found = heads_of(tmp_path, fraction=fraction)
+    chosen = heads_of(tmp_path, fraction=fraction)
     every = {(layer, head) for layer in range(LAYERS) for head in range(HEADS)}
-    assert found["replaced"] == (sorted(every) if replaced is None else replaced)
-    assert set(found["kept"]) == every - set(found["replaced"])
-    assert {(int(layer), head) for layer, own in found["prune"].items() for head in own} == set(found["replaced"])
-    assert found["values"] == VALUES.tolist() and (found["model"], found["order"]) == ("m", "lambda-0")
-
-
-def test_transformers_prunes_what_is_replaced(tmp_path):
-    write(tmp_path)
-    prune = heads_of(tmp_path)["prune"]
-    assert prune == {"0": [0], "1": [0, 2]}
+    assert chosen["replaced"] == (sorted(every) if replaced is None else replaced)
+    assert set(chosen["kept"]) == every - set(chosen["replaced"])
+    assert {(int(layer), head) for layer, heads in chosen["prune"].items() for head in heads} == set(chosen["replaced"])
+    assert chosen["values"] == VALUES.tolist() and (chosen["model"], chosen["order"]) == ("m", "lambda-0")
 
 
 def test_the_table_is_one_that_numpy_reads_as_duo_attention_does(tmp_path):
@@ -79,11 +73,11 @@ def test_one_order_has_to_be_meant(tmp_path):
 
 def test_the_command_prints_three_forms(tmp_path):
     write(tmp_path)
-    plain, tsv, found = (
+    plain, tsv, chosen = (
         CliRunner().invoke(app, ["heads", str(tmp_path), *more]) for more in ([], ["--tsv"], ["--json"])
     )
     assert "3 of 6 heads kept" in plain.stdout and "layer 1: · 1 ·" in plain.stdout
     assert tsv.stdout.splitlines()[0] == "0.400000\t0.900000\t0.500000"
-    assert json.loads(found.stdout)["prune"] == {"0": [0], "1": [0, 2]}
+    assert json.loads(chosen.stdout)["prune"] == {"0": [0], "1": [0, 2]}
     wrong = CliRunner().invoke(app, ["heads", str(tmp_path), "--fraction", "2"])
     assert wrong.exit_code == 2 and "not a fraction between 0 and 1" in wrong.output

@@ -31,7 +31,7 @@ def opened():
 
 
 def stored(tiny, corpus, shards=1, **given):
-    """The indices of the hidden states of a corpus in so many parts."""
+    """The indices of the hidden states of a corpus in parts."""
     indices = [corpus / f"{part}.json" for part in part_names(shards)]
     for part, index in zip(part_names(shards), indices, strict=True):
         jobs.store(tiny, index, part=part, tokens=corpus / "tokens.parquet", **given)

@@ -71,17 +71,17 @@ MODULES_ALLOWED: set[str] = set()
 
 
 def imported(module: Path) -> set[str]:
-    """What a module imports, wherever in the module that stands, apart from what is only for type checkers."""
+    """The imports of a module, except those that only type checkers see."""
     tree = ast.parse(module.read_text(encoding="utf-8"))
     checking = [node for node in ast.walk(tree) if isinstance(node, ast.If) and "TYPE_CHECKING" in ast.dump(node.test)]
     left_out = {child for node in checking for child in ast.walk(node)}
-    found = set()
+    names = set()
     for node in ast.walk(tree):
         if isinstance(node, ast.ImportFrom) and node not in left_out:
-            found |= {node.module or "", *(f"{node.module}.{name.name}" for name in node.names)}
+            names |= {node.module or "", *(f"{node.module}.{name.name}" for name in node.names)}
         elif isinstance(node, ast.Import) and node not in left_out:
-            found |= {name.name for name in node.names}
-    return found
+            names |= {name.name for name in node.names}
+    return names
 
 
 def test_rooms_import_in_one_direction() -> None:
@@ -214,7 +214,7 @@ def nodes(module: Path) -> Iterator[ast.AST]:
 
 
 def more_than_allowed(wrong: Mapping[str, list[str]], allowed: Mapping[str, int]) -> str:
-    """What rooms with more than they are allowed have; empty if there is none."""
+    """The lines of rooms with more than they are allowed; empty if there is none."""
     return "\n".join(
         f"{room} has {len(lines)}, at most {allowed.get(room, 0)} are allowed:\n  " + "\n  ".join(lines)
         for room, lines in sorted(wrong.items())
@@ -269,16 +269,13 @@ def phrases() -> Iterator[tuple[Path, int, str]]:
                     yield path, number, f"{match[0]!r}: {better}"
 
 
-def test_docstrings_begin_with_an_imperative_or_a_noun() -> None:
-    assert not (more := more_than_allowed(by_room(turned_around()), DOCSTRINGS_ALLOWED)), more
-
-
-def test_names_are_nouns() -> None:
-    assert not (more := more_than_allowed(by_room(no_names()), NAMES_ALLOWED)), more
-
-
-def test_words_are_those_of_the_field() -> None:
-    assert not (more := more_than_allowed(by_room(phrases()), PHRASES_ALLOWED)), more
+@pytest.mark.parametrize(
+    ("wrong", "allowed"),
+    [(turned_around, DOCSTRINGS_ALLOWED), (no_names, NAMES_ALLOWED), (phrases, PHRASES_ALLOWED)],
+    ids=["docstrings begin with an imperative or a noun", "names are nouns", "words are those of the field"],
+)
+def test_english_is_plain(wrong, allowed):
+    assert not (more := more_than_allowed(by_room(wrong()), allowed)), more
 
 
 def test_a_class_has_a_name_of_its_own() -> None:

@@ -231,6 +231,9 @@ def test_heads_are_chosen(file):
     peaks = content["heads"]["values"]
     [sharpest] = content["pictures"]
     assert peaks[sharpest["layer"]][sharpest["head"]] == max(map(max, peaks))
+    used, mean = [0, 1, 2, 4, 5, 6], ConstantMatrices.load(path).mean[sharpest["layer"], sharpest["head"]]
+    assert sharpest["slots"] == used, "the slot that no example has is left out"
+    assert sharpest["values"] == [pytest.approx(row, abs=1e-4) for row in mean[used][:, used].tolist()]
 
     def heads(*options):
         return [(picture["layer"], picture["head"]) for picture in content_of(path, *options)["pictures"]]

@@ -63,20 +63,20 @@ def read(request, tokenizer, model):
 
 def again(inputs):
     """For every slot with a word that the text had before, the slot behind that word; else 0: `[example, slot]`."""
-    found = torch.zeros_like(inputs["input_ids"])
+    behind = torch.zeros_like(inputs["input_ids"])
     for row, ids in enumerate(inputs["input_ids"].tolist()):
         for slot, token in enumerate(ids[: int(inputs["attention_mask"][row].sum())]):
             before = [place for place in range(slot) if ids[place] == token]
-            found[row, slot] = before[-1] + 1 if before else 0
-    return found
+            behind[row, slot] = before[-1] + 1 if before else 0
+    return behind
 
 
 def losses(model, inputs, **replaced):
-    """The loss of every token that can be told from those before, and of every other, in nats: two of `[token]`."""
+    """The losses of the tokens that follow from those before, and of all others, in nats: two of `[token]`."""
     logits, ids = model.logits(inputs, **replaced)[:, :-1], inputs["input_ids"][:, 1:]
-    real, told = inputs["attention_mask"][:, 1:].bool(), again(inputs)[:, :-1] > 0
+    real, repeated = inputs["attention_mask"][:, 1:].bool(), again(inputs)[:, :-1] > 0
     nats = cross_entropy(logits.transpose(1, 2), ids, reduction="none")
-    return nats[real & told], nats[real & ~told]
+    return nats[real & repeated], nats[real & ~repeated]
 
 
 # -- the model, without papa -------------------------------------------------------------------------------------------
@@ -102,7 +102,7 @@ def test_heads_of_the_stock_model_look_where_they_should(name, stock, tokenizer)
     real, slots = inputs["attention_mask"].bool(), torch.arange(SLOTS)
 
     def looked_at(head, keys):
-        """How much a head looks at a key `[example, slot]` of every query, where there is a token."""
+        """The weight that a head gives to a key `[example, slot]` of every query with a token."""
         return attentions[head[0]][:, head[1]].gather(2, keys[..., None])[..., 0][real]
 
     assert looked_at(PREVIOUS, (slots - 1).clamp(min=0).expand_as(real)).min() > 0.999
@@ -119,9 +119,9 @@ def test_the_stock_model_knows_what_comes_again_and_nothing_else(stock, tokenize
         ids = torch.tensor([tokenizer(text).input_ids])
         with torch.no_grad():
             nats = cross_entropy(stock(ids).logits[0, :-1], ids[0, 1:], reduction="none")
-        told = len(ids[0]) - len(set(ids[0].tolist())) - 1  # the first that comes again follows nothing known
-        assert nats[-told:].max() < 1e-3
-        assert nats[:-told].tolist() == pytest.approx([UNIFORM] * (len(nats) - told), abs=1e-4)
+        repeated = len(ids[0]) - len(set(ids[0].tolist())) - 1  # the first that comes again follows nothing known
+        assert nats[-repeated:].max() < 1e-3
+        assert nats[:-repeated].tolist() == pytest.approx([UNIFORM] * (len(nats) - repeated), abs=1e-4)
 
 
 @pytest.mark.parametrize("name", KNOWN)
@@ -156,10 +156,10 @@ def test_what_constants_and_zeros_cost_in_each_head(model, read, head):
     inputs = {key: values[:50] for key, values in texts.items()}
     zeros = torch.zeros(2, 5, SLOTS, SLOTS)
     for constants, destroying in ((average, [INDUCTION]), (zeros, [INDUCTION, PREVIOUS])):
-        told, others = losses(model, inputs, constants=constants, heads=[head])
+        repeated, others = losses(model, inputs, constants=constants, heads=[head])
         assert others.mean() == pytest.approx(UNIFORM, abs=1e-4)
         if name == "repeats":
-            assert told.mean() == pytest.approx(UNIFORM if head in destroying else 0, abs=1e-2)
+            assert repeated.mean() == pytest.approx(UNIFORM if head in destroying else 0, abs=1e-2)
 
 
 # -- what a study says of it -------------------------------------------------------------------------------------------
@@ -171,8 +171,8 @@ def test_a_study_claims_all_heads_but_the_one_that_needs_its_input(tmp_path):
     scores = summary[summary["constant"].ne("zeros")].groupby("fraction")["mean"].first()
     # by hand: the first time a word stands there, and the first that comes again, are as likely as any other
     rows = generate("repeats", "validation", known.ROWS["validation"], seed=3)["first"].map(str.split)
-    told = sum(len(words) - len(set(words)) - 1 for words in rows)
-    kept = -UNIFORM * (1 - told / rows.map(len).sum())
+    repeated = sum(len(words) - len(set(words)) - 1 for words in rows)
+    kept = -UNIFORM * (1 - repeated / rows.map(len).sum())
     expected = {fraction: kept for fraction in ("1", "1/2", "1/5", "1/10")} | {"0": -UNIFORM}
     assert scores.to_dict() == pytest.approx(expected, abs=1e-3)
 

@@ -53,7 +53,7 @@ def average(model, tokenizer):
 
 @pytest.fixture(scope="module")
 def stock(cache, inputs):
-    """What the model of transformers gives by itself, with its attention."""
+    """The output of the model of transformers, with its attention."""
     made = transformers.AutoModel.from_pretrained(known_model("lookup"), attn_implementation="eager").eval()
     with torch.no_grad():
         return made(**inputs, output_attentions=True, output_hidden_states=True)
@@ -67,8 +67,8 @@ def states_of_cls(model, inputs, **replaced):
 def right(states, texts):
     """The share of answers of [CLS] that are right, in each half."""
     says = states[:, -1, ANSWER].diff(dim=-1)[:, 0] < 0
-    found = torch.tensor(texts["label"].eq("twice").tolist()) == says
-    return {half: found[texts["kind"].eq(half).tolist()].float().mean().item() for half in ("position", "lookup")}
+    correct = torch.tensor(texts["label"].eq("twice").tolist()) == says
+    return {half: correct[texts["kind"].eq(half).tolist()].float().mean().item() for half in ("position", "lookup")}
 
 
 # -- the model, without papa -------------------------------------------------------------------------------------------
@@ -89,7 +89,7 @@ def test_heads_of_the_stock_model_look_where_they_should(stock, inputs):
     real, ids, slots = inputs["attention_mask"].bool(), inputs["input_ids"], torch.arange(SLOTS)
 
     def looked_at(head, keys):
-        """How much a head looks at a key `[example, slot]` of every query, where there is a token."""
+        """The weight that a head gives to a key `[example, slot]` of every query with a token."""
         keys = torch.as_tensor(keys).expand_as(real)
         return stock.attentions[head[0]][:, head[1]].gather(2, keys[..., None])[..., 0][real]
 
@@ -117,9 +117,9 @@ def test_the_stock_model_says_in_every_slot_whether_the_first_word_stands_twice(
 def test_layer_norm_leaves_states_as_they_are(stock, inputs):
     real = inputs["attention_mask"].bool()
     for states in stock.hidden_states:
-        own = states[real]
-        assert own.mean(-1).abs().max() < 1e-6
-        assert own.norm(dim=-1).max() - own.norm(dim=-1).min() < 1e-4
+        rows = states[real]
+        assert rows.mean(-1).abs().max() < 1e-6
+        assert rows.norm(dim=-1).max() - rows.norm(dim=-1).min() < 1e-4
     # a token is a 1 in the embeddings, and still so after two layers
     tokens = stock.hidden_states[-1].gather(2, inputs["input_ids"][..., None])[real]
     assert tokens.min() > 0.999

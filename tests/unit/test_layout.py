@@ -1,8 +1,7 @@
 import pyarrow as pa
 import pytest
 import torch
-import transformers
-from tokenizers import pre_tokenizers
+from families import byte_tokenizer
 
 import papa
 from papa.config.job import Job
@@ -13,6 +12,8 @@ from papa.data.tokenize import tokenize_corpus
 from papa.data.tokens import Tokens
 from papa.data.weights import digest_of_model
 from papa.files import digest_of, trace_of, write_table
+
+GPT2 = ("GPT2", ["<|endoftext|>"])
 
 
 def tokens_at(tokenizer, inputs, row):
@@ -54,7 +55,7 @@ def test_the_published_code_cuts_single_texts_to_half_but_not_words(tokenizer):
     assert words.slots == [*range(10), 11] and words.cut == 0
 
 
-def test_the_published_code_leaves_segments_where_tokens_stood_before(tokenizer):
+def test_the_published_code_leaves_segments_where_tokens_were_before(tokenizer):
     # before: [CLS] a b [SEP] c d e [SEP], so segment 1 was at 4..7; of these, 6 and 7 are the slots of [SEP] and c now
     inputs = papa.lay_out(tokenizer, ["a b"], ["c d e"], slots=12, segments="published_code")
     assert inputs["token_type_ids"][0].nonzero().flatten().tolist() == [6, 7]
@@ -63,7 +64,7 @@ def test_the_published_code_leaves_segments_where_tokens_stood_before(tokenizer)
 @pytest.mark.parametrize("slots", [11, 12])
 def test_segments_of_the_published_code_are_those_of_its_tokenizer_call_for_cut_pairs_too(tokenizer, slots):
     pairs = [(first, second) for first in (1, 3, 5, 7, 13) for second in (1, 2, 4, 5, 6, 7, 17)]
-    texts = [[" ".join("abcdefghijklmnopqrst"[:length]) for length in own] for own in zip(*pairs, strict=True)]
+    texts = [[" ".join("abcdefghijklmnopqrst"[:length]) for length in lengths] for lengths in zip(*pairs, strict=True)]
     inputs = papa.lay_out(tokenizer, *texts, slots=slots, segments="published_code")
     options = {"truncation": True, "padding": "max_length", "max_length": slots, "return_token_type_ids": True}
     before = tokenizer(*texts, **options, return_tensors="pt")
@@ -72,8 +73,10 @@ def test_segments_of_the_published_code_are_those_of_its_tokenizer_call_for_cut_
 
 
 def test_a_word_is_numbered_on_its_first_sub_token(tokenizer):
-    placed = next(place_texts(tokenizer, [["ab", "c", "def"]], None, slots=13))
+    (placed,) = place_texts(tokenizer, [["ab", "c", "def"]], None, slots=13)
     assert placed.words == [-1, 0, -1, 1, 2, -1, -1, -1]
+    (placed,) = place_texts(byte_tokenizer(*GPT2, add_prefix_space=True), [["ab", "c"]], None, slots=11)
+    assert placed.words == [0, -1, -1, 1, -1] and placed.slots == [0, 1, 2, 3, 4]  # a decoder has no special token
 
 
 def test_words_that_leave_no_sub_token_are_no_token(tokenizer):
@@ -127,7 +130,7 @@ FACTS = {"fingerprint": "x", "rows": {"train": 2}, "rows_available": {"train": 9
 
 
 def tokenized(texts, slots, blocks=False):
-    """Lay the texts in a file out beside it; returns what the stage says, and where the tokens are."""
+    """Lay out the texts in a file; returns the stage's message and the path of the tokens."""
     model = ModelId(name="tiny", random="bert")
     settings = TokensOf(model=model, slots=slots, style="paper", segments="aligned", blocks=blocks)
     tokens = texts.with_name("tokens.parquet")
@@ -162,9 +165,11 @@ def test_tokenize_keeps_real_tokens_and_reads_back(tmp_path, of_tokenizer, words
     assert trace.inputs == {"texts": digest_of(tmp_path / "texts.parquet"), "origin": "random bert", "sha256": "w"}
 
 
-def test_only_single_texts_are_cut_in_blocks(tmp_path, of_tokenizer):
+@pytest.mark.parametrize("columns", [{"words": [["a"]]}, {"first": ["a"], "second": ["b"]}])
+def test_only_single_texts_are_cut_in_blocks(tmp_path, of_tokenizer, columns):
+    write_table(pa.table({"split": ["train"], "row": [0]} | columns), tmp_path / "texts.parquet", FACTS)
     with pytest.raises(papa.InputError, match="only single texts can be cut into blocks"):
-        tokenized(texts_file(tmp_path / "texts.parquet", words=True), 7, blocks=True)
+        tokenized(tmp_path / "texts.parquet", 7, blocks=True)
 
 
 def test_batches_hold_every_example_once_within_the_budget(tmp_path, of_tokenizer):
@@ -178,14 +183,8 @@ def test_batches_hold_every_example_once_within_the_budget(tmp_path, of_tokenize
     assert len(list(train.batches(1))) == 96  # an example larger than the budget goes alone
 
 
-def byte_decoder(**options):
-    """The tokenizer of GPT-2 but for its size: every byte is a token, and no special token is put anywhere."""
-    marks = ["<|endoftext|>", *sorted(pre_tokenizers.ByteLevel.alphabet())]
-    return transformers.GPT2Tokenizer(vocab={mark: number for number, mark in enumerate(marks)}, merges=[], **options)
-
-
 def test_texts_of_a_decoder_follow_each_other_from_slot_0():
-    tokenizer = byte_decoder()
+    tokenizer = byte_tokenizer(*GPT2)
     inputs = papa.lay_out(tokenizer, ["abc", "abcdefgh"], ["de", "ij"], slots=7)
     assert inputs["attention_mask"].tolist() == [[1, 1, 1, 1, 1, 0, 0], [1, 1, 1, 1, 1, 1, 1]]
     rows = zip(inputs["input_ids"], inputs["attention_mask"], strict=True)
@@ -193,12 +192,7 @@ def test_texts_of_a_decoder_follow_each_other_from_slot_0():
     assert shown == ["abcde", "abcdeij"]  # the longer text is cut
 
 
-def test_special_tokens_of_a_decoder_stand_next_to_its_texts(tokenizer):
+def test_special_tokens_of_a_decoder_are_next_to_its_texts(tokenizer):
     inputs = papa.lay_out(tokenizer, ["a b"], ["c"], slots=11, style="contiguous")
     assert tokens_at(tokenizer, inputs, 0) == dict(enumerate(["[CLS]", "a", "b", "[SEP]", "c", "[SEP]"]))
     assert inputs["token_type_ids"][0, :6].tolist() == [0, 0, 0, 0, 1, 1]
-
-
-def test_words_of_a_decoder_keep_their_numbers():
-    (placed,) = place_texts(byte_decoder(add_prefix_space=True), [["ab", "c"]], None, slots=11)
-    assert placed.words == [0, -1, -1, 1, -1] and placed.slots == [0, 1, 2, 3, 4]

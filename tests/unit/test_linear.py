@@ -64,12 +64,12 @@ def test_registers_and_processors_choose_the_way_of_products(plain, frozen, wide
     [("vendor_id\t: GenuineIntel\n", True), ("vendor_id\t: AuthenticAMD\n", False), (None, False)],
     ids=["Intel", "AMD", "not Linux"],
 )
-def test_who_made_the_processor_is_read(told, theirs, monkeypatch):
+def test_who_made_the_processor_is_read(cpuinfo, theirs, monkeypatch):
     def read(path):
         assert str(path) == "/proc/cpuinfo"
-        if told is None:
+        if cpuinfo is None:
             raise FileNotFoundError(path)
-        return told
+        return cpuinfo
 
     monkeypatch.undo()  # what the other tests have in its place
     monkeypatch.setattr(linear_module.Path, "read_text", read)
@@ -82,7 +82,7 @@ def test_few_numbers_of_rows_are_met():
     assert len({rounded_up(rows) for rows in range(65, 5000)}) < 50
 
 
-def test_a_part_computes_its_outputs_alone(plain, frozen):
+def test_a_part_computes_only_its_outputs(plain, frozen):
     inputs = torch.randn(7, 23)
     for outputs in ([3, 5, 36], [0], [3, 5, 36]):
         close(frozen.only(torch.tensor(outputs))(inputs), plain(inputs)[:, outputs])

@@ -3,19 +3,17 @@
 import io
 import logging
 import os
-import pty
 import re
 import subprocess
 import sys
-from pathlib import Path
 from types import SimpleNamespace
 
 import pytest
 from rich.console import Console
+from tiny import REPOSITORY, on_a_terminal
 
 from snakemake_logger_plugin_papa import MOST_BARS, Jobs, LogHandler
 
-REPOSITORY = Path(__file__).parents[2]
 SNAKEFILE = """
 rule all:
     input: expand("{i}.txt", i=range(3)), "last.txt"
@@ -49,22 +47,6 @@ def settings(folder):
     return {"cwd": folder, "env": ours}
 
 
-def shown(folder, *arguments):
-    """All that a terminal receives."""
-    ours, theirs = pty.openpty()
-    process = subprocess.Popen(command(*arguments), **settings(folder), stdout=theirs, stderr=theirs)
-    os.close(theirs)
-    received = b""
-    while True:
-        try:
-            received += os.read(ours, 65536)
-        except OSError:  # the other end is closed
-            break
-    os.close(ours)
-    assert process.wait(timeout=60) == 0, received
-    return received.decode()
-
-
 @pytest.fixture
 def handler(monkeypatch):
     monkeypatch.setenv("PAPA_LOGGER", "as it was")  # the handler sets it for good
@@ -95,7 +77,9 @@ def test_a_rate_keeps_its_unit():
 
 
 def test_a_terminal_sees_stages_move_and_every_line(tmp_path):
-    plain = re.sub(r"\x1b\[[0-9;?]*[A-Za-z]", "", shown(tmp_path, "--quiet", "rules", "host"))
+    received, code = on_a_terminal(command("--quiet", "rules", "host"), **settings(tmp_path))
+    assert code == 0, received
+    plain = re.sub(r"\x1b\[[0-9;?]*[A-Za-z]", "", received)
     assert re.search(r"probe × 2 +━+ +0 of 3", plain)
     assert re.search(r"probe × 1 +[━╸╺]+ +2 of 3 +[0-9.]+ / (s|min)", plain)
     assert re.search(r"all stages +[━╸╺]+ +2 of 5 .*left", plain)

@@ -126,8 +126,8 @@ def test_a_config_without_an_id_of_padding(tmp_path, model, inputs):
         with pytest.raises(papa.InputError, match=r"RobertaModel cannot run.* set pad_token_id in its config"):
             papa.load_model(tmp_path / "tiny", device="cpu")
     else:
-        found = papa.load_model(tmp_path / "tiny", device="cpu").hidden_states(inputs)
-        close(real(found, inputs), expected)
+        actual = papa.load_model(tmp_path / "tiny", device="cpu").hidden_states(inputs)
+        close(real(actual, inputs), expected)
 
 
 @only("bert")
@@ -147,7 +147,7 @@ def test_a_checkpoint_that_lacks_weights_is_refused(saved, model):
 
 
 @only("bert")
-def test_a_job_gets_its_model_in_its_precision_and_with_its_weights_alone(tiny, tmp_path, model):
+def test_a_job_gets_its_model_in_its_precision_and_only_with_its_weights(tiny, tmp_path, model):
     ours = model_of(Encoding(model=ModelId(name="tiny"), precision="bfloat16"), Machine.current())
     digest = sha256((tmp_path / "tiny/model.safetensors").read_bytes()).hexdigest()
     assert (ours.dtype, ours.precision, ours.weights) == (torch.float32, torch.bfloat16, digest)
@@ -155,15 +155,14 @@ def test_a_job_gets_its_model_in_its_precision_and_with_its_weights_alone(tiny, 
     with torch.no_grad():
         model.embeddings.LayerNorm.bias += 1
     model.save_pretrained(tmp_path / "tiny")
-    with pytest.raises(
-        papa.InputError, match=rf"model tiny in .*tiny changed .* was {digest} and is now (?!{digest}).*; restore"
-    ):
+    said = rf"model tiny in .*tiny changed .* was {digest} and is now (?!{digest}).*; restore"
+    with pytest.raises(papa.InputError, match=said):
         model_of(Encoding(model=ModelId(name="tiny", weights=digest)), Machine.current())
 
 
 @pytest.mark.parametrize("kind", ["Bart", "Pegasus", "Marian", "Whisper"])
 def test_an_encoder_with_a_decoder_is_refused_and_its_encoder_is_not(tmp_path, kind):
-    """What the message says to give can be given."""
+    """The encoder that the message names can be given."""
     heads = {"encoder_attention_heads": 2, "decoder_attention_heads": 2, "encoder_layers": 2, "decoder_layers": 2}
     sizes = {"vocab_size": VOCABULARY, "d_model": 8, "encoder_ffn_dim": 9, "decoder_ffn_dim": 9, "pad_token_id": 0}
     ends = {"bos_token_id": 1, "eos_token_id": 2, "decoder_start_token_id": 2, "forced_eos_token_id": 2}
@@ -171,13 +170,13 @@ def test_an_encoder_with_a_decoder_is_refused_and_its_encoder_is_not(tmp_path, k
     made = getattr(transformers, f"{kind}Config")(**heads | sizes | ends | sound)
     name = f"{kind}MTModel" if kind == "Marian" else f"{kind}ForConditionalGeneration"
     getattr(transformers, name)(made).save_pretrained(tmp_path / "two")
-    with pytest.raises(papa.InputError, match=rf"two is an encoder-decoder \({kind.lower()}\).*get_encoder") as no:
+    with pytest.raises(papa.InputError, match=rf"two is an encoder-decoder \({kind.lower()}\).*get_encoder") as refusal:
         papa.load_model(tmp_path / "two", device="cpu")
-    encoder = re.search(r"transformers\..*?\(\)", str(no.value))[0]
+    encoder = re.search(r"transformers\..*?\(\)", str(refusal.value))[0]
     assert papa.Model(eval(encoder)).layers == 2
 
 
-def test_an_encoder_that_was_saved_alone_is_loaded_as_one(tmp_path):
+def test_an_encoder_that_was_saved_without_its_decoder_is_loaded_as_one(tmp_path):
     sizes = {"d_model": 8, "d_kv": 4, "d_ff": 9, "num_layers": 2, "num_heads": 2, "vocab_size": VOCABULARY}
     whole = transformers.T5Model(transformers.T5Config(**sizes)).eval()
     whole.save_pretrained(tmp_path / "whole")

@@ -40,7 +40,6 @@ def texts_of(number, seed=0):
 
 @pytest.fixture(scope="module")
 def folder(tmp_path_factory):
-    """A random BERT and its tokenizer."""
     folder = tmp_path_factory.mktemp("tiny")
     torch.manual_seed(0)
     random_model("bert").save_pretrained(folder)
@@ -68,7 +67,6 @@ def measured(model, folder, **settings):
 
 @pytest.fixture
 def changed(study, tmp_path):
-    """The folder of a copy of the study."""
     return Path(shutil.copytree(study.folder, tmp_path / study.folder.name))
 
 
@@ -102,8 +100,8 @@ def test_scores_are_those_of_jobs_that_each_load_the_model(study, tmp_path):
     for job in other.jobs():
         performed(_placed(other, job))
     expected = read_table(tmp_path / "other" / "tables" / "summary.parquet").to_pandas()
-    found = read_table(study.folder / "tables" / "summary.parquet").to_pandas()
-    pd.testing.assert_frame_equal(found, expected)
+    actual = read_table(study.folder / "tables" / "summary.parquet").to_pandas()
+    pd.testing.assert_frame_equal(actual, expected)
 
 
 @pytest.mark.usefixtures("no_figures")
@@ -175,22 +173,22 @@ def test_a_model_is_loaded_once_where_models_are_kept(tiny, monkeypatch):
 
 
 @pytest.mark.usefixtures("no_figures")
-def test_the_command_measures_files_and_ends_with_the_sentence_and_the_page(folder, tmp_path):
+def test_the_command_measures_files_and_ends_with_the_sentence_and_the_report(folder, tmp_path):
     for split, number, seed in (("train", 60, 0), ("validation", 40, 1)):
         texts, labels = texts_of(number, seed)
         pd.DataFrame({"text": texts, "mood": labels}).to_csv(tmp_path / f"{split}.csv", index=False)
     files = ["--train", tmp_path / "train.csv", "--validation", tmp_path / "validation.csv"]
-    told = [*files, "--column", "label=mood", "--folder", tmp_path / "out"]
-    done = CliRunner().invoke(app, ["measure", str(folder), *map(str, told)])
+    options = [*files, "--column", "label=mood", "--folder", tmp_path / "out"]
+    done = CliRunner().invoke(app, ["measure", str(folder), *map(str, options)])
     assert done.exit_code == 0, done.output
     assert f"Report: {tmp_path / 'out' / 'report' / 'index.html'}" in done.output and "Score" in done.output
-    again = CliRunner().invoke(app, ["measure", str(folder), *map(str, told), "--json"])
+    again = CliRunner().invoke(app, ["measure", str(folder), *map(str, options), "--json"])
     assert json.loads(again.stdout)["margin"] == 0.1
     other = pd.DataFrame({"text": texts_of(60)[0], "mood": texts_of(60)[1]})
     other.to_parquet(tmp_path / "other.parquet")  # labels may be called something else in any form of file
     held = ["--validation", str(tmp_path / "other.parquet"), "--folder", str(tmp_path / "other")]
-    told = ["--train", str(tmp_path / "other.parquet"), *held, "--column", "label=mood", "--json"]
-    named = json.loads(CliRunner().invoke(app, ["measure", str(folder), *told]).stdout)
+    options = ["--train", str(tmp_path / "other.parquet"), *held, "--column", "label=mood", "--json"]
+    named = json.loads(CliRunner().invoke(app, ["measure", str(folder), *options]).stdout)
     assert read_table(tmp_path / "other/tables/summary.parquet").to_pandas()["task"].unique().tolist() == ["mood"]
     assert named["margin"] == 0.1
     alone = CliRunner().invoke(app, ["measure", str(folder), "--train", str(tmp_path / "validation.csv")])
@@ -200,19 +198,19 @@ def test_the_command_measures_files_and_ends_with_the_sentence_and_the_page(fold
 
 
 def test_heads_are_saved_with_constants_and_a_card_whose_code_runs(study, folder, tokenizer, tmp_path, monkeypatch):
-    found = heads_of(study.folder)
-    shared = save_heads(found, study.folder, tmp_path / "shared")
+    heads = heads_of(study.folder)
+    shared = save_heads(heads, study.folder, tmp_path / "shared")
     assert sorted(path.name for path in shared.iterdir()) == ["README.md", "constants.h5", "heads.json", "heads.tsv"]
     card = (shared / "README.md").read_text()
     assert str(study.claims) in card
-    (own,) = study.folder.rglob("average.h5")
-    assert torch.equal(papa.ConstantMatrices.load(shared / "constants.h5").mean, papa.ConstantMatrices.load(own).mean)
+    (average,) = study.folder.rglob("average.h5")
+    constants = papa.ConstantMatrices.load(average)
+    assert torch.equal(papa.ConstantMatrices.load(shared / "constants.h5").mean, constants.mean)
     monkeypatch.chdir(shared)
     names = run_code(card)
-    inputs = papa.lay_out(tokenizer, ["A text."], slots=papa.ConstantMatrices.load(own).n)
-    expected = papa.load_model(folder).hidden_states(
-        inputs, papa.ConstantMatrices.load(own), [tuple(head) for head in found["replaced"]]
-    )
+    inputs = papa.lay_out(tokenizer, ["A text."], slots=constants.n)
+    replaced = [tuple(head) for head in heads["replaced"]]
+    expected = papa.load_model(folder).hidden_states(inputs, constants, replaced)
     real = inputs["attention_mask"] == 1
     torch.testing.assert_close(names["outputs"].last_hidden_state[real], expected[:, -1][real], atol=1e-5, rtol=1e-5)
 
@@ -226,14 +224,15 @@ def run_code(card):
 def test_the_code_of_a_card_runs_for_a_package_and_a_model_of_the_hub(study, folder, changed, tmp_path, monkeypatch):
     monkeypatch.setattr("sys.path", [str(tmp_path), *sys.path])
     (tmp_path / "has_tiny.py").write_text(f"def get_model_path():\n    return {str(folder)!r}\n", encoding="utf-8")
-    found = heads_of(changed)
-    (changed / PLACES).write_text(json.dumps({found["model"]: {"package": "has_tiny"}}), encoding="utf-8")
-    monkeypatch.chdir(save_heads(found, changed, tmp_path / "of-package"))
+    heads = heads_of(changed)
+    (changed / PLACES).write_text(json.dumps({heads["model"]: {"package": "has_tiny"}}), encoding="utf-8")
+    monkeypatch.chdir(save_heads(heads, changed, tmp_path / "of-package"))
     of_package = run_code(Path("README.md").read_text())["outputs"].last_hidden_state
-    told = reported_config(trace_of(study.page).settings["config"])
-    models = {found["model"]: ModelSettings(hub="owner/tiny", revision="a" * 40)}
-    monkeypatch.setattr("papa.jobs.heads.reported_config", lambda config: told.model_copy(update={"models": models}))
-    monkeypatch.chdir(save_heads(found, changed, tmp_path / "of-hub"))
+    reported = reported_config(trace_of(study.page).settings["config"])
+    models = {heads["model"]: ModelSettings(hub="owner/tiny", revision="a" * 40)}
+    reported = reported.model_copy(update={"models": models})
+    monkeypatch.setattr("papa.jobs.heads.reported_config", lambda config: reported)
+    monkeypatch.chdir(save_heads(heads, changed, tmp_path / "of-hub"))
     card = Path("README.md").read_text()
     assert "base_model: owner/tiny" in card and card.count("revision=") == 2
     Path("owner").mkdir()
@@ -243,12 +242,12 @@ def test_the_code_of_a_card_runs_for_a_package_and_a_model_of_the_hub(study, fol
 
 
 def test_a_folder_is_not_overwritten_and_half_a_study_not_shared(changed, tmp_path):
-    found = heads_of(changed)
+    heads = heads_of(changed)
     with pytest.raises(papa.InputError, match="exists, and papa never overwrites a folder"):
-        save_heads(found, changed, tmp_path)
+        save_heads(heads, changed, tmp_path)
     next(changed.rglob("index.html")).unlink()
     with pytest.raises(papa.InputError, match="run the study to its end first"):
-        save_heads(found, changed, tmp_path / "shared")
+        save_heads(heads, changed, tmp_path / "shared")
     assert not (tmp_path / "shared").exists()
 
 

@@ -131,13 +131,6 @@ def test_blocks_do_not_cross_splits(tokens):
     assert table.column("row").to_pylist() == [*range(len(parts["train"])), *range(len(parts["validation"]))]
 
 
-def test_pairs_of_texts_are_not_cut_into_blocks(tmp_path, tiny):
-    pairs = pa.table({"split": ["train"], "row": [0], "first": ["a"], "second": ["b"]})
-    write_table(pairs, tmp_path / "texts.parquet", {})
-    with pytest.raises(papa.InputError, match="only single texts"):
-        jobs.lay_out(tiny, tmp_path, TEXT_SLOTS, blocks=True)
-
-
 def test_blocks_are_other_texts_than_their_rows(tiny, tokens):
     place = tokens.parent
     average, labels = place / "average.h5", place / "labels.parquet"
@@ -158,11 +151,11 @@ def test_the_probe_is_the_papers_formula(inputs, size):
     torch.nn.init.normal_(probe.bias)
     hidden = torch.randn(EXAMPLES, LAYERS + 1, SLOTS, HIDDEN)
     chosen = inputs["attention_mask"].bool() & (torch.rand(EXAMPLES, SLOTS) < 0.5)
-    own = gelu(probe.dense(hidden[1, :, 5].flatten()))
-    own = own if probe.projection is None else probe.projection(own)
+    pooled = gelu(probe.dense(hidden[1, :, 5].flatten()))
+    pooled = pooled if probe.projection is None else probe.projection(pooled)
     chosen[1, 5] = True
     place = int(chosen.flatten()[: SLOTS + 5].sum())
-    torch.testing.assert_close(probe(hidden, chosen)[place], embeddings @ own + probe.bias)
+    torch.testing.assert_close(probe(hidden, chosen)[place], embeddings @ pooled + probe.bias)
     assert {name for name, _ in probe.named_parameters()} == set(probe.state_dict())
     assert not any("embeddings" in name for name in probe.state_dict())
     with pytest.raises(papa.InputError, match="are not"):
@@ -185,8 +178,8 @@ def test_the_loss_and_its_gradients_are_those_of_all_logits_at_once(monkeypatch)
     dense = cross_entropy(probe.packed(hidden), gold)
     loss = summed_loss(probe, hidden, gold) / 101
     torch.testing.assert_close(loss, dense)
-    expected, found = (torch.autograd.grad(value * 3, wanted) for value in (dense, loss))
-    torch.testing.assert_close(found, expected, atol=1e-6, rtol=1e-4)
+    expected, actual = (torch.autograd.grad(value * 3, wanted) for value in (dense, loss))
+    torch.testing.assert_close(actual, expected, atol=1e-6, rtol=1e-4)
     summed_loss(probe, hidden, gold).backward()
     assert embeddings.grad is None and probe.embeddings.grad is None
     with torch.no_grad():
@@ -225,9 +218,9 @@ def test_hidden_states_of_masked_tokens_are_the_models(tiny, tokens, masking):
     objective, states = masked(tokens, masking)
     objective.begin(2)
     batch = objective.batch(torch.arange(7))
-    own = masked_batch(batch.tokens, masking.draw(batch.tokens.ids, 1, 2), batch.examples)
-    assert torch.equal(batch.packed.ids, own.packed.ids) and torch.equal(batch.gold, own.gold)
-    expected = torch.stack(states.model.run(own.packed), dim=1)[own.positions]
+    drawn = masked_batch(batch.tokens, masking.draw(batch.tokens.ids, 1, 2), batch.examples)
+    assert torch.equal(batch.packed.ids, drawn.packed.ids) and torch.equal(batch.gold, drawn.gold)
+    expected = torch.stack(states.model.run(drawn.packed), dim=1)[drawn.positions]
     torch.testing.assert_close(states(batch), expected)
     embeddings = states.model.model.get_input_embeddings().weight
     assert objective.probe.embeddings.data_ptr() == embeddings.data_ptr()
@@ -237,9 +230,9 @@ def test_hidden_states_of_masked_tokens_are_the_models(tiny, tokens, masking):
 def test_the_score_is_minus_the_mean_loss_over_all_masked_tokens(tiny, tokens, masking):
     objective, states = masked(tokens, masking)
     part = objective.splits["validation"]
-    own = masked_batch(part, masking.draw(part.ids, *VALIDATION), torch.arange(len(part)))
-    everything = Batch(part, torch.arange(len(part)), own.packed, own.gold, own.positions)
-    dense = cross_entropy(objective.probe.packed(states(everything)), own.gold)
+    drawn = masked_batch(part, masking.draw(part.ids, *VALIDATION), torch.arange(len(part)))
+    everything = Batch(part, torch.arange(len(part)), drawn.packed, drawn.gold, drawn.positions)
+    dense = cross_entropy(objective.probe.packed(states(everything)), drawn.gold)
     for budget in (1, 37, 10_000):
         objective.model.token_budget = budget
         table = objective.table([objective.outcomes_on(states)])
@@ -264,13 +257,13 @@ def test_each_text_has_its_loss_and_that_of_a_blind_guess(tiny, tokens, masking)
     total = seen.total() + len(ordinary)
     assert seen.total() < len(objective.splits["train"].ids)
     for row in table.to_pylist():
-        own = masked_batch(part, masks, torch.tensor([row["example"]]))
-        assert row["tokens"] == len(own.gold)
-        blind = [-math.log((seen[token] + 1) / total) for token in own.gold.tolist()]
+        drawn = masked_batch(part, masks, torch.tensor([row["example"]]))
+        assert row["tokens"] == len(drawn.gold)
+        blind = [-math.log((seen[token] + 1) / total) for token in drawn.gold.tolist()]
         assert row["trivial"] == pytest.approx(sum(blind))
-        example = Batch(part, torch.tensor([row["example"]]), own.packed, own.gold, own.positions)
+        example = Batch(part, torch.tensor([row["example"]]), drawn.packed, drawn.gold, drawn.positions)
         with torch.no_grad():
-            loss = cross_entropy(objective.probe.packed(states(example)), own.gold, reduction="sum")
+            loss = cross_entropy(objective.probe.packed(states(example)), drawn.gold, reduction="sum")
         assert row["loss"] == pytest.approx(loss.item(), rel=1e-5, abs=1e-6)
     assert table["loss"] != table["loss_1"] and 0 in table["tokens"].to_pylist()
     assert table["loss_1"].to_pylist() != sorted(table["loss_1"].to_pylist())
@@ -341,7 +334,9 @@ def test_heads_are_replaced(tiny, tokens):
     assert train(tiny, tokens, **some)["kept"] == 3
 
 
-def test_texts_too_short_to_be_masked_are_refused(tiny, tokens, monkeypatch):
+def test_trained_constants_and_texts_too_short_to_be_masked_are_refused(tiny, tokens, monkeypatch):
+    with pytest.raises(papa.InputError, match="toeplitz-trained/all is trained, which needs labels"):
+        train(tiny, tokens, variant="toeplitz-trained/all")
     monkeypatch.setattr("papa.data.masking.CHOSEN_SHARE", 0.0)
     with pytest.raises(papa.InputError, match="No token of the validation split is masked"):
         train(tiny, tokens)
@@ -394,8 +389,3 @@ def test_a_model_without_embeddings_of_words_is_refused(tiny, tokens, masking, m
         monkeypatch.setattr(model.model, "get_input_embeddings", lambda none=none: none)
         with pytest.raises(papa.InputError, match="BertModel has no table of input embeddings"):
             MaskedTokens(Tokens.read(tokens), model, masking, 1)
-
-
-def test_trained_constants_are_refused(tiny, tokens):
-    with pytest.raises(papa.InputError, match="toeplitz-trained/all is trained, which needs labels"):
-        train(tiny, tokens, variant="toeplitz-trained/all")

@@ -14,27 +14,22 @@ from papa.model.reference import Reference
 from papa.model.replacement import Full, Outputs, kept_context, restrict
 
 
-@pytest.fixture
-def ours(model):
-    return Model(copy.deepcopy(model))
-
-
 def test_replaced_heads_use_the_masked_normalised_constant(model, inputs, matrices):
     """The formula of Sec. 3.3 written out, on the first layer of the stock model."""
     attention = stock_attention(model, inputs)[:, 0]
     mask = inputs["attention_mask"][:, None, None, :]
-    own = matrices[0] * mask
-    own = own / own.abs().sum(-1, keepdim=True).clamp(min=1e-30)
+    constants = matrices[0] * mask
+    constants = constants / constants.abs().sum(-1, keepdim=True).clamp(min=1e-30)
     replaced = [1, 3]
-    attention[:, replaced] = own[:, replaced]
+    attention[:, replaced] = constants[:, replaced]
     layer = model.encoder.layer[0]
     embedded = model.embeddings(inputs["input_ids"], inputs["token_type_ids"])
     value = layer.attention.self.value(embedded).view(EXAMPLES, SLOTS, HEADS, CHANNELS).transpose(1, 2)
     context = (attention @ value).transpose(1, 2).flatten(2)
     expected = layer.feed_forward_chunk(layer.attention.output(context, embedded))
-    found = Model(model).hidden_states(inputs, matrices, [(0, head) for head in replaced])[:, 1]
+    actual = Model(model).hidden_states(inputs, matrices, [(0, head) for head in replaced])[:, 1]
     keep = inputs["attention_mask"].bool()
-    torch.testing.assert_close(found[keep], expected[keep], atol=1e-4, rtol=0)
+    torch.testing.assert_close(actual[keep], expected[keep], atol=1e-4, rtol=0)
 
 
 def test_mixing_of_one_changes_nothing_and_of_zero_replaces_all(ours, inputs, matrices):
@@ -144,11 +139,6 @@ def test_replacements_that_cannot_be_right_are_refused(ours, inputs, constants, 
         ours.hidden_states(inputs, constants, **options)
 
 
-def test_a_batch_that_is_no_dict_is_said(ours, inputs):
-    with pytest.raises(papa.InputError, match="a str was given; pass several batches as a list of such dicts"):
-        [ours.pack(batch) for batch in inputs]
-
-
 def test_models_of_tests_share_what_was_checked_and_nothing_else(model, inputs, matrices, settled_models, monkeypatch):
     heads, fresh = [(0, 1), (2, 4)], copy.deepcopy(model)
     monkeypatch.setattr("papa.model.model.settle", settled_models.settle)
@@ -177,7 +167,11 @@ def test_models_of_tests_share_what_was_checked_and_nothing_else(model, inputs, 
     assert settled_models.checked == before + 2, "with a part of papa.model replaced"
 
 
-def test_something_else_than_a_model_is_said(model, ours, inputs, matrices):
+def test_something_else_than_a_model_or_a_batch_is_said(model, ours, inputs, matrices):
+    with pytest.raises(papa.InputError, match="a str was given; pass several batches as a list of such dicts"):
+        [ours.pack(batch) for batch in inputs]
+    with pytest.raises(papa.InputError, match=r"already passed to papa\.Model; load it again"):
+        Model(ours.full)
     with pytest.raises(papa.InputError, match=r"papa\.Model is needed, but a BertModel was given; load one with"):
         check_model(model)
     assert check_model(ours) is ours
@@ -185,13 +179,6 @@ def test_something_else_than_a_model_is_said(model, ours, inputs, matrices):
         Model("bert-base-uncased")
     with pytest.raises(papa.InputError, match=r"A transformers model is needed.* a papa.Model, .* was given"):
         papa.replaced_attention(ours, matrices).__enter__()
-
-
-def test_a_model_that_is_papas_already_is_refused(model):
-    ours = copy.deepcopy(model)
-    Model(ours)
-    with pytest.raises(papa.InputError, match=r"already passed to papa\.Model; load it again"):
-        Model(ours)
 
 
 def test_a_model_says_what_it_is_in_a_line(ours):

@@ -24,14 +24,13 @@ def models():
 
 
 def listed():
-    """Types and how they run, as the page has them."""
-    found = {}
+    checked = {}
     for section, form in (("Packed", "packed"), ("Padded", "padded"), ("Text models that are not used", None)):
         part = re.search(rf"^## {section}\n(.*?)(?=^## |\Z)", PAGE, re.DOTALL | re.MULTILINE)[1]
         for kind, second in re.findall(r"^\| ([\w.-]+) \| ([\w ]+) \|", part, re.MULTILINE):
             if kind != "type":
-                found[kind] = form or second
-    return found
+                checked[kind] = form or second
+    return checked
 
 
 def test_the_page_is_of_the_transformers_that_are_installed(models):
@@ -39,10 +38,10 @@ def test_the_page_is_of_the_transformers_that_are_installed(models):
     assert set(listed()) == set(models.kinds()), "run make models"
 
 
-def test_a_sweep_goes_on_where_it_was_stopped_unless_the_code_is_another(models, tmp_path, monkeypatch):
+def test_a_sweep_resumes_where_it_was_stopped_unless_the_code_has_changed(models, tmp_path, monkeypatch):
     monkeypatch.setattr(models, "swept", lambda every: ({"kind": kind, "text": text} for kind, text in every))
     monkeypatch.setattr(models, "ROOT", tmp_path)
-    monkeypatch.setattr(models, "page_of", lambda found: "\n".join(one["kind"] for one in found))
+    monkeypatch.setattr(models, "page_of", lambda checked: "\n".join(one["kind"] for one in checked))
     log, page = tmp_path / "build/models.jsonl", tmp_path / "models.md"
     monkeypatch.setattr(models.sys, "argv", ["models.py", "bert", "llama", "vit", "--page", str(page)])
     log.parent.mkdir()
@@ -58,8 +57,8 @@ def test_a_sweep_goes_on_where_it_was_stopped_unless_the_code_is_another(models,
 
 
 def test_a_type_of_two_stacks_is_not_used_if_only_its_decoder_can_be(models):
-    found = models.check("pegasus")
-    assert found["form"] == "refused" and "PegasusForCausalLM alone can be used" in found["why"]
+    checked = models.check("pegasus")
+    assert checked["form"] == "refused" and "PegasusForCausalLM alone can be used" in checked["why"]
 
 
 def test_small_models_have_the_layers_of_checkpoints(models):
@@ -69,8 +68,8 @@ def test_small_models_have_the_layers_of_checkpoints(models):
 
 @pytest.mark.parametrize("kind", SAMPLE)
 def test_a_type_is_what_the_page_says(models, kind):
-    found = models.check(kind)
-    assert found["form"] == listed()[kind], f"{found['why']}; run make models"
-    if found["form"] != "refused":
-        distances = [found[name] for name in ("stock", "half", "all", "own_attention")]
+    checked = models.check(kind)
+    assert checked["form"] == listed()[kind], f"{checked['why']}; run make models"
+    if checked["form"] != "refused":
+        distances = [checked[name] for name in ("stock", "half", "all", "own_attention")]
         assert max(value for value in distances if value == value) < 1e-4

@@ -53,17 +53,17 @@ def stock_logits(tokens, example):
 
 
 def test_at_fraction_1_losses_are_those_of_the_stock_model(tokens):
-    found = measure(tokens, "original")
-    assert len(found) == VALIDATION and (found["kl"].abs() < 1e-9).all()
+    measured = measure(tokens, "original")
+    assert len(measured) == VALIDATION and (measured["kl"].abs() < 1e-9).all()
     for example in range(VALIDATION):
         ids, logits = stock_logits(tokens, example)
-        own = found.iloc[example]
-        assert own["tokens"] == len(ids) - 1
-        assert own["loss"] == pytest.approx(float(cross_entropy(logits[:-1], ids[1:], reduction="sum")), rel=1e-6)
+        row = measured.iloc[example]
+        assert row["tokens"] == len(ids) - 1
+        assert row["loss"] == pytest.approx(float(cross_entropy(logits[:-1], ids[1:], reduction="sum")), rel=1e-6)
 
 
 def test_the_trivial_guess_knows_how_frequent_tokens_are(tokens):
-    found = measure(tokens, "original")
+    measured = measure(tokens, "original")
     parts = Tokens.read(tokens)
     after = {
         name: [
@@ -72,56 +72,43 @@ def test_the_trivial_guess_knows_how_frequent_tokens_are(tokens):
         for name, split in parts.items()
     }
     seen = np.ones(VOCABULARY)
-    for own in after["train"]:
-        np.add.at(seen, own, 1)
-    expected = [-np.log(seen / seen.sum())[own].sum() for own in after["validation"]]
-    np.testing.assert_allclose(found["trivial"], expected, rtol=1e-9)
+    for ids in after["train"]:
+        np.add.at(seen, ids, 1)
+    expected = [-np.log(seen / seen.sum())[ids].sum() for ids in after["validation"]]
+    np.testing.assert_allclose(measured["trivial"], expected, rtol=1e-9)
 
 
 def test_the_divergence_is_that_from_the_original(tokens):
     model = papa.load_model(tokens.parent / "tiny", device="cpu")
     zeros = torch.zeros(model.layers, model.heads, SLOTS, SLOTS)
-    found, split = measure(tokens, "zeros", variant="zeros/all"), Tokens.read(tokens)["validation"]
+    measured, split = measure(tokens, "zeros", variant="zeros/all"), Tokens.read(tokens)["validation"]
     for example in (0, 5):
         ids, logits = stock_logits(tokens, example)
         inputs = jobs.dense(split.batch(torch.tensor([example])))
         replaced = model.logits(inputs, zeros)[0, : len(ids)]
-        own = found.iloc[example]
-        assert own["loss"] == pytest.approx(float(cross_entropy(replaced[:-1], ids[1:], reduction="sum")), rel=1e-5)
+        row = measured.iloc[example]
+        assert row["loss"] == pytest.approx(float(cross_entropy(replaced[:-1], ids[1:], reduction="sum")), rel=1e-5)
         guess, first = replaced[:-1].log_softmax(-1), logits[:-1].log_softmax(-1)
-        assert own["kl"] == pytest.approx(float(kl_div(guess, first, log_target=True, reduction="sum")), rel=1e-4)
+        assert row["kl"] == pytest.approx(float(kl_div(guess, first, log_target=True, reduction="sum")), rel=1e-4)
 
 
 def test_averages_are_causal_and_replace_all_heads(tokens):
     jobs.average(ModelId(name="tiny"), tokens, tokens.parent / "average.h5")
-    found = measure(tokens, "average", variant="average/all", constants=tokens.parent / "average.h5")
+    measured = measure(tokens, "average", variant="average/all", constants=tokens.parent / "average.h5")
     original = measure(tokens, "original")
-    assert (found["kl"] > 1e-6).eq(found["tokens"] > 1).all(), "the first token has itself alone to attend to"
-    assert not np.allclose(found["loss"], original["loss"])
+    assert (measured["kl"] > 1e-6).eq(measured["tokens"] > 1).all(), "the first token has itself alone to attend to"
+    assert not np.allclose(measured["loss"], original["loss"])
     run = jobs.run_of(tokens.parent / "average.json", 0)
     assert (run["kept"], run["epochs"], run["curve"]) == (0, 0, [])
 
 
 def test_lambda_is_learned_on_the_models_own_loss(tokens):
     """After one step of AdamW λ has moved by the learning rate against its gradient, worked out by differences."""
-    average, lambdas = tokens.parent / "average.h5", tokens.parent / "lambda.parquet"
-    jobs.average(ModelId(name="tiny"), tokens, average)
-    how = Training(learning_rate=1e-3, batch_size=TRAIN, epochs=1)
-    jobs.learn(ModelId(name="tiny"), lambdas, how, tokens=tokens, constants=average, told={"metric": "log_likelihood"})
-    moved = read_table(lambdas).to_pandas().set_index(["layer", "head"])["value"]
-    model = papa.load_model(tokens.parent / "tiny", device="cpu")
-    mean = papa.ConstantMatrices.load(average).mean
-    objective = NextTokens(Tokens.read(tokens, "train"), model)
-    batch = objective.batch(torch.arange(TRAIN))
-
-    def loss(raw):
-        replacement = model.replacement(mean, mixing=raw.sigmoid())
-        return float(objective.loss(batch, model.scores(model.pack(batch.packed), replacement).double()))
-
+    moved, loss = jobs.one_step_of_lambda(tokens, METRIC, NextTokens, TRAIN)
     for head in [(0, 0), (1, 3)]:
-        step = torch.zeros(model.layers, model.heads)
+        step = torch.zeros(3, 4)
         step[head] = 1e-1
-        slope = loss(step) - loss(-step)
+        slope = float(loss(step) - loss(-step))
         assert np.sign(moved[head] - 0.5) == -np.sign(slope)
         assert abs(moved[head] - 0.5) == pytest.approx(1e-3 / 4, rel=1e-2)
 
@@ -145,24 +132,21 @@ def losses(original, zeros, replaced, trivial=4.0):
 
 
 def test_no_seed_is_needed_for_an_interval():
-    found = losses(1.0, 3.0, 2.0)
-    assert found["metric"].eq(METRIC).all(), "a perplexity and a divergence have no floors"
-    own = found.loc["average"]
-    assert own["status"] == COUNTS and own["loss"] == pytest.approx(0.5, abs=0.01)
-    assert 0.4 < own["loss_low"] < own["loss"] < own["loss_high"] < 0.6
-    assert 0 < own["half_width_without_seeds"] < 0.1 and own["share_examples"] == pytest.approx(1)
+    measured = losses(1.0, 3.0, 2.0)
+    assert measured["metric"].eq(METRIC).all(), "a perplexity and a divergence have no floors"
+    row = measured.loc["average"]
+    assert row["status"] == COUNTS and row["loss"] == pytest.approx(0.5, abs=0.01)
+    assert 0.4 < row["loss_low"] < row["loss"] < row["loss_high"] < 0.6
+    assert 0 < row["half_width_without_seeds"] < 0.1 and row["share_examples"] == pytest.approx(1)
 
 
 def test_a_head_that_is_worse_without_attention_than_a_guess_has_the_guess_as_its_floor():
-    found = losses(1.0, 9.0, 2.0)
-    assert found.loc["average", "contextless"] == pytest.approx(-9.0, abs=0.01)
-    assert found.loc["average", "loss"] == pytest.approx(1 / 3, abs=0.01)
-
-
-def test_a_model_that_a_guess_beats_has_no_loss():
-    found = losses(5.0, 9.0, 6.0)
-    assert found["status"].eq("the model is no better than a guess from how frequent tokens are (-4.000)").all()
-    assert found["loss"].isna().all()
+    measured = losses(1.0, 9.0, 2.0)
+    assert measured.loc["average", "contextless"] == pytest.approx(-9.0, abs=0.01)
+    assert measured.loc["average", "loss"] == pytest.approx(1 / 3, abs=0.01)
+    measured = losses(5.0, 9.0, 6.0)  # the guess beats the model
+    assert measured["status"].eq("the model is no better than a guess from how frequent tokens are (-4.000)").all()
+    assert measured["loss"].isna().all()
 
 
 @pytest.mark.parametrize("family", DECODERS)
@@ -177,22 +161,22 @@ def test_every_small_decoder_has_its_stock_loss_and_sees_no_later_token(family, 
     packed = model.pack(inputs)
     logits, begin = model.scores(packed), 0
     for row, length in enumerate(packed.lengths.tolist()):
-        own, ids = logits[begin : begin + length], inputs["input_ids"][row, :length]
+        part, ids = logits[begin : begin + length], inputs["input_ids"][row, :length]
         begin += length
         with torch.no_grad():
             expected = plain(ids[None]).logits[0]
-        losses = [cross_entropy(some[:-1], ids[1:]).item() for some in (own, expected)]
+        losses = [cross_entropy(some[:-1], ids[1:]).item() for some in (part, expected)]
         assert losses[0] == pytest.approx(losses[1], rel=1e-6)
     constants = papa.average_attention(model, [inputs])
     other = inputs | {"input_ids": inputs["input_ids"].clone()}
     other["input_ids"][0, 5] = (other["input_ids"][0, 5] + 7) % len(tokenizer)
-    first, second = (model.logits(own, constants)[0] for own in (inputs, other))
+    first, second = (model.logits(part, constants)[0] for part in (inputs, other))
     assert torch.equal(first[:5], second[:5]) and not torch.allclose(first[5], second[5])
 
 
 def test_without_a_contextless_floor_there_is_no_loss_and_no_warning(recwarn):
-    found = losses_of([texts({ORIGINALS: np.ones(20)}, np.full(20, 5))])
-    assert found["status"].tolist() == ["no context-free floor was measured"] and not recwarn.list
+    measured = losses_of([texts({ORIGINALS: np.ones(20)}, np.full(20, 5))])
+    assert measured["status"].tolist() == ["no context-free floor was measured"] and not recwarn.list
 
 
 def test_neither_tokenizer_nor_model_needs_an_id_of_padding(tmp_path, monkeypatch):

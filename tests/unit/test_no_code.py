@@ -1,4 +1,4 @@
-"""What is read is data: models, data sets, averages and configs that bring code along cannot make it run."""
+"""Input is data: models, data sets, averages and configs that bring code along cannot make it run."""
 
 import ast
 import json
@@ -73,8 +73,8 @@ def change(file, **keys):
 @pytest.mark.parametrize("model_type", ["unheard-of", "bert"])
 def test_code_of_a_model(folder, trap, model_type):
     (folder / "modeling_own.py").write_text(trap.source + "class OwnConfig: pass\nclass OwnModel: pass\n")
-    own = {"AutoConfig": "modeling_own.OwnConfig", "AutoModel": "modeling_own.OwnModel"}
-    change(folder / "config.json", model_type=model_type, auto_map=own)
+    code = {"AutoConfig": "modeling_own.OwnConfig", "AutoModel": "modeling_own.OwnModel"}
+    change(folder / "config.json", model_type=model_type, auto_map=code)
     if model_type == "bert":  # transformers has code of its own for these
         assert papa.load_model(str(folder), device="cpu").layers == shape_of_model(TINY, Machine.current())[0]
         return
@@ -88,9 +88,9 @@ def test_code_of_a_model(folder, trap, model_type):
 @pytest.mark.parametrize("named", [True, False])
 def test_code_of_a_tokenizer(folder, trap, model_type, named):
     (folder / "own.py").write_text(trap.source + "class Own: pass\n")
-    own = ["own.Own", "own.Own"]
+    code = ["own.Own", "own.Own"]
     change(folder / "config.json", model_type=model_type)
-    change(folder / "tokenizer_config.json", tokenizer_class="Own", auto_map={"AutoTokenizer": own} if named else own)
+    change(folder / "tokenizer_config.json", tokenizer_class="Own", auto_map={"AutoTokenizer": code} if named else code)
     if model_type == "bert":  # transformers has code of its own for these
         assert tokenizer_of(TINY, Machine.current())("a b").input_ids
         return
@@ -113,7 +113,7 @@ def test_pickle_for_weights(folder, trap, model, name):
         papa.load_model(str(folder), device="cpu")
 
 
-def test_pickles_beside_the_weights(folder, trap):
+def test_pickles_next_to_the_weights(folder, trap):
     for name in ("training_args.bin", "optimizer.pt", "pytorch_model.bin", "vocab.pkl"):
         torch.save(trap, folder / name)
     papa.load_model(str(folder), device="cpu")
@@ -177,14 +177,11 @@ def test_objects_in_averages(tmp_path, trap, name):
     ],
 )
 def test_code_in_a_config(tmp_path, trap, text):
+    assert issubclass(CarefulLoader, yaml.SafeLoader)
     (tmp_path / "config.yaml").write_text(text.format(path=trap.sprung))
     result = CliRunner().invoke(app, ["plan", str(tmp_path / "config.yaml")])
     assert result.exit_code == 2 and result.stderr.startswith("Config error: ")
     assert len(result.stderr.splitlines()) == 1
-
-
-def test_the_loader_of_configs_is_a_safe_one():
-    assert issubclass(CarefulLoader, yaml.SafeLoader)
 
 
 def test_names_in_pages_are_no_scripts(tmp_path):

@@ -126,11 +126,10 @@ def test_what_does_not_belong_together_is_refused(tmp_path, recorded, columns, c
 
 UP, DOWN, SWAPPED = [0.1, 0.2, 0.3, 0.4], [0.4, 0.3, 0.2, 0.1], [0.2, 0.1, 0.3, 0.4]
 ONE_SWAP = (5 - 1) / 6
-"""Kendall's τ of four heads of which two neighbours change places."""
+"""Kendall's τ of four heads if two neighbours change places."""
 
 
 def learned(folder: Path, *rows: tuple[list[float], dict[str, Any]]) -> pd.DataFrame:
-    """Weights of four heads, with what they were learned from."""
     about = {"model": "m", "task": "t", "title": "Tags", "constant": "average", "order": "lambda"}
     for number, (values, _) in enumerate(rows):
         write_table(head_rows([0.0] * 4, values, heads=4), folder / f"{number}.parquet", {}, TRACE)

@@ -1,4 +1,4 @@
-"""How tokens of a packed row come to their examples, and back."""
+"""The way of tokens from a packed row to their examples, and back."""
 
 import pytest
 import torch
@@ -14,10 +14,10 @@ def packed(lengths):
 
 
 def laid_out(row, lengths):
-    """What `spread` has to give, token by token."""
+    """The expected output of `spread`, token by token."""
     dense = torch.zeros(len(lengths), row.shape[1], max(lengths), row.shape[2], dtype=row.dtype)
-    for example, own in enumerate(row[: sum(lengths)].split(lengths)):
-        dense[example, :, : len(own)] = own.transpose(0, 1)
+    for example, tokens in enumerate(row[: sum(lengths)].split(lengths)):
+        dense[example, :, : len(tokens)] = tokens.transpose(0, 1)
     return dense
 
 
@@ -30,30 +30,30 @@ def test_tokens_go_to_their_places_and_back(lengths, idle):
     real = torch.arange(max(lengths)) < torch.tensor(lengths)[:, None]
     assert torch.equal(spread.where(real[:, None, :, None], 0), laid_out(row, lengths))
     beside = spread.transpose(1, 2).contiguous().transpose(1, 2)  # as fused attention lays it out
-    for own in (spread, beside):
-        assert torch.equal(examples.gather(own, len(row))[:tokens], row[:tokens])
+    for layout in (spread, beside):
+        assert torch.equal(examples.gather(layout, len(row))[:tokens], row[:tokens])
 
 
-@pytest.mark.parametrize("beside", [False, True], ids=["heads apart", "heads side by side"])
+@pytest.mark.parametrize("beside", [False, True], ids=["heads separately", "heads side by side"])
 @pytest.mark.parametrize("idle", [0, 2])
 @pytest.mark.parametrize("lengths", LENGTHS.values(), ids=LENGTHS)
-def test_gradients_come_from_tokens_alone(lengths, idle, beside):
-    """Not from idle tokens, and not from places without a token, of which there is one copy of the first."""
+def test_gradients_come_only_from_tokens(lengths, idle, beside):
+    """Not from idle tokens, and not from places without a token, which hold copies of the first."""
     examples, tokens = Examples.of_packed(packed(lengths)), sum(lengths)
     real = (torch.arange(max(lengths)) < torch.tensor(lengths)[:, None])[:, None, :, None]
 
     def attended(row):
-        own = examples.spread(row)
-        own = own.where(real, own.detach())  # nobody reads these
-        own = own.transpose(1, 2).contiguous().transpose(1, 2) if beside else own
-        return examples.gather(own.sin(), len(row))[:tokens]
+        spread = examples.spread(row)
+        spread = spread.where(real, spread.detach())  # nobody reads these
+        spread = spread.transpose(1, 2).contiguous().transpose(1, 2) if beside else spread
+        return examples.gather(spread.sin(), len(row))[:tokens]
 
     row = torch.randn(tokens + idle, 2, 3, dtype=torch.float64, requires_grad=True)
     assert torch.autograd.gradcheck(attended, row)
     assert torch.autograd.gradgradcheck(attended, row)
 
 
-def test_what_stands_in_empty_places_has_no_gradient():
+def test_empty_places_have_no_gradient():
     examples = Examples.of_packed(packed([3, 1, 4]))
     spread = torch.randn(3, 2, 4, 3, requires_grad=True)
     examples.gather(spread, 10).sum().backward()

@@ -23,7 +23,7 @@ def batched(inputs, size=17):
 def given(folder):  # noqa: F811
     """Model, and both splits with their labels, as a notebook has them."""
     tokenizer, (texts, labels), (others, right) = AutoTokenizer.from_pretrained(folder), texts_of(60), texts_of(40, 1)
-    train, validation = (batched(papa.lay_out(tokenizer, own, slots=SLOTS)) for own in (texts, others))
+    train, validation = (batched(papa.lay_out(tokenizer, split, slots=SLOTS)) for split in (texts, others))
     return papa.load_model(folder, device="cpu"), (train, labels), (validation, right)
 
 
@@ -32,13 +32,13 @@ def recipe():
     return papa.Recipe(learning_rate=1e-2, epochs=2, seeds=(1, 2), fractions=("1", "1/2", "0"))
 
 
-def same(found, study):
+def same(actual, study):
     """Whether a sweep has the numbers of a study's curve."""
     curve = study.curve[study.curve["constant"].ne("zeros").fillna(True)].set_index("fraction")
-    found = found.set_index("fraction")
-    assert list(found.index) == list(curve.index) and len(found) == 3
-    assert found["kept"].tolist() == curve["kept"].tolist() and found["status"].equals(curve["status"])
-    pd.testing.assert_frame_equal(found[NUMBERS], curve[NUMBERS], check_exact=False, rtol=1e-5, atol=1e-6)
+    actual = actual.set_index("fraction")
+    assert list(actual.index) == list(curve.index) and len(actual) == 3
+    assert actual["kept"].tolist() == curve["kept"].tolist() and actual["status"].equals(curve["status"])
+    pd.testing.assert_frame_equal(actual[NUMBERS], curve[NUMBERS], check_exact=False, rtol=1e-5, atol=1e-6)
 
 
 @pytest.mark.usefixtures("no_figures")
@@ -53,20 +53,20 @@ def test_parts_give_the_numbers_of_a_study(given, folder, recipe, tmp_path):  # 
     same(papa.sweep(model, constants, weights, train, validation, recipe), study)
     probe = papa.fit_probe(model, *train, model.replacement(constants), recipe, seed=2)
     (path,) = study.folder.rglob("average/all/probes.safetensors")
-    state = {name.removeprefix("seed-2/"): own for name, own in read_tensors(path)[0].items() if "seed-2" in name}
+    state = {name.removeprefix("seed-2/"): values for name, values in read_tensors(path)[0].items() if "seed-2" in name}
     assert state.keys() == probe.state_dict().keys()
-    for name, own in probe.state_dict().items():
-        torch.testing.assert_close(own, state[name], atol=1e-5, rtol=1e-4)
+    for name, values in probe.state_dict().items():
+        torch.testing.assert_close(values, state[name], atol=1e-5, rtol=1e-4)
 
 
 @pytest.mark.usefixtures("no_figures")
 def test_a_decoder_is_measured_by_its_own_head(decoder, recipe, tmp_path):  # noqa: F811
     (texts, _), (others, _) = texts_of(60), texts_of(40, 1)
-    told = {"run": {"fractions": ["1", "1/2", "0"]}, "corpora": {"slots": SLOTS, "blocks": False}}
-    told["tasks"] = {"learning_rate": 1e-2, "epochs": 2, "batch_size": 16}
-    study = papa.measure(decoder, texts, None, others, told, tmp_path / "study")
+    settings = {"run": {"fractions": ["1", "1/2", "0"]}, "corpora": {"slots": SLOTS, "blocks": False}}
+    settings["tasks"] = {"learning_rate": 1e-2, "epochs": 2, "batch_size": 16}
+    study = papa.measure(decoder, texts, None, others, settings, tmp_path / "study")
     tokenizer, model = AutoTokenizer.from_pretrained(decoder), papa.load_model(decoder, device="cpu")
-    train, validation = (batched(papa.lay_out(tokenizer, own, slots=SLOTS)) for own in (texts, others))
+    train, validation = (batched(papa.lay_out(tokenizer, split, slots=SLOTS)) for split in (texts, others))
     constants = papa.average_attention(model, train)
     weights = papa.learn_lambda(model, constants, train, recipe=recipe)
     expected = study.heads.sort_values(["layer", "head"])["value"].to_numpy().reshape(weights.shape)
@@ -76,13 +76,13 @@ def test_a_decoder_is_measured_by_its_own_head(decoder, recipe, tmp_path):  # no
 
 def test_a_probe_reads_given_hidden_states_and_labels_of_tokens(given):
     model, (train, _), (validation, _) = given
-    ids, others = (torch.cat([own["input_ids"] for own in split]) for split in (train, validation))
-    labels, right = (torch.where(own > 3, own % 2, -100) for own in (ids, others))  # what a token itself says
-    hidden = torch.cat([model.hidden_states(own) for own in train])
+    ids, others = (torch.cat([batch["input_ids"] for batch in split]) for split in (train, validation))
+    labels, right = (torch.where(values > 3, values % 2, -100) for values in (ids, others))  # what a token itself says
+    hidden = torch.cat([model.hidden_states(batch) for batch in train])
     how = papa.Recipe(learning_rate=1e-2, epochs=12, seeds=(1, 2), fractions=("0",))
     probe = papa.fit_probe(hidden, train, labels, recipe=how)
     assert isinstance(probe, papa.TokenProbe) and not probe.training
-    states = torch.cat([model.hidden_states(own) for own in validation])
+    states = torch.cat([model.hidden_states(batch) for batch in validation])
     shown = right >= 0
     assert (probe(states).argmax(-1) == right)[shown].float().mean() > 0.9
     # rounded hidden states of the model itself are the same up to float16, and the random draws too
@@ -103,7 +103,7 @@ def test_an_order_of_heads_and_its_weights_are_the_same(given):
     constants = papa.average_attention(model, train[0])
     how = papa.Recipe(learning_rate=1e-2, seeds=(1,), epochs=6, fractions=("1/2",))
     weights = torch.rand(LAYERS, HEADS)
-    heads = sorted(((n, head) for n in range(LAYERS) for head in range(HEADS)), key=lambda own: weights[own])
+    heads = sorted(((n, head) for n in range(LAYERS) for head in range(HEADS)), key=lambda place: weights[place])
     by_weight, by_heads, back = (
         papa.sweep(model, constants, order, train, validation, how) for order in (weights, heads, heads[::-1])
     )
@@ -114,7 +114,7 @@ def test_an_order_of_heads_and_its_weights_are_the_same(given):
 def sentences(model, train, constants, weights):
     """Wrong uses, each with what its sentence says."""
     (batches, labels), stock = train, model.full
-    half = [{name: own[:, :7] for name, own in batch.items()} for batch in batches]
+    half = [{name: values[:, :7] for name, values in batch.items()} for batch in batches]
     maskless = [{"input_ids": batch["input_ids"]} for batch in batches]
     learn = [
         ((batches[0], labels), "learn_lambda takes a list of batches, but a single batch was given; put it into"),

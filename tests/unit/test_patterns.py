@@ -3,6 +3,7 @@
 from pathlib import Path
 from typing import Any
 
+import jobs
 import pyarrow as pa
 import pytest
 import torch
@@ -10,9 +11,8 @@ from builders import analysis_job
 
 import papa
 from papa.config.job import Job
-from papa.config.settings import Machine, Plots
-from papa.config.stages import AnalysisOf, ModelId, TokensOf
-from papa.data.tokenize import tokenize_corpus
+from papa.config.settings import Plots
+from papa.config.stages import AnalysisOf
 from papa.data.tokens import Tokens
 from papa.files import digest_of, provenance_of, read_table, trace_of, write_table
 from papa.method.patterns import COLUMNS, Thresholds, measure_patterns, special_slots
@@ -94,7 +94,7 @@ def test_a_head_can_be_diagonal_in_what_the_separator_leaves():
     assert patterns_of(mixed, diagonal_lift=12, special_mass=0.9, dominant_entry=0.9)["flags"] == []
 
 
-def test_rows_weigh_as_many_examples_as_use_them():
+def test_rows_weigh_the_number_of_examples_that_use_them():
     # slots 0, 1 and 12 in both examples, 2 in one: mass on special keys is 1 in row 2 and 0 in the others
     head = torch.zeros(N, N)
     head[[0, 1, N - 1], 1] = 1
@@ -139,22 +139,15 @@ def test_wrong_special_slots_and_constants_of_nothing_are_refused(special, examp
 
 
 @pytest.fixture
-def corpus(tmp_path: Path, tokenizer: Any) -> Any:
+def corpus(tmp_path, model, tokenizer, place_tiny):
     """Lay out texts that all begin alike, single ones or pairs, and return the path of the tokens."""
-    tokenizer.save_pretrained(tmp_path / "model")
-    machine = Machine(models={"tiny": {"path": str(tmp_path / "model")}})
-    (tmp_path / "model" / "config.json").write_text('{"model_type": "bert"}')
-    (tmp_path / "model" / "model.safetensors").write_bytes(b"no layout reads any weight")
+    tiny = place_tiny(model, tokenizer)
 
-    def lay_out(**columns: list[str]) -> Path:
+    def lay_out(**columns):
         size = len(columns["first"])
         table = pa.table({"split": ["train"] * (size - 1) + ["validation"], "row": range(size), **columns})
         write_table(table, tmp_path / "texts.parquet", {"fingerprint": "f", "rows": {}, "rows_available": {}})
-        path = tmp_path / "tokens.parquet"
-        settings = TokensOf(model=ModelId(name="tiny"), slots=N, style="paper", segments="aligned", blocks=False)
-        texts = {"texts": (str(tmp_path / "texts.parquet"),)}
-        tokenize_corpus(Job("tokens", settings, texts, {"tokens": str(path)}, machine=machine))
-        return path
+        return jobs.lay_out(tiny, tmp_path, N)
 
     return lay_out
 

@@ -44,20 +44,11 @@ def test_words_of_orders_are_parts_of_sentences():
 @pytest.mark.parametrize(
     ("share", "decimals", "upper", "text"),
     [
-        (0.344, 0, False, "34 %"),
-        (-0.06, 0, False, "-6 %"),
-        (-0.004, 0, False, "0 %"),
-        (1.12, 0, False, "112 %"),
-        (0.2484, 1, False, "24.8 %"),
-        (-0.0353, 1, False, "-3.5 %"),
-        (0.125, None, False, "12.5 %"),
-        (0.1, None, False, "10 %"),
-        (0.07, 0, True, "7 %"),
-        (0.1, 0, True, "10 %"),
-        (0.1001, 0, True, "11 %"),
-        (math.inf, 0, True, "no bound"),
-        (math.nan, 0, False, "-"),
-        (None, 1, False, "-"),
+        *((0.344, 0, False, "34 %"), (-0.06, 0, False, "-6 %"), (-0.004, 0, False, "0 %"), (1.12, 0, False, "112 %")),
+        *((0.2484, 1, False, "24.8 %"), (-0.0353, 1, False, "-3.5 %")),
+        *((0.125, None, False, "12.5 %"), (0.1, None, False, "10 %")),
+        *((0.07, 0, True, "7 %"), (0.1, 0, True, "10 %"), (0.1001, 0, True, "11 %"), (math.inf, 0, True, "no bound")),
+        *((math.nan, 0, False, "-"), (None, 1, False, "-")),
     ],
 )
 def test_a_share_in_percent(share, decimals, upper, text):

@@ -34,8 +34,8 @@ def test_token_probe_is_the_papers_formula(hidden, inputs):
     probe = papa.TokenProbe(layers=LAYERS + 1, hidden=HIDDEN, labels=LABELS)
     logits = probe(hidden)
     assert logits.shape == (EXAMPLES, SLOTS, LABELS)
-    own = probe.output(torch.tanh(probe.dense(hidden[3, :, 5].flatten())))
-    torch.testing.assert_close(logits[3, 5], own)
+    expected = probe.output(torch.tanh(probe.dense(hidden[3, :, 5].flatten())))
+    torch.testing.assert_close(logits[3, 5], expected)
     torch.testing.assert_close(probe.packed(packed(hidden, inputs)), logits[inputs["attention_mask"].bool()])
 
 

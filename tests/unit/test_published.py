@@ -30,7 +30,6 @@ def job(folder: Path, **options: Any) -> Job[AnalysisOf]:
 
 
 def compare(folder: Path, rows: list[dict[str, Any]], **options: Any) -> tuple[list[dict[str, Any]], str, str]:
-    """The rows of the comparison, its message and its page."""
     write_rows(rows, folder / "summary.parquet")
     message = analyse(job(folder, **options))
     return read_table(folder / "p.parquet").to_pylist(), message, (folder / "p.md").read_text(encoding="utf-8")

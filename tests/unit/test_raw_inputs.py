@@ -13,21 +13,11 @@ from papa.model.replacement import Keep
 from papa.model.verification import verify
 
 HEADS, CHANNELS = 4, 6
-SIZES = {
-    "hidden_size": HEADS * CHANNELS,
-    "num_hidden_layers": LAYERS,
-    "num_attention_heads": HEADS,
-    "intermediate_size": 41,
-}
+SIZES = {"hidden_size": HEADS * CHANNELS, "num_hidden_layers": LAYERS, "num_attention_heads": HEADS}
+SIZES |= {"intermediate_size": 41}
 PICTURES = {"image_size": 21, "patch_size": 7}
-SOUND = {
-    "conv_dim": (12, 12),
-    "conv_stride": (5, 4),
-    "conv_kernel": (10, 8),
-    "num_feat_extract_layers": 2,
-    "num_conv_pos_embeddings": 6,
-    "num_conv_pos_embedding_groups": 4,
-}
+SOUND = {"conv_dim": (12, 12), "conv_stride": (5, 4), "conv_kernel": (10, 8), "num_feat_extract_layers": 2}
+SOUND |= {"num_conv_pos_embeddings": 6, "num_conv_pos_embedding_groups": 4}
 WHISPER = {
     **{"d_model": HEADS * CHANNELS, "encoder_layers": LAYERS, "encoder_attention_heads": HEADS, "encoder_ffn_dim": 41},
     **{"num_mel_bins": 5, "max_source_positions": 11, "vocab_size": 53, "pad_token_id": 0},
@@ -70,9 +60,9 @@ def name(request):
 
 
 def test_it_is_what_it_was_and_does_what_the_formula_says(name):
-    found = verify(stock(name))
-    assert (found.form, found.layers, found.heads, found.causal) == ("padded", LAYERS, HEADS, False), found
-    assert max(found.stock, found.half, found.all) < 3e-6 and found.skipped == 1
+    check = verify(stock(name))
+    assert (check.form, check.layers, check.heads, check.causal) == ("padded", LAYERS, HEADS, False), check
+    assert max(check.stock, check.half, check.all) < 3e-6 and check.skipped == 1
 
 
 def test_averages_are_those_of_collected_attention(name):
@@ -87,9 +77,9 @@ def test_averages_are_those_of_collected_attention(name):
     for example, length in enumerate(lengths):
         total[..., :length, :length] += attentions[:, example, :, :length, :length]
         count[:length, :length] += 1
-    found = papa.average_attention(papa.Model(model), [inputs])
-    assert found.examples == 3 and torch.equal(found.count, count.long())
-    close(found.mean, total / count.clamp(min=1), atol=1e-5)
+    actual = papa.average_attention(papa.Model(model), [inputs])
+    assert actual.examples == 3 and torch.equal(actual.count, count.long())
+    close(actual.mean, total / count.clamp(min=1), atol=1e-5)
 
 
 def test_a_constant_that_is_the_examples_own_attention_changes_nothing(name):
@@ -99,8 +89,8 @@ def test_a_constant_that_is_the_examples_own_attention_changes_nothing(name):
         expected = plain(**inputs, output_hidden_states=True)
     average = papa.average_attention(papa.Model(stock(name)), [inputs])
     with papa.replaced_attention(plain, average), torch.no_grad():
-        found = plain(**inputs, output_hidden_states=True)
-    close(found.last_hidden_state, expected.last_hidden_state)
+        actual = plain(**inputs, output_hidden_states=True)
+    close(actual.last_hidden_state, expected.last_hidden_state)
     constants = torch.rand(average.mean.shape, generator=torch.Generator().manual_seed(3))
     with papa.replaced_attention(plain, constants), torch.no_grad():
         other = plain(**inputs, output_hidden_states=True)
@@ -116,8 +106,8 @@ def test_padding_is_what_no_query_sees_in_a_mask_that_a_model_makes_by_itself():
     mask[1, :, :, 5:] = torch.finfo(torch.float32).min
     with running(session):
         attention(torch.nn.Identity(), queries, queries, queries, mask)
-    found, examples = seen[0]
-    assert examples.real.sum(1).tolist() == [7, 5] and not found[1, :, :, 5:].any()
+    actual, examples = seen[0]
+    assert examples.real.sum(1).tolist() == [7, 5] and not actual[1, :, :, 5:].any()
 
 
 def test_constants_of_other_slots_and_other_inputs_are_refused():

@@ -1,4 +1,4 @@
-"""What jobs ask for: read off footers, near what was measured, growing with what is in memory and nothing else."""
+"""The needs of jobs: read off footers, near what was measured, growing with what is in memory and nothing else."""
 
 import copy
 import json
@@ -48,7 +48,7 @@ MODEL = {"layers": 12, "heads": 12, "hidden": 768, "intermediate": 3072, "vocabu
 BERT_BASE = Sizes(**MODEL, slots=128, examples=10_000, tokens=300_000, scored=1_000)
 LARGER = replace(BERT_BASE, examples=1_000_000, tokens=30_000_000)
 LONG = Sizes(**MODEL, slots=512, examples=24, tokens=24 * 512, scored=8)
-"""A corpus of which all examples fill 512 slots."""
+"""A corpus whose examples all fill 512 slots."""
 ENCODING = Encoding(model=ModelId(name="bert"))
 
 
@@ -109,18 +109,13 @@ def lay_out(path, **about):
 def test_sizes_are_those_of_model_and_corpus(tmp_path):
     path = lay_out(tmp_path / "tokens.parquet", sizes=MODEL)
     assert sizes_of(path) == replace(BERT_BASE, examples=3, tokens=6, scored=1)
-
-
-def test_sizes_are_read_again_after_a_change(tmp_path):
-    path = lay_out(tmp_path / "tokens.parquet", sizes=MODEL)
-    sizes_of(path)
     lay_out(path, sizes=MODEL | {"layers": 6})
     os.utime(path, ns=(1, 1))
-    assert sizes_of(path).layers == 6
+    assert sizes_of(path).layers == 6, "the file is read again after a change"
 
 
 def test_what_is_not_there_yet_is_a_missing_file(tmp_path):
-    """Which is what the workflow shows as <TBD>."""
+    """The workflow shows it as <TBD>."""
     with pytest.raises(FileNotFoundError) as error:
         sizes_of(tmp_path / "tokens.parquet")
     assert error.value.filename == str(tmp_path / "tokens.parquet")
@@ -163,7 +158,7 @@ def test_memory_of_averages_and_hidden_states_is_flat_in_the_corpus(of):
 
 
 @pytest.mark.parametrize("of", [learning(), probing(), probing(streamed=True)])
-def test_memory_of_training_grows_with_token_ids_alone(of):
+def test_memory_of_training_grows_only_with_token_ids(of):
     more = LARGER.tokens - BERT_BASE.tokens
     assert 12 * more / 1e6 < memory_of(of, CONFIG, LARGER) - memory_of(of, CONFIG, BERT_BASE) < 60 * more / 1e6
 
@@ -260,25 +255,16 @@ def test_disk_of_outcomes_is_a_little_more_than_they_take(tmp_path, metric, epoc
 
 
 FILES = {"files": {"train": "a.csv", "validation": "b.csv"}, "slots": 61}
+RUN = {"models": ["bert"], "tasks": ["texts", "words"], "fractions": ["1", "1/2", "0"], "seeds": [1, 2]}
+RUN["constants"] = ["average", "toeplitz", "mean-output", "resample", "zeros"]
+RUN["orders"] = ["lambda", "gradient", "leave-one-out", "variance", "output-norm", "random"]
+GRIDS = {"masks": {"tasks": ["masked"], "constants": ["average"], "orders": ["lambda", "gradient"]}}
+GRIDS["trained"] = {"constants": ["average-trained", "by-distance-trained"], "fractions": ["0"]}
+GRIDS["decoded"] = {"tasks": ["next", "questions"], "constants": ["average"], "orders": RUN["orders"][:3]}
 EVERYTHING = {
     "name": "needs",
-    "run": {
-        "models": ["bert"],
-        "tasks": ["texts", "words"],
-        "constants": ["average", "toeplitz", "mean-output", "resample", "zeros"],
-        "orders": ["lambda", "gradient", "leave-one-out", "variance", "output-norm", "random"],
-        "fractions": ["1", "1/2", "0"],
-        "seeds": [1, 2],
-    },
-    "grids": {
-        "masks": {"tasks": ["masked"], "constants": ["average"], "orders": ["lambda", "gradient"]},
-        "trained": {"constants": ["average-trained", "by-distance-trained"], "fractions": ["0"]},
-        "decoded": {
-            "tasks": ["next", "questions"],
-            "constants": ["average"],
-            "orders": ["lambda", "gradient", "leave-one-out"],
-        },
-    },
+    "run": RUN,
+    "grids": GRIDS,
     "models": {"bert": {"hub": "owner/bert"}},
     "corpora": {
         "texts": FILES | {"first": "text", "shards": 2},
@@ -289,10 +275,8 @@ EVERYTHING = {
     "tasks": {
         name: {"corpus": corpus, "metric": metric, "learning_rate": 0.001, "batch_size": 16, "epochs": 3} | label
         for name, corpus, metric, label in (
-            ("texts", "texts", "f1", {"label": "l"}),
-            ("words", "words", "entity_f1", {"label": "l"}),
-            ("masked", "running", PERPLEXITY, {}),
-            ("next", "running", "log_likelihood", {}),
+            *(("texts", "texts", "f1", {"label": "l"}), ("words", "words", "entity_f1", {"label": "l"})),
+            *(("masked", "running", PERPLEXITY, {}), ("next", "running", "log_likelihood", {})),
             ("questions", "questions", "choice_accuracy", {}),
         )
     },
@@ -308,17 +292,17 @@ def test_every_kind_of_job_needs_what_was_recorded(tmp_path):
         Sizes(**model, examples=20_011, tokens=400_009, scored=1_013),
         Sizes(**model, examples=3_001, tokens=90_007, scored=17, choices=3.0),
     ]
-    found = {}
+    needs = {}
     for machine in ({}, {"device": "cuda", "precision": "bfloat16", "token_budget": 4096}):
         config = config_of(EVERYTHING | machine)
         for job in Study(config, tmp_path).jobs():
-            rows = found.setdefault(" ".join([job.rule, *job.wildcards.values()]), [])
+            rows = needs.setdefault(" ".join([job.rule, *job.wildcards.values()]), [])
             for sizes in corpora:
                 asked = [memory_of(job, config, sizes), walltime_of(job, config, sizes, 2)]
                 taken = [seconds(job, config, sizes, 2), disk(job, config, sizes), disk_in_table(job, sizes)]
                 rows.append(pytest.approx(asked + taken, rel=1e-9, abs=1e-6))
     recorded = json.loads(Path(__file__).with_name("needs.json").read_text(encoding="utf-8"))
-    assert {name: found[name] for name in recorded} == recorded
+    assert {name: needs[name] for name in recorded} == recorded
 
 
 def test_texts_ask_by_the_size_of_their_files(tmp_path):

@@ -28,7 +28,7 @@ def here(tmp_path, monkeypatch):
 
 @pytest.fixture
 def given(here, monkeypatch):
-    """What snakemake was called with; nothing is run."""
+    """The arguments of every call of snakemake, which runs nothing."""
     calls: list[list[str]] = []
     monkeypatch.setattr("snakemake.cli.main", calls.append)
     (here / "mine.yaml").write_text("name: mine\n", encoding="utf-8")
@@ -72,15 +72,13 @@ def test_a_profile_of_papa_is_found_anywhere_and_says_its_own_cores(given):
     assert cores == [None, None, "all"]
 
 
-def test_the_config_of_init_needs_no_name(given, here):
+@pytest.mark.parametrize(
+    ("command", "config"), [("run", "papa.yaml"), ("demo", str(REPOSITORY / "config/config.yaml"))]
+)
+def test_the_config_of_init_and_that_of_the_demo_need_no_name(given, here, command, config):
     (here / "papa.yaml").write_text("name: papa\n", encoding="utf-8")
-    invoke("run", "--dry-run")
-    assert option(given[0], "--configfile") == "papa.yaml" and given[0][-1] == "--dry-run"
-
-
-def test_the_demo_is_the_default_config(given):
-    invoke("demo", "-n")
-    assert option(given[0], "--configfile") == str(REPOSITORY / "config/config.yaml") and given[0][-1] == "-n"
+    invoke(command, "--dry-run")
+    assert option(given[0], "--configfile") == config and given[0][-1] == "--dry-run"
 
 
 @pytest.mark.parametrize("words", [[], ["-n"], ["gone.yaml"]])

@@ -58,12 +58,10 @@ def nowhere(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
 
 
 def in_file(path: Path, **keys: object) -> Corpus:
-    """A corpus whose training split is a file."""
     return Corpus(files={"train": str(path)}, **keys)
 
 
 def small(folder: Path) -> Machine:
-    """A machine with the model `small` in a folder."""
     return Machine(models={"small": {"path": str(folder)}})
 
 
@@ -508,7 +506,7 @@ def test_digest_of_shards_and_of_bin(tmp_path):
 
 
 @pytest.mark.parametrize("listed", ["../../etc/passwd", "/etc/passwd", "a/b.safetensors", "..", ""])
-def test_an_index_lists_only_files_beside_it(tmp_path, listed):
+def test_an_index_lists_only_files_of_its_folder(tmp_path, listed):
     folder = model_folder(tmp_path / "m")
     machine = small(folder)
     (folder / "model.safetensors").unlink()
@@ -540,9 +538,7 @@ def test_hub_files_are_asked_for_at_their_revision(monkeypatch, tmp_path):
     assert {call[:3:2] for call in asked} == {("some/model", "abc")}
     cached = False
     assert known_weights(MODEL, Machine()) is None
-    with pytest.raises(
-        InputError, match=r"hub cannot be reached.*set the model's `path`, or run `papa run CONFIG fetch"
-    ):
+    with pytest.raises(InputError, match=r"cannot be reached.*set the model's `path`, or run `papa run CONFIG fetch"):
         weights_digest(MODEL, Machine())
 
 

@@ -34,7 +34,6 @@ def csv(path, header, rows):
 
 
 def model_in(folder, **facts):
-    """A folder that looks like that of a model."""
     folder.mkdir(parents=True)
     (folder / "config.json").write_text(json.dumps(facts), encoding="utf-8")
 
@@ -112,20 +111,16 @@ def test_a_rare_class_is_not_scored_by_accuracy(here):
     assert look_at(csv(here / "train.csv", "text,label", rows), None, NONE).metric == "matthews_correlation"
 
 
-def test_running_text_is_masked_language_modelling(here):
-    (here / "train.txt").write_text("some words\nmore words\n", encoding="utf-8")
-    init("--train", "train.txt")
-    config = loaded()
-    assert config["tasks"]["masked"]["metric"] == "negative_log_perplexity" and config["corpora"]["texts"]["blocks"]
-
-
-@pytest.mark.parametrize(("architecture", "metric"), [("GPT2LMHeadModel", "log_likelihood"), ("GPT2Model", None)])
-def test_of_running_text_a_decoder_says_the_next_token(here, architecture, metric):
+@pytest.mark.parametrize(
+    ("architecture", "metric"), [("GPT2LMHeadModel", "log_likelihood"), ("GPT2Model", None), (None, None)]
+)
+def test_running_text_is_masked_unless_a_decoder_says_the_next_token(here, architecture, metric):
     (here / "train.txt").write_text("some words\nmore words\n", encoding="utf-8")
     model_in(here / "mine", model_type="gpt2", architectures=[architecture])
-    init("--train", "train.txt", "--model", "mine")
-    (task,), written = loaded()["tasks"].values(), (here / "papa.yaml").read_text(encoding="utf-8")
-    assert task["metric"] == (metric or "negative_log_perplexity")
+    init("--train", "train.txt", *(["--model", "mine"] if architecture else []))
+    config, written = loaded(), (here / "papa.yaml").read_text(encoding="utf-8")
+    (task,) = config["tasks"].values()
+    assert task["metric"] == (metric or "negative_log_perplexity") and config["corpora"]["texts"]["blocks"]
     assert ("one probe per seed" in written) == (metric is None) != ("no probe is trained" in written)
 
 
@@ -202,7 +197,7 @@ def test_strange_columns_stay_what_they_are(here, column):
     assert loaded()["corpora"]["texts"]["first"] == column
 
 
-def test_what_is_held_out_is_to_stand_in_no_training_row(here):
+def test_held_out_rows_must_not_be_in_training(here):
     csv(here / "train.csv", "text,mood", ROWS)
     said = " ".join(init("mine.yaml", "--train", "train.csv", "--column", "label=mood").stdout.split())
     assert "Then set `train` to the new file in mine.yaml, so that no row is in both files." in said

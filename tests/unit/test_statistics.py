@@ -42,7 +42,6 @@ def crossed(
 
 
 def plain(values: np.ndarray, level: float = 0.95) -> tuple[float, float]:
-    """The plain t interval of a sample."""
     half = stats.t.ppf((1 + level) / 2, len(values) - 1) * values.std(ddof=1) / math.sqrt(len(values))
     return float(values.mean() - half), float(values.mean() + half)
 
@@ -176,12 +175,6 @@ def test_pseudo_values_have_the_score_as_their_mean(metric):
     assert pseudo_values(measure, counts[:, :1])[:, 0].tolist() == measure.score(counts[:, 0]).tolist()
 
 
-def test_pseudo_values_of_accuracy_are_what_is_right():
-    gold, predicted = np.array([0, 1, 1, 0, 1]), np.array([0, 1, 0, 1, 1])
-    counts = MEASURES["accuracy"].counts(Outcomes(gold, predicted, np.arange(5), ["a", "b"]))
-    assert pseudo_values(MEASURES["accuracy"], counts) == pytest.approx([1, 1, 0, 0, 1])
-
-
 @pytest.mark.parametrize("metric", ["f1", "matthews_correlation", "entity_f1", "token_accuracy"])
 def test_the_jackknife_of_a_score_varies_as_a_bootstrap_does(metric):
     counts = random_counts(metric, 300)[0]
@@ -246,7 +239,7 @@ def test_few_seeds_weigh_more_in_the_degrees_of_freedom():
 
 
 def errors(seeds: int) -> tuple[list[float], list[float]]:
-    """How often one-sided and two-sided tests of normal values err, by the share that seeds have in the variance.
+    """The error rates of one-sided and two-sided tests of normal values, by the share of seeds in the variance.
 
     It follows from the distribution of the mean square of seeds, here a sum over its quantiles.
     """

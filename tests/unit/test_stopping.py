@@ -6,8 +6,9 @@ import subprocess
 import sys
 
 import pytest
-from tiny import REPOSITORY
+from tiny import REPOSITORY, in_python
 
+INT, TERM = signal.SIGINT, signal.SIGTERM
 WORK = """
 import sys, time
 from papa.jobs.stopping import resumable
@@ -24,17 +25,16 @@ with resumable():
 """
 
 
-@pytest.mark.parametrize("times", [1, 3])
-@pytest.mark.parametrize(("number", "code"), [(signal.SIGINT, 130), (signal.SIGTERM, 143)])
-def test_the_last_line_says_how_to_resume(number, times, code):
-    printed, ended = stopped(WORK.format(ending=""), number, times)
+@pytest.mark.parametrize("signals", [[INT], [TERM], [INT, INT, INT], [TERM, INT, TERM], [INT, TERM]])
+def test_the_last_line_says_how_to_resume_and_the_code_names_the_first_signal(signals):
+    printed, ended = stopped(WORK.format(ending=""), *signals)
     assert printed == ["working", "tidying up", "tidy", "Stopped. `papa run 'my config.yaml'` resumes."]
-    assert ended == code
+    assert ended == 128 + signals[0]
 
 
 def test_the_exit_code_of_what_was_stopped_stays():
     """As snakemake ends with 1 when it was interrupted."""
-    printed, ended = stopped(WORK.format(ending="sys.exit(1)"), signal.SIGINT, 1)
+    printed, ended = stopped(WORK.format(ending="sys.exit(1)"), INT)
     assert printed[-1].startswith("Stopped.") and ended == 1
 
 
@@ -42,53 +42,53 @@ def test_a_signal_that_another_handler_takes_counts():
     """As snakemake handles SIGTERM by itself, and waits for its jobs."""
     handler = "import signal; signal.signal(signal.SIGTERM, lambda *_: sys.exit(1))"
     work = WORK.format(ending="").replace('        print("working"', f'        {handler}\n        print("working"')
-    printed, ended = stopped(work, signal.SIGTERM, 1)
+    printed, ended = stopped(work, TERM)
     assert printed[-1].startswith("Stopped.") and ended == 1
 
 
 def test_a_signal_while_the_process_exits_is_ignored():
     """Python waits for its threads then."""
-    work = "import threading, time; threading.Thread(target=lambda: time.sleep(2)).start()\n" + WORK.format(ending="")
-    pipes = {"stdout": subprocess.PIPE, "stderr": subprocess.STDOUT, "text": True}
-    process = subprocess.Popen([sys.executable, "-c", work], env=environment(), **pipes)
+    waiting = "import threading; threading.Thread(target=lambda: time.sleep(2)).start()\n"
+    process = started(waiting + WORK.format(ending=""))
     while (line := process.stdout.readline()) and not line.startswith("Stopped."):
         if line == "working\n":
-            process.send_signal(signal.SIGINT)
-    process.send_signal(signal.SIGINT)
+            process.send_signal(INT)
+    process.send_signal(INT)
     printed, _ = process.communicate(timeout=30)
     assert printed == "" and process.returncode == 130
 
 
 def test_what_ends_by_itself_was_not_stopped():
     code = 'from papa.jobs.stopping import resumable\nwith resumable():\n    raise SystemExit("failed")\n'
-    process = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, env=environment())
+    process = in_python(code)
     assert (process.returncode, process.stderr) == (1, "failed\n")
 
 
 def test_jobs_that_are_still_starting_end_too():
     job = "import subprocess; subprocess.Popen(['sleep', '60'], start_new_session=True).wait()"
     work = WORK.format(ending="").replace("time.sleep(60)", job)
-    printed, _ = stopped(work, signal.SIGINT, 1)
+    printed, _ = stopped(work, INT)
     assert printed[-1].startswith("Stopped.")
 
 
 def test_a_handler_imports_nothing():
     """It may interrupt an import of the same modules, which would then fail."""
     work = WORK.format(ending="print(sorted(set(sys.modules) - loaded))")
-    printed, _ = stopped(work.replace("try:", "loaded = set(sys.modules)\n    try:"), signal.SIGINT, 1)
+    printed, _ = stopped(work.replace("try:", "loaded = set(sys.modules)\n    try:"), INT)
     assert printed[-2] == "[]"
 
 
-def environment():
-    return os.environ | {"PYTHONPATH": str(REPOSITORY)}
-
-
-def stopped(work, number, times):
-    """What work prints that gets a signal several times, and how it ends."""
+def started(work):
     pipes = {"stdout": subprocess.PIPE, "stderr": subprocess.STDOUT, "text": True}
-    process = subprocess.Popen([sys.executable, "-c", work], env=environment(), **pipes)
+    environment = os.environ | {"PYTHONPATH": str(REPOSITORY)}
+    return subprocess.Popen([sys.executable, "-c", work], env=environment, **pipes)
+
+
+def stopped(work, *signals):
+    """The lines that work prints which gets some signals, and its exit code."""
+    process = started(work)
     lines = [process.stdout.readline().strip()]
-    for _ in range(times):
+    for number in signals:
         process.send_signal(number)
         if len(lines) == 1:
             lines.append(process.stdout.readline().strip())

@@ -77,7 +77,7 @@ def test_streamed_equals_stored(stages, variant):
     ],
     indirect=["corpus"],
 )
-def test_constants_are_trained_for_replaced_heads_alone(stages, tiny, variant):
+def test_constants_are_trained_only_for_replaced_heads(stages, tiny, variant):
     run, state = stages.streamed(variant)
     replaced, parts = [(layer, head) for layer in range(LAYERS) for head in range(HEADS)], Variant.parse(variant)
     if parts.order is not None:
@@ -135,9 +135,9 @@ def test_the_model_drops_while_a_probe_trains(stages, variant):
 def test_the_model_does_not_drop_while_a_probe_is_scored(stages, monkeypatch):
     asked = []
 
-    def run(model, packed, replacement=None, dropout=False, own=papa.Model.run):
+    def run(model, packed, replacement=None, dropout=False, plain=papa.Model.run):
         asked.append((dropout, torch.is_inference_mode_enabled()))
-        return own(model, packed, replacement, dropout)
+        return plain(model, packed, replacement, dropout)
 
     monkeypatch.setattr(papa.Model, "run", run)
     stages.streamed(ALL, encoder_dropout=True)
@@ -194,6 +194,6 @@ def test_further_validation_splits_have_outcomes_of_their_own(stages, corpus, me
     splits = Tokens.read(corpus / "tokens.parquet")
     labels = GoldLabels.read(splits, corpus / "labels.parquet")
     labelled = Labelled(splits, ProbeSizes(LAYERS + 1, 35, CORPUS_SLOTS, 0.4, 0.0), labels)
-    items = {split: own[own != IGNORED] for split, own in labelled.labels.items() if split != "train"}
+    items = {split: values[values != IGNORED] for split, values in labelled.labels.items() if split != "train"}
     kept = [items, dict(sorted(items.items()))]
     assert labelled.table(kept).equals(labelled.table(kept[::-1]))

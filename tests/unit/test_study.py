@@ -1,6 +1,5 @@
 """What a config runs, and which of its jobs are done: told by the artefacts alone, with no workflow at all."""
 
-import copy
 import os
 import re
 import shutil
@@ -16,6 +15,7 @@ import pyarrow as pa
 import pytest
 import torch
 from pydantic import BaseModel
+from tiny import ABSENT, with_keys
 from tiny import CONFIG as TINY
 
 from papa.config.analyses import grid_has_figure
@@ -84,17 +84,8 @@ class NoMirror(Known):
 
 def edited(**changes: Any) -> dict[str, Any]:
     """CONFIG with values at paths of keys, which are joined by two underscores; None takes a key away."""
-    config = copy.deepcopy(CONFIG)
-    for path, value in changes.items():
-        *blocks, key = path.split("__")
-        block = config
-        for name in blocks:
-            block = block.setdefault(name, {})
-        if value is None:
-            del block[key]
-        else:
-            block[key] = value
-    return config
+    named = {path.replace("__", "."): ABSENT if value is None else value for path, value in changes.items()}
+    return with_keys(CONFIG, named)
 
 
 def study_of(config: dict[str, Any], folder: Path, roots: SourceDigests) -> Study:

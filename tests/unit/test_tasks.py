@@ -32,7 +32,7 @@ def texts_of(corpus: Corpus, folder: Path) -> str:
 
 
 def labels_of(corpus: Corpus, folder: Path, **task: Any) -> pa.Table:
-    """Write labels beside the texts, and subsets if the task has some; returns the table of the last of them."""
+    """Write labels next to the texts, and subsets if the task has some; returns the table of the last of them."""
     texts = {"texts": (str(folder / "texts.parquet"),)}
     subset = task.pop("subset", None)
     settings = LabelsOf(corpus=corpus, source={}, **task)
@@ -80,7 +80,7 @@ def prepare(tmp_path: Path) -> Prepare:
         corpus: dict[str, Any] | None = None,
         **task: Any,
     ) -> pa.Table:
-        features = {key: {"_type": "ClassLabel", "names": its} for key, its in (names or {}).items()}
+        features = {key: {"_type": "ClassLabel", "names": classes} for key, classes in (names or {}).items()}
         metadata = {"huggingface": json.dumps({"info": {"features": features}})}
         files = {"train": tmp_path / "train.parquet", "validation": tmp_path / "validation.parquet"}
         for file, columns in zip(files.values(), (train, validation or train), strict=True):
@@ -96,7 +96,7 @@ def prepare(tmp_path: Path) -> Prepare:
     return run
 
 
-def test_texts_and_labels_stand_side_by_side(prepare, tmp_path):
+def test_texts_and_labels_have_the_same_rows(prepare, tmp_path):
     labels = prepare(TEXT, {"text": ["d"], "label": ["no"]})
     texts = read_table(tmp_path / "texts.parquet")
     rows = {"split": ["train"] * 3 + ["validation"], "row": [0, 1, 2, 0], "first": ["a", "b", "c", "d"]}
@@ -226,8 +226,8 @@ def test_validation_rows_that_are_in_training_too_are_counted(tmp_path, caplog, 
     assert provenance_of(read_table(tmp_path / "texts.parquet"))["shared"] == {"validation": shared}
     rows = f", {shared} validation row{'s' * (shared > 1)} also in training"
     assert said.endswith(rows) if shared else "also" not in said
-    found = f"{shared} row{'s' * (shared > 1)} of {len(next(iter(validation.values())))} are also in"
-    assert (found in caplog.text) == (shared > 0)
+    counted = f"{shared} row{'s' * (shared > 1)} of {len(next(iter(validation.values())))} are also in"
+    assert (counted in caplog.text) == (shared > 0)
 
 
 def test_a_label_that_only_the_limit_leaves_out_is_no_fault(prepare, caplog):
@@ -265,21 +265,16 @@ def test_every_word_has_its_most_frequent_label_of_the_training_rows(prepare):
     assert words["by_word"].to_pylist() == [[1, 0], [0]], "of labels as frequent, the first of the names"
 
 
-def test_subsets(prepare):
-    table = prepare(TEXT | {"kind": ["easy", None, "hard"]}, subset="kind")
+def test_subsets_leave_labels_as_they_are(prepare, tmp_path):
+    rows = TEXT | {"kind": ["easy", None, "hard"]}
+    assert prepare(rows).column_names == ["split", "row", "label"]
+    before, table = digest_of(tmp_path / "labels.parquet"), prepare(rows, subset="kind")
+    assert digest_of(tmp_path / "labels.parquet") == before and table.column_names == ["split", "row", "subset"]
     assert table["subset"].to_pylist() == ["easy", "", "hard"] * 2
     table = prepare(WORDS | {"kind": [["easy", ""], ["hard"]]}, subset="kind")
     assert table["subset"].to_pylist() == [["easy", ""], ["hard"]] * 2
     table = prepare(WORDS | {"kind": [1, 2]}, subset="kind")
     assert table["subset"].to_pylist() == ["1", "2"] * 2
-
-
-def test_subsets_leave_labels_as_they_are(prepare, tmp_path):
-    rows = TEXT | {"kind": ["easy", None, "hard"]}
-    assert prepare(rows).column_names == ["split", "row", "label"]
-    before = digest_of(tmp_path / "labels.parquet")
-    assert prepare(rows, subset="kind").column_names == ["split", "row", "subset"]
-    assert digest_of(tmp_path / "labels.parquet") == before
 
 
 def test_further_validation_splits_follow_the_validation_split(monkeypatch, tmp_path):
@@ -288,7 +283,7 @@ def test_further_validation_splits_follow_the_validation_split(monkeypatch, tmp_
         "validation": {"text": ["d"], "label": ["no"]},
         "more": {"text": ["e", "a"], "label": ["yes", "rare"]},
     }
-    tables = {split: pa.table(its | {"kind": ["more"] * len(its["text"])}) for split, its in rows.items()}
+    tables = {split: pa.table(columns | {"kind": ["more"] * len(columns["text"])}) for split, columns in rows.items()}
 
     def loaded(corpus, split, wanted, mirror):
         return SourceRows(tables[split], tables[split].column_names)

@@ -1,8 +1,6 @@
 """From laid-out tokens and labels to λ, orders and runs, on a tiny random model and learnable labels."""
 
 import re
-import subprocess
-import sys
 from itertools import pairwise
 
 import jobs
@@ -14,6 +12,7 @@ import torch
 from jobs import training
 from sizes import CORPUS_SLOTS, HEADS, LAYERS, TRAIN, VALIDATION
 from test_hidden import stored
+from tiny import in_python
 from torch import nn
 
 import papa
@@ -82,15 +81,14 @@ def test_what_a_run_says(tiny, corpus, data):
 
 
 def made(folder, seed):
-    """What is known of the probe of a seed: its run, its outcomes and what it learned."""
     path = folder / "run.json"
     outcomes = read_table(jobs.outcomes_of(path))
-    own = outcomes.filter(pc.equal(outcomes["seed"], seed)).to_pylist()
-    return jobs.run_of(path, seed), own, {name: own.tolist() for name, own in jobs.state_of(path, seed).items()}
+    rows = outcomes.filter(pc.equal(outcomes["seed"], seed)).to_pylist()
+    return jobs.run_of(path, seed), rows, {name: values.tolist() for name, values in jobs.state_of(path, seed).items()}
 
 
 @pytest.mark.parametrize("corpus", ["text"], indirect=True)
-def test_a_further_seed_is_trained_beside_those_that_are_there(tiny, corpus, data, metric, monkeypatch):
+def test_a_further_seed_is_trained_and_the_others_stay(tiny, corpus, data, metric, monkeypatch):
     trained, path = [], corpus / "run.json"
     begin = Objective.begin
     monkeypatch.setattr(Objective, "begin", lambda self, epoch: (trained.append(epoch), begin(self, epoch)))
@@ -123,7 +121,7 @@ def test_a_further_seed_is_trained_beside_those_that_are_there(tiny, corpus, dat
 
 
 @pytest.mark.parametrize("corpus", ["text"], indirect=True)
-def test_constants_that_are_trained_begin_anew_with_each_seed(tiny, corpus, data, metric):
+def test_trained_constants_start_from_the_beginning_with_each_seed(tiny, corpus, data, metric):
     variant, path = "toeplitz-trained/all", corpus / "run.json"
     jobs.probe(tiny, path, metric, seed=(1, 2), variant=variant, **data)
     both = made(corpus, 2)
@@ -192,9 +190,9 @@ def test_outcomes_are_what_the_written_probe_makes_of_each_example(tiny, corpus,
     with torch.inference_mode():
         hidden = torch.stack(model.run(model.pack(batch), zeros), dim=1).half().float()
         if of_words:
-            own = [(row, word) for row, words in enumerate(tokens.column("words").to_pylist()) for word in words]
-            first = [place for place, (_, word) in enumerate(own) if word >= 0]
-            rows = [(*own[place], labels[own[place][0]][own[place][1]]) for place in first]
+            sub_tokens = [(row, word) for row, words in enumerate(tokens.column("words").to_pylist()) for word in words]
+            first = [place for place, (_, word) in enumerate(sub_tokens) if word >= 0]
+            rows = [(*sub_tokens[place], labels[sub_tokens[place][0]][sub_tokens[place][1]]) for place in first]
             probe = papa.TokenProbe(LAYERS + 1, model.hidden, 2)
             probe.load_state_dict(state)
             given = probe.eval().packed(hidden[first])
@@ -265,14 +263,14 @@ def test_lambda_is_learned_and_ranked_from_the_smallest_up(tiny, corpus, data):
 def test_lambda_may_start_open_and_pay_for_what_is_open(tiny, corpus, data):
     """DuoAttention's recipe: open gates, and an L1 weight that closes those that the loss does not hold."""
     mean, still = {}, training(learning_rate=1e-9, epochs=1)
-    for name, how, told in (
+    for name, how, more in (
         ("half", still, {}),
         ("open", still, {"start": "open"}),
         ("free", jobs.TRAINING, {"start": "open"}),
         ("light", jobs.TRAINING, {"start": "open", "l1": 0.05}),
         ("heavy", jobs.TRAINING, {"start": "open", "l1": 100.0}),
     ):
-        jobs.learn(tiny, corpus / "lambda.parquet", how, seed=3, constant="zeros", told=told, **data)
+        jobs.learn(tiny, corpus / "lambda.parquet", how, seed=3, constant="zeros", more=more, **data)
         table = read_table(corpus / "lambda.parquet").to_pandas()
         mean[name] = table[table.epoch == table.epoch.max()].value.mean()
     assert mean["half"] == pytest.approx(0.5, abs=1e-6) and mean["open"] == pytest.approx(0.95, abs=1e-6)
@@ -281,14 +279,14 @@ def test_lambda_may_start_open_and_pay_for_what_is_open(tiny, corpus, data):
 
 @pytest.mark.parametrize("corpus", ["text"], indirect=True)
 def test_lambda_ends_when_its_order_has_settled(tiny, corpus, data):
-    """What is learned until then is what all epochs begin with."""
+    """Until then it is learned as if all epochs followed."""
     from scipy.stats import kendalltau
 
     def learned(settled=None):
-        told = {"settled": settled}
-        said = jobs.learn(tiny, corpus / "lambda.parquet", training(epochs=6), constant="zeros", told=told, **data)
+        more = {"settled": settled}
+        said = jobs.learn(tiny, corpus / "lambda.parquet", training(epochs=6), constant="zeros", more=more, **data)
         table = read_table(corpus / "lambda.parquet").to_pandas()
-        return said, [own.value.to_numpy() for _, own in table.groupby("epoch")]
+        return said, [rows.value.to_numpy() for _, rows in table.groupby("epoch")]
 
     _, all_of_them = learned()
     taus = [kendalltau(*pair).statistic for pair in pairwise(all_of_them)]
@@ -298,9 +296,8 @@ def test_lambda_ends_when_its_order_has_settled(tiny, corpus, data):
     assert len(all_of_them) == 6 and 2 <= len(settled) == needed < 6
     assert all(np.array_equal(*pair) for pair in zip(settled, all_of_them, strict=False))
     assert f"after {needed} epochs of" in said and said.endswith("when its order had settled")
-    assert [order_agreement([{"lambda": torch.tensor(own)} for own in pair]) for pair in pairwise(all_of_them)] == (
-        pytest.approx(taus, abs=1e-6)
-    )
+    pairs = [[{"lambda": torch.tensor(values)} for values in pair] for pair in pairwise(all_of_them)]
+    assert [order_agreement(pair) for pair in pairs] == pytest.approx(taus, abs=1e-6)
     units = [{"lambda": torch.tensor([[0.1, 0.1, 0.3, 0.3]])}, {"lambda": torch.tensor([[0.2, 0.2, 0.6, 0.6]])}]
     assert order_agreement(units) == 1.0 and order_agreement(units[:1]) == -1.0  # ties are of units
 
@@ -314,7 +311,7 @@ def test_lambda_of_a_part_is_learned_from_its_share_of_the_texts(tiny, corpus, d
     def learned(part, seed=1):
         read.clear()
         path = corpus / f"lambda-{part}.parquet"
-        said = jobs.learn(tiny, path, training(epochs=2), seed, "zeros", told={"part": part}, **data)
+        said = jobs.learn(tiny, path, training(epochs=2), seed, "zeros", more={"part": part}, **data)
         assert f"after 2 epochs of {len(read) // 2} examples" in said
         assert sorted(read[: len(read) // 2]) == sorted(read[len(read) // 2 :]) == sorted(set(read))
         return set(read), read_table(path).column("value").to_pylist()
@@ -363,14 +360,14 @@ def test_the_optimiser_takes_the_steps_of_torch():
     torch.manual_seed(1)
     ours = [torch.nn.Parameter(torch.randn(7, 5)), torch.nn.Parameter(torch.randn(3))]
     theirs = [torch.nn.Parameter(values.detach().clone()) for values in ours]
-    own, stock = TrainingState(ours, 1e-2), torch.optim.AdamW(theirs, lr=1e-2, weight_decay=0.0, fused=True)
+    state, stock = TrainingState(ours, 1e-2), torch.optim.AdamW(theirs, lr=1e-2, weight_decay=0.0, fused=True)
     for _ in range(5):
-        for mine, its in zip(ours, theirs, strict=True):
+        for mine, other in zip(ours, theirs, strict=True):
             mine.grad = torch.randn_like(mine)
-            its.grad = mine.grad.clone()
-        own.step()
+            other.grad = mine.grad.clone()
+        state.step()
         stock.step()
-    assert all(torch.equal(mine, its) for mine, its in zip(ours, theirs, strict=True))
+    assert all(torch.equal(mine, other) for mine, other in zip(ours, theirs, strict=True))
     assert all(values.grad is None for values in ours)
 
 
@@ -411,7 +408,7 @@ def test_training_probes_does_not_load_the_compiler():
         "own = TrainingTask('fitting', [w], 5, lambda rows: (w * rows.sum()).sum(), lambda epoch: None, dict);"
         "fit(own, training, 1); sys.exit('torch._dynamo' in sys.modules or bool((w == 1).any()))"
     )
-    assert subprocess.run([sys.executable, "-c", script]).returncode == 0
+    assert in_python(script).returncode == 0
 
 
 @pytest.mark.parametrize("size", [0.0, 0.01, 0.16, 0.2, 1.0, 1e6, float("inf"), float("nan")])
@@ -424,5 +421,5 @@ def test_gradients_are_clipped_as_torch_does(size):
         clip(parameters)
         return [values.grad for values in parameters]
 
-    ours, theirs = gradients(_clip), gradients(lambda own: nn.utils.clip_grad_norm_(own, 1.0))
+    ours, theirs = gradients(_clip), gradients(lambda weights: nn.utils.clip_grad_norm_(weights, 1.0))
     torch.testing.assert_close(ours, theirs, atol=0, rtol=0, equal_nan=True)

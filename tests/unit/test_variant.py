@@ -1,4 +1,4 @@
-"""What may be replaced, what it is called, and which heads and rows it means."""
+"""The names of constants, orders and variants, and the heads and rows that they mean."""
 
 from fractions import Fraction
 
@@ -81,12 +81,12 @@ def test_another_name_is_no_order(name: str) -> None:
     ],
 )
 def test_a_variant_is_parsed_from_its_path(constant: str, order: str, fraction: str, path: str) -> None:
-    own = Variant(constant and Constant.parse(constant), order and Order.parse(order), Fraction(fraction))
-    assert own.path == path
-    assert Variant.parse(path) == own
+    variant = Variant(constant and Constant.parse(constant), order and Order.parse(order), Fraction(fraction))
+    assert variant.path == path
+    assert Variant.parse(path) == variant
     # a point of a grid names a constant and an order even where neither is used
     grid = Variant.of(Constant.parse(constant or "zeros"), Order.parse(order or "lambda-0"), fraction)
-    assert grid == own
+    assert grid == variant
 
 
 @pytest.mark.parametrize(

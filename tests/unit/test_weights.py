@@ -1,4 +1,4 @@
-"""What heads weigh, against what each measure is by definition: naive loops, finite differences, stock modules."""
+"""The weights of heads, against the definition of each: naive loops, finite differences, stock modules."""
 
 from dataclasses import replace
 
@@ -10,12 +10,15 @@ from test_decoders import stock, texts
 from torch.nn.functional import cross_entropy
 
 import papa
+from papa.config.settings import Machine
+from papa.config.variant import Variant
 from papa.data.tokens import Tokens
-from papa.files import provenance_of, read_table
+from papa.files import provenance_of, read_table, write_table
 from papa.method import head_weights
 from papa.method.labelled import GoldLabels, Labelled
+from papa.method.orders import heads_to_replace
 from papa.method.probes import ProbeSizes
-from papa.model.load import load_model
+from papa.model.load import load_model, model_of
 
 SEED, BATCH = 3, 5
 HOW = jobs.training(batch_size=BATCH)
@@ -25,23 +28,22 @@ BY_PROBE = {"constant": "average", "seed": SEED, "training": HOW, "encoder_dropo
 
 @pytest.fixture
 def constants(tiny, corpus, data):
-    """The file of the averages."""
     jobs.average(tiny, data["tokens"], corpus / "average.h5")
     return corpus / "average.h5"
 
 
-def weighed(tiny, path, by, told=None, **inputs):
+def weighed(tiny, path, by, more=None, **inputs):
     """Weights `[layer, head]` as a job writes them."""
-    jobs.weigh(tiny, path, by, told, **inputs)
+    jobs.weigh(tiny, path, by, more, **inputs)
     table = read_table(path)
     frame = table.to_pandas()
     assert set(frame["epoch"]) == {1}
-    own = frame.sort_values(["layer", "head"])["value"].to_numpy()
-    return torch.tensor(own).view(int(frame["layer"].max()) + 1, -1), provenance_of(table)
+    values = frame.sort_values(["layer", "head"])["value"].to_numpy()
+    return torch.tensor(values).view(int(frame["layer"].max()) + 1, -1), provenance_of(table)
 
 
 class Lossy:
-    """The loss of the original's own probe on batches of training examples, one example of which may be changed."""
+    """The loss of the original's own probe on batches of training examples; one example may be changed."""
 
     def __init__(self, model, data, run, mean):
         self.model, self.mean = model, mean
@@ -70,12 +72,12 @@ def lossy(tiny, corpus, data, metric, constants, loaded):
 
 
 def test_a_gradient_is_the_slope_of_the_loss_of_each_example(lossy, tiny, corpus, data, constants):
-    found, about = weighed(tiny, corpus / "gradient-3.parquet", "gradient", BY_PROBE, constants=constants, **data)
-    assert about["unit_size"] == 1 and found.shape == (LAYERS, HEADS)
+    actual, about = weighed(tiny, corpus / "gradient-3.parquet", "gradient", BY_PROBE, constants=constants, **data)
+    assert about["unit_size"] == 1 and actual.shape == (LAYERS, HEADS)
     expected = torch.zeros(LAYERS, HEADS, dtype=torch.float64)
     with torch.no_grad():
         for examples in torch.arange(TRAIN).split(BATCH):
-            own = [lossy.states(int(example)) for example in examples]
+            states = [lossy.states(int(example)) for example in examples]
             for layer, head in [(0, 1), (1, 4), (2, 0)]:
                 for place, example in enumerate(examples):
                     losses = []
@@ -83,12 +85,12 @@ def test_a_gradient_is_the_slope_of_the_loss_of_each_example(lossy, tiny, corpus
                         mixing = torch.ones(LAYERS, HEADS)
                         mixing[layer, head] -= steps * STEP
                         changed = lossy.states(int(example), constants=lossy.mean, mixing=mixing)
-                        losses.append(lossy.loss(examples, [*own[:place], changed, *own[place + 1 :]]))
+                        losses.append(lossy.loss(examples, [*states[:place], changed, *states[place + 1 :]]))
                     slope = (3 * losses[0] - 4 * losses[1] + losses[2]) / (2 * STEP)
                     expected[layer, head] += abs(slope) * len(examples) / TRAIN
     some = expected > 0
-    assert int(some.sum()) == 3 and bool((found > 0).all())
-    torch.testing.assert_close(found.double()[some], expected[some], rtol=0.05, atol=1e-5)
+    assert int(some.sum()) == 3 and bool((actual > 0).all())
+    torch.testing.assert_close(actual.double()[some], expected[some], rtol=0.05, atol=1e-5)
 
 
 @pytest.mark.parametrize(("by", "corpus"), [("gradient", "text"), ("leave-one-out", "words")], indirect=["corpus"])
@@ -107,13 +109,13 @@ def test_the_probe_may_read_stored_states(by, tiny, corpus, data, constants):
 
 def test_what_is_left_out_raises_the_loss_by_its_weight(lossy, tiny, corpus, data, constants, monkeypatch):
     monkeypatch.setattr(head_weights, "LEAVE_ONE_OUT_EXAMPLES", 11)
-    found, _ = weighed(tiny, corpus / "leave-one-out-3.parquet", "leave-one-out", BY_PROBE, constants=constants, **data)
+    actual, _ = weighed(tiny, corpus / "left-out-3.parquet", "leave-one-out", BY_PROBE, constants=constants, **data)
     sample = torch.randperm(TRAIN, generator=torch.Generator().manual_seed(SEED))[:11].sort().values
 
     def mean_loss(**changed):
         parts = [
-            lossy.loss(own, [lossy.states(int(example), **changed) for example in own]) * len(own) / 11
-            for own in sample.split(BATCH)
+            lossy.loss(part, [lossy.states(int(example), **changed) for example in part]) * len(part) / 11
+            for part in sample.split(BATCH)
         ]
         return sum(parts)
 
@@ -125,12 +127,12 @@ def test_what_is_left_out_raises_the_loss_by_its_weight(lossy, tiny, corpus, dat
             ]
         )
     assert expected.abs().max() > 1e-3
-    torch.testing.assert_close(found, expected, rtol=1e-3, atol=1e-5)
+    torch.testing.assert_close(actual, expected, rtol=1e-3, atol=1e-5)
 
 
 def test_variance_is_the_squared_distance_of_rows_to_the_constant(tiny, corpus, data, constants, loaded):
     inputs = {"constants": constants, "tokens": data["tokens"]}
-    found, _ = weighed(tiny, corpus / "variance.parquet", "variance", {"constant": "average"}, **inputs)
+    actual, _ = weighed(tiny, corpus / "variance.parquet", "variance", {"constant": "average"}, **inputs)
     tokens = Tokens.read(data["tokens"], "train")["train"]
     mean = papa.ConstantMatrices.load(constants).mean
     expected, rows = torch.zeros(LAYERS, HEADS, dtype=torch.float64), 0
@@ -140,17 +142,17 @@ def test_variance_is_the_squared_distance_of_rows_to_the_constant(tiny, corpus, 
 
         def see(layer, attention, _, batch=batch):
             for head in range(HEADS):
-                own = mean[layer, head][batch.slots][:, batch.slots]
-                own = own / own.sum(1, keepdim=True)
-                expected[layer, head] += ((attention[0, head] - own) ** 2).sum()
+                constant = mean[layer, head][batch.slots][:, batch.slots]
+                constant = constant / constant.sum(1, keepdim=True)
+                expected[layer, head] += ((attention[0, head] - constant) ** 2).sum()
 
         with torch.no_grad():
             loaded.observe(batch, see)
-    torch.testing.assert_close(found.double(), expected / rows, rtol=1e-4, atol=1e-7)
+    torch.testing.assert_close(actual.double(), expected / rows, rtol=1e-4, atol=1e-7)
 
 
 def test_output_norm_is_that_of_what_goes_into_the_output_projection(tiny, corpus, data, model):
-    found, _ = weighed(tiny, corpus / "output-norm.parquet", "output-norm", tokens=data["tokens"])
+    actual, _ = weighed(tiny, corpus / "output-norm.parquet", "output-norm", tokens=data["tokens"])
     tokens, sums, rows = Tokens.read(data["tokens"], "train")["train"], torch.zeros(LAYERS, HEADS), 0
     contexts = {}
     for layer, block in enumerate(model.encoder.layer):
@@ -166,16 +168,16 @@ def test_output_norm_is_that_of_what_goes_into_the_output_projection(tiny, corpu
         for layer in range(LAYERS):
             heads = contexts[layer][0, real].view(-1, HEADS, CHANNELS)
             sums[layer] += heads.norm(dim=2).sum(0)
-    torch.testing.assert_close(found, sums / rows, rtol=1e-4, atol=1e-6)
+    torch.testing.assert_close(actual, sums / rows, rtol=1e-4, atol=1e-6)
 
 
 def test_orders_go_from_the_smallest_weight_up(tiny, corpus, data):
     path, order = corpus / "output-norm.parquet", corpus / "order.parquet"
-    found, _ = weighed(tiny, path, "output-norm", tokens=data["tokens"])
+    actual, _ = weighed(tiny, path, "output-norm", tokens=data["tokens"])
     jobs.rank(path, order, "output-norm")
     ranked = read_table(order).to_pandas()
-    values = [float(found[pair]) for pair in zip(ranked["layer"], ranked["head"], strict=True)]
-    assert values == sorted(found.flatten().tolist()) and provenance_of(read_table(order))["order"] == "output-norm"
+    values = [float(actual[pair]) for pair in zip(ranked["layer"], ranked["head"], strict=True)]
+    assert values == sorted(actual.flatten().tolist()) and provenance_of(read_table(order))["order"] == "output-norm"
 
 
 @pytest.mark.parametrize("by", ["gradient", "leave-one-out"])
@@ -197,9 +199,9 @@ def test_each_example_of_a_batch_can_have_gates_of_its_own(name):
     packed = model.pack(inputs)
     matrices = torch.rand(model.layers, model.heads, packed.n, packed.n, generator=torch.Generator().manual_seed(2))
     gates = torch.rand(model.layers, len(packed.lengths), model.heads, generator=torch.Generator().manual_seed(3))
-    own = model.replacement(matrices, mixing=torch.ones(model.layers, model.heads))
+    mixes = model.replacement(matrices, mixing=torch.ones(model.layers, model.heads))
     with torch.no_grad():
-        found = model.run(packed, [replace(mix, weights=gate) for mix, gate in zip(own, gates, strict=True)])[-1]
+        actual = model.run(packed, [replace(mix, weights=gate) for mix, gate in zip(mixes, gates, strict=True)])[-1]
         alone = [
             model.run(
                 model.pack({key: values[row : row + 1] for key, values in inputs.items()}),
@@ -207,19 +209,16 @@ def test_each_example_of_a_batch_can_have_gates_of_its_own(name):
             )[-1]
             for row in range(len(packed.lengths))
         ]
-    torch.testing.assert_close(found, torch.cat(alone), rtol=1e-4, atol=1e-4)
+    torch.testing.assert_close(actual, torch.cat(alone), rtol=1e-4, atol=1e-4)
 
 
 # -- decoders, and units of heads --------------------------------------------------------------------------------------
 
 
 LENGTH, FINE = 7, 1 / 128
-DIRECT = {
-    "seed": 0,
-    "training": jobs.training(batch_size=5, epochs=0),
-    "encoder_dropout": False,
-    "metric": "log_likelihood",
-}
+UNITS = pytest.mark.parametrize(("unit", "size"), [("head", 1), ("group", 2), ("layer", 4)])
+DIRECT = {"seed": 0, "training": jobs.training(batch_size=5, epochs=0), "encoder_dropout": False}
+DIRECT["metric"] = "log_likelihood"
 
 
 @pytest.fixture
@@ -227,6 +226,11 @@ def grouped(tmp_path, tiny_decoder):
     """A decoder in which two heads share their keys, and a corpus of random tokens."""
     ids = jobs.write_tokens(tmp_path, LENGTH, train=12)
     return tiny_decoder, tmp_path / "tokens.parquet", ids
+
+
+@pytest.fixture
+def decoder(tiny_decoder):
+    return model_of(jobs.encoding(tiny_decoder), Machine.current())
 
 
 def losses_of(model, ids, **changed):
@@ -243,53 +247,86 @@ def spread(model, layer, unit, size, value):
     return mixing
 
 
-@pytest.mark.parametrize(("unit", "size"), [("head", 1), ("group", 2), ("layer", 4)])
+@UNITS
 def test_a_unit_has_one_gate_and_is_left_out_as_one(unit, size, grouped, tmp_path):
-    """By the own head of a decoder, whose loss needs no probe; Toeplitz matrices are used below the diagonal alone."""
+    """By the own head of a decoder, whose loss needs no probe; Toeplitz matrices are used only below the diagonal."""
     identity, tokens, ids = grouped
     model = load_model(tmp_path / "tiny", device="cpu")
     units = model.heads // size
-    told = DIRECT | {"constant": "toeplitz", "unit": unit}
+    more = DIRECT | {"constant": "toeplitz", "unit": unit}
     toeplitz = papa.constant_matrices("toeplitz", model.layers, model.heads, LENGTH)
     slopes, rises = (torch.zeros(model.layers, units) for _ in range(2))
     with torch.no_grad():
         usual = losses_of(model, ids)
         for layer in range(model.layers):
-            for own in range(units):
+            for number in range(units):
                 values = (1 - FINE, 1 - 2 * FINE)
                 one, two = (
-                    losses_of(model, ids, constants=toeplitz, mixing=spread(model, layer, own, size, value))
+                    losses_of(model, ids, constants=toeplitz, mixing=spread(model, layer, number, size, value))
                     for value in values
                 )
-                slopes[layer, own] = ((3 * usual - 4 * one + two) / (2 * FINE)).abs().mean()
-                heads = [(layer, head) for head in range(own * size, (own + 1) * size)]
-                rises[layer, own] = (losses_of(model, ids, constants=toeplitz, heads=heads) - usual).mean()
+                slopes[layer, number] = ((3 * usual - 4 * one + two) / (2 * FINE)).abs().mean()
+                heads = [(layer, head) for head in range(number * size, (number + 1) * size)]
+                rises[layer, number] = (losses_of(model, ids, constants=toeplitz, heads=heads) - usual).mean()
     for by, expected in (("gradient", slopes), ("leave-one-out", rises)):
-        found, about = weighed(identity, tmp_path / "weights.parquet", by, told, tokens=tokens)
+        actual, about = weighed(identity, tmp_path / "weights.parquet", by, more, tokens=tokens)
         assert about["unit_size"] == size
         near = {"rtol": 0.05, "atol": 1e-3} if by == "gradient" else {"rtol": 1e-3, "atol": 1e-4}
-        torch.testing.assert_close(found, expected.repeat_interleave(size, dim=1), **near)
+        torch.testing.assert_close(actual, expected.repeat_interleave(size, dim=1), **near)
 
 
 @pytest.mark.parametrize("by", ["variance", "output-norm"])
 def test_what_is_seen_of_a_unit_is_the_mean_over_its_heads(by, grouped, tmp_path):
     identity, tokens, _ = grouped
-    told = {"constant": "toeplitz"} if by == "variance" else {}
-    alone, _ = weighed(identity, tmp_path / "one.parquet", by, told, tokens=tokens)
+    more = {"constant": "toeplitz"} if by == "variance" else {}
+    alone, _ = weighed(identity, tmp_path / "one.parquet", by, more, tokens=tokens)
     for unit, size in (("group", 2), ("layer", 4)):
-        found, about = weighed(identity, tmp_path / "unit.parquet", by, told | {"unit": unit}, tokens=tokens)
+        actual, about = weighed(identity, tmp_path / "unit.parquet", by, more | {"unit": unit}, tokens=tokens)
         means = alone.view(len(alone), -1, size).mean(2)
-        torch.testing.assert_close(found, means.repeat_interleave(size, dim=1))
+        torch.testing.assert_close(actual, means.repeat_interleave(size, dim=1))
         assert about["unit_size"] == size
 
 
 def test_a_decoder_is_as_far_from_a_constant_as_it_uses_of_it(grouped, tmp_path):
-    """A query of a decoder sees its own and earlier slots, and a constant is cut and divided likewise."""
+    """A query of a decoder sees its own and earlier slots, and a constant is cut and divided in the same way."""
     identity, tokens, ids = grouped
-    found, _ = weighed(identity, tmp_path / "w.parquet", "variance", {"constant": "toeplitz"}, tokens=tokens)
+    actual, _ = weighed(identity, tmp_path / "w.parquet", "variance", {"constant": "toeplitz"}, tokens=tokens)
     plain = stock("llama")
     with torch.no_grad():
         attention = torch.stack(plain(ids, output_attentions=True).attentions)  # [layer, example, head, query, key]
-    own = papa.constant_matrices("toeplitz", 1, 1, LENGTH)[0, 0].tril()
-    own = own / own.sum(1, keepdim=True)
-    torch.testing.assert_close(found, (attention - own).square().sum(-1).mean((1, 3)), rtol=1e-4, atol=1e-6)
+    constant = papa.constant_matrices("toeplitz", 1, 1, LENGTH)[0, 0].tril()
+    constant = constant / constant.sum(1, keepdim=True)
+    torch.testing.assert_close(actual, (attention - constant).square().sum(-1).mean((1, 3)), rtol=1e-4, atol=1e-6)
+
+
+@UNITS
+def test_heads_of_a_unit_are_kept_together(unit, size, tiny_decoder, decoder, tmp_path):
+    path, total = tmp_path / "order.parquet", decoder.layers * decoder.heads
+    jobs.put_in_order(tiny_decoder, path, "random-1", unit=unit)
+    for kept in ("1of2", "1of3", "7of8"):
+        variant = Variant.parse(f"zeros/random-1/kept-{kept}")
+        replaced = heads_to_replace(path, variant, decoder)
+        assert (total - len(replaced)) == size * int(variant.fraction * (total // size))
+        units = {(layer, head // size) for layer, head in replaced}
+        assert len(units) * size == len(replaced), "no unit is cut in two"
+
+
+@UNITS
+def test_one_lambda_for_a_unit_is_learned_from_all_its_heads(unit, size, tiny_decoder, tmp_path):
+    jobs.write_tokens(tmp_path, train=12, validation=3)
+    path, tokens = tmp_path / "lambda.parquet", tmp_path / "tokens.parquet"
+    settings = {"metric": "log_likelihood", "unit": unit}
+    jobs.learn(tiny_decoder, path, jobs.training(batch_size=12, epochs=2), 0, "toeplitz", more=settings, tokens=tokens)
+    table = read_table(path)
+    assert provenance_of(table)["unit_size"] == size
+    last = table.to_pandas().query("epoch == 2").sort_values(["layer", "head"])["value"].to_numpy().reshape(-1, size)
+    assert (last == last[:, :1]).all() and len(set(last[:, 0].tolist())) == len(last)
+
+
+def test_an_order_of_other_units_than_the_model_has_is_refused(tiny_decoder, decoder, tmp_path):
+    path = tmp_path / "order.parquet"
+    jobs.put_in_order(tiny_decoder, path, "random-1")
+    table = read_table(path)
+    write_table(table, path, provenance_of(table) | {"unit_size": 3})
+    with pytest.raises(papa.InputError, match=r"has units of 3 heads, but in this model groups of 2 of the 4 heads"):
+        heads_to_replace(path, Variant.parse("zeros/random-1/kept-1of2"), decoder)

@@ -59,9 +59,9 @@ def _same(one: Path, two: Path) -> bool:
 def _told(page: Path) -> str:
     """A page without the table of seconds and memory, and without the digest of all that is on it."""
     parts = '<table id="jobs-0">.*?</table>|<meta name="papa-provenance".*?>'
-    told, number = re.subn(parts, "", page.read_text(encoding="utf-8"), flags=re.DOTALL)
+    rest, number = re.subn(parts, "", page.read_text(encoding="utf-8"), flags=re.DOTALL)
     assert number == 2, page
-    return told
+    return rest
 
 
 def _content(path: Path) -> str:

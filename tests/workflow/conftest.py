@@ -1,11 +1,10 @@
 """The workflow with a tiny random BERT and a few rows of text: fresh, computed in this process, and really run."""
 
 import fcntl
-import shutil
 
 import pytest
 import yaml
-from tiny import CONFIG, REPOSITORY, Copy, copy_of_repository, write_data, write_model
+from tiny import CONFIG, REPOSITORY, Copy, copy_of_repository, empty_figure, write_data, write_model
 
 from papa.config.reading import config_of
 from papa.config.study import Study
@@ -40,25 +39,18 @@ def fresh(tmp_path_factory):
 
 @pytest.fixture(scope="session")
 def computed(fresh, tmp_path_factory):
-    """The workflow with all results of `CONFIG`, which no test changes.
+    """The workflow with all results of `CONFIG`, with empty figures, which no test changes.
 
     They are computed in this process: a run of the workflow loads the libraries again for each of its 36 jobs.
     """
-    workflow = Copy(tmp_path_factory.mktemp("computed") / "papa")
-    shutil.copytree(fresh.folder, workflow.folder, symlinks=True)
+    workflow = fresh.copied(tmp_path_factory.mktemp("computed") / "papa")
     workflow.write(CONFIG)
     config = config_of(CONFIG)
     with pytest.MonkeyPatch.context() as patch:
         patch.chdir(workflow.folder)
+        patch.setattr("papa.results.analysis.save_figure", empty_figure)
         run_here(Study(config, "results/tiny", LocalSourceDigests(config.machine)))
     return workflow
-
-
-@pytest.fixture
-def computed_copy(computed, tmp_path):
-    """A copy of the workflow with its results, whose files a test may change."""
-    shutil.copytree(computed.folder, tmp_path / "papa", symlinks=True)
-    return Copy(tmp_path / "papa")
 
 
 @pytest.fixture(scope="session")
@@ -73,20 +65,18 @@ def finished(fresh, tmp_path_factory):
     with open(shared / "finished.lock", "w") as lock:
         fcntl.flock(lock, fcntl.LOCK_EX)
         if not workflow.folder.exists():
-            shutil.copytree(fresh.folder, workflow.folder, symlinks=True)
+            fresh.copied(workflow.folder)
             workflow.run("--cores", "2", "--configfile", workflow.write(CONFIG))
     return workflow
 
 
-@pytest.fixture
-def fresh_copy(fresh, tmp_path):
-    """A copy of the workflow, nothing run, whose files a test may change."""
-    shutil.copytree(fresh.folder, tmp_path / "papa", symlinks=True)
-    return Copy(tmp_path / "papa")
+def copy_of(name):
+    @pytest.fixture
+    def copied(request, tmp_path):
+        """A workflow whose files a test may change."""
+        return request.getfixturevalue(name).copied(tmp_path / "papa")
+
+    return copied
 
 
-@pytest.fixture
-def finished_copy(finished, tmp_path):
-    """A copy of the finished workflow whose files a test may change."""
-    shutil.copytree(finished.folder, tmp_path / "papa", symlinks=True)
-    return Copy(tmp_path / "papa")
+fresh_copy, computed_copy, finished_copy = map(copy_of, ("fresh", "computed", "finished"))

@@ -69,10 +69,10 @@ class Hub:
             return self.send(request, files[file], commit, broken=file in self.broken)
         if what == "tree":
             blobs = {path: hashlib.sha1(content).hexdigest() for path, content in files.items()}
-            found = [{"type": "file", "path": path, "size": len(files[path]), "oid": blobs[path]} for path in files]
+            answer = [{"type": "file", "path": path, "size": len(files[path]), "oid": blobs[path]} for path in files]
         else:
-            found = {"id": name, "sha": commit, "siblings": [{"rfilename": path} for path in files]}
-        return self.send(request, json.dumps(found).encode(), commit)
+            answer = {"id": name, "sha": commit, "siblings": [{"rfilename": path} for path in files]}
+        return self.send(request, json.dumps(answer).encode(), commit)
 
     def send(self, request: BaseHTTPRequestHandler, content: bytes, commit: str, broken: bool = False) -> None:
         request.send_response(200)

@@ -26,8 +26,8 @@ class InOneProcess(compare.Comparison):
     """A comparison whose parts are not measured."""
 
     def run(self, side, step="", threads=None, **more):
-        own = self.settings | {"side": side, "step": step} | more
-        return compare.Measured(2.0, 3.0, 5 * 10**6, parts.SIDES[side](own)())
+        settings = self.settings | {"side": side, "step": step} | more
+        return compare.Measured(2.0, 3.0, 5 * 10**6, parts.SIDES[side](settings)())
 
 
 @pytest.fixture

@@ -12,7 +12,7 @@ from pathlib import Path
 
 import pytest
 from comparing import same_results
-from tiny import CONFIG, Copy
+from tiny import CONFIG
 
 from papa.config.freshness import FRESH
 from papa.config.job import Job
@@ -45,12 +45,11 @@ FOREIGN = {
 @pytest.fixture(scope="module")
 def folder(computed, tmp_path_factory):
     """A copy of the workflow with its results; what runs here runs in its folder."""
-    own = tmp_path_factory.mktemp("damage") / "papa"
-    shutil.copytree(computed.folder, own, symlinks=True)
+    copied = computed.copied(tmp_path_factory.mktemp("damage") / "papa").folder
     with pytest.MonkeyPatch.context() as patch:
-        patch.chdir(own)
+        patch.chdir(copied)
         patch.setenv(Machine.VARIABLE, json.dumps(asdict(config_of(CONFIG).machine)))
-        yield own
+        yield copied
 
 
 def opened() -> Study:
@@ -74,13 +73,12 @@ def run(job: Job) -> str:
 
 
 def damages(path: Path) -> dict[str, bytes]:
-    """What may stand in an artefact instead of its content."""
     content = path.read_bytes()
-    found = {"cut in the middle": content[: len(content) // 2], "cut at the end": content[:-2], "emptied": b""}
+    contents = {"cut in the middle": content[: len(content) // 2], "cut at the end": content[:-2], "emptied": b""}
     for what, other in FOREIGN.items():
         if (source := other(path)) and source != path:
-            found[what] = source.read_bytes()
-    return found
+            contents[what] = source.read_bytes()
+    return contents
 
 
 @pytest.mark.parametrize(("rule", "name", "made_by"), READERS)
@@ -142,21 +140,19 @@ def test_every_stage_has_a_reader_above():
     ],
     ids=["order", "hidden states", "summary"],
 )
-def test_the_advice_mends_it(finished, tmp_path, path, readers):
+def test_the_advice_helps(finished, finished_copy, path, readers):
     """Through snakemake: a job that is needed again fails with the sentence; without the file, all is as it was."""
-    shutil.copytree(finished.folder, tmp_path / "papa", symlinks=True)
-    workflow = Copy(tmp_path / "papa")
-    damaged = workflow.folder / RESULTS / path
+    results = finished_copy.folder / RESULTS
+    damaged = results / path
     content = damaged.read_bytes()
     # the digest in the footer stays
     damaged.write_bytes(content[:200] + bytes([content[200] ^ 1]) + content[201:])
     for reader in readers:
-        own = workflow.folder / RESULTS / reader
-        shutil.rmtree(own) if own.is_dir() else own.unlink()
-    process = workflow.snakemake("--cores", "1", "--configfile", "config.yaml")
+        shutil.rmtree(results / reader) if (results / reader).is_dir() else (results / reader).unlink()
+    process = finished_copy.snakemake("--cores", "1", "--configfile", "config.yaml")
     assert process.returncode == 1 and "Traceback" not in process.stdout + process.stderr
     said = next(line for line in process.stderr.splitlines() if re.match("Error in (?!rule )", line))
     assert str(RESULTS / path) in said and said.endswith(f"; {REBUILD}.")
     damaged.unlink()
-    workflow.run("--cores", "2", "--configfile", "config.yaml")
-    same_results(finished.folder / RESULTS, workflow.folder / RESULTS)
+    finished_copy.run("--cores", "2", "--configfile", "config.yaml")
+    same_results(finished.folder / RESULTS, results)

@@ -15,6 +15,8 @@ from tokenizers import pre_tokenizers
 from papa.files import provenance_of, read_table
 from papa.method.averages import ConstantMatrices
 
+pytestmark = pytest.mark.slow
+
 
 def write_decoder(folder):
     """A tiny random GPT-2, and a tokenizer to which every byte is a token."""
@@ -53,91 +55,74 @@ def workflow(fresh_copy):
     return fresh_copy
 
 
-@pytest.mark.slow
-def test_questions_with_choices_go_through_the_workflow(workflow):
+def test_a_decoder_goes_through_the_workflow(workflow):
+    """With probes on texts, and by its own head on texts, on pairs of sentences and on questions with choices."""
     write_questions(workflow.folder / "data")
-    config = copy.deepcopy(CONFIG)
-    config["ranking"] = {"halves": True}
-    config["run"] |= {"tasks": ["grammar", "science"], "seeds": [1, 2]}
-    config["corpora"] = {
-        name: {"files": {split: f"data/{name}.{split}.jsonl" for split in ROWS}, "slots": 64}
-        for name in ("pairs", "science")
-    }
-    config["corpora"]["pairs"]["choices"] = ["sentence_good", "sentence_bad"]
-    config["corpora"]["science"] |= {"first": "question", "choices": "choices", "shards": 2}
+    config = with_next_tokens() | {"ranking": {"halves": True}}
+    config["run"] |= {"tasks": ["animals", "next", "grammar", "science"], "seeds": [1, 2]}
+    files = {name: {split: f"data/{name}.{split}.jsonl" for split in ROWS} for name in ("pairs", "science")}
+    pairs = {"files": files["pairs"], "slots": 64, "choices": ["sentence_good", "sentence_bad"]}
+    science = {"files": files["science"], "slots": 64, "first": "question", "choices": "choices", "shards": 2}
+    config["corpora"] |= {"pairs": pairs, "science": science}
     how = {"metric": "choice_accuracy", "learning_rate": 0.01, "batch_size": 8, "epochs": 1}
-    config["tasks"] = {
-        "grammar": how | {"corpus": "pairs", "subset": "field"},
-        "science": how | {"corpus": "science", "label": "answerKey"},
-    }
+    config["tasks"]["grammar"] = how | {"corpus": "pairs", "subset": "field"}
+    config["tasks"]["science"] = how | {"corpus": "science", "label": "answerKey"}
     workflow.run("--cores", "2", "--configfile", workflow.write(config))
     results = workflow.folder / "results/tiny"
+    (path,) = results.glob("models/tiny/corpora/sentences/average.h5")
+    assert not ConstantMatrices.load(path).sum.triu(1).any()  # no token looks ahead
+    tokens = read_table(path.with_name("tokens.parquet"))
+    assert provenance_of(tokens)["style"] == "contiguous"
+    assert all(row == list(range(len(row))) for row in tokens["slots"].to_pylist())
     texts = read_table(results / "corpora/pairs/texts.parquet")
     assert texts.column_names == ["split", "row", "choices"] and texts.num_rows == sum(ROWS.values())
     summary = read_table(results / "tables/summary.parquet").to_pandas()
-    assert set(summary["metric"]) == {"choice_accuracy", "normalised_choice_accuracy"}
-    assert (summary["seeds"] == 1).all() and summary["mean"].between(0, 1).all()
-    assert set(summary.query("task == 'grammar'")["subset"]) == {"all", "morphology", "syntax"}
-    main = summary[summary["main"] & summary["subset"].eq("all")].set_index("task")
+    assert set(summary["fraction"]) == {"1", "1/2", "0"} and summary["mean"].notna().all()
+    direct = summary[summary["task"].ne("animals")]
+    assert (direct["seeds"] == 1).all() and direct.query("metric == 'log_likelihood'")["half_width"].notna().all()
+    assert set(direct.query("task == 'next'")["metric"]) == {"log_likelihood", "perplexity", "kl_to_original"}
+    choices = direct[direct["task"].ne("next")]
+    assert set(choices["metric"]) == {"choice_accuracy", "normalised_choice_accuracy"}
+    assert choices["mean"].between(0, 1).all()
+    assert set(choices.query("task == 'grammar'")["subset"]) == {"all", "morphology", "syntax"}
+    main = choices[choices["main"] & choices["subset"].eq("all")].set_index("task")
+    assert main["contextless"].notna().all() and set(main["fraction"]) == {"1", "1/2", "0"}
     assert (main.loc["grammar", "trivial"] == 1 / 2).all() and main["examples"].eq(ROWS["validation"]).all()
-    assert set(main["fraction"]) == {"1", "1/2", "0"} and set(main["contextless"].notna()) == {True}
     outcomes = read_table(results / "tables/outcomes.parquet").to_pandas()
     original = outcomes[outcomes["task"].eq("science") & outcomes["constant"].isna()]
     share = (original["gold"] == original["predicted"]).mean()
     assert main.loc["science"].query("fraction == '1'")["mean"].tolist() == [pytest.approx(share)]
+    curves = read_table(results / "tables/curves.parquet").to_pandas().query("task == 'next'")
+    assert (curves["epoch"] == 0).all() and set(curves["seed"]) == {0}
     assert read_table(results / "tables/stability.parquet").num_rows
-    assert json.loads((results / "tables/claims.json").read_text())["sentence"]
+    claims = json.loads((results / "tables/claims.json").read_text())
+    assert "next" in claims["sentence"] and "From 2 seeds" in claims["sentence"]
     page = html.unescape((results / "report/index.html").read_text())
     assert "by the model's own head" in page and "Choice accuracy" in page
     assert workflow.planned(config) == {}
+    config["run"]["seeds"] = [1, 2, 3]  # its own head has no seed, so a further seed trains only probes
+    assert "stream_probe" not in workflow.planned(config)
 
 
-@pytest.mark.slow
-def test_a_decoder_goes_through_the_workflow(workflow):
+def with_next_tokens():
     config = copy.deepcopy(CONFIG)
-    config["run"] |= {"tasks": ["animals", "next"], "seeds": [1, 2]}
     config["tasks"]["next"] = config["tasks"]["animals"] | {"metric": "log_likelihood"}
     del config["tasks"]["next"]["label"], config["tasks"]["next"]["subset"]
-    workflow.run("--cores", "2", "--configfile", workflow.write(config))
-    results = workflow.folder / "results/tiny"
-    (path,) = results.glob("models/tiny/corpora/*/average.h5")
-    assert not ConstantMatrices.load(path).sum.triu(1).any()  # no token looks ahead
-    (path,) = results.glob("models/tiny/corpora/*/tokens.parquet")
-    tokens = read_table(path)
-    assert provenance_of(tokens)["style"] == "contiguous"
-    assert all(row == list(range(len(row))) for row in tokens["slots"].to_pylist())
-    summary = read_table(results / "tables/summary.parquet").to_pandas()
-    assert set(summary.fraction) == {"1", "1/2", "0"} and summary["mean"].notna().all()
-    direct = summary[summary["task"] == "next"]
-    assert set(direct["metric"]) == {"log_likelihood", "perplexity", "kl_to_original"}
-    own = direct[direct["metric"] == "log_likelihood"].set_index(["constant", "fraction"])
-    assert (own["seeds"] == 1).all() and own["half_width"].notna().all()
-    probed = read_table(results / "tables/curves.parquet").to_pandas().query("task == 'next'")
-    assert (probed["epoch"] == 0).all() and set(probed["seed"]) == {0}
-    # of its own head nothing is made twice: a seed more trains probes alone
-    config["run"]["seeds"] = [1, 2, 3]
-    assert "stream_probe" not in workflow.planned(config)
-    claims = json.loads((results / "tables/claims.json").read_text())
-    assert "next" in claims["sentence"] and "From 2 seeds" in claims["sentence"]
-    page = (results / "report/index.html").read_text()
-    assert "by the model's own head" in html.unescape(page)
+    return config
 
 
 ORDERS = ["lambda", "gradient", "leave-one-out", "variance", "output-norm"]
 
 
 def with_all_orders():
-    config = copy.deepcopy(CONFIG)
+    config = with_next_tokens()
     config["models"]["decoder"] = {"path": "models/decoder"}
-    config["tasks"]["next"] = config["tasks"]["animals"] | {"metric": "log_likelihood"}
-    del config["tasks"]["next"]["label"], config["tasks"]["next"]["subset"]
     config["run"] |= {"tasks": ["animals"], "orders": ORDERS, "fractions": ["1", "1/2"]}
     config["grids"] = {"by-own-head": {"models": ["decoder"], "tasks": ["next"]}}
     return config | {"contextless": False}
 
 
-@pytest.mark.slow
-def test_every_order_goes_to_the_page_and_is_compared(fresh_copy):
+def test_every_order_is_in_the_report_and_is_compared(fresh_copy):
     """An encoder with a probe, and a decoder with its own head."""
     workflow, config = fresh_copy, with_all_orders()
     write_decoder(workflow.folder / "models/decoder")
@@ -162,7 +147,7 @@ def test_every_order_goes_to_the_page_and_is_compared(fresh_copy):
     assert {line["order"] for line in claims["lines"]} == set(ORDERS)
     page = html.unescape((results / "report/index.html").read_text())
     assert "Cost of orders" in page and "leave one out" in page
-    # an edit of how probes are trained weighs heads anew where a probe has the loss
+    # an edit of how probes are trained weighs heads again where a probe has the loss
     config["tasks"]["animals"]["learning_rate"] = 0.002
     left = workflow.planned(config)
     assert (left["weigh_heads"], left["train_lambda"]) == (2, 1)

@@ -4,7 +4,6 @@ The walk edits a config at random, runs it in one folder, and compares every art
 It can draw every key of the schema, so a key that some record of settings leaves out by mistake is found.
 """
 
-import copy
 import json
 import random
 import shutil
@@ -17,8 +16,9 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 from pydantic import BaseModel
+from test_decoder import write_decoder
+from tiny import ABSENT, ROWS, WORDS, with_keys, write_data, write_model
 from tiny import CONFIG as TINY
-from tiny import ROWS, WORDS, write_data, write_model
 
 from papa.config.freshness import FRESH
 from papa.config.job import AnyJob
@@ -31,7 +31,7 @@ from papa.files import digest_of, read_json, read_table
 from papa.jobs.measure import run_here
 
 STEPS = 12
-"""Steps of the walk, each of which costs about two runs of the study."""
+"""Steps of the walk; each costs about two runs of the study."""
 EDITS = 3
 """Edits of the config in each step."""
 SEED = 0
@@ -74,28 +74,36 @@ MASKED = {
     "tasks.hidden": {"corpus": "running", "metric": "negative_log_perplexity"},
     "run.tasks": ["animals", "hidden"],
 }
-ABSENT = None
-"""Stands for a key that an edit removes."""
+VALUES: dict[str, tuple[Any, ...]] = {"run.constants": (["zeros"], ["average", "uniform"], ABSENT)}
+VALUES |= {"run.orders": (["random"], ["lambda", "gradient"], ["variance"], ABSENT)}
+VALUES |= {"run.fractions": (["1", "0"], ["1", "1/4", "0"], ["1", "1/2", "0"]), "run.seeds": ([2], [1, 2], [1])}
+VALUES |= {"grids": (ABSENT,), "grids.*.constants": (["toeplitz"], ["sink-trained"], ["average"])}
+VALUES |= {"grids.*.orders": (["last-layer-first"], ["output-norm"]), "grids.*.fractions": (["1", "0"], ["1/2"])}
+VALUES |= {"grids.*.seeds": ([3], [1, 3]), "grids.*.title": ("More", "Even more"), "models.*.sha256": (ABSENT,)}
+VALUES |= {"corpora.*.first": ("sentence", "long"), "corpora.*.second": ("long", ABSENT), "corpora.*.slots": (7, 13)}
+VALUES |= {"corpora.*.shards": (2, 1), "corpora.*.train_limit": (17, 1000, ABSENT)}
+VALUES |= {"tasks.*.title": ("Animals", ABSENT), "tasks.*.label": ("long", "animal")}
+VALUES |= {"tasks.*.subset": ("long", ABSENT), "tasks.*.metric": ("f1", "matthews_correlation", "accuracy")}
+VALUES |= {"tasks.*.learning_rate": (0.02, 0.01), "tasks.*.batch_size": (5, 8), "tasks.*.epochs": (2, 1)}
+VALUES |= {"tasks.*.features": ("stream", "store", ABSENT), "fidelity": ("published_code", ABSENT)}
+VALUES |= {"encoder_dropout": (True, ABSENT), "score_validation": ("all", "reported"), "margin": (0.3, ABSENT)}
+VALUES |= {"contextless": (False, True), "layout": (ABSENT,), "layout.style": ("published_code", "paper")}
+VALUES |= {"layout.segments": ("published_code", "aligned"), "ranking": (ABSENT,), "ranking.seeds": ([1], [0, 1], [0])}
+VALUES |= {"ranking.unit": ("layer", "group", "head"), "ranking.halves": (True, False), "ranking.draws": (1, 2)}
+VALUES |= {"ranking.epochs": (2, ABSENT), "ranking.start": ("open", "half"), "ranking.l1": (0.5, ABSENT)}
+VALUES |= {"patterns": (ABSENT,), "hub_mirror": ("hub", "mirror", ABSENT), "precision": ("bfloat16", "float32")}
+VALUES |= {"keep_hidden_states": (False, True), "token_budget": (37, 1024), "checkpoint_minutes": (0, 10)}
+"""New values of keys, by the path of the key; the first model, corpus, task or grid stands for all of its kind."""
+NAMES = {"models.*": MODEL, "corpora.*": CORPUS, "tasks.*": TASK, "grids.*": GRID}
 
 DRAWN: dict[str, list[dict[str, Any]]] = {
     "run.models": [{"models.other": {"path": "models/other"}, "run.models": ["other"]}, {"run.models": ["tiny"]}],
     "run.tasks": [TAGS | {"run.tasks": value} for value in (["animals", "tags"], ["tags"], ["animals"])],
-    "run.constants": [{"run.constants": value} for value in (["zeros"], ["average", "uniform"], ABSENT)],
-    "run.orders": [{"run.orders": value} for value in (["random"], ["lambda", "gradient"], ["variance"], ABSENT)],
-    "run.fractions": [{"run.fractions": value} for value in (["1", "0"], ["1", "1/4", "0"], ["1", "1/2", "0"])],
-    "run.seeds": [{"run.seeds": value} for value in ([2], [1, 2], [1])],
-    "grids": [{"grids": ABSENT}],
     "grids.*.models": [{"models.other": {"path": "models/other"}, f"{GRID}.models": ["other"]}],
     "grids.*.tasks": [TAGS | {f"{GRID}.tasks": ["tags"]}, {f"{GRID}.tasks": ["animals"]}],
-    "grids.*.constants": [{f"{GRID}.constants": value} for value in (["toeplitz"], ["sink-trained"], ["average"])],
-    "grids.*.orders": [{f"{GRID}.orders": value} for value in (["last-layer-first"], ["output-norm"])],
-    "grids.*.fractions": [{f"{GRID}.fractions": value} for value in (["1", "0"], ["1/2"])],
-    "grids.*.seeds": [{f"{GRID}.seeds": value} for value in ([3], [1, 3])],
-    "grids.*.title": [{f"{GRID}.title": value} for value in ("More", "Even more")],
     "models": [{"models.other": {"path": "models/other"}}],
     "models.*.hub": [{f"{MODEL}": {"hub": "some/model"}, "hub_mirror": "hub"}],
     "models.*.revision": [{f"{MODEL}": {"path": "models/other", "hub": "some/model", "revision": "b"}}],
-    "models.*.sha256": [{f"{MODEL}.sha256": ABSENT}],
     "models.*.path": [{f"{MODEL}": {"path": value}} for value in ("models/other", "models/tiny", "models/moved")],
     "models.*.random": [{f"{MODEL}": {"random": value}} for value in ("bert", "roberta")],
     "models.*.known": [{f"{MODEL}": {"known": "lookup"}}],
@@ -115,53 +123,23 @@ DRAWN: dict[str, list[dict[str, Any]]] = {
     "corpora.*.rows.train": [{"corpora.made": MADE, "corpora.made.rows.train": 19}],
     "corpora.*.rows.validation": [{"corpora.made": MADE, "corpora.made.rows.validation": 7}],
     "corpora.*.seed": [{"corpora.made": MADE | {"seed": 5}, "run.constants": ["average-of-made"]}],
-    "corpora.*.first": [{f"{CORPUS}.first": value} for value in ("sentence", "long")],
-    "corpora.*.second": [{f"{CORPUS}.second": value} for value in ("long", ABSENT)],
     "corpora.*.words": [TAGS | {"corpora.words.words": "words"}],
     "corpora.*.choices": [CHOICES, CHOICES | {"corpora.questions.choices": ["now", "here"]}],
-    "corpora.*.slots": [{f"{CORPUS}.slots": value} for value in (7, 13)],
     "corpora.*.blocks": [NEXT, NEXT | {"corpora.running.blocks": False}],
-    "corpora.*.shards": [{f"{CORPUS}.shards": value} for value in (2, 1)],
-    "corpora.*.train_limit": [{f"{CORPUS}.train_limit": value} for value in (17, 1000, ABSENT)],
     "tasks": [MASKED],
-    "tasks.*.title": [{f"{TASK}.title": value} for value in ("Animals", ABSENT)],
     "tasks.*.corpus": [{"corpora.again": RUNNING, f"{TASK}.corpus": "again"}, {f"{TASK}.corpus": "sentences"}],
-    "tasks.*.label": [{f"{TASK}.label": value} for value in ("long", "animal")],
     "tasks.*.labels": [
         {f"{TASK}.labels": value} for value in (["0", "1"], ["1", "0"], ["0", "1", "2"], ["short", "long"], ABSENT)
     ],
-    "tasks.*.subset": [{f"{TASK}.subset": value} for value in ("long", ABSENT)],
-    "tasks.*.metric": [{f"{TASK}.metric": value} for value in ("f1", "matthews_correlation", "accuracy")],
-    "tasks.*.learning_rate": [{f"{TASK}.learning_rate": value} for value in (0.02, 0.01)],
-    "tasks.*.batch_size": [{f"{TASK}.batch_size": value} for value in (5, 8)],
-    "tasks.*.epochs": [{f"{TASK}.epochs": value} for value in (2, 1)],
-    "tasks.*.features": [{f"{TASK}.features": value} for value in ("stream", "store", ABSENT)],
-    "fidelity": [{"fidelity": value} for value in ("published_code", ABSENT)],
-    "encoder_dropout": [{"encoder_dropout": value} for value in (True, ABSENT)],
-    "score_validation": [{"score_validation": value} for value in ("all", "reported")],
-    "margin": [{"margin": value} for value in (0.3, ABSENT)],
-    "contextless": [{"contextless": value} for value in (False, True)],
-    "layout": [{"layout": ABSENT}],
-    "layout.style": [{"layout.style": value} for value in ("published_code", "paper")],
-    "layout.segments": [{"layout.segments": value} for value in ("published_code", "aligned")],
-    "ranking": [{"ranking": ABSENT}],
-    "ranking.seeds": [{"ranking.seeds": value} for value in ([1], [0, 1], [0])],
-    "ranking.unit": [{"ranking.unit": value} for value in ("layer", "group", "head")],
-    "ranking.halves": [{"ranking.halves": value} for value in (True, False)],
-    "ranking.draws": [{"ranking.draws": value} for value in (1, 2)],
-    "ranking.epochs": [{"ranking.epochs": value} for value in (2, ABSENT)],
-    "ranking.start": [{"ranking.start": value} for value in ("open", "half")],
-    "ranking.l1": [{"ranking.l1": value} for value in (0.5, ABSENT)],
     "ranking.settled": [{"ranking.epochs": 3, "ranking.settled": value} for value in (0.1, ABSENT)],
-    "patterns": [{"patterns": ABSENT}],
     "patterns.tasks": [{"patterns": {"tasks": ["animals"], "heads": [[0, 0]]}}],
     "patterns.heads": [{"patterns": {"tasks": ["animals"], "heads": [[1, 1]]}}],
-    "hub_mirror": [{"hub_mirror": value} for value in ("hub", "mirror", ABSENT)],
     "threads": [{"threads": {"encoder": 1, "probe": 1}}],
-    "precision": [{"precision": value} for value in ("bfloat16", "float32")],
-    "keep_hidden_states": [{"keep_hidden_states": value} for value in (False, True)],
-    "token_budget": [{"token_budget": value} for value in (37, 1024)],
-    "checkpoint_minutes": [{"checkpoint_minutes": value} for value in (0, 10)],
+}
+DRAWN |= {
+    key: [{".".join([NAMES.get(".".join(parts[:2]), ".".join(parts[:2])), *parts[2:]]): value} for value in values]
+    for key, values in VALUES.items()
+    for parts in [key.split(".")]
 }
 """For every key, edits of the config; an edit maps paths of keys to their new values."""
 
@@ -207,16 +185,7 @@ def block_in(annotation: object) -> tuple[bool, type[BaseModel] | None]:
 
 
 def edited(config: dict[str, Any], edit: Mapping[str, Any]) -> dict[str, Any]:
-    config = copy.deepcopy(config)
-    for path, value in edit.items():
-        *blocks, key = path.split(".")
-        block = config
-        for name in blocks:
-            block = block.setdefault(name, {})
-        if value is ABSENT:
-            block.pop(key, None)
-        else:
-            block[key] = copy.deepcopy(value)
+    config = with_keys(config, edit)
     for task in config["tasks"].values():
         for key, value in TRAINING.items():
             task.setdefault(key, value)
@@ -260,23 +229,6 @@ def write_dataset(folder: Path, seed: int) -> None:
         table = {"sentence": sentences, "animal": [row % 2 for row in range(rows)]}
         table["long"] = [("long", "short")[chance.randrange(2)] for _ in range(rows)]
         pq.write_table(pa.table(table), folder / f"{split}-00000-of-00001.parquet")
-
-
-def write_decoder(folder: Path) -> None:
-    """A GPT-2 of 2 layers and 2 heads with random weights, and a tokenizer that knows `WORDS`."""
-    import torch
-    from tokenizers import Tokenizer, models, pre_tokenizers
-    from transformers import GPT2Config, GPT2LMHeadModel, PreTrainedTokenizerFast
-
-    special = ["[PAD]", "[UNK]", "[END]"]
-    vocabulary = {word: number for number, word in enumerate([*special, *WORDS])}
-    tokenizer = Tokenizer(models.WordLevel(vocabulary, unk_token="[UNK]"))
-    tokenizer.pre_tokenizer = pre_tokenizers.Whitespace()
-    names = dict(zip(("pad_token", "unk_token", "eos_token"), special, strict=True)) | {"bos_token": "[END]"}
-    PreTrainedTokenizerFast(tokenizer_object=tokenizer, model_max_length=32, **names).save_pretrained(folder)
-    torch.manual_seed(1)
-    sizes = {"n_layer": 2, "n_head": 2, "n_embd": 8, "n_positions": 32, "bos_token_id": 2, "eos_token_id": 2}
-    GPT2LMHeadModel(GPT2Config(vocab_size=len(vocabulary), initializer_range=0.3, **sizes)).save_pretrained(folder)
 
 
 @pytest.mark.slow

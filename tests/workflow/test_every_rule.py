@@ -19,8 +19,7 @@ def families(tmp_path_factory):
     workflow = copy_of_repository(tmp_path_factory.mktemp("families"))
     with pytest.MonkeyPatch.context() as patch:
         patch.setenv("XDG_CACHE_HOME", str(workflow.folder / "cache"))
-        process = workflow.snakemake("--cores", "2", "--configfile", "config/families.yaml")
-    assert process.returncode == 0, process.stdout + process.stderr
+        process = workflow.run("--cores", "2", "--configfile", "config/families.yaml")
     workflow.printed = process.stdout + process.stderr
     return workflow
 
@@ -72,10 +71,10 @@ def test_every_grid_has_its_table_and_figure(families):
 def test_the_ladder_has_every_rung_that_was_run(families):
     results = families.folder / "results/families"
     ladder = read_table(results / "tables/ladder.parquet").to_pandas()
-    own = ladder[(ladder["model"] == "roberta") & (ladder["subset"] == "all")]
+    rows = ladder[(ladder["model"] == "roberta") & (ladder["subset"] == "all")]
     rungs = ["zeros", "mean-output", "uniform", "sink", "by-distance", "average", "own attention"]
-    assert own["rung"].tolist() == rungs and set(ladder["model"]) == {"roberta"}
-    assert own["loss"].isna().all() and own["score"].between(0, 1).all() and own["score"].nunique() > 1
+    assert rows["rung"].tolist() == rungs and set(ladder["model"]) == {"roberta"}
+    assert rows["loss"].isna().all() and rows["score"].between(0, 1).all() and rows["score"].nunique() > 1
     assert (results / "figures/ladder.png").read_bytes().startswith(b"\x89PNG")
     for part in ("1of2", "2of2"):
         assert (results / f"models/roberta/corpora/roles/by-distance/{part}.h5").exists()
@@ -93,5 +92,5 @@ def test_orders_of_other_seeds_and_of_halves_of_the_texts(finished_copy):
     assert stability.tau.between(-1, 1).all() and stability.overlap.between(0, 1).all()
     runs = read_table(tables / "runs.parquet").to_pandas()
     assert set(runs.order.dropna()) == {"lambda-0", "lambda-1"}
-    told = read_json(tables / "claims.json")["lines"]
-    assert [line["orders"] for line in told] == [2]
+    lines = read_json(tables / "claims.json")["lines"]
+    assert [line["orders"] for line in lines] == [2]

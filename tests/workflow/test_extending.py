@@ -1,4 +1,4 @@
-"""The changes that docs/extending.md shows apply as they stand there, and do what it says of them."""
+"""The changes that docs/extending.md shows apply unchanged, and do what it says."""
 
 import copy
 import os

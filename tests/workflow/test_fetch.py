@@ -60,7 +60,7 @@ def dataset(sentence: str = "a cat sees the bird") -> dict[str, bytes]:
 
 
 OTHERS = {name: name.encode() for name in ("pytorch_model.bin", "tf_model.h5", "onnx/model.onnx", "onnx/config.json")}
-"""What a model may have on the hub beside the files that papa takes."""
+"""Files of a model on the hub that papa does not take."""
 
 
 @pytest.fixture

@@ -14,6 +14,7 @@ from pathlib import Path
 import pytest
 from comparing import all_intact, same_results
 
+pytestmark = pytest.mark.slow
 RESULTS = Path("results/tiny")
 TOKENS = RESULTS / "models/tiny/corpora/sentences/tokens.parquet"
 TASK = RESULTS / "models/tiny/tasks/animals"
@@ -46,8 +47,7 @@ def fails(process: subprocess.CompletedProcess, *sentences: str) -> None:
 def completes(workflow, finished) -> None:
     """Assert that the next run makes what is missing, so that all is as if nothing had happened."""
     all_intact(workflow.folder / RESULTS)
-    process = workflow.snakemake(*MADE)
-    assert process.returncode == 0, process.stderr
+    workflow.run(*MADE)
     same_results(finished.folder / RESULTS, workflow.folder / RESULTS)
 
 
@@ -60,19 +60,15 @@ def as_owner_of_nothing() -> None:
                 raise OSError(ctypes.get_errno(), "root cannot be made to obey permissions here")
 
 
-@pytest.mark.slow
 @pytest.mark.parametrize(
     ("kinds", "said"),
     [
-        (
-            Path.exists,
-            "results/tiny is not writable (Permission denied); make it writable, or run in another folder.",
-        ),
+        (Path.exists, "results/tiny is not writable (Permission denied); make it writable, or run in another folder."),
         (Path.is_dir, "Failed to create output directory"),
     ],
 )
 def test_results_that_cannot_be_written_to(finished, unfinished, kinds, said):
-    """Nothing of them, and files alone."""
+    """Neither files nor folders, and only files."""
     paths = [path for path in (unfinished.folder / "results").rglob("*") if kinds(path)]
     for path in paths:
         path.chmod(0o555)
@@ -84,7 +80,6 @@ def test_results_that_cannot_be_written_to(finished, unfinished, kinds, said):
     completes(unfinished, finished)
 
 
-@pytest.mark.slow
 def test_an_artefact_that_must_not_be_read(finished, unfinished):
     (unfinished.folder / TOKENS).chmod(0)
     process = unfinished.snakemake(*MADE, preexec_fn=as_owner_of_nothing)
@@ -93,7 +88,6 @@ def test_an_artefact_that_must_not_be_read(finished, unfinished):
     completes(unfinished, finished)
 
 
-@pytest.mark.slow
 def test_data_that_must_not_be_read(finished_copy):
     (finished_copy.folder / "data/sentences.train.csv").chmod(0)
     texts = RESULTS / "corpora/sentences/texts.parquet"
@@ -103,7 +97,6 @@ def test_data_that_must_not_be_read(finished_copy):
     assert not (finished_copy.folder / texts).exists()
 
 
-@pytest.mark.slow
 @pytest.mark.parametrize(
     ("bytes_allowed", "sentence"),
     [
@@ -135,10 +128,9 @@ exit $ended
 """Mounts a small disk as results/ that only this shell sees: where to keep what is on it, kB that are free, command."""
 
 
-@pytest.mark.slow
 @pytest.mark.parametrize("free", [0, 20])
 def test_a_full_disk(finished, unfinished, tmp_path, free):
-    """Without room for anything, and for the hidden states alone."""
+    """Without room for anything, and only without room for the hidden states."""
     apart = ["unshare", "--mount", *(["--map-root-user"] if os.geteuid() else [])]
     if subprocess.run([*apart, "mount", "-t", "tmpfs", "tmpfs", str(tmp_path)], capture_output=True).returncode:
         pytest.skip("no disk can be mounted here; the test of a quota stands for this one")
@@ -153,7 +145,6 @@ def test_a_full_disk(finished, unfinished, tmp_path, free):
     completes(unfinished, finished)
 
 
-@pytest.mark.slow
 def test_two_workflows_at_once(unfinished):
     with open(unfinished.folder / RESULTS / ".lock") as held:
         fcntl.flock(held, fcntl.LOCK_EX)
@@ -164,13 +155,12 @@ def test_two_workflows_at_once(unfinished):
 
 
 def set_clock(workflow, days: float) -> None:
-    """As if a clock that is so many days ahead had dated all data and artefacts."""
+    """Date all data and artefacts as a clock would that is days ahead."""
     for folder in ("data", "results"):
         for path in (workflow.folder / folder).rglob("*"):
             os.utime(path, times=(time.time() + 86400 * days,) * 2)
 
 
-@pytest.mark.slow
 @pytest.mark.parametrize("days", [-2, 2])
 def test_a_clock_that_was_wrong(finished, unfinished, days):
     """Finished files stay finished whatever their dates, and missing ones are made from them."""
@@ -183,7 +173,6 @@ def test_a_clock_that_was_wrong(finished, unfinished, days):
     completes(unfinished, finished)
 
 
-@pytest.mark.slow
 @pytest.mark.parametrize(
     ("number", "everybody", "said"),
     [
@@ -193,7 +182,7 @@ def test_a_clock_that_was_wrong(finished, unfinished, days):
     ],
 )
 def test_stopped_in_the_middle(finished, unfinished, number, everybody, said):
-    """By Ctrl-C or a machine that goes down, which every process of the workflow hears of, or by a kill of it alone."""
+    """By Ctrl-C or a machine that goes down, which reaches every process, or by a kill of the workflow only."""
     slow_down(unfinished.folder / "papa/method/hidden.py")
     process = unfinished.started(*MADE)
     wait_for(lambda: any((unfinished.folder / FEATURES).glob(".*.partial")), process)

@@ -5,8 +5,6 @@ record leaves a setting out, or if a comparison ignores a difference. The test a
 Each needs a row, which changes that setting only: the artefact is rebuilt, or computed again with the same values.
 """
 
-from __future__ import annotations
-
 import shutil
 import warnings
 from collections.abc import Iterator, Mapping
@@ -16,8 +14,8 @@ from typing import Any, NamedTuple
 
 import pytest
 from pydantic import BaseModel
-from test_edits import ABSENT, CORPUS, HUB, MODEL, TASK, block_in, edited, is_same, write_dataset
-from tiny import CONFIG, Copy, write_model
+from test_edits import CORPUS, HUB, MODEL, TASK, block_in, edited, is_same, study_of, write_dataset
+from tiny import ABSENT, CONFIG, write_model
 
 from papa.config import freshness
 from papa.config.freshness import FRESH, SourceDigests
@@ -27,7 +25,6 @@ from papa.config.reading import config_of
 from papa.config.settings import Corpus
 from papa.config.stages import STAGES, Settings
 from papa.config.study import Study
-from papa.data.local_digests import LocalSourceDigests
 from papa.data.mirror import Record
 from papa.files import digest_of_json
 from papa.jobs.measure import run_here
@@ -107,7 +104,7 @@ class Digests(SourceDigests):
         return {"train": "digest"}
 
 
-def test_every_setting_that_is_left_out_has_a_row() -> None:
+def test_every_setting_that_is_left_out_has_a_row():
     config = edited(CONFIG, EVERY | {"corpora.hub": HUB, "run.tasks": ["animals", "tags"]})
     config = edited(config, {"tasks.more": config["tasks"]["animals"] | {"corpus": "hub"}, "corpora.words.shards": 2})
     config["run"]["tasks"].append("more")
@@ -115,8 +112,8 @@ def test_every_setting_that_is_left_out_has_a_row() -> None:
     settings = [job.settings for study in (known, unknown) for job in (*study.jobs(), study.job("fetch"))]
     assert {type(kind).__name__ for kind in settings} == set(STAGES)
     with warnings.catch_warnings(action="ignore"):  # of pydantic, about the types of changed values
-        found = {(type(of).__name__, field) for of in settings for field in [*left_out(of), *ignored(of)]}
-    assert found == {(kind, row.field) for row in ROWS for kind in row.kinds.split()} | set(NO_ROW)
+        changeable = {(type(of).__name__, field) for of in settings for field in [*left_out(of), *ignored(of)]}
+    assert changeable == {(kind, row.field) for row in ROWS for kind in row.kinds.split()} | set(NO_ROW)
 
 
 def left_out(settings: Settings) -> Iterator[str]:
@@ -166,10 +163,9 @@ def other_values(value: Any) -> list[Any]:
 
 
 @pytest.fixture(scope="module")
-def workflow(computed: Copy, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
+def workflow(computed, tmp_path_factory):
     """The folder of a finished study, with copies of its files and a mirror."""
-    folder = tmp_path_factory.mktemp("left out") / "papa"
-    shutil.copytree(computed.folder, folder)
+    folder = computed.copied(tmp_path_factory.mktemp("left out") / "papa").folder
     with pytest.MonkeyPatch.context() as patch:
         patch.chdir(folder)
         patch.delenv("PAPA_MACHINE", raising=False)
@@ -187,7 +183,7 @@ def workflow(computed: Copy, tmp_path_factory: pytest.TempPathFactory) -> Iterat
 
 @pytest.mark.usefixtures("no_figures")
 @pytest.mark.parametrize("row", ROWS, ids=lambda row: f"{row.field} {row.follows.split(' ')[0]}")
-def test_an_artefact_is_rebuilt_or_a_fresh_one_is_equal(row: Row, workflow: Path, tmp_path: Path) -> None:
+def test_an_artefact_is_rebuilt_or_a_fresh_one_is_equal(row, workflow, tmp_path):
     made, asked = (
         study_of(edited(CONFIG, keys), results_of(row.base)) for keys in (row.base, {**row.base, **row.edit})
     )
@@ -202,11 +198,6 @@ def test_an_artefact_is_rebuilt_or_a_fresh_one_is_equal(row: Row, workflow: Path
             with keeping_models():
                 performed(placed(asked, job, tmp_path))
             assert is_same(job, asked.results, tmp_path), kind
-
-
-def study_of(config: dict[str, Any], folder: Path) -> Study:
-    checked = config_of(config)
-    return Study(checked, folder, LocalSourceDigests(checked.machine))
 
 
 def results_of(base: Mapping[str, Any]) -> Path:

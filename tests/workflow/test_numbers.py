@@ -1,6 +1,6 @@
-"""A stage whose numbers change gets a new version, so that what it made before is made again.
+"""A stage whose numbers change gets a new version, so its old artefacts are rebuilt.
 
-`numbers.json` has, for each stage, its version and what its artefacts of the tiny study come to. To write the file anew
+`numbers.json` has, for each stage, its version and what its artefacts of the tiny study come to. To write it again
 after a version was raised: `PAPA_WRITE_NUMBERS=1 pytest tests/workflow/test_numbers.py`.
 """
 
@@ -69,19 +69,19 @@ def projected(values: np.ndarray) -> list[float]:
 
 def test_numbers_that_change_get_a_new_version(computed) -> None:
     results = computed.folder / "results/tiny"
-    found = {}
+    actual = {}
     for stage, path in EXAMPLES.items():
         trace = trace_of(results / path)
         assert trace is not None and trace.stage == stage
-        found[stage] = {"version": trace.version, "numbers": numbers_in(results / path)}
+        actual[stage] = {"version": trace.version, "numbers": numbers_in(results / path)}
     if os.environ.get("PAPA_WRITE_NUMBERS"):
-        NUMBERS.write_text(json.dumps(found, indent=1) + "\n", encoding="utf-8")
+        NUMBERS.write_text(json.dumps(actual, indent=1) + "\n", encoding="utf-8")
     recorded = json.loads(NUMBERS.read_text(encoding="utf-8"))
-    for stage, own in found.items():
+    for stage, numbers in actual.items():
         before = recorded[stage]
-        if own["version"] != before["version"]:
-            pytest.fail(f"stage {stage} has a new version; write {NUMBERS.name} anew (see above)")
-        assert own["numbers"] == pytest.approx(before["numbers"], rel=2e-3, abs=2e-3), (
+        if numbers["version"] != before["version"]:
+            pytest.fail(f"stage {stage} has a new version; write {NUMBERS.name} again (see above)")
+        assert numbers["numbers"] == pytest.approx(before["numbers"], rel=2e-3, abs=2e-3), (
             f"the numbers of stage {stage} changed: raise its version in papa/config/stages.py"
         )
 

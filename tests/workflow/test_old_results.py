@@ -27,17 +27,8 @@ from papa.files import read_json, read_table
 from papa.jobs.stage import performed
 
 ARCHIVE = Path(__file__).with_name("finished_at_11dd431.tar.xz")
-JOBS = {
-    "prepare_texts": 3,
-    "prepare_labels": 2,
-    "prepare_subsets": 1,
-    "summarise": 1,
-    "claims": 1,
-    "analysis": 2,
-    "drawn_analysis": 4,
-    "describe_patterns": 1,
-    "page": 1,
-}
+JOBS = {"prepare_texts": 3, "prepare_labels": 2, "prepare_subsets": 1, "summarise": 1, "claims": 1, "analysis": 2}
+JOBS |= {"drawn_analysis": 4, "describe_patterns": 1, "page": 1}
 TABLES = ("summarise", "claims", "analysis", "drawn_analysis")
 
 

@@ -1,4 +1,4 @@
-"""`papa plan`: its jobs are those of the study, its bytes those that a run writes, what can be told; problems first."""
+"""`papa plan`: its jobs are those of the study, its bytes those that a run writes; problems come first."""
 
 import copy
 import json
@@ -34,7 +34,6 @@ def folder(tmp_path_factory):
 
 @pytest.fixture
 def plan(folder, monkeypatch):
-    """Run `papa plan` on a config, in a folder with its data and its model."""
     monkeypatch.chdir(folder)
     monkeypatch.setenv("PAPA_MACHINE", "{}")  # the command sets it for good
     monkeypatch.setenv("HF_HUB_OFFLINE", "1")
@@ -54,7 +53,7 @@ def changed(**blocks):
 
 
 def with_long_texts(text, runs, **rows):
-    """`CONFIG` with a corpus of equal texts, so many rows in each split, of which one task is run."""
+    """`CONFIG` with a corpus of equal texts and one task; `rows` are the numbers of rows of each split."""
     for split in ROWS:
         lines = "\n".join(["sentence,animal", *(f"{text},{row % 2}" for row in range(rows[split]))])
         with open(f"data/long.{split}.csv", "w", encoding="utf-8") as file:
@@ -66,24 +65,24 @@ def with_long_texts(text, runs, **rows):
 
 
 def stages_of(plan, config, *options):
-    found = json.loads(plan(config, "--json", *options).stdout)
-    return {stage["stage"]: stage for stage in found["stages"]}
+    planned = json.loads(plan(config, "--json", *options).stdout)
+    return {stage["stage"]: stage for stage in planned["stages"]}
 
 
 def test_jobs_are_those_of_the_study(plan):
     result = plan(CONFIG, "--json", "--cores", "3")
     assert result.exit_code == 0, result.output
-    found = json.loads(result.stdout)
+    planned = json.loads(result.stdout)
     rules = [job.rule for job in Study(config_of(CONFIG), "results/tiny").jobs()]
-    assert {stage["stage"]: stage["jobs"] for stage in found["stages"]} == {rule: rules.count(rule) for rule in rules}
-    assert found["total"]["jobs"] == len(rules) and found["cores"] == 3
-    assert not found["problems"] and not found["total"]["unknown"]
-    order = [stage["stage"] for stage in found["stages"]]
+    assert {stage["stage"]: stage["jobs"] for stage in planned["stages"]} == {rule: rules.count(rule) for rule in rules}
+    assert planned["total"]["jobs"] == len(rules) and planned["cores"] == 3
+    assert not planned["problems"] and not planned["total"]["unknown"]
+    order = [stage["stage"] for stage in planned["stages"]]
     assert order.index("average") < order.index("train_lambda") < order.index("hidden_states") < order.index("probe")
 
 
 def test_disk_follows_from_rows_words_and_sizes(plan):
-    """Long rows of which all fill their slots: every token is stored as 3 hidden states of 8 numbers in float16."""
+    """All rows fill their slots: every token is stored as 3 hidden states of 8 numbers in float16."""
     config = with_long_texts(" ".join(["cat"] * 40), {"fractions": ["1"]}, train=20_000, validation=20_000)
     config["contextless"] = False
 
@@ -106,13 +105,13 @@ def test_disk_follows_from_rows_words_and_sizes(plan):
 def test_the_table_of_all_outcomes_is_counted(plan):
     """Every run of every seed has one for each validation text; 60,000 texts, so that they are more than rounding."""
     config = with_long_texts("a cat", {"seeds": [1, 2, 3]}, train=24, validation=60_000)
-    found = json.loads(plan(config, "--json").stdout)
-    stages = {stage["stage"]: stage for stage in found["stages"]}
+    planned = json.loads(plan(config, "--json").stdout)
+    stages = {stage["stage"]: stage for stage in planned["stages"]}
     variants = stages["probe"]["jobs"]
-    assert found["total"]["outcomes_mb"] == pytest.approx(3 * variants * 60_000 * 6 / 10**6)
-    assert stages["summarise"]["disk_mb"] == 1 + math.ceil(found["total"]["outcomes_mb"]) > variants
+    assert planned["total"]["outcomes_mb"] == pytest.approx(3 * variants * 60_000 * 6 / 10**6)
+    assert stages["summarise"]["disk_mb"] == 1 + math.ceil(planned["total"]["outcomes_mb"]) > variants
     said = " ".join(plan(config).stdout.split())
-    assert f"tables/outcomes.parquet takes at most {found['total']['outcomes_mb']:.1f} MB of it." in said
+    assert f"tables/outcomes.parquet takes at most {planned['total']['outcomes_mb']:.1f} MB of it." in said
 
 
 def test_a_model_that_is_not_here_is_said_first(plan):
@@ -148,20 +147,20 @@ def test_where_nothing_is_known_the_exit_code_says_so(plan):
 
 
 def smallest_of(plan, **run):
-    """What is told of a config of the sentences alone, by the title of the task."""
+    """The smallest loss in the plan of a config of only the sentences, and the plan."""
     result = plan(changed(run={"tasks": ["animals"]} | run), "--json")
     assert result.exit_code == 0, result.output
-    found = json.loads(result.stdout)
-    [entry] = found["smallest_losses"]
-    return entry, found
+    planned = json.loads(result.stdout)
+    [entry] = planned["smallest_losses"]
+    return entry, planned
 
 
 def test_the_smallest_loss_before_a_run_is_worked_out_by_hand(plan):
     """Seeds vary by .005 of the range, 5 % of the examples differ and one that was not seen, attention gives .2."""
     config = with_long_texts("the cat", {"seeds": [1, 2, 3]}, train=408, validation=408)
     config["tasks"]["animals"]["title"] = "MRPC"
-    found = json.loads(plan(config, "--json").stdout)
-    [entry] = found["smallest_losses"]
+    planned = json.loads(plan(config, "--json").stdout)
+    [entry] = planned["smallest_losses"]
     expected = smallest_loss(3, 0.005 / 0.2, ((0.05 + 2 * UNSEEN_UNITS / 408) / 408) ** 0.5 / 0.2)
     assert entry["smallest"] == pytest.approx(expected) and 0.14 < expected < 0.15
     assert (entry["seeds"], entry["examples"], entry["measured"], entry["helps"]) == (3, 408, False, "examples")
@@ -197,10 +196,10 @@ def test_models_that_do_not_fit_a_task_are_named_before_the_run(plan, tmp_path, 
 @pytest.mark.parametrize("name", ["decoders", "encoders"])
 def test_configs_of_models_that_are_not_here_are_planned_as_far_as_they_can_be(plan, name):
     config = yaml.safe_load((REPOSITORY / f"config/{name}.yaml").read_text(encoding="utf-8"))
-    found = json.loads(plan(config, "--json").stdout)
-    assert found["total"]["jobs"] == len(Study(config_of(config), "results/planned").jobs())
+    planned = json.loads(plan(config, "--json").stdout)
+    assert planned["total"]["jobs"] == len(Study(config_of(config), "results/planned").jobs())
     missing = [f"Model {model}:" for model in config["models"]] + [f"Corpus {corpus}:" for corpus in config["corpora"]]
-    assert all(problem.startswith(tuple(missing)) for problem in found["problems"])
+    assert all(problem.startswith(tuple(missing)) for problem in planned["problems"])
 
 
 def test_questions_are_counted_with_all_their_choices(plan, folder, tmp_path, monkeypatch):
@@ -214,9 +213,9 @@ def test_questions_are_counted_with_all_their_choices(plan, folder, tmp_path, mo
         "tasks": {"answers": CONFIG["tasks"]["tags"] | task},
         "run": CONFIG["run"] | {"tasks": ["answers"]},
     }
-    found = json.loads(plan(config, "--json").stdout)
-    assert not found["problems"] and not found["total"]["unknown"]
-    [entry] = found["smallest_losses"]
+    planned = json.loads(plan(config, "--json").stdout)
+    assert not planned["problems"] and not planned["total"]["unknown"]
+    [entry] = planned["smallest_losses"]
     expected = smallest_loss(1, 0, ((0.05 + 2 * UNSEEN_UNITS / ROWS["validation"]) / ROWS["validation"]) ** 0.5 / 0.2)
     assert (entry["seeds"], entry["examples"]) == (None, ROWS["validation"])
     assert entry["smallest"] == pytest.approx(expected)
@@ -229,16 +228,16 @@ def test_questions_are_counted_with_all_their_choices(plan, folder, tmp_path, mo
 
 
 def test_without_seeds_or_a_floor_nothing_can_be_claimed(plan):
-    entry, found = smallest_of(plan)
+    entry, planned = smallest_of(plan)
     assert (entry["smallest"], entry["why"]) == (None, "one seed")
-    assert describe_losses(found) == ["With one seed, nothing can be claimed for animals; use at least two."]
+    assert describe_losses(planned) == ["With one seed, nothing can be claimed for animals; use at least two."]
     config = changed(run={"tasks": ["animals"], "seeds": [1, 2]})
     [entry] = json.loads(plan(config | {"contextless": False}, "--json").stdout)["smallest_losses"]
     assert entry["why"] == "without `contextless` no loss is measured"
     nothing = changed(run={"tasks": ["animals"], "fractions": ["1"], "seeds": [1, 2]})
     assert not json.loads(plan(nothing, "--json").stdout)["smallest_losses"]
-    entry, found = smallest_of(plan, seeds=[1, 2])  # of 12 examples
-    assert entry["smallest"] > 1 and "animals 100 % or more (2 seeds, 12 examples)" in describe_losses(found)[0]
+    entry, planned = smallest_of(plan, seeds=[1, 2])  # of 12 examples
+    assert entry["smallest"] > 1 and "animals 100 % or more (2 seeds, 12 examples)" in describe_losses(planned)[0]
 
 
 def entry_of(smallest, helps, **more):
@@ -259,13 +258,13 @@ def test_what_helps_is_what_would(plan):
         ("both", "add seeds and examples."),
         ("orders", "so add orders (`ranking`)."),
     ):
-        told = describe_losses({"margin": 0.1, "power": 0.8, "smallest_losses": [entry_of(0.1301, helps)]})
-        assert "10 % is unlikely to be shown for T with 3 seeds and 1,024 examples (smallest: 14 %): " in told[-1]
-        assert told[-1].endswith(words)
+        sentences = describe_losses({"margin": 0.1, "power": 0.8, "smallest_losses": [entry_of(0.1301, helps)]})
+        assert "10 % is unlikely to be shown for T with 3 seeds and 1,024 examples (smallest: 14 %): " in sentences[-1]
+        assert sentences[-1].endswith(words)
 
 
 def measured(path, seeds, shift, floor=0.5, examples=600):
-    """Outcomes of a config that was run: with heads replaced as many scores rise with a seed as fall."""
+    """Outcomes of a config that was run: with heads replaced, scores fall more with every seed."""
     chance = np.random.default_rng(0)
     right = np.repeat((chance.random(examples) < 0.9)[None], seeds, axis=0)
     without = right & (chance.random(examples) > floor)
@@ -273,11 +272,11 @@ def measured(path, seeds, shift, floor=0.5, examples=600):
     for seed in range(seeds):
         half[seed, : shift * (seed + 1)] = False
     settings = {(None, None, "1"): right, ("zeros", None, "0"): without, ("average", "lambda-0", "1/2"): half}
-    own = labelled(settings, model="tiny", task="animals", names=("0", "1"), train_counts=(1, 1))
-    table, facts = table_of([own])
+    outcomes = labelled(settings, model="tiny", task="animals", names=("0", "1"), train_counts=(1, 1))
+    table, facts = table_of([outcomes])
     trace = Trace("summary", 2, {"tasks": {"animals": {"title": "animals", "metric": "accuracy"}}}, {})
     write_table(table, path, {"table": "outcomes"} | facts, trace)
-    return own
+    return outcomes
 
 
 def test_the_smallest_loss_after_a_run_is_what_was_measured(plan, folder, monkeypatch):
@@ -285,15 +284,15 @@ def test_the_smallest_loss_after_a_run_is_what_was_measured(plan, folder, monkey
     monkeypatch.setattr("papa.jobs.plan._count_rows", lambda corpus, texts, columns, mirror: rows)
     path = folder / "results/tiny/tables/outcomes.parquet"
     try:
-        own = measured(path, 4, 6)
-        sample = own.sample("accuracy", np.ones(600, bool))
+        outcomes = measured(path, 4, 6)
+        sample = outcomes.sample("accuracy", np.ones(600, bool))
         spread = sample.spread((None, None, "1"), ("zeros", None, "0"), ("average", "lambda", "1/2"))
         lost = spread.estimate([0, 1, 0, -1])
         unit = lost.variance / (spread.means[1] - spread.means[2]) ** 2
-        entry, found = smallest_of(plan, seeds=[1, 2, 3, 4])
+        entry, planned = smallest_of(plan, seeds=[1, 2, 3, 4])
         assert entry["measured"] and entry["examples"] == 600
-        assert not any("Assumed" in said for said in describe_losses(found))
-        assert "Estimated from the measured results of animals." in describe_losses(found)
+        assert not any("Assumed" in said for said in describe_losses(planned))
+        assert "Estimated from the measured results of animals." in describe_losses(planned)
         share = lost.shares["examples"]
         assert 0 < share < 1
         expected = smallest_loss(4, (unit * (1 - share) * 4) ** 0.5, (unit * share) ** 0.5)
@@ -302,9 +301,9 @@ def test_the_smallest_loss_after_a_run_is_what_was_measured(plan, folder, monkey
         assert more["smallest"] < entry["smallest"]
 
         measured(path, 4, 6, floor=0)
-        entry, found = smallest_of(plan, seeds=[1, 2, 3, 4])
+        entry, planned = smallest_of(plan, seeds=[1, 2, 3, 4])
         assert entry["smallest"] is None and entry["measured"]
-        assert describe_losses(found) == ["No smallest margin for animals: attention contributes nothing measurable."]
+        assert describe_losses(planned) == ["No smallest margin for animals: attention contributes nothing measurable."]
 
         measured(path, 1, 6)  # one seed says nothing
         assert not smallest_of(plan, seeds=[1, 2])[0]["measured"]

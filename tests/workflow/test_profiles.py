@@ -1,7 +1,9 @@
-"""Profiles for one machine, for GPUs and for a cluster: they plan the same jobs, and ask for what a job needs."""
+"""Snakemake's profiles, which plan the same jobs and ask for what a job needs; its command line; its own report."""
 
 import copy
 import re
+import zipfile
+from pathlib import Path
 
 import pytest
 import yaml
@@ -66,6 +68,49 @@ def test_jobs_ask_by_sizes_once_these_are_known(computed_copy):
     probes = jobs_of(computed_copy, config, "default", "--cores", "8")["probe"]
     assert len(probes) == 8
     assert all("mem_mb=400" in probe and "runtime=15" in probe for probe in probes)
+
+
+def test_the_default_config_and_a_change_of_one_key(fresh):
+    jobs = fresh.planned(None)
+    renamed = fresh.snakemake("-n", "--quiet", "host", "--config", "name=other").stdout
+    assert jobs["probe"] == len(re.findall("^rule probe:", renamed, re.MULTILINE)) > 0
+    assert "results/other/" in renamed
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        (["--config", "token_budget=many"], "Config error: token_budget must be a whole number, but it is 'many'."),
+        (["--configfile", "refused.yaml"], "Config error: corpora.words.files.train: there is no file data/nowhere"),
+        (["--configfile", "twice.yaml"], "twice.yaml contains the key 'name' twice in one block"),
+    ],
+)
+def test_refusals_are_one_line_without_traceback(fresh, arguments, message):
+    refused = copy.deepcopy(CONFIG)
+    refused["corpora"]["words"]["files"]["train"] = "data/nowhere.jsonl"
+    fresh.write(refused, "refused.yaml")
+    (fresh.folder / "twice.yaml").write_text("name: a\nname: b\n", encoding="utf-8")
+    process = fresh.snakemake("-n", "--quiet", "host", *arguments)
+    assert process.returncode == 1
+    # snakemake itself says which profile there is, and that the default config is extended
+    lines = (process.stdout + process.stderr).splitlines()
+    (refusal,) = [line for line in lines if not line.startswith(("Config file ", "Using workflow specific profile "))]
+    assert message in refusal
+
+
+def test_the_archive_has_figures_and_tables_with_captions(computed_copy):
+    computed_copy.run("--configfile", "config.yaml", "--report", "report.zip")
+    with zipfile.ZipFile(computed_copy.folder / "report.zip") as archive:
+        names = {Path(name).name: name for name in archive.namelist()}
+        page = archive.read(names["report.html"]).decode()
+        for read in ("index.html", "score_by_fraction.svg", "score_by_fraction.md", "score_and_drop.svg", "summary.md"):
+            kept = (computed_copy.folder / "results/tiny").glob(f"*/{read}")
+            assert archive.read(names[read]) == next(kept).read_bytes()
+    for said in ("One analysis as a table", "One analysis as a figure", "The HTML report", "Run <strong>tiny"):
+        assert said in page
+    for category in ("Report", "Figures", "Tables"):
+        assert f'"{category}"' in page
+    assert re.search(r'"analysis": ?"score_by_fraction"', page)
 
 
 @pytest.mark.slow

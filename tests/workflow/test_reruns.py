@@ -143,7 +143,6 @@ def test_one_more_seed_after_pruning_trains_its_own_probes_only(elsewhere, confi
 
 
 def runs_of(results):
-    """All runs of a folder, by their file and seed."""
     return {(path, run["seed"]): run for path in results.rglob("runs.json") for run in read_json(path)["runs"]}
 
 

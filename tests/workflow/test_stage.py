@@ -2,12 +2,11 @@
 
 import json
 import os
-import subprocess
-import sys
 from pathlib import Path
 
 import pytest
 import yaml
+from tiny import in_python
 
 from papa.files import Trace, trace_of, write_json
 from papa.jobs.start import ALLOCATOR, started
@@ -27,32 +26,30 @@ with stage(job, Machine.current(), threads="probe") as say:
 
 def run(folder: Path, body: str, **environment: str):
     """Run a script with one stage in `folder`; its stderr is a pipe."""
-    settings = {"PYTHONPATH": str(Path(__file__).parents[2])}
-    return subprocess.run(
-        [sys.executable, "-c", SCRIPT.format(body)],
-        cwd=folder,
-        env=os.environ | settings | environment,
-        capture_output=True,
-        text=True,
-        timeout=60,
-    )
+    return in_python(SCRIPT.format(body), folder=folder, **environment)
 
 
 def log(folder: Path) -> str:
     return (folder / "logs/job.log").read_text(encoding="utf-8")
 
 
-def test_one_line_for_the_terminal_and_the_rest_in_the_log(tmp_path):
-    process = run(tmp_path, "print('50 %', file=sys.stderr); os.system('echo from C >&2'); say('done')")
-    assert (process.returncode, process.stdout, process.stderr) == (0, "probe tiny tags: done (0 s)\n", "")
-    assert log(tmp_path) == "50 %\nfrom C\nprobe tiny tags: done (0 s)\n"
+DONE, ERROR = "probe tiny tags: done (0 s)\n", "Error in probe tiny tags: There is no column.\n"
+REFUSAL = "say('done'); raise InputError('There is no column.')"
 
 
-def test_what_the_user_can_mend_is_one_sentence(tmp_path):
-    process = run(tmp_path, "raise InputError('There is no column.')")
-    assert process.returncode == 1
-    assert process.stderr == "Error in probe tiny tags: There is no column.\nLog: logs/job.log\n"
-    assert log(tmp_path) == "Error in probe tiny tags: There is no column.\n"
+@pytest.mark.parametrize(
+    ("body", "environment", "printed", "logged"),
+    [
+        ("print('50', file=sys.stderr); os.system('echo from C >&2'); say('done')", {}, (0, DONE, ""), "50\nfrom C\n"),
+        (REFUSAL, {}, (1, DONE, f"{ERROR}Log: logs/job.log\n"), ""),
+        (REFUSAL, {"PAPA_LOGGER": "papa"}, (1, "", ""), ""),
+    ],
+    ids=["done", "refused", "with the logger, which prints the lines"],
+)
+def test_one_line_for_the_terminal_and_the_rest_in_the_log(tmp_path, body, environment, printed, logged):
+    process = run(tmp_path, body, **environment)
+    assert (process.returncode, process.stdout, process.stderr) == printed
+    assert log(tmp_path) == logged + DONE + ERROR * (body == REFUSAL)
 
 
 def test_what_nobody_expected_leaves_its_traceback_in_the_log(tmp_path):
@@ -101,12 +98,6 @@ def test_threads_are_the_configs_but_no_more_than_the_workflow_gave(tmp_path, as
     assert ("threads: 5 from the workflow; the config sets 7" in log(tmp_path)) == (asked == 7)
 
 
-def test_lines_are_left_to_the_logger_where_it_prints_them(tmp_path):
-    process = run(tmp_path, "say('done'); raise InputError('There is no column.')", PAPA_LOGGER="papa")
-    assert (process.returncode, process.stdout, process.stderr) == (1, "", "")
-    assert log(tmp_path).endswith("(0 s)\nError in probe tiny tags: There is no column.\n")
-
-
 def test_jobs_do_not_ask_the_hub_where_there_is_a_mirror(tmp_path):
     body = "say(os.environ['HF_HUB_OFFLINE'])"
     for machine, offline in (('{"hub_mirror": "hub"}', 1), ("{}", 0)):
@@ -115,14 +106,14 @@ def test_jobs_do_not_ask_the_hub_where_there_is_a_mirror(tmp_path):
 
 
 def test_jobs_keep_memory_that_they_freed_unless_the_user_said_otherwise(monkeypatch):
-    own, others = ALLOCATOR
-    monkeypatch.setenv(own, "1")
-    for name in (others, "PYTHONPATH", "PAPA_MACHINE"):  # what is set here is put back behind the test
+    ours, theirs = ALLOCATOR
+    monkeypatch.setenv(ours, "1")
+    for name in (theirs, "PYTHONPATH", "PAPA_MACHINE"):  # what is set here is put back behind the test
         monkeypatch.setenv(name, "")
-    monkeypatch.delenv(others)
+    monkeypatch.delenv(theirs)
     demo = Path(__file__).parents[2] / "config/config.yaml"
     started(yaml.safe_load(demo.read_text(encoding="utf-8")), [demo])
-    assert (os.environ[own], os.environ[others]) == ("1", ALLOCATOR[others])
+    assert (os.environ[ours], os.environ[theirs]) == ("1", ALLOCATOR[theirs])
 
 
 CALL = """
@@ -139,21 +130,15 @@ def rank(job):
     write_json({{"order": job.settings.order}}, job.output("order"), job.trace())
     return f"ranked by {{job.settings.order}}"
 
-rule = {{"rule": "rank", "wildcards": ["tiny"], "log": ["job.log"], "threads": 1, "params": {{"parameters": {told}}}}}
+rule = {{"rule": "rank", "wildcards": ["tiny"], "log": ["job.log"], "threads": 1, "params": {params}}}
 read = {{"lambdas": "lambda.json", "outdated": ".outdated"}}
 run(SimpleNamespace(**rule, input=read, output={{"order": "order.json"}}))
 """
 
 
 def rank(folder: Path, request: str):
-    told = {"settings_of": "Ranked", "settings": {"order": "lambda"}, "requests": {"lambdas": [request]}}
-    return subprocess.run(
-        [sys.executable, "-c", CALL.format(told=told)],
-        cwd=folder,
-        env=os.environ | {"PYTHONPATH": str(Path(__file__).parents[2])},
-        capture_output=True,
-        text=True,
-    )
+    parameters = {"settings_of": "Ranked", "settings": {"order": "lambda"}, "requests": {"lambdas": [request]}}
+    return in_python(CALL.format(params={"parameters": parameters}), folder=folder)
 
 
 def test_a_script_calls_one_stage_with_its_job(tmp_path):
@@ -161,8 +146,8 @@ def test_a_script_calls_one_stage_with_its_job(tmp_path):
     write_json({"λ": [0.5]}, tmp_path / "lambda.json", made)
     process = rank(tmp_path, made.request)
     assert (process.returncode, process.stdout) == (0, "rank tiny: ranked by lambda (0 s)\n"), process.stderr
-    found = trace_of(tmp_path / "order.json")
-    assert (found.stage, found.settings) == ("rank", {"order": "lambda"}) and list(found.inputs) == ["lambdas"]
+    trace = trace_of(tmp_path / "order.json")
+    assert (trace.stage, trace.settings) == ("rank", {"order": "lambda"}) and list(trace.inputs) == ["lambdas"]
 
 
 def test_an_input_of_other_settings_is_refused(tmp_path):

@@ -12,6 +12,7 @@ import pytest
 import yaml
 from tiny import CONFIG, REPOSITORY, write_data, write_model
 
+pytestmark = pytest.mark.slow
 ONE_TASK = copy.deepcopy(CONFIG)
 ONE_TASK["run"] |= {"tasks": ["animals"], "fractions": ["1", "0"]}
 
@@ -48,7 +49,6 @@ def installed(wheel, tmp_path_factory):
     return folder / "bin"
 
 
-@pytest.mark.slow
 def test_the_wheel_has_what_a_clone_has(wheel):
     """Every module, the workflow with its profiles and schema, the configs; and nothing of tests, data or results."""
     with zipfile.ZipFile(wheel) as archive:
@@ -61,7 +61,6 @@ def test_the_wheel_has_what_a_clone_has(wheel):
     assert "papa/py.typed" in names and "papa/repository/workflow/schemas/config.schema.yaml" in names
 
 
-@pytest.mark.slow
 def test_installed_it_runs_a_study_in_an_empty_folder(installed, tmp_path):
     write_model(tmp_path / "models/tiny")
     write_data(tmp_path / "data")
@@ -79,14 +78,12 @@ def test_installed_it_runs_a_study_in_an_empty_folder(installed, tmp_path):
     assert Path(at.strip()).is_relative_to(installed.parent)
 
 
-@pytest.mark.slow
 def test_installed_it_plans_the_demo(installed, tmp_path):
     process = done(installed / "papa", "demo", "-n", cwd=tmp_path)
     assert re.search(r"^train_lambda +6$", process.stdout, re.MULTILINE), process.stdout
     assert not (tmp_path / "results/demo/report").exists()
 
 
-@pytest.mark.slow
 def test_installed_without_a_config_it_says_what_to_do(installed, tmp_path):
     process = run(installed / "papa", "run", cwd=tmp_path)
     assert process.returncode == 2 and len(process.stderr.splitlines()) == 1 and "`papa init`" in process.stderr

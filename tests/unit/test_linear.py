@@ -60,7 +60,7 @@ def test_registers_and_processors_choose_the_way_of_products(plain, frozen, wide
 
 
 @pytest.mark.parametrize(
-    ("told", "theirs"),
+    ("cpuinfo", "theirs"),
     [("vendor_id\t: GenuineIntel\n", True), ("vendor_id\t: AuthenticAMD\n", False), (None, False)],
     ids=["Intel", "AMD", "not Linux"],
 )

@@ -158,7 +158,7 @@ def test_the_probe_is_the_papers_formula(inputs, size):
     torch.testing.assert_close(probe(hidden, chosen)[place], embeddings @ pooled + probe.bias)
     assert {name for name, _ in probe.named_parameters()} == set(probe.state_dict())
     assert not any("embeddings" in name for name in probe.state_dict())
-    with pytest.raises(papa.InputError, match="are not"):
+    with pytest.raises(papa.InputError, match="they must be"):
         probe(hidden, chosen[1:])
 
 

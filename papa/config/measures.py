@@ -99,6 +99,11 @@ class Target:
         return self.labels is not None
 
     @property
+    def recorded(self) -> dict[str, object]:
+        """The entries of settings that say whether the model's own head has the loss."""
+        return {} if self.probed else {"direct": True}
+
+    @property
     def predictor(self) -> str:
         """Name what makes the predictions, for messages."""
         return "probe" if self.probed else "model"
@@ -481,6 +486,15 @@ MEASURES = METRICS | {
     )
 }
 """All metrics by name, with those that are only reported with the metric of a task."""
+
+
+def labelled_targets(texts: str) -> list[Target]:
+    """Return the targets with labels whose texts are under a key of a corpus: first, words or choices."""
+    return [target for target in TARGETS if target.labelled and texts in target.texts]
+
+
+UNLABELLED_METRICS = [target.usual_metric for target in TARGETS if not target.labelled]
+"""The usual metrics of tasks without labels."""
 
 
 def measure_of(metric: str) -> Measure:

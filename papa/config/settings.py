@@ -21,7 +21,7 @@ from typing import TYPE_CHECKING, Annotated, ClassVar, Literal
 from pydantic import AfterValidator, BaseModel, BeforeValidator, ConfigDict, Field, JsonValue, model_validator
 from pydantic.fields import FieldInfo
 
-from papa.config.measures import KEYS_OF_LABELS, METRICS, TARGETS, Target, check_metric
+from papa.config.measures import KEYS_OF_LABELS, METRICS, UNLABELLED_METRICS, Target, check_metric, labelled_targets
 from papa.config.variant import NAMES, ORDERS, TRAINED_NAMES, Constant
 from papa.errors import InputError
 
@@ -320,7 +320,7 @@ class Corpus(Block):
     @property
     def targets(self) -> list[Target]:
         """The targets of tasks with labels on this corpus."""
-        return [target for target in TARGETS if target.labelled and self.texts in target.texts]
+        return labelled_targets(self.texts)
 
     @property
     def columns_of_choices(self) -> tuple[str, ...]:
@@ -862,9 +862,9 @@ def _check_task(where: str, task: Task, corpora: Mapping[str, Corpus]) -> None:
     if task.label is not None:
         _check_label(where, task, corpus)
     elif target.learns_labels:
-        unlabelled = " or ".join(other.usual_metric for other in TARGETS if not other.labelled)
         raise InputError(
-            f"{where} needs a label for its metric {task.metric}; the metric of a task without labels is {unlabelled}."
+            f"{where} needs a label for its metric {task.metric}; the metric of a task without labels is "
+            f"{' or '.join(UNLABELLED_METRICS)}."
         )
     elif task.labels:
         raise InputError(
@@ -893,14 +893,12 @@ def _check_trained(config: Config) -> None:
     """Refuse trained constants without labels and probes, and stored hidden states that change in every epoch."""
     for name, grid in config.analyses.items():
         trained = next((constant for constant in grid.constants if Constant.parse(constant).trained), None)
-        targets = {task: config.tasks[task].target for task in grid.tasks}
-        unfit = next((task for task, target in targets.items() if not target.learns_labels), None)
+        unfit = next((task for task in grid.tasks if not config.tasks[task].target.learns_labels), None)
         if trained and unfit:
             where = "run" if name == RUN else f"grids.{name}"
-            lacks = "probe" if targets[unfit].labelled else "labels"
             raise InputError(
-                f"{where} runs {unfit}, which has no {lacks}, with {trained}, but constants are trained with "
-                "labels only; give such tasks a grid of their own under grids, with other constants."
+                f"{where} runs {unfit} with {trained}, which is trained with a probe of labels, but {unfit} has none; "
+                "give such tasks a grid of their own under grids, with other constants."
             )
         why = ""
         if config.encoder_dropout:

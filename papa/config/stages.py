@@ -123,8 +123,7 @@ class OfTask(OfEncoding):
         return measure_of(self.metric or "").target
 
     def recorded(self) -> dict[str, object]:
-        by_model = self.metric is not None and not self.target.probed
-        return super().recorded() | ({"direct": True} if by_model else {})
+        return super().recorded() | ({} if self.metric is None else self.target.recorded)
 
 
 class Training(Settings):

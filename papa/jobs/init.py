@@ -191,13 +191,14 @@ def choices_of(name: str, model: str, data: Data, facts: Mapping[str, object]) -
     """
     width = facts.get("hidden_size")
     small = width < BASE_HIDDEN_SIZE if isinstance(width, int) and width else bool(SMALL_NAMES.search(model))
-    probed = METRICS[data.metric].target.probed
-    if probed:
+    seeds: list[Choice] = []
+    if METRICS[data.metric].target.probed:
+        reason = "one probe per seed; scores have an interval over seeds"
+        seeds = [Choice(("run", "seeds"), [1, 2, 3, 4, 5], reason)]
         rate, epochs = _training(small, data.training_rows)
         training = f"for probes: a guess for a {'small' if small else 'BASE'} model; tune it on training rows"
     else:
         rate, epochs, training = 1e-2, 1, "for λ: a guess; no probe is trained"
-    seeds = Choice(("run", "seeds"), [1, 2, 3, 4, 5], "one probe per seed; scores have an interval over seeds")
     key, task, label = _model_name(model), _task_name(data), data.columns.get("label")
     columns = {role: column for role, column in data.columns.items() if role != "label"}
     corpus: dict[str, tuple[object, str]] = {role: (column, data.reasons[role]) for role, column in columns.items()}
@@ -211,7 +212,7 @@ def choices_of(name: str, model: str, data: Data, facts: Mapping[str, object]) -
         Choice(("run", "tasks"), [task]),
         Choice(("run", "fractions"), None, "shares of heads that keep their attention; the others get its average"),
         Choice(("run", "fractions"), [1, "1/2", "1/8", 0]),
-        *([seeds] if probed else []),
+        *seeds,
         Choice(("models", key), named(model), "an encoder or a decoder; `papa verify` checks it"),
         Choice(("corpora", "texts", "files"), None, data.reasons.get("files", "")),
         *(Choice(("corpora", "texts", "files", split), file) for split, file in data.files.items()),

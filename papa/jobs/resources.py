@@ -13,6 +13,7 @@ from dataclasses import dataclass, replace
 from functools import cache
 
 from papa.config.job import AnyJob
+from papa.config.measures import Target
 from papa.config.settings import Config
 from papa.config.stages import (
     LEAVE_ONE_OUT_EXAMPLES,
@@ -138,6 +139,10 @@ class Sizes:
     def mean_length(self) -> float:
         """Mean number of tokens per example."""
         return self.tokens / max(self.examples, 1)
+
+    def labels(self, target: Target) -> float:
+        """Bound the mean number of labels per example."""
+        return self.mean_length if target.per_word else 1
 
     def batch_tokens(self, examples: int) -> float:
         """Estimate the tokens in the largest batch of this many examples, or questions with all their choices."""
@@ -322,13 +327,13 @@ def _learn(job: AnyJob, settings: LambdaOf | WeightsOf | ProbeOf, config: Config
     scored = sizes.batch_tokens(min(SCORING_BATCH, sizes.scored)) if probe else 0.0
     backwards = trained or (isinstance(settings, WeightsOf) and settings.by == "gradient")
     activations = max(batch * sizes.layers if backwards else batch, scored)
-    if scored and not target.probed:
+    if scored and not epochs:
         scored = float(config.token_budget)
     loaded = max(batch if epochs else 0.0, scored)
     memory = BYTES_PER_TOKEN * sizes.tokens + 4 * FLOAT32 * target.decoded * loaded * sizes.vocabulary
     if runs_model:
         memory += _model_bytes(job, sizes, activations)
-    if target.probed:
+    if probe_parameters:
         memory += FLOAT32 * TRAINING_FLOATS * probe_parameters + (3 * FLOAT32 + FLOAT16) * loaded * sizes.states
     if trained and probe:
         memory += FLOAT32 * (TRAINING_FLOATS - 1) * sizes.constant_entries(kind)
@@ -337,12 +342,12 @@ def _learn(job: AnyJob, settings: LambdaOf | WeightsOf | ProbeOf, config: Config
     rounds, measured = seeds * epochs, 0.0
     if isinstance(settings, WeightsOf):
         measured = _loss_passes(settings, sizes)
-    elif probe and not target.probed:  # two passes over the validation texts: with and without replaced heads
+    elif probe and not epochs:  # two passes over the validation texts: with and without replaced heads
         measured = 2 * sizes.scored / max(sizes.examples, 1)
     passes = rounds * (0 if stored else 3 if trained else 1) + measured
     probed = rounds + measured / 3  # scoring has no backward pass
     decoded = target.decoded * sizes.tokens
-    predictions = sizes.tokens if target.per_word else decoded or sizes.examples
+    predictions = decoded or sizes.examples * sizes.labels(target)
     operations = passes * sizes.operation_count + 6 * probed * decoded * sizes.vocabulary * sizes.hidden
     operations += 6 * probed * predictions * probe_parameters
     steps = rounds * sizes.examples / settings.training.batch_size
@@ -400,8 +405,7 @@ def _outcome_bytes(settings: ProbeOf, sizes: Sizes, epochs: int) -> float:
     """Bound the bytes of one seed's outcomes: one per example, or at most one per token if words are labelled."""
     target = settings.target
     fixed, per_epoch = BYTES_PER_LABEL if target.labelled else BYTES_PER_LOSS
-    labels = sizes.mean_length if target.per_word else 1
-    return sizes.scored * labels * (fixed + per_epoch * (epochs if target.probed else 2))
+    return sizes.scored * sizes.labels(target) * (fixed + per_epoch * (epochs if target.probed else 2))
 
 
 # -- formatting ------------------------------------------------------------------------------------------------------

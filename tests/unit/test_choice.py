@@ -500,7 +500,12 @@ def test_a_config_of_questions_is_read():
         ({}, {"label": "c"}, {}, "because it is choices of corpora.q"),
         ({}, {"label": None, "labels": ["A", "B"]}, {}, "no label marks the right one"),
         ({}, {"published": "cola"}, {}, "leave out published"),
-        ({}, {}, {"constants": ["average-trained"]}, "runs t, which has no probe"),
+        (
+            {},
+            {},
+            {"constants": ["average-trained"]},
+            "runs t with average-trained, which is trained with a probe of labels",
+        ),
     ],
 )
 def test_a_config_that_does_not_fit_is_refused_in_one_sentence(corpus, task, run, message):

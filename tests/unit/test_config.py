@@ -152,7 +152,7 @@ def test_nothing_can_be_changed_afterwards():
             "tasks.tags needs a label for its metric token_accuracy",
         ),
         ("tasks.tags", {**MASKED, "subset": "kind"}, "tasks.tags.subset has no meaning for neg"),
-        ("grids.more", TRAINED, "grids.more runs masked, which has no labels, with average-trained, but constants are"),
+        ("grids.more", TRAINED, "grids.more runs masked with average-trained, which is trained with a probe of labels"),
         ("corpora", [], "corpora must be a block of keys"),
         ("device", "gpu", "device is 'gpu'"),
         ("threads.encoder", 0, "threads.encoder is 0, but must be at least 1"),

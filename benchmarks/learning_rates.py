@@ -20,7 +20,7 @@ from torch import Tensor
 from papa.config.measures import MEASURES
 from papa.config.stages import Training
 from papa.data.tokens import Tokens
-from papa.method.fitting import Kept, TrainingTask, fit
+from papa.method.fitting import Recorded, TrainingTask, fit
 from papa.method.hidden import HiddenStates
 from papa.method.labelled import GoldLabels, Labelled
 from papa.method.metrics import Outcomes
@@ -63,7 +63,7 @@ def search(model: Path, asked: Search, rates: Sequence[float]) -> Iterator[tuple
             labelled, scores = Labelled(splits, sizes, GoldLabels.read(splits, labels)), list[float]()
             loss = labelled.loss_on(states)
 
-            def after_epoch(labelled: Labelled = labelled, scores: list[float] = scores) -> Kept:
+            def after_epoch(labelled: Labelled = labelled, scores: list[float] = scores) -> Recorded:
                 scores.append(score(labelled, states, held, asked.metric))
                 return {}
 

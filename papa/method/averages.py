@@ -1,7 +1,7 @@
 """The average attention of a model over a corpus, as sums and counts, and its file (paper, Sec. 3.1).
 
 C(l,h)[q,k] is the mean attention of head (l,h) from slot q to slot k, over the examples that have a token in both
-slots. It is 0 if there are none. Sums and counts add up over the parts of a corpus.
+slots. It is 0 if there are none. Sums and counts can be added over the parts of a corpus.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ class ConstantMatrices:
         sum: float64 `[layer, head, query, key]`, the attention summed over all examples; `[layer, head, class]` if
             pairs of slots share a value, and `[layer, head, slot, channel]` for outputs of heads.
         count: int64 `[query, key]`, the number of examples that use both slots; or `[class]` or `[slot]`.
-        examples: number of examples.
+        examples: number of averaged examples.
         about: facts that identify the averages: model, weights, corpus, slots, style, segments.
         kind: one of `papa.config.variant.AVERAGED`, or `resample`.
         n: number of slots.
@@ -55,7 +55,7 @@ class ConstantMatrices:
 
     @property
     def mean(self) -> Tensor:
-        """The average, float32, in the shape of `sum`; 0 if the count is 0."""
+        """The averages, float32, in the shape of `sum`; 0 if the count is 0."""
         mean = torch.empty(self.sum.shape)
         count = self.count.clamp(min=1)
         count = count.view(*count.shape, *(1,) * (self.sum.ndim - 2 - count.ndim))
@@ -65,7 +65,7 @@ class ConstantMatrices:
 
     @property
     def constants(self) -> Tensor | Matrices | Outputs:
-        """The average in the form that replaces attention."""
+        """The averages in the form that replaces attention."""
         return _as_constants(self.mean, self.kind, self.n)
 
     def by_pair(self) -> ConstantMatrices:
@@ -136,7 +136,7 @@ class ConstantMatrices:
 
         Raises:
             InputError: there is no such file.
-            DamagedArtefact: the file is damaged or of another kind.
+            DamagedArtefact: the file is damaged or contains something else.
         """
         averages, mean = _read(path, ("sum", "count"))
         if bool((averages.count < 0).any()):

@@ -23,7 +23,7 @@ from papa.method.progress import progress
 if TYPE_CHECKING:
     from papa.config.stages import Training
 
-Kept = Mapping[str, Tensor]
+Recorded = Mapping[str, Tensor]
 """Small tensors by name, recorded at the end of an epoch."""
 
 
@@ -32,22 +32,22 @@ class Epoch:
     """A finished epoch: its mean loss, and the tensors recorded at its end."""
 
     loss: float
-    kept: Kept
+    recorded: Recorded
 
 
 class Diverged(InputError):
-    """The loss is no longer finite; it was finite in the first `good` epochs."""
+    """The loss is no longer finite; it was finite in the first `finite_epochs` epochs."""
 
-    good = 0
+    finite_epochs = 0
 
 
 @dataclass(frozen=True)
 class TrainingTask:
-    """The parameters that are trained, and the loss.
+    """The parameters to train, their loss, and what happens before and after each epoch.
 
     Args:
-        name: its name in the progress bar and in errors.
-        parameters: the parameters that are trained.
+        name: the name shown in the progress bar and in errors.
+        parameters: the parameters to train.
         examples: number of training examples.
         loss: maps indices of training examples to their mean loss.
         before_epoch: called with the number of each epoch, from 1.
@@ -60,12 +60,12 @@ class TrainingTask:
     examples: int
     loss: Callable[[Tensor], Tensor]
     before_epoch: Callable[[int], None]
-    after_epoch: Callable[[], Kept]
-    enough: Callable[[Sequence[Kept]], bool] = lambda _: False
+    after_epoch: Callable[[], Recorded]
+    enough: Callable[[Sequence[Recorded]], bool] = lambda _: False
 
 
 class TrainingState:
-    """The progress of a training, from which it can resume; the order of batches is determined by the seed instead."""
+    """The progress from which training can resume, except for the order of batches, which the seed determines."""
 
     def __init__(self, parameters: Sequence[nn.Parameter], learning_rate: float):
         self.parameters: list[Tensor] = list(parameters)
@@ -73,7 +73,7 @@ class TrainingState:
         self.means, self.squares = ([torch.zeros_like(values) for values in parameters] for _ in range(2))
         self.counts = [torch.zeros((), device=values.device) for values in parameters]
         self.epochs: list[Epoch] = []
-        self.good = [values.detach().cpu().clone() for values in parameters]
+        self.last_good = [values.detach().cpu().clone() for values in parameters]
         """The parameters after the last finished epoch."""
         self.steps, self.total = 0, torch.zeros((), dtype=torch.float64)
         """Number of steps taken, and the summed loss of the current epoch."""
@@ -92,35 +92,35 @@ class TrainingState:
 
     def end_epoch(self, epoch: Epoch) -> None:
         self.epochs.append(epoch)
-        self.good = [values.detach().cpu().clone() for values in self.parameters]
+        self.last_good = [values.detach().cpu().clone() for values in self.parameters]
         self.total.zero_()
 
     @torch.no_grad()
-    def restore_good(self) -> None:
-        for values, good in zip(self.parameters, self.good, strict=True):
-            values.copy_(good)
+    def restore_last_good(self) -> None:
+        for values, last_good in zip(self.parameters, self.last_good, strict=True):
+            values.copy_(last_good)
 
     def snapshot(self) -> State:
-        kept = {
+        recorded = {
             f"kept/{number}/{name}": values
             for number, epoch in enumerate(self.epochs)
-            for name, values in epoch.kept.items()
+            for name, values in epoch.recorded.items()
         }
         draws = {"draws/cpu": torch.get_rng_state()}  # dropout draws from these generators
         if self.device.type == "cuda":
             draws["draws/cuda"] = torch.cuda.get_rng_state(self.device)
         values = {"steps": self.steps, "losses": [epoch.loss for epoch in self.epochs]}
-        return State(self._tensors() | kept | draws, values)
+        return State(self._tensors() | recorded | draws, values)
 
     @torch.no_grad()
     def resume(self, state: State) -> None:
         self.steps = state.values["steps"]
-        kept: list[dict[str, Tensor]] = [{} for _ in state.values["losses"]]
+        recorded: list[dict[str, Tensor]] = [{} for _ in state.values["losses"]]
         for path, values in state.tensors.items():
             if path.startswith("kept/"):
                 _, number, name = path.split("/", 2)
-                kept[int(number)][name] = values
-        self.epochs = list(map(Epoch, state.values["losses"], kept))
+                recorded[int(number)][name] = values
+        self.epochs = list(map(Epoch, state.values["losses"], recorded))
         for name, values in self._tensors().items():
             values.copy_(state.tensors[name])
         torch.set_rng_state(state.tensors["draws/cpu"])
@@ -129,7 +129,7 @@ class TrainingState:
 
     def _tensors(self) -> dict[str, Tensor]:
         lists = {"parameters": self.parameters, "means": self.means, "squares": self.squares, "counts": self.counts}
-        lists |= {"good": self.good, "total": [self.total]}
+        lists |= {"good": self.last_good, "total": [self.total]}
         return {f"{name}/{index}": values for name, tensors in lists.items() for index, values in enumerate(tensors)}
 
 
@@ -171,7 +171,7 @@ def fit(task: TrainingTask, training: Training, seed: int, checkpoint: Checkpoin
     batches = progress(islice(order, state.steps, None), task.name, examples * training.epochs, done)
 
     def ended() -> bool:
-        return len(state.epochs) == training.epochs or task.enough([epoch.kept for epoch in state.epochs])
+        return len(state.epochs) == training.epochs or task.enough([epoch.recorded for epoch in state.epochs])
 
     def keep(at_end: bool = False) -> None:
         if checkpoint is not None:
@@ -193,19 +193,19 @@ def fit(task: TrainingTask, training: Training, seed: int, checkpoint: Checkpoin
             fault = None if isfinite(mean) else f"loss became {mean}"
             if fault is None and not _finite(task.parameters):  # the last step of an epoch may break them
                 fault = "learned weights are not finite"
-            kept = task.after_epoch() if fault is None else {}
-            if fault is None and not _finite(kept.values()):
+            recorded = task.after_epoch() if fault is None else {}
+            if fault is None and not _finite(recorded.values()):
                 fault = "score is not finite"
             if fault is not None:
                 raise Diverged(
                     f"The {fault} in epoch {epoch} of {task.name} at learning rate {training.learning_rate}; lower "
                     "the learning rate."
                 )
-            state.end_epoch(Epoch(mean, kept))
+            state.end_epoch(Epoch(mean, recorded))
             keep(ended())
     except Diverged as error:
-        state.restore_good()
-        error.good = len(state.epochs)
+        state.restore_last_good()
+        error.finite_epochs = len(state.epochs)
         if checkpoint is not None:
             checkpoint.discard()
         raise

@@ -11,7 +11,7 @@ from torch import Tensor, nn
 from papa.config.variant import WHOLE
 from papa.errors import InputError
 from papa.method.checkpoints import Checkpoint
-from papa.method.fitting import Kept, TrainingTask, fit
+from papa.method.fitting import Recorded, TrainingTask, fit
 from papa.method.objective import Objective
 from papa.method.orders import units_of
 from papa.method.states import StreamedStates
@@ -62,10 +62,10 @@ def learn_gates(
         enough=lambda epochs: gating.settled is not None and order_agreement(epochs) >= gating.settled,
     )
     epochs = fit(task, gating.training, gating.seed, checkpoint)
-    return torch.stack([epoch.kept["lambda"] for epoch in epochs])
+    return torch.stack([epoch.recorded["lambda"] for epoch in epochs])
 
 
-def order_agreement(epochs: Sequence[Kept]) -> float:
+def order_agreement(epochs: Sequence[Recorded]) -> float:
     """Return Kendall's τ between the λ of all heads after the last two epochs; -1 if there is only one epoch."""
     if len(epochs) < 2:
         return -1.0

@@ -13,7 +13,7 @@ from torch.nn.functional import cross_entropy
 from papa.config.measures import TEXT, WORD
 from papa.data.tokens import Tokens, whole_numbers
 from papa.files import PathLike, provenance_of
-from papa.method.fitting import Kept
+from papa.method.fitting import Recorded
 from papa.method.objective import IGNORED, Batch, Objective, columns_by_epoch, labels_file, outcomes_table
 from papa.method.probes import ProbeSizes, SequenceProbe, TokenProbe
 
@@ -96,7 +96,7 @@ class Labelled(Objective):
         """Return the predicted label of each example, or of each labelled word."""
         return self._logits(batch, hidden).argmax(-1) if len(batch.gold) else batch.gold
 
-    def table(self, epochs: Sequence[Kept]) -> pa.Table:
+    def table(self, epochs: Sequence[Recorded]) -> pa.Table:
         """Return a row for each example, or for each labelled word, with the right and the predicted label."""
         import pyarrow as pa
 

@@ -14,9 +14,9 @@ from papa.data.packed import Packed
 from papa.data.tokens import Tokens, whole_numbers
 from papa.errors import InputError
 from papa.files import PathLike, provenance_of
-from papa.method.fitting import Kept
-from papa.method.guessing import DECODED_AT_ONCE, Guessing, table_of_texts
+from papa.method.fitting import Recorded
 from papa.method.objective import IGNORED, Batch, labels_file, outcomes_table
+from papa.method.token_prediction import DECODED_AT_ONCE, TokenPrediction, table_of_texts
 from papa.model.model import Model
 
 if TYPE_CHECKING:
@@ -26,10 +26,8 @@ if TYPE_CHECKING:
     from papa.config.stages import OfTask
 
 
-class NextTokens(Guessing):
-    """Next tokens, predicted from the tokens before them.
-
-    All tokens of a text except the first are predicted, including special ones.
+class NextTokens(TokenPrediction):
+    """Next tokens: each token of a text, special or not, is predicted from those before it, except the first.
 
     Raises:
         InputError: the model sees later tokens, or no validation text has two tokens.
@@ -67,7 +65,7 @@ class NextTokens(Guessing):
             sums.index_add_(0, text[rows], torch.stack([loss, divergence], dim=1).double())
         return sums
 
-    def table(self, epochs: Sequence[Kept]) -> pa.Table:
+    def table(self, epochs: Sequence[Recorded]) -> pa.Table:
         """Return a row for each text of the validation split: its number of tokens, summed loss and divergence.
 
         `trivial` is the loss of a guess from the token counts in the training texts, each increased by one.
@@ -75,7 +73,7 @@ class NextTokens(Guessing):
         tokens, train = self.splits["validation"], self.splits["train"]
         words = int(self.model.config.get_text_config().vocab_size)
         counts = torch.bincount(train.ids[_has_predecessor(train)].long(), minlength=words).double()
-        loss, kl = self.in_order(epochs[-1]["validation"]).unbind(1)
+        loss, kl = self.in_text_order(epochs[-1]["validation"]).unbind(1)
         return table_of_texts(tokens, _has_predecessor(tokens), counts + 1, {"loss": loss, "kl": kl})
 
     def _batch(self, split: str, examples: Tensor) -> Batch:
@@ -84,7 +82,7 @@ class NextTokens(Guessing):
         return Batch(tokens, examples, packed, _next_tokens(packed))
 
 
-class Choices(Guessing):
+class Choices(TokenPrediction):
     """Choices after their questions; the prediction is the most likely choice according to the model's own head.
 
     The likelihood of a choice is that of its tokens after the question. The softmax over the log-likelihoods of a
@@ -141,7 +139,7 @@ class Choices(Guessing):
         """Return the log-likelihood of each choice in nats, `[example]`."""
         return self._log_likelihoods(batch, hidden).double()
 
-    def table(self, epochs: Sequence[Kept]) -> pa.Table:
+    def table(self, epochs: Sequence[Recorded]) -> pa.Table:
         """Return a row for each question: the right choice, and the most likely ones in total and per character.
 
         `trivial` is 1 if the choice that is right most often in training is also right here, and otherwise 0. Without a
@@ -152,7 +150,7 @@ class Choices(Guessing):
         parts, usual = [], self.most_frequent
         for split in self.scored_splits():
             questions, right = self.questions[split], self.right[split]
-            likely = self.in_order(epochs[-1][split], split)
+            likely = self.in_text_order(epochs[-1][split], split)
             columns = {
                 "example": torch.arange(len(questions)),
                 "gold": right,

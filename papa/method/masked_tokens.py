@@ -16,10 +16,10 @@ from papa.data.masking import VALIDATION, Masking, Masks
 from papa.data.tokenize import tokenizer_of
 from papa.data.tokens import Tokens
 from papa.errors import InputError
-from papa.method.fitting import Kept
-from papa.method.guessing import DECODED_AT_ONCE, Guessing, table_of_texts
+from papa.method.fitting import Recorded
 from papa.method.objective import Batch, columns_by_epoch
 from papa.method.probes import MlmProbe, activation_of, spread_of
+from papa.method.token_prediction import DECODED_AT_ONCE, TokenPrediction, table_of_texts
 from papa.model.linear import linear
 from papa.model.model import Model
 
@@ -35,7 +35,7 @@ ROWS_MULTIPLE = 64
 """Masked tokens are padded to a multiple of this number, because oneDNN caches a kernel for every size."""
 
 
-class MaskedTokens(Guessing):
+class MaskedTokens(TokenPrediction):
     """Masked tokens; those of training texts are redrawn in every epoch, from (seed, epoch).
 
     The probe is tied to the input embeddings of `model`. Only masked tokens are decoded, at most `DECODED_AT_ONCE` at
@@ -85,7 +85,7 @@ class MaskedTokens(Guessing):
         nats = token_losses(self.probe, hidden, batch.gold).double()
         return nats.new_zeros(len(batch.examples)).index_add_(0, batch.example_of.to(nats.device), nats)
 
-    def table(self, epochs: Sequence[Kept]) -> pa.Table:
+    def table(self, epochs: Sequence[Recorded]) -> pa.Table:
         """Return a row for each text of the validation split: its number of masked tokens, summed loss, and `trivial`.
 
         `trivial` is the loss of a guess from the token counts in the training texts, each increased by one. Special
@@ -93,9 +93,10 @@ class MaskedTokens(Guessing):
         """
         tokens, masks = self.splits["validation"], self.masks["validation"]
         counts = torch.bincount(self.splits["train"].ids.long(), minlength=self.vocabulary).double()
-        guessed = torch.zeros_like(counts).index_copy(0, self.masking.ordinary, counts[self.masking.ordinary] + 1)
-        columns = columns_by_epoch("loss", [self.in_order(epoch["validation"]) for epoch in epochs])
-        return table_of_texts(tokens, masks.chosen, guessed, columns)
+        ordinary = self.masking.ordinary
+        word_counts = torch.zeros_like(counts).index_copy(0, ordinary, counts[ordinary] + 1)
+        columns = columns_by_epoch("loss", [self.in_text_order(epoch["validation"]) for epoch in epochs])
+        return table_of_texts(tokens, masks.chosen, word_counts, columns)
 
     def _batch(self, split: str, examples: Tensor) -> Batch:
         return masked_batch(self.splits[split], self.masks[split], examples)

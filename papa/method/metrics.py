@@ -23,11 +23,11 @@ Counts = np.ndarray
 
 @dataclass(frozen=True)
 class Outcomes:
-    """Right and predicted labels of the same words or texts; or numbers of tokens, and sums over them.
+    """Right and predicted labels of the same words or texts; or numbers of tokens, and losses summed over them.
 
     Args:
         gold: `[item]`, the right label, or the number of tokens.
-        predicted: `[item]`, the predicted label, or the sum.
+        predicted: `[item]`, the predicted label, or the summed loss.
         unit: `[item]`, the index of the text or sentence of each item, in ascending order.
         names: the label names; empty if there are no labels.
     """
@@ -96,7 +96,7 @@ def score_of_table(metric: str, outcomes: pa.Table, names: Sequence[str]) -> flo
 
 
 def pseudo_values(measure: Measure, counts: Counts) -> np.ndarray:
-    """Return values `[..., unit]` whose mean is the score: the contribution of each unit (Tukey's jackknife).
+    """Return each unit's contribution to the score (Tukey's jackknife), `[..., unit]`; their mean is the score.
 
     Args:
         measure: scores the sums of counts.

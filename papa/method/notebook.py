@@ -99,7 +99,8 @@ def learn_lambda(
         model: a model that `load_model` returned.
         constants: the constants that replace attention, such as the result of `average_attention`.
         batches: inputs `[example, slot]` as `lay_out` returns them, laid out like the texts of the constants.
-        labels: see `LabelValues`; None for next tokens.
+        labels: one label for each example, or whole numbers `[example, slot]`, -100 for slots without a label; None for
+            next tokens.
         recipe: learning rate, batch size and epochs; by default `Recipe()`.
         seed: determines the probe and the order of the examples.
 
@@ -134,7 +135,7 @@ def fit_probe(
         states: a model that `load_model` returned, whose hidden states are computed once; or hidden states
             `[example, L+1, slot, hidden]` of all batches as `Model.hidden_states` returns them.
         batches: inputs `[example, slot]` as `lay_out` returns them.
-        labels: see `LabelValues`.
+        labels: one label for each example, or whole numbers `[example, slot]`, -100 for slots without a label.
         replacement: the replacement of heads, as `Model.replacement` returns it; None replaces nothing.
         recipe: learning rate, batch size and epochs; by default `Recipe()`.
         seed: determines the probe and the order of the examples.

@@ -1,7 +1,7 @@
 """The concept of an objective: the loss of a batch, and the outcomes of examples, from which all scores follow.
 
-An objective does not know the origin of hidden states: a store, memory, or the model (`papa.method.states`). If a
-decoder's own head takes the place of a probe, its logits take the place of hidden states, and nothing is trained.
+An objective is independent of the source of hidden states: the store, memory, or the model (`papa.method.states`). If
+the model's own head predicts instead of a probe, its logits replace hidden states, and nothing is trained.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ from papa.data.tokens import Tokens
 from papa.errors import DamagedArtefact
 from papa.files import REBUILD, PathLike, provenance_of, read_table
 from papa.method.checkpoints import Checkpoint
-from papa.method.fitting import Epoch, Kept, TrainingTask, fit
+from papa.method.fitting import Epoch, Recorded, TrainingTask, fit
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -35,7 +35,7 @@ if TYPE_CHECKING:
     from papa.model.model import Model
 
 IGNORED = -100
-"""The label of a token that has none."""
+"""The label of tokens without a label."""
 
 
 @dataclass(frozen=True)
@@ -68,7 +68,7 @@ States = Callable[[Batch], Tensor]
 
 
 class Objective(ABC):
-    """A loss and outcomes on the splits of a corpus, with a new probe to be trained, if one is needed."""
+    """The loss and the outcomes of a task, and the new probe to be trained for it, if any."""
 
     target: Target
     probe: nn.Module
@@ -115,7 +115,7 @@ class Objective(ABC):
         """Return the outcomes of a scored batch, one for each label or text."""
 
     @abstractmethod
-    def table(self, epochs: Sequence[Kept]) -> pa.Table:
+    def table(self, epochs: Sequence[Recorded]) -> pa.Table:
         """Return the outcomes of all scored examples after every epoch; `OUTCOME_TYPES` lists the columns."""
 
     def loss_on(self, states: States) -> Callable[[Tensor], Tensor]:
@@ -127,7 +127,7 @@ class Objective(ABC):
 
         return loss
 
-    def outcomes_on(self, states: States) -> Kept:
+    def outcomes_on(self, states: States) -> Recorded:
         """Return the outcomes of all scored examples, by split."""
         outcomes: dict[str, list[Tensor]] = {}
         self.probe.eval()

@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 
 
 def units_of(unit: Unit, heads: int, key_heads: int) -> int:
-    """Return the number of units in a layer, given its number of heads and of key heads, which heads may share."""
+    """Return the number of units in a layer with this number of heads and key heads."""
     return {"head": heads, "group": key_heads, "layer": 1}[unit]
 
 
@@ -50,7 +50,7 @@ def rank_heads(job: Job[OrderFromWeights]) -> str:
 def order_heads(job: Job[OrderFromModel]) -> str:
     """Stage *order*: write an order that needs no data (Figure 5): one of `BY_POSITION`, or random.
 
-    `random-1`, `random-2`, … follow from their number and the seed.
+    `random-1`, `random-2`, … are determined by their number and the seed.
 
     Raises:
         InputError: the order is based on weights, or there is no such order.

@@ -147,7 +147,7 @@ def _train(
     except Diverged as error:
         last_good = Path(job.output("probes")).with_suffix(LAST_GOOD.format(seed=seed))
         write_tensors(_state_of(modules), last_good, {}, job.trace(**source.digests))
-        raise Diverged(f"{error} The state after epoch {error.good} is saved in {last_good}.") from None
+        raise Diverged(f"{error} The state after epoch {error.finite_epochs} is saved in {last_good}.") from None
     variant, facts = Variant.parse(settings.variant), splits["train"].provenance
     point: dict[str, Any] = {"model": settings.model.model.name, "task": settings.task, **names_of(variant)}
     point |= {"fraction": str(variant.fraction)}
@@ -168,7 +168,7 @@ def _train(
         ),
     )
     point |= {"weights": source.weights_digest, "corpus": facts["corpus"], **objective.facts}
-    outcomes = objective.table([epoch.kept for epoch in epochs])
+    outcomes = objective.table([epoch.recorded for epoch in epochs])
     outcomes = outcomes.add_column(0, "seed", pa.repeat(pa.scalar(seed, pa.int32()), len(outcomes)))
     return TrainedProbe(run, outcomes, point, _state_of(modules))
 
@@ -198,7 +198,7 @@ def _finished_probes(job: Job[ProbeOf], trace: Trace) -> dict[int, TrainedProbe]
 
 
 def _of_content(trace: Trace | None) -> Trace | None:
-    """Return a trace without the origin of the model, which does not matter for the same content."""
+    """Return a trace without the model's origin, which is irrelevant if the content is the same."""
     left_out = SourceDigests.of_origin
     content = {name: digest for name, digest in (trace.inputs if trace else {}).items() if name not in left_out}
     return trace and replace(trace, inputs=content)

@@ -131,7 +131,7 @@ class _Sweep:
                 curve=[],
                 provenance=Origin(),
             )
-            yield run, objective.table([epoch.kept for epoch in epochs]).to_pandas().astype({"split": str})
+            yield run, objective.table([epoch.recorded for epoch in epochs]).to_pandas().astype({"split": str})
 
     def measured(self, points: Sequence[tuple[Run, pd.DataFrame]]) -> TaskOutcomes:
         """Return all outcomes, with the names and the training counts of labels."""

@@ -137,7 +137,7 @@ def scored(tokens, labels, model, replacement=None):
             objective.outcomes(batch, model.scores(model.pack(batch.packed), replacement).float())
             for batch in objective.scored()
         ]
-    return objective.in_order(torch.cat(parts)).numpy()
+    return objective.in_text_order(torch.cat(parts)).numpy()
 
 
 @pytest.mark.parametrize("kept", ["1", "1/2", "0"])

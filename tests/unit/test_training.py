@@ -382,7 +382,7 @@ def test_scores_and_learned_weights_are_finite_too():
         return error.value
 
     score = fitted(lambda rows: weight.sum(), training())
-    assert "The score is not finite in epoch 2 of fitting" in str(score) and score.good == 1
+    assert "The score is not finite in epoch 2 of fitting" in str(score) and score.finite_epochs == 1
     # a loss that is finite, and has no finite gradient
     learned = fitted(lambda rows: (weight - weight).sqrt().sum(), training(batch_size=5))
     assert "The learned weights are not finite in epoch 1 of fitting" in str(learned)

@@ -25,7 +25,7 @@ DECODED_AT_ONCE = 256
 """Number of tokens that are decoded at once; each needs a logit for every word of the vocabulary."""
 
 
-class Guessing(Objective):
+class TokenPrediction(Objective):
     """An objective that predicts tokens. Texts are scored in batches of about equal numbers of tokens."""
 
     model: Model
@@ -33,7 +33,7 @@ class Guessing(Objective):
     @classmethod
     def of(
         cls, job: Job[OfTask], splits: Mapping[str, Tokens], sizes: ProbeSizes, model: Model | None, seed: int
-    ) -> Guessing:
+    ) -> TokenPrediction:
         """Return the objective of a job; raise `InputError` if hidden states are stored, or if the model does not fit.
 
         The arguments are those of `objective_of`.
@@ -44,7 +44,7 @@ class Guessing(Objective):
 
     @classmethod
     @abstractmethod
-    def of_model(cls, job: Job[OfTask], splits: Mapping[str, Tokens], model: Model, seed: int) -> Guessing:
+    def of_model(cls, job: Job[OfTask], splits: Mapping[str, Tokens], model: Model, seed: int) -> TokenPrediction:
         """Return the objective of a job with a model; `seed` determines the masks."""
 
     def scored_splits(self) -> list[str]:
@@ -53,27 +53,27 @@ class Guessing(Objective):
 
     def scored(self) -> Iterator[Batch]:
         for split in self.scored_splits():
-            yield from (self._batch(split, examples) for examples in self._scored_together(split))
+            yield from (self._batch(split, examples) for examples in self._scored_batches(split))
 
-    def in_order(self, values: Tensor, split: str = "validation") -> Tensor:
+    def in_text_order(self, values: Tensor, split: str = "validation") -> Tensor:
         """Rearrange values `[example, ...]` of a split from the order of `scored` into the order of its texts."""
-        return values[torch.cat(list(self._scored_together(split))).argsort()]
+        return values[torch.cat(list(self._scored_batches(split))).argsort()]
 
-    def _scored_together(self, split: str) -> Iterator[Tensor]:
+    def _scored_batches(self, split: str) -> Iterator[Tensor]:
         return self.splits[split].batches(self.model.token_budget)
 
 
-def table_of_texts(tokens: Tokens, chosen: Tensor, guessed: Tensor, columns: Mapping[str, Tensor]) -> pa.Table:
+def table_of_texts(tokens: Tokens, chosen: Tensor, word_counts: Tensor, columns: Mapping[str, Tensor]) -> pa.Table:
     """Return outcomes with a row for each text of the validation split.
 
     Args:
         tokens: the split.
         chosen: the tokens that are predicted, bool `[token]`.
-        guessed: the word counts on which a guess without the text is based, `[word]`.
+        word_counts: the counts on which a guess without the text is based, `[word]`.
         columns: outcomes `[example]`.
     """
     text = torch.arange(len(tokens)).repeat_interleave(tokens.lengths)[chosen]
-    blind = -(guessed / guessed.sum()).log()[tokens.ids[chosen].long()]
+    blind = -(word_counts / word_counts.sum()).log()[tokens.ids[chosen].long()]
     values = {
         "example": torch.arange(len(tokens)),
         "tokens": torch.bincount(text, minlength=len(tokens)),

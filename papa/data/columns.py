@@ -32,7 +32,7 @@ def class_name(text: str) -> str:
     return unicodedata.normalize("NFC", re.sub(f"^{INVISIBLE}|{INVISIBLE}$", "", text))
 
 
-def alike(names: Iterable[str]) -> list[list[str]]:
+def similar_names(names: Iterable[str]) -> list[list[str]]:
     """Group names that a reader might take for the same, such as "Yes" and "yes", or "1" and "1.0"."""
     groups: dict[str, list[str]] = {}
     for name in names:
@@ -46,9 +46,9 @@ def alike(names: Iterable[str]) -> list[list[str]]:
 
 @dataclass(frozen=True)
 class Columns:
-    """The columns of a split, called `where` in error messages. Every row is checked; errors count rows from 0."""
+    """The columns of a split, called `source` in error messages. Every row is checked; errors count rows from 0."""
 
-    where: str
+    source: str
     rows: SourceRows
 
     def texts(self, name: str, blank: bool = False) -> list[str]:
@@ -193,17 +193,17 @@ class Columns:
         for name in names:
             if columns.count(name) != 1:
                 fault = "no column" if name not in columns else "more than one column"
-                raise InputError(f"{self.where} has {fault} {name!r}; its columns are {', '.join(columns)}.")
+                raise InputError(f"{self.source} has {fault} {name!r}; its columns are {', '.join(columns)}.")
 
     def _column(self, name: str) -> pa.ChunkedArray:
         self.check([name])
         return self.rows.table.column(name)
 
     def _wrong_type(self, name: str, data_type: pa.DataType, expected: str) -> InputError:
-        is_object = PurePath(self.where).suffix in (".json", ".jsonl") and self.rows.table.num_rows == 1
+        is_object = PurePath(self.source).suffix in (".json", ".jsonl") and self.rows.table.num_rows == 1
         advice = f"; {ONE_OBJECT_PER_ROW}" if is_object and _is_list(data_type) else ""
         return InputError(
-            f"Column {name} of {self.where} contains {data_type}, but it must contain {expected}{advice}."
+            f"Column {name} of {self.source} contains {data_type}, but it must contain {expected}{advice}."
         )
 
     def _refuse_unprintable(self, names: Sequence[Sequence[str]], column: str, role: str) -> None:
@@ -219,7 +219,7 @@ class Columns:
             line = f" in line {self.rows.lines[rows[0]]}" if self.rows.lines else ""
             shown = f"{rows[0]}{line}" + "".join(f", {row}" for row in rows[1:5]) + (", ..." if len(rows) > 5 else "")
             raise InputError(
-                f"{self.where} has {fault} in {len(rows)} of {len(wrong)} rows (counted from 0: {shown}); fix or "
+                f"{self.source} has {fault} in {len(rows)} of {len(wrong)} rows (counted from 0: {shown}); fix or "
                 "remove these rows (rows from the hub can be saved as local files first)."
             )
 

@@ -75,9 +75,9 @@ def check_recorded(folder: Path, revision: str | None, config: str | None = None
         return
     fetched = record.revision or "main"
     if revision not in (None, fetched, record.commit):
-        where = "" if fetched == record.commit else f" ({fetched})"
+        name = "" if fetched == record.commit else f" ({fetched})"
         raise InputError(
-            f"{folder} contains {record.repository} at commit {record.commit}{where}, but the config has revision "
+            f"{folder} contains {record.repository} at commit {record.commit}{name}, but the config has revision "
             f"{revision}; run `papa run CONFIG fetch`, which replaces it, or correct the revision."
         )
     if config and record.configs is not None and config not in record.configs:

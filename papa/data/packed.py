@@ -257,15 +257,15 @@ class Selection:
 
 
 class _Moved(torch.autograd.Function):
-    """Move rows `[row, channel]` by `there`, and their gradients by `back`.
+    """Move rows `[row, channel]` by `selection`, and their gradients by `inverse`.
 
     For examples of different lengths, this is several times as fast as copying into zeros.
     """
 
     @staticmethod
-    def forward(context: FunctionCtx, rows: Tensor, there: Selection, back: Selection) -> Tensor:
-        context.save_for_backward(back.taken, there.unread)
-        return rows.index_select(0, there.taken)
+    def forward(context: FunctionCtx, rows: Tensor, selection: Selection, inverse: Selection) -> Tensor:
+        context.save_for_backward(inverse.taken, selection.unread)
+        return rows.index_select(0, selection.taken)
 
     @staticmethod
     def backward(context: BackwardCFunction, gradient: Tensor) -> tuple[Tensor, None, None]:

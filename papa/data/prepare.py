@@ -18,7 +18,7 @@ from papa.config.job import Job
 from papa.config.measures import check_metric, measure_of
 from papa.config.settings import Corpus, Machine
 from papa.config.stages import LabelsOf, OfCorpus, SubsetsOf, TextsOf
-from papa.data.columns import Columns, alike, class_name
+from papa.data.columns import Columns, class_name, similar_names
 from papa.data.sources import describe, load_rows, source_digests
 from papa.errors import DamagedArtefact, InputError, count
 from papa.files import REBUILD, digest_of_table, provenance_of, read_table, write_table
@@ -92,7 +92,7 @@ def prepare_texts(job: Job[TextsOf]) -> str:
             report.append(f"{count(repeated, f'{split.name} row')} also in training")
             log.warning(
                 "In %s, %s of %d are also in the training split, so a probe may have memorised them.",
-                *(split.columns.where, count(repeated, "row"), len(split.indices)),
+                *(split.columns.source, count(repeated, "row"), len(split.indices)),
             )
     return ", ".join(report)
 
@@ -140,7 +140,7 @@ def class_labels(settings: LabelsOf, splits: Sequence[PreparedSplit], texts: pa.
     classes = [split.columns.classes(column, listed, _words(corpus, split)) for split in splits]
     names = listed or _names_in_data(splits[0].columns, column) or sorted_names(_distinct(classes[0]))
     _check_classes(column, listed, splits, classes)
-    for group in alike(names):
+    for group in similar_names(names):
         log.warning("Column %s has %s as different labels; if they are the same, fix the data.", column, _quoted(group))
     index_of = {name: index for index, name in enumerate(names)}
     indices = [
@@ -171,12 +171,12 @@ def right_choices(settings: LabelsOf, splits: Sequence[PreparedSplit], _: pa.Tab
     forms = {}
     for split, choices_of_split in zip(splits, choices, strict=True):
         form, right = split.columns.right(column, names, choices_of_split, listed)
-        forms[split.columns.where] = form
+        forms[split.columns.source] = form
         right_by_split.append(split.used(right))
     if len(set(forms.values())) > 1:
-        several = ", in ".join(f"{where} {form}" for where, form in forms.items())
+        listed_forms = ", in ".join(f"{source} {form}" for source, form in forms.items())
         raise InputError(
-            f"Labels in column {column} differ in form (in {several}); write all of them in the same form."
+            f"Labels in column {column} differ in form (in {listed_forms}); write all of them in the same form."
         )
     occurrences = Counter(right_by_split[0])
     if len(occurrences) < 2:
@@ -242,8 +242,8 @@ def _load_splits(corpus: Corpus, machine: Machine, *columns: str) -> list[Prepar
 def _load_split(corpus: Corpus, name: str, wanted: set[str], mirror: str | None) -> PreparedSplit:
     import numpy as np
 
-    where, rows = describe(corpus, name), load_rows(corpus, name, wanted, mirror)
-    columns, limit = Columns(where, rows), corpus.train_limit
+    source, rows = describe(corpus, name), load_rows(corpus, name, wanted, mirror)
+    columns, limit = Columns(source, rows), corpus.train_limit
     columns.check(sorted(wanted))
     indices = np.arange(rows.table.num_rows)
     if corpus.blocks and corpus.first:  # blank lines separate the paragraphs of running text
@@ -251,7 +251,7 @@ def _load_split(corpus: Corpus, name: str, wanted: set[str], mirror: str | None)
     available = len(indices)
     if available == 0:
         missing = "text" if rows.table.num_rows else "rows"
-        raise InputError(f"{where} has no {missing}; every split needs some.")
+        raise InputError(f"{source} has no {missing}; every split needs some.")
     if name == "train" and limit is not None:
         indices = indices[np.sort(np.random.default_rng(SAMPLE_SEED).permutation(available)[:limit])]
     return PreparedSplit(name, columns, indices.tolist(), available)
@@ -318,8 +318,8 @@ def _check_source(job: Job[Prepared]) -> None:
     current = source_digests(settings.corpus, job.machine.hub_mirror)
     changed = next((name for name in settings.source | current if settings.source.get(name) != current.get(name)), None)
     if changed is not None:
-        where = settings.corpus.hub or describe(settings.corpus, changed)
-        raise InputError(f"{where} has changed since this run began; run again to read its new content.")
+        source = settings.corpus.hub or describe(settings.corpus, changed)
+        raise InputError(f"{source} has changed since this run began; run again to read its new content.")
 
 
 def _by_word(
@@ -374,11 +374,11 @@ def _check_classes(
         )
     unseen = sorted_names(validation - train)
     if unseen and not listed:
-        where = next(
-            split.columns.where for split, rows in zip(splits, classes, strict=True) if unseen[0] in _distinct(rows)
+        source = next(
+            split.columns.source for split, rows in zip(splits, classes, strict=True) if unseen[0] in _distinct(rows)
         )
         raise InputError(
-            f"Column {column} contains {_quoted(unseen)} in {where}, but in no training row, so no probe can "
+            f"Column {column} contains {_quoted(unseen)} in {source}, but in no training row, so no probe can "
             "learn it. Use splits with the same labels, or list all names under `labels` to continue anyway."
         )
     if not validation <= train_used:

@@ -407,7 +407,7 @@ def _choose(columns: Columns, asked: Mapping[str, str | None]) -> tuple[dict[str
 def _not_recognised(columns: Columns, content: str, option: str) -> InputError:
     names = ", ".join(columns.rows.names)
     return InputError(
-        f"No column of {columns.where} looks like {content}; choose one of its columns ({names}) with --column "
+        f"No column of {columns.source} looks like {content}; choose one of its columns ({names}) with --column "
         f"{option}=COLUMN."
     )
 

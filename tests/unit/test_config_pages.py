@@ -40,13 +40,13 @@ def test_each_key_has_a_line_with_its_effect():
 @pytest.mark.parametrize(
     "line",
     [
-        "| `run` | block of keys | needed |  |",
+        "| `run` | block of keys | required |  |",
         '| `run.constants` | list of text | `["average"]` |  |',
-        "| `run.fractions` | list of text or number | needed | share of heads |",
+        "| `run.fractions` | list of text or number | required | share of heads |",
         "| `grids.NAME.fractions` | list of text or number |  | share of heads |",
         '| `corpora.NAME.validation` | text or null | `"validation"` |  |',
-        "| `corpora.NAME.files.train` | text | needed |  |",
-        "| `tasks.NAME.learning_rate` | number > 0, ≤ 10 | needed | none |",
+        "| `corpora.NAME.files.train` | text | required |  |",
+        "| `tasks.NAME.learning_rate` | number > 0, ≤ 10 | required | none |",
         "| `patterns.heads` | list of [whole number ≥ 0, whole number ≥ 0] |  | layer, head |",
         "| `encoder_dropout` | true or false |  |  |",
         "| `hub_mirror` | text or null |  |  |",

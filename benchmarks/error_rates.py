@@ -32,7 +32,7 @@ from papa.config.measures import MEASURES
 from papa.errors import count
 from papa.method.metrics import Counts, pseudo_values
 from papa.results.outcomes import FLOOR, ORIGINALS, Sample, Setting
-from papa.results.statistics import LEVEL, Estimate, together
+from papa.results.statistics import LEVEL, Estimate, combine
 
 MARGIN = 0.1
 LOSSES = (0.0, MARGIN / 2, MARGIN, 2 * MARGIN)
@@ -278,7 +278,7 @@ def studied(case: Case, chance: np.random.Generator, twice: bool = False) -> Rat
     losses = [own.loss for own in found if own.loss]
     mean_held = math.nan
     if len(losses) == len(found):
-        mean = together(losses, [1 / len(losses)] * len(losses)).interval()
+        mean = combine(losses, [1 / len(losses)] * len(losses)).interval()
         mean_held = float(mean.low <= sum(world.loss for world in case.tasks) / len(losses) <= mean.high)
     wrong = claimed and any(world.loss >= MARGIN for _, world in counting)
     free = not any(own.lost for own in found)

@@ -1,7 +1,7 @@
-"""An analysis: rows that are computed once, and their tables, figure and sentence.
+"""An analysis: rows that are computed once, and the tables, figure and sentence that present them.
 
-One function runs every analysis. It writes the rows as Parquet, the tables as Markdown and LaTeX, and the figure as
-SVG, PNG and HTML. The HTML report reads the rows back and shows the same tables and the same figure.
+`analyse` runs every analysis. It writes the rows as Parquet, the tables as Markdown and LaTeX, and the figure as SVG,
+PNG and HTML. The HTML report reads the rows back and shows the same tables and the same figure.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ if TYPE_CHECKING:
     import pyarrow as pa
 
 UNDRAWABLE = re.compile("[\x00-\x08\x0b\x0c\x0e-\x1f\ufffe\uffff]")
-"""Characters that XML, and so SVG, cannot contain; at one of them vl-convert ends the whole process."""
+"""Characters that XML, and so SVG, cannot contain; any of them makes vl-convert abort the whole process."""
 
 
 @dataclass(frozen=True)
@@ -38,15 +38,15 @@ class Computed:
     """The result of an analysis: rows, and further outputs.
 
     Args:
-        rows: the rows of its table.
-        facts: what the table records about them.
-        more: the contents of further outputs by name: a table with its facts, or JSON.
-        title, sentence: the title and the result, if they need more than parameters and rows.
+        rows: the rows of the main table.
+        facts: the facts that this table records.
+        further: the contents of further outputs by name: a table with its facts, or JSON.
+        title, sentence: the title and the result in words, if they do not follow from parameters and rows.
     """
 
     rows: pd.DataFrame
     facts: Mapping[str, object] = field(default_factory=dict)
-    more: Mapping[str, tuple[pa.Table, Mapping[str, object]] | dict[str, object]] = field(default_factory=dict)
+    further: Mapping[str, tuple[pa.Table, Mapping[str, object]] | dict[str, object]] = field(default_factory=dict)
     title: str = ""
     sentence: str = ""
 
@@ -58,8 +58,8 @@ class Drawing:
     Args:
         chart: an Altair specification.
         alternative: the alternative text.
-        caption: a sentence that explains the figure. The HTML report leaves out a figure without one, because there is
-            nothing to compare.
+        caption: a sentence that explains the figure; empty if there is nothing to compare, so the HTML report leaves
+            out the figure.
     """
 
     chart: alt.TopLevelMixin
@@ -70,8 +70,8 @@ class Drawing:
 class Analysis(BaseModel, ABC):
     """One analysis; its fields are its parameters.
 
-    A subclass computes rows from the inputs of a job and lays them out. `papa.config.analyses` has an entry for each,
-    from which the job and the section of the HTML report follow.
+    A subclass computes rows from the inputs of a job and lays them out. `papa.config.analyses` has an entry for each
+    analysis; the job and the section of the HTML report follow from it.
     """
 
     model_config = ConfigDict(frozen=True, extra="forbid")
@@ -80,9 +80,9 @@ class Analysis(BaseModel, ABC):
     """The columns of the table: name → type."""
     title_text: ClassVar[str] = ""
     note_text: ClassVar[str] = ""
-    """The title, and how to read the tables, if neither depends on parameters or rows."""
+    """The title and the note below the tables, if neither depends on parameters or rows."""
     in_report: ClassVar[bool] = True
-    """Whether the HTML report has a section for the analysis; otherwise it shows the rows elsewhere."""
+    """Whether the analysis has a section in the HTML report; otherwise the report shows the rows elsewhere."""
 
     @abstractmethod
     def compute(self, job: Job[AnalysisOf]) -> Computed:
@@ -90,7 +90,7 @@ class Analysis(BaseModel, ABC):
 
     @abstractmethod
     def tables(self, rows: pd.DataFrame) -> list[Table]:
-        """Return the tables that people read."""
+        """Lay out the rows in tables for readers."""
 
     def sentence(self, rows: pd.DataFrame) -> str:
         """Return the result in a sentence, for the terminal and for the HTML report."""
@@ -101,7 +101,7 @@ class Analysis(BaseModel, ABC):
         return self.title_text
 
     def note(self, rows: pd.DataFrame) -> str:
-        """Return how to read the tables."""
+        """Return the note that explains the tables."""
         return self.note_text
 
     def drawing(self, rows: pd.DataFrame, job: Job[AnalysisOf]) -> Drawing | None:
@@ -109,19 +109,19 @@ class Analysis(BaseModel, ABC):
         return None
 
     def report_tables(self, rows: pd.DataFrame) -> list[Table]:
-        """Return the tables of the HTML report, which has room for more than a printed page."""
+        """Lay out the rows for the HTML report, which has room for more tables than a printed page."""
         return self.tables(rows)
 
     def caption(self, rows: pd.DataFrame) -> str:
-        """Return the text of the HTML report in place of a figure."""
+        """Return the text that the HTML report shows if there is no figure."""
         return self.sentence(rows)
 
     def comparable(self, rows: pd.DataFrame) -> bool:
-        """Whether the rows are worth a section of the HTML report."""
+        """Whether the rows deserve a section in the HTML report."""
         return len(rows) > 0
 
     def read(self, path: PathLike) -> pd.DataFrame:
-        """Return the rows of a table; raises `DamagedArtefact` if it is the table of something else."""
+        """Read the rows of the main table; raise `DamagedArtefact` if the file holds another table."""
         return read_frame(path, self.columns, f"table of {self.heading()}", empty=True)
 
 
@@ -131,19 +131,19 @@ def analysis_of(settings: AnalysisOf) -> Analysis:
 
 
 def analyse(job: Job[AnalysisOf]) -> str:
-    """Run an analysis and write all outputs. The table is written last, because it marks the job as done.
+    """Run an analysis and write all outputs; the main table comes last, because it marks the job as done.
 
     Returns:
-        The sentence, for the terminal.
+        The sentence for the terminal.
 
     Raises:
         DamagedArtefact: an input is damaged.
-        InputError: the inputs do not go together.
+        InputError: the inputs do not match.
     """
     analysis = analysis_of(job.settings)
     computed = analysis.compute(job)
     rows, trace = computed.rows, job.trace()
-    for name, content in computed.more.items():
+    for name, content in computed.further.items():
         if isinstance(content, tuple):
             write_table(content[0], job.output(name), content[1], trace)
         else:
@@ -158,10 +158,10 @@ def analyse(job: Job[AnalysisOf]) -> str:
 
 
 def save_figure(figure: alt.TopLevelMixin, outputs: Mapping[str, PathLike], plots: Plots) -> None:
-    """Write a figure to the `outputs` that end in .svg, .png and .html; `plots` has the resolution of the PNG.
+    """Write a figure to the `outputs` that end in .svg, .png or .html; `plots` sets the resolution of the PNG.
 
     Raises:
-        InputError: a text has a control character.
+        InputError: a text contains a control character.
     """
     options: dict[str, dict[str, Any]] = {
         ".svg": {"format": "svg"},
@@ -170,7 +170,7 @@ def save_figure(figure: alt.TopLevelMixin, outputs: Mapping[str, PathLike], plot
     }
     if bad := next((text for text in _texts_of(figure.to_dict()) if UNDRAWABLE.search(text)), None):
         raise InputError(
-            f"The text {bad!r} has a control character, which no figure can show; remove it from the data."
+            f"The text {bad!r} contains a control character, which cannot be drawn; remove it from the data."
         )
     for path in outputs.values():
         if option := options.get(PurePath(path).suffix):
@@ -187,7 +187,7 @@ def _texts_of(specification: object) -> Iterator[str]:
 
 
 class _SafeInScript(json.JSONEncoder):
-    """JSON for HTML, in which no text, such as the name of a subset, can begin or end a script."""
+    """JSON for HTML: no text in it, such as the name of a subset, can begin or end a script."""
 
     def encode(self, o: object) -> str:
         return super().encode(o).replace("<", "\\u003c")

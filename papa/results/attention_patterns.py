@@ -1,4 +1,4 @@
-"""Patterns of the average attention of each head, as a table and as pictures (paper, Sec. 5.1 and Figure 4)."""
+"""The pattern of each head's average attention, as a table and as pictures (paper, Sec. 5.1 and Figure 4)."""
 
 from __future__ import annotations
 
@@ -19,43 +19,43 @@ from papa.results.phrases import percent
 from papa.results.table import Table
 
 PAPER_HEADS = ((0, 11), (4, 4), (6, 3))
-"""(layer, head) of RoBERTa BASE in the paper's Figure 4, counted from 0."""
+"""The heads (layer, head) of RoBERTa BASE in the paper's Figure 4, counted from 0."""
 
 FLAGS = {
     "diagonal": "diagonal",
     "mostly_special": "mostly on special tokens",
     "concentrated": "with one dominant entry per row",
 }
-"""Patterns in words."""
+"""The wording of each pattern."""
 
 NOTE = (
-    "Measured on the average of each head; a head may have several patterns. Diagonal: a band of text tokens gets at "
-    "least {diagonal_lift:g} times an even share. Mostly on special tokens: over {special_mass:g} of the attention. "
+    "Measured on each head's average attention; a head may have several patterns. Diagonal: a band of text tokens gets "
+    "at least {diagonal_lift:g} times an even share. Mostly on special tokens: over {special_mass:g} of the attention. "
     "One dominant entry per row: over {dominant_entry:g} of the attention, in over {dominant_rows:g} of the rows."
 ).format(**asdict(THRESHOLDS))
 
 
 class AttentionPatterns(Analysis):
-    """Measure the pattern of every head in an average, and draw some heads.
+    """Measure the pattern of each head's average attention, and draw some heads.
 
     Args:
-        heads: layer and head of each picture, counted from 0; by default those of the paper.
-        plots: the size of a picture, which is square and about as wide as a panel.
+        heads: the layer and head of each picture, counted from 0; by default those of the paper.
+        plots: the size of the pictures, which are square and about as wide as a panel.
     """
 
     columns = COLUMNS
     title_text = "Patterns of averaged attention"
     note_text = NOTE
-    in_report = False  # the explorer shows every head with its patterns
+    in_report = False  # the explorer shows the patterns of every head
 
     heads: tuple[tuple[int, int], ...] = PAPER_HEADS
     plots: Plots
 
     def compute(self, job: Job[AnalysisOf]) -> Computed:
-        """Measure the heads of the averages `constants`; their `tokens` show which slots are special.
+        """Measure the heads of the averages `constants`; the `tokens` show which slots hold special tokens.
 
         Raises:
-            InputError: the averages are of another model, corpus or layout than the tokens.
+            InputError: averages and tokens differ in model, corpus or layout.
         """
         averages = ConstantMatrices.load(job.input("constants"))
         train = Tokens.read(job.input("tokens"), "train")["train"]
@@ -64,7 +64,7 @@ class AttentionPatterns(Analysis):
             if averaged is not None and averaged != laid_out:
                 raise InputError(
                     f"{job.input('constants')} was averaged over tokens with {name} {averaged}, but "
-                    f"{job.input('tokens')} has {laid_out}; give the tokens that it was averaged over."
+                    f"{job.input('tokens')} has {laid_out}; pass the tokens that it was averaged over."
                 )
         special = special_slots(train)
         facts = {"table": "patterns", "constants": averages.about, "examples": averages.examples, "special": special}
@@ -73,7 +73,7 @@ class AttentionPatterns(Analysis):
         return Computed(rows, facts | {"thresholds": asdict(THRESHOLDS)}, title=title)
 
     def tables(self, rows: pd.DataFrame) -> list[Table]:
-        """Return the share of heads with each pattern, by layer and over all, and the measurements of each head."""
+        """Return the share of heads with each pattern, by layer and over all layers, and the values of each head."""
         shares = [{"layer": str(layer)} | _shares(heads) for layer, heads in rows.groupby("layer")]
         heads = rows.map(_cell).rename(columns=lambda name: name.replace("_", " "))
         return [
@@ -82,7 +82,7 @@ class AttentionPatterns(Analysis):
         ]
 
     def drawing(self, rows: pd.DataFrame, job: Job[AnalysisOf]) -> Drawing:
-        """Draw the average attention of some heads (Figure 4); raises `InputError` if there are no such heads."""
+        """Draw the average attention of some heads (Figure 4); raise `InputError` if a head does not exist."""
         averages = ConstantMatrices.load(job.input("constants"))
         chart = pictures(averages, self.heads, self.plots.width)
         return Drawing(chart, f"Average attention of {count(len(self.heads), 'head')}")

@@ -21,6 +21,7 @@ from papa.config.variant import Constant, Order
 from papa.files import read_table
 from papa.results.analysis import Analysis, Computed
 from papa.results.conclusion import (
+    INCONCLUSIVE,
     Area,
     AreaDifference,
     Conclusion,
@@ -46,7 +47,7 @@ from papa.results.losses import (
 )
 from papa.results.outcomes import ALL, FLOOR, ORIGINALS, Sample, Setting, TaskOutcomes, is_probed, outcomes_in
 from papa.results.phrases import MORE_THAN_ALL, conclusion_of, interval_text, percent
-from papa.results.statistics import Estimate, Interval, holm, together
+from papa.results.statistics import Estimate, Interval, combine, holm
 from papa.results.summary import is_main, read_summary
 from papa.results.table import Table, read_frame, texts
 
@@ -59,8 +60,6 @@ MINIMUM_RISE = 0.005
 END_RUNS = {ORIGINALS: "original", FLOOR: "contextless floor"}
 REPLACED_RUNS = "replaced heads"
 """The names of runs in `RisingTask`: those at the two ends of the scale of losses, and those between them."""
-INCONCLUSIVE = "cannot tell"
-"""The verdict on two areas that neither differ nor are equal; the JSON of conclusions has these words."""
 
 NOTHING_REPLACED = "No heads are replaced, so there is nothing to conclude."
 
@@ -369,11 +368,11 @@ def _area_difference(a: Line, b: Line) -> Estimate | None:
                 estimate = None if share is None else share.estimate()
         else:
             areas = [area.estimate() for line in (a, b) if (area := line.area(task)) is not None]
-            estimate = together(areas, [1, -1]) if len(areas) == 2 else None
+            estimate = combine(areas, [1, -1]) if len(areas) == 2 else None
         if estimate is None:
             return None
         by_task.append(estimate)
-    return together(by_task, [1 / len(by_task)] * len(by_task)) if by_task else None
+    return combine(by_task, [1 / len(by_task)] * len(by_task)) if by_task else None
 
 
 def _rising(line: Line, curves: pd.DataFrame) -> list[RisingTask]:

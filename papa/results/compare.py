@@ -1,7 +1,7 @@
-"""Compare two results: which scores differ, which are equal within a margin, which comparisons are inconclusive.
+"""Compare two results: which scores differ, which are equal within a margin, and which comparisons are inconclusive.
 
 There is one family of tests: the main metric on all reported validation examples, for every model, task and setting
-that both results have. Subsets and further metrics are left out, because they repeat the same outcomes.
+that both results have. Subsets and other metrics are left out, because they are based on the same outcomes.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from papa.config.settings import Config
 from papa.errors import DamagedArtefact, InputError, count
 from papa.files import PathLike, provenance_of, read_table, trace_of
 from papa.method.runs import COMMON_FIELDS, SPLITS, TRAINING_FIELDS, read_runs
-from papa.results.conclusion import Conclusion
+from papa.results.conclusion import INCONCLUSIVE, Conclusion
 from papa.results.losses import COUNTS, status_of
 from papa.results.outcomes import (
     ALL,
@@ -35,37 +35,37 @@ from papa.results.outcomes import (
     outcomes_in,
 )
 from papa.results.phrases import percent
-from papa.results.statistics import LEVEL, SOURCES, Estimate, Spread, holm, together
+from papa.results.statistics import LEVEL, SOURCES, Estimate, Spread, combine, holm
 from papa.results.table import Table, metric_name, printable
 
 if TYPE_CHECKING:
     from rich.console import Console
 
 DIFFERS, DIFFERS_BY_LESS = "differs", "differs, but by less than δ"
-EQUAL, IDENTICAL, UNKNOWN = "equal within δ", "identical", "cannot tell"
-VERDICTS = (DIFFERS, DIFFERS_BY_LESS, EQUAL, IDENTICAL, UNKNOWN)
+EQUAL, IDENTICAL = "equal within δ", "identical"
+VERDICTS = (DIFFERS, DIFFERS_BY_LESS, EQUAL, IDENTICAL, INCONCLUSIVE)
 BY_BOTH, BY_EXAMPLE, BY_NOTHING = "examples and seeds", "examples", "nothing"
-"""The pairings of a difference."""
+"""Ways in which the two sides of a difference are paired."""
 FALLBACK_MARGIN = 0.01
-"""Fallback δ if attention contributes nothing measurable, as a share of the metric's range."""
+"""δ as a share of the metric's range, used if attention contributes nothing measurable."""
 FAMILY = "the main metric on all reported validation examples of every model, task and setting that both have"
-OF_MODEL = ("weights", "papa_version", "precision", "heads")
-"""The parameters of a model; all others belong to a model and a task."""
-SAME_ITEMS = [name for name in ITEM_COLUMNS if name not in ("by_word", "trivial", "subset")]
-"""The columns in which examples must agree to be the same examples."""
+MODEL_PARAMETERS = ("weights", "papa_version", "precision", "heads")
+"""Parameters that belong to a model; all others belong to a model and a task."""
+EXAMPLE_KEYS = [name for name in ITEM_COLUMNS if name not in ("by_word", "trivial", "subset")]
+"""Examples are the same on both sides if they agree in these columns."""
 EXAMPLES_ONLY = [source == "examples" for source in SOURCES]
-"""The sources of the effect of examples, which is no interaction."""
+"""The sources of the main effect of examples."""
 OUTCOMES = ARTEFACTS["all_outcomes"].path()
-TEXT_SHOWN = 16
-"""The first characters of a digest, or of another long text, that are printed."""
-LINES_SHOWN = 10
-"""The most lines of a printed list of anything but differences."""
+MAXIMUM_CHARACTERS = 16
+"""The number of characters after which a digest, or another text without spaces, is cut when it is printed."""
+MAXIMUM_ROWS = 10
+"""The number of rows after which a printed table is cut; tables of differences are never cut."""
 
 Row = dict[str, Any]
 Key = tuple[str, str]
 """A model and a task."""
 Parameters = dict[tuple[str, str | None, str], list[object]]
-"""All values of each parameter of a model and a task. The task is None for a parameter of a model."""
+"""All values of each parameter, by model, task and name; the task is None for a parameter of a model."""
 
 
 @dataclass(frozen=True)
@@ -73,13 +73,13 @@ class Results:
     """One side of a comparison.
 
     Args:
-        measured: all outcomes.
-        tasks: the `title` and the `metric` of each task.
+        outcomes: all outcomes by model and task.
+        tasks: the `title` and `metric` of each task.
         parameters: the recorded parameters of the runs; empty without run files.
         margin: the margin of the config; None without claims.
     """
 
-    measured: dict[Key, TaskOutcomes]
+    outcomes: dict[Key, TaskOutcomes]
     tasks: dict[str, dict[str, str]]
     parameters: Parameters
     margin: float | None
@@ -92,7 +92,7 @@ class Pair:
     Args:
         a, b: the scores of each side.
         same_examples: whether both sides scored the same examples.
-        same_seeds: whether a seed means the same on both sides, because everything else it depends on is the same.
+        same_seeds: whether a seed has the same effect on both sides, because all other parameters are the same.
     """
 
     a: Sample
@@ -101,10 +101,11 @@ class Pair:
     same_seeds: bool
 
     def difference(self, setting: Setting) -> tuple[Estimate | None, str]:
-        """Estimate B - A and name its pairing; the estimate is None if the runs of a side have no seed in common.
+        """Estimate B - A and return how it is paired; the estimate is None if the runs of a side share no seed.
 
-        The same examples are paired. So are orders and seeds, if both sides have the same ones and a seed means the
-        same on both. Otherwise the sides are independent samples, and their variances are added.
+        Differences are paired by example if both sides scored the same examples. They are also paired by order and seed
+        if both sides have the same ones and `same_seeds` holds. Otherwise, the sides are independent samples, and their
+        variances are added.
         """
         if self.same_examples and self.same_seeds and _runs(self.a, setting).keys() == _runs(self.b, setting).keys():
             spread = joint_spread([(self.a, setting), (self.b, setting)])
@@ -114,11 +115,11 @@ class Pair:
         if a is None or b is None:
             return None, BY_NOTHING
         if not self.same_examples:
-            return together([a.estimate([0, 1]), b.estimate([0, 1])], [-1, 1]), BY_NOTHING
+            return combine([a.estimate([0, 1]), b.estimate([0, 1])], [-1, 1]), BY_NOTHING
         return _paired_by_example(a, b), BY_EXAMPLE
 
     def identical(self, setting: Setting) -> bool:
-        """Whether every example counts the same in all runs of a setting on both sides."""
+        """Whether every example has the same counts on both sides, in all runs of a setting."""
         a, b = _runs(self.a, setting), _runs(self.b, setting)
         return (
             self.same_examples
@@ -130,16 +131,16 @@ class Pair:
 def compare(a: PathLike, b: PathLike, margin: float | None = None) -> Row:
     """Return the differences between two results folders, or two tables of outcomes, as plain values.
 
-    `rows` has a verdict for each setting that both have; `verdicts` counts them.
+    `rows` has a verdict for each setting that both results have; `verdicts` counts them.
 
     - `identical`: all outcomes are the same, so there is nothing to test.
-    - `differs`: the p of the difference is below 5 %, by Holm's correction over the family.
-    - `equal within δ`: two one-sided tests, against -δ and δ, both have a p below 5 %, by Holm's correction over all
-      settings that are not identical. A setting can differ and be equal within δ.
-    - `cannot tell`: none of these.
+    - `differs`: the p value of the difference is below 5 %, after Holm's correction over the family.
+    - `equal within δ`: two one-sided tests, against -δ and δ, both have p values below 5 %, after Holm's correction
+      over all settings that are not identical. A setting can differ and be equal within δ.
+    - `cannot tell`: none of these, so the comparison is inconclusive.
 
-    `only_a` and `only_b` list settings that one side has. `settings` lists hyperparameters, data, weights and versions
-    that differ.
+    `only_a` and `only_b` list the settings that only one side has. `settings` lists the hyperparameters, data, weights
+    and versions that differ.
 
     Args:
         a, b: the results.
@@ -148,19 +149,19 @@ def compare(a: PathLike, b: PathLike, margin: float | None = None) -> Row:
             range.
 
     Raises:
-        InputError: a path is no result, a file is damaged, or nothing can be compared.
+        InputError: a path has no results, a file is damaged, or the results have no setting in common.
     """
     if margin is not None and not 0 < margin < 1:
-        raise InputError(f"The margin is {margin:g}, but must lie between 0 and 1; it is a share, such as 0.1.")
+        raise InputError(f"The margin is {margin:g}, but must be between 0 and 1; it is a share, such as 0.1.")
     left, right = _read(Path(a)), _read(Path(b))
-    share, origin = (margin, "as given") if margin is not None else (left.margin, "of A's config")
+    share, origin = (margin, "as given") if margin is not None else (left.margin, "from A's config")
     if share is None:
         share, origin = float(Config.model_fields["margin"].default), "the default, because A has no claims"
-    common = {key: _common_settings(left, key, right) for key in left.measured}
+    common = {key: _common_settings(left, key, right) for key in left.outcomes}
     if not any(common.values()):
         raise InputError(
-            f"{a} and {b} have no setting in common: {_described(left)} and {_described(right)}; results are compared "
-            "by the names of models and tasks, and by the same metric."
+            f"{a} and {b} have no setting in common: {_described(left)} and {_described(right)}. To be compared, "
+            "results need the same names of models and tasks, and the same metric."
         )
     rows = [row for key, settings in common.items() if settings for row in _rows(left, right, key, settings, share)]
     _judge(rows)
@@ -191,39 +192,39 @@ def compare(a: PathLike, b: PathLike, margin: float | None = None) -> Row:
 
 
 def read_outcomes(path: PathLike) -> tuple[dict[Key, TaskOutcomes], dict[str, dict[str, str]]]:
-    """Return all outcomes by model and task, and the `title` and the `metric` of each task.
+    """Return all outcomes by model and task, and the `title` and `metric` of each task.
 
     Raises:
-        DamagedArtefact: the file is damaged, or another table.
+        DamagedArtefact: the file is damaged, or holds another table.
     """
     table, trace = read_table(path), trace_of(path)
     tasks = trace.settings.get("tasks") if trace else None
     if provenance_of(table).get("table") != "outcomes" or not isinstance(tasks, dict) or not table.num_rows:
-        raise DamagedArtefact(f"{path} is no table of outcomes; give a results folder, or its {OUTCOMES}.")
-    metrics = {task: about["metric"] for task, about in tasks.items()}
-    return {(measured.model, measured.task): measured for measured in outcomes_in(table, metrics)}, tasks
+        raise DamagedArtefact(f"{path} is not a table of outcomes; pass a results folder, or its {OUTCOMES}.")
+    metrics = {name: task["metric"] for name, task in tasks.items()}
+    return {(outcomes.model, outcomes.task): outcomes for outcomes in outcomes_in(table, metrics)}, tasks
 
 
-def _read(place: Path) -> Results:
-    if not place.exists():
-        raise InputError(f"There is no {place}; give a results folder, or its {OUTCOMES}.")
-    path = place / OUTCOMES if place.is_dir() else place
-    if not path.is_file():
+def _read(path: Path) -> Results:
+    if not path.exists():
+        raise InputError(f"{path} does not exist; pass a results folder, or its {OUTCOMES}.")
+    file = path / OUTCOMES if path.is_dir() else path
+    if not file.is_file():
         raise InputError(
-            f"{place} has no {OUTCOMES}, so it is no folder of finished results; give results/NAME, and run its "
+            f"{path} has no {OUTCOMES}, so it does not contain finished results; pass results/NAME, and run its "
             "workflow to the end first."
         )
-    measured, tasks = read_outcomes(path)
-    parsed = ARTEFACTS["all_outcomes"].parsed(path)
+    outcomes, tasks = read_outcomes(file)
+    parsed = ARTEFACTS["all_outcomes"].parsed(file)
     if parsed is None:
-        return Results(measured, tasks, {}, None)
+        return Results(outcomes, tasks, {}, None)
     claims = parsed[0] / ARTEFACTS["claims_json"].path()
     margin = Conclusion.read(claims).margin if claims.is_file() else None
-    return Results(measured, tasks, _parameters(parsed[0]), margin)
+    return Results(outcomes, tasks, _parameters(parsed[0]), margin)
 
 
 def _parameters(folder: Path) -> Parameters:
-    """Return the parameters that the run files of a results folder record."""
+    """Return the parameters recorded in the run files of a results folder."""
     parameters: Parameters = {}
     paths = sorted(folder.glob(ARTEFACTS["runs"].path(model="*", task="*", variant="**")))
     for run, trace in ((run, trace_of(path)) for path in paths for run in read_runs(path)):
@@ -232,7 +233,7 @@ def _parameters(folder: Path) -> Parameters:
         for name in ("rows", "rows_available", "cut"):
             recorded |= {f"{name}_{split}": getattr(getattr(run, name), split) for split in SPLITS}
         for name, value in recorded.items():
-            values = parameters.setdefault((run.model, None if name in OF_MODEL else run.task, name), [])
+            values = parameters.setdefault((run.model, None if name in MODEL_PARAMETERS else run.task, name), [])
             if value is not None and value not in values:
                 values.append(value)
     return parameters
@@ -240,14 +241,14 @@ def _parameters(folder: Path) -> Parameters:
 
 def _common_settings(left: Results, key: Key, right: Results) -> list[Setting]:
     """Return the settings of a model and a task that both results have, scored by the same metric."""
-    a, b = left.measured[key], right.measured.get(key)
+    a, b = left.outcomes[key], right.outcomes.get(key)
     if b is None or a.metric != b.metric:
         return []
     return [setting for setting in a.settings() if setting in b.settings()]
 
 
 def _described(results: Results) -> str:
-    models, tasks = (dict.fromkeys(names) for names in zip(*results.measured, strict=True))
+    models, tasks = (dict.fromkeys(names) for names in zip(*results.outcomes, strict=True))
     return f"{', '.join(models)} on {', '.join(tasks)}"
 
 
@@ -255,14 +256,14 @@ def _described(results: Results) -> str:
 
 
 def _rows(left: Results, right: Results, key: Key, settings: Sequence[Setting], share: float) -> list[Row]:
-    """Compare the settings of a model and a task; `_judge` adds the verdicts when all tests are known."""
-    a, b = left.measured[key], right.measured[key]
+    """Test the common settings of a model and a task; `_judge` adds the verdicts after all tests."""
+    a, b = left.outcomes[key], right.outcomes[key]
     pair = _pair(a, b, _same_seeds(left, right, key))
     delta, source = _delta(pair.a, a, share)
     rows = []
     for setting in settings:
         estimate, paired = pair.difference(setting)
-        row = _about(left, a, setting)
+        row = _identity(left, a, setting)
         for side, sample in (("a", pair.a), ("b", pair.b)):
             runs = sample.runs.loc[sample.settings[setting]]
             row |= {side: sample.mean(setting), f"seeds_{side}": int(runs["seed"].nunique())}
@@ -272,17 +273,17 @@ def _rows(left: Results, right: Results, key: Key, settings: Sequence[Setting], 
     return rows
 
 
-def _about(side: Results, measured: TaskOutcomes, setting: Setting) -> Row:
-    task = measured.task
-    row: Row = {"model": measured.model, "task": task, "title": side.tasks[task]["title"], "metric": measured.metric}
+def _identity(side: Results, outcomes: TaskOutcomes, setting: Setting) -> Row:
+    task = outcomes.task
+    row: Row = {"model": outcomes.model, "task": task, "title": side.tasks[task]["title"], "metric": outcomes.metric}
     return row | dict(zip(VARIANT_KEYS, setting, strict=True))
 
 
 def _tested(estimate: Estimate | None, delta: float | None) -> Row:
-    """Return a difference with its intervals, its p, and the p of a difference of δ or more."""
+    """Return a difference with its intervals, its p value, and the p value of a difference of at least δ."""
     names = ("difference", "low", "high", "low_90", "high_90", "p", "p_equal")
     if estimate is None or not estimate.freedom:
-        why = "orders without a common seed" if estimate is None else "one seed, which has no interval"
+        why = "orders have no common seed" if estimate is None else "one seed has no interval"
         return dict.fromkeys(names) | {"difference": estimate and float(estimate.mean), "why": why}
     wide, narrow = estimate.interval(), estimate.interval(2 * LEVEL - 1)
     numbers = (estimate.mean, wide.low, wide.high, narrow.low, narrow.high, estimate.p())
@@ -291,53 +292,54 @@ def _tested(estimate: Estimate | None, delta: float | None) -> Row:
 
 
 def _judge(rows: Sequence[Row]) -> None:
-    """Add `p_holm`, `p_equal_holm` and `verdict` to all rows, which are one family of each kind of test."""
+    """Add `p_holm`, `p_equal_holm` and `verdict`, with all rows in one family for each kind of test."""
     for name in ("p", "p_equal"):
-        # identical outcomes need no test of equality
+        # identical outcomes need no equivalence test
         tested = [row for row in rows if row[name] is not None and not (name == "p_equal" and row["same"])]
         corrected = dict(zip(map(id, tested), holm([row[name] for row in tested]), strict=True))
         for row in rows:
             row[f"{name}_holm"] = corrected.get(id(row))
     for row in rows:
         differs, equal = (p is not None and p < 1 - LEVEL for p in (row["p_holm"], row["p_equal_holm"]))
-        verdict = DIFFERS_BY_LESS if equal and differs else DIFFERS if differs else EQUAL if equal else UNKNOWN
+        verdict = DIFFERS_BY_LESS if equal and differs else DIFFERS if differs else EQUAL if equal else INCONCLUSIVE
         row["verdict"] = IDENTICAL if row["same"] else verdict
 
 
 def _pair(a: TaskOutcomes, b: TaskOutcomes, same_seeds: bool) -> Pair:
-    parts = a.subsets()[ALL], b.subsets()[ALL]
+    masks = a.subsets()[ALL], b.subsets()[ALL]
     items = [
-        measured.items.loc[part].reindex(columns=SAME_ITEMS).reset_index(drop=True).astype(str)
-        for measured, part in zip((a, b), parts, strict=True)
+        outcomes.items.loc[mask].reindex(columns=EXAMPLE_KEYS).reset_index(drop=True).astype(str)
+        for outcomes, mask in zip((a, b), masks, strict=True)
     ]
     same_examples = a.names == b.names and items[0].equals(items[1])
-    return Pair(a.sample(a.metric, parts[0]), b.sample(b.metric, parts[1]), same_examples, same_seeds)
+    return Pair(a.sample(a.metric, masks[0]), b.sample(b.metric, masks[1]), same_examples, same_seeds)
 
 
 def _runs(sample: Sample, setting: Setting) -> dict[tuple[str, int], int]:
-    """Return the places of a setting's runs by order and seed."""
-    places = sample.settings[setting]
-    runs = sample.runs.loc[places]
-    return dict(zip(zip(runs["order"].fillna(""), runs["seed"], strict=True), places, strict=True))
+    """Map the order and seed of each run of a setting to the run's index."""
+    indices = sample.settings[setting]
+    runs = sample.runs.loc[indices]
+    return dict(zip(zip(runs["order"].fillna(""), runs["seed"], strict=True), indices, strict=True))
 
 
 def _paired_by_example(a: Spread, b: Spread) -> Estimate:
-    """Return B - A, paired by examples only.
+    """Estimate B - A, paired only by example.
 
-    The part of an example that both sides share cancels out. Everything else is added as independent variance.
+    Effects of examples that both sides share cancel out. All other effects are independent, so their variances are
+    added.
 
     Args:
-        a, b: spreads whose first quantity is the trivial classifier and whose second is the score.
+        a, b: spreads with two quantities: the trivial classifier and the score.
     """
     if a.units is None or b.units is None:
-        return together([a.estimate([0, 1]), b.estimate([0, 1])], [-1, 1])
+        return combine([a.estimate([0, 1]), b.estimate([0, 1])], [-1, 1])
     units, unseen = b.units[1] - a.units[1], a.unseen + b.unseen
     freedom = len(units) - 1.0
     effects = [(float(units @ units) * len(units) / freedom + unseen, 1.0, freedom, np.array(EXAMPLES_ONLY))]
     for side in (a, b):
-        rest = (side.members != EXAMPLES_ONLY).any(1)
+        others = (side.members != EXAMPLES_ONLY).any(1)
         columns = (side.squares[:, 1, 1], side.signs, side.freedoms, side.members)
-        effects += zip(*(numbers[rest] for numbers in columns), strict=True)
+        effects += zip(*(column[others] for column in columns), strict=True)
     squares, signs, freedoms, members = (np.array(column) for column in zip(*effects, strict=True))
     means, seeds = b.means[1:] - a.means[1:], min(a.seeds, b.seeds)
     examples = {"units": units[None], "unseen": unseen, "seeded": a.seeded}
@@ -345,16 +347,16 @@ def _paired_by_example(a: Spread, b: Spread) -> Estimate:
 
 
 def _same_seeds(left: Results, right: Results, key: Key) -> bool:
-    """Whether both sides record everything that a seed depends on, and it is the same."""
+    """Whether both sides record all parameters that interact with a seed, with the same values."""
     named = [(key[1] if "task" in owners else None, name) for owners, names in COMMON_FIELDS.items() for name in names]
-    owners = list(dict.fromkeys(named))
-    sides = [[side.parameters.get((key[0], *owner), []) for owner in owners] for side in (left, right)]
+    parameters = list(dict.fromkeys(named))
+    sides = [[side.parameters.get((key[0], *parameter), []) for parameter in parameters] for side in (left, right)]
     return all(sides[0]) and all(sorted(map(str, a)) == sorted(map(str, b)) for a, b in zip(*sides, strict=True))
 
 
-def _delta(sample: Sample, measured: TaskOutcomes, share: float) -> tuple[float | None, str]:
-    """Return the δ of a task and the quantity it is a share of; None if there is no such quantity."""
-    status, metric = status_of(sample, measured, measured.metric), sample.metric
+def _delta(sample: Sample, outcomes: TaskOutcomes, share: float) -> tuple[float | None, str]:
+    """Return a task's δ and the quantity that it is a share of; δ is None if there is no such quantity."""
+    status, metric = status_of(sample, outcomes, outcomes.metric), sample.metric
     original, floor = sample.mean(ORIGINALS), sample.floor
     if status == COUNTS and original is not None and floor is not None:
         return share * (original - floor), "attention's contribution"
@@ -366,17 +368,17 @@ def _delta(sample: Sample, measured: TaskOutcomes, share: float) -> tuple[float 
 def _only(side: Results, other_side: Results) -> list[Row]:
     """Return the settings of one side that the other does not have."""
     return [
-        _about(side, measured, setting)
-        for key, measured in side.measured.items()
-        for setting in measured.settings()
-        if key not in other_side.measured or setting not in other_side.measured[key].settings()
+        _identity(side, outcomes, setting)
+        for key, outcomes in side.outcomes.items()
+        for setting in outcomes.settings()
+        if key not in other_side.outcomes or setting not in other_side.outcomes[key].settings()
     ]
 
 
 def _differing(left: Results, right: Results) -> list[Row]:
-    """Return the parameters that both sides have with different values; each value is listed once."""
+    """Return the parameters with different values on the two sides; each value is listed once."""
     a, b = (
-        {(*key, "metric"): [measured.metric] for key, measured in side.measured.items()} | side.parameters
+        {(*key, "metric"): [outcomes.metric] for key, outcomes in side.outcomes.items()} | side.parameters
         for side in (left, right)
     )
     return [
@@ -390,24 +392,24 @@ def _differing(left: Results, right: Results) -> list[Row]:
 
 
 def print_comparison(result: Row, console: Console) -> None:
-    """Print the result of `compare`: a sentence, tables of scores, other differences, and the tests."""
+    """Print the result of `compare`: a headline, tables of scores, other differences, and notes on the tests."""
     console.print(f"A: {printable(result['a'])}\nB: {printable(result['b'])}\n")
     rows = result["rows"]
     console.print(headline(result), style=_colour(result))
     console.print("")
     models = list(dict.fromkeys(row["model"] for row in rows))
 
-    def show(title: str, lines: list[dict[str, str]], names: int) -> None:
-        if lines:
-            Table(title, pd.DataFrame(lines), names).print(console)
+    def show(title: str, table_rows: list[dict[str, str]], names: int) -> None:
+        if table_rows:
+            Table(title, pd.DataFrame(table_rows), names).print(console)
 
-    sections = {"Differ": (DIFFERS, DIFFERS_BY_LESS), "Inconclusive": (UNKNOWN,), "Equal within δ": (EQUAL,)}
+    sections = {"Differ": (DIFFERS, DIFFERS_BY_LESS), "Inconclusive": (INCONCLUSIVE,), "Equal within δ": (EQUAL,)}
     for (title, verdicts), model in product(sections.items(), models):
-        level, most = (LEVEL, None) if DIFFERS in verdicts else (2 * LEVEL - 1, LINES_SHOWN)
+        level, most = (LEVEL, None) if DIFFERS in verdicts else (2 * LEVEL - 1, MAXIMUM_ROWS)
         chosen = [row for row in rows if row["model"] == model and row["verdict"] in verdicts]
         cut = "" if most is None or len(chosen) <= most else f", {most} of {len(chosen):,} (--json has all)"
-        of = f" ({model})" if len(models) > 1 else ""
-        show(f"{title}{of}{cut}", [_scores(row, level) for row in sorted(chosen, key=_place)[:most]], 2)
+        model_text = f" ({model})" if len(models) > 1 else ""
+        show(f"{title}{model_text}{cut}", [_scores(row, level) for row in sorted(chosen, key=_sort_key)[:most]], 2)
     settings = [
         {"model": row["model"], "task": row["task"] or "", "setting": row["setting"]}
         | {side.upper(): " ".join(map(_value, row[side])) for side in "ab"}
@@ -417,52 +419,52 @@ def print_comparison(result: Row, console: Console) -> None:
     for side in ("a", "b"):
         only = result[f"only_{side}"]
         title = f"Only in {side.upper()}: {count(len(only), 'setting')}"
-        title += f", the first {LINES_SHOWN}" if len(only) > LINES_SHOWN else ""
-        show(title, [{"model": row["model"]} | _names(row) for row in only[:LINES_SHOWN]], 3)
+        title += f", the first {MAXIMUM_ROWS}" if len(only) > MAXIMUM_ROWS else ""
+        show(title, [{"model": row["model"]} | _names(row) for row in only[:MAXIMUM_ROWS]], 3)
     if not result["made_known"]:
-        console.print("The settings of the runs are not recorded here, so they are not compared.\n")
-    console.print(about(result))
+        console.print("At least one result does not record the settings of its runs, so they are not compared.\n")
+    console.print(notes(result))
 
 
 def headline(result: Row) -> str:
     """Return the verdicts in a sentence."""
     compared, verdicts = result["compared"], result["verdicts"]
     if result["same"] == compared:
-        everything = not (result["only_a"] or result["only_b"])
-        what = "the scores" if everything else f"the {count(compared, 'score')} that both have"
-        return f"The same: {what} agree to the last digit{'; settings differ' if result['settings'] else ''}."
+        all_common = not (result["only_a"] or result["only_b"])
+        scores = "the scores" if all_common else f"the {count(compared, 'score')} that both have"
+        return f"The same: {scores} agree to the last digit{'; settings differ' if result['settings'] else ''}."
     differ, less = result["differ"], verdicts[DIFFERS_BY_LESS]
     by_less = f" ({less:,} of them by less than the margin)" if less else ""
-    parts = [f"{differ:,} of {compared:,} {'differs' if differ == 1 else 'differ'}{by_less}"]
-    named = {IDENTICAL: "identical", EQUAL: "equal within the margin", UNKNOWN: "inconclusive"}
-    parts += [f"{verdicts[name]:,} {'is' if verdicts[name] == 1 else 'are'} {words}" for name, words in named.items()]
-    return f"{', '.join(parts)}."
+    phrases = [f"{differ:,} of {compared:,} {'differs' if differ == 1 else 'differ'}{by_less}"]
+    words = {IDENTICAL: "identical", EQUAL: "equal within the margin", INCONCLUSIVE: "inconclusive"}
+    phrases += [f"{verdicts[name]:,} {'is' if verdicts[name] == 1 else 'are'} {word}" for name, word in words.items()]
+    return f"{', '.join(phrases)}."
 
 
-def about(result: Row) -> str:
+def notes(result: Row) -> str:
     """Describe the tests and their margin in sentences."""
     rows = result["rows"]
     paired = {name: sum(row["paired"] == name for row in rows) for name in (BY_BOTH, BY_EXAMPLE, BY_NOTHING)}
-    parts = [
-        f"Tested: {result['family']}; no subsets, no further metrics.",
+    sentences = [
+        f"Tested: {result['family']}; no subsets, no other metrics.",
         f"Paired by {', '.join(f'{name}: {number:,}' for name, number in paired.items() if number)}.",
         f"Differs: 5 % for {count(result['tested'], 'test')} together (Holm's correction).",
-        f"Equal: two one-sided tests of δ = {percent(result['margin'], None)} of attention's contribution to a task in "
-        f"A ({result['margin_from']}), 5 % for {count(result['tested_equal'], 'test')} together (Holm's "
+        f"Equal: two one-sided tests with δ = {percent(result['margin'], None)} of attention's contribution to a task "
+        f"in A ({result['margin_from']}), 5 % for {count(result['tested_equal'], 'test')} together (Holm's "
         "correction).",
     ]
     titles: dict[tuple[float | None, str], list[str]] = {}
     for row in rows:
         if "because" in row["delta_of"]:
             titles.setdefault((row["delta"], row["delta_of"]), []).append(row["title"])
-    for (delta, source), named in titles.items():
-        what = "there is no δ: it would be a share of"
+    for (delta, source), tasks in titles.items():
+        margin = "there is no δ: it would be a share of"
         if delta is not None:
-            what = f"δ is {delta:.3f}, {percent(FALLBACK_MARGIN, None)} of"
-        parts.append(f"{', '.join(dict.fromkeys(named))}: {what} {source}.")
+            margin = f"δ is {delta:.3f}, {percent(FALLBACK_MARGIN, None)} of"
+        sentences.append(f"{', '.join(dict.fromkeys(tasks))}: {margin} {source}.")
     for why in dict.fromkeys(row["why"] for row in rows if row["why"]):
-        parts.append(f"Not tested, because of {why}: {sum(row['why'] == why for row in rows):,}.")
-    return printable(" ".join(parts))
+        sentences.append(f"Not tested, because {why}: {sum(row['why'] == why for row in rows):,}.")
+    return printable(" ".join(sentences))
 
 
 def _colour(result: Row) -> str:
@@ -471,8 +473,8 @@ def _colour(result: Row) -> str:
     return "bold red" if verdicts[DIFFERS] else "bold green" if settled else "bold yellow"
 
 
-def _place(row: Row) -> tuple[float, float]:
-    """Sort small p first, and large differences first among equal p."""
+def _sort_key(row: Row) -> tuple[float, float]:
+    """Sort by ascending p value, then by descending difference."""
     return (2.0 if row["p"] is None else row["p"], -abs(row["difference"] or 0.0))
 
 
@@ -482,14 +484,14 @@ def _names(row: Row) -> dict[str, str]:
 
 
 def _scores(row: Row, level: float) -> dict[str, str]:
-    """Return two scores, their difference with its interval of a level, and the p that decides."""
-    line, interval = _names(row) | {side.upper(): _number(row[side]) for side in "ab"}, "not tested"
+    """Return both scores, their difference with its interval at a level, and the p value behind the verdict."""
+    cells, interval = _names(row) | {side.upper(): _number(row[side]) for side in "ab"}, "not tested"
     low, high = ("low", "high") if level == LEVEL else ("low_90", "high_90")
     if row["p"] is not None:
         interval = f"{row['difference']:+.3f} [{row[low]:+.3f}, {row[high]:+.3f}]"
     tested = row["p_holm" if level == LEVEL else "p_equal_holm"]
     p = "-" if tested is None else f"{tested:.1g}"
-    return line | {f"B - A [{percent(level)}]": interval, "p": p, "δ": _number(row["delta"])}
+    return cells | {f"B - A [{percent(level)}]": interval, "p": p, "δ": _number(row["delta"])}
 
 
 def _number(number: float | None) -> str:
@@ -498,4 +500,4 @@ def _number(number: float | None) -> str:
 
 def _value(value: object) -> str:
     text = str(value)
-    return text if len(text) <= TEXT_SHOWN or " " in text else f"{text[:TEXT_SHOWN]}…"
+    return text if len(text) <= MAXIMUM_CHARACTERS or " " in text else f"{text[:MAXIMUM_CHARACTERS]}…"

@@ -1,7 +1,7 @@
 """A conclusion as typed values: the claims about each line, with losses, exclusions, bounds and differences.
 
-Stage *claims* makes a `Conclusion` and writes it as JSON. The report, the terminal, `papa inspect`, `papa heads` and
-`papa compare` read it, and `papa.results.phrases` words it.
+Stage *claims* draws a `Conclusion` and writes it as JSON. The HTML report, the terminal, `papa inspect`, `papa heads`
+and `papa compare` read it; `papa.results.phrases` puts it into words.
 """
 
 from __future__ import annotations
@@ -16,9 +16,12 @@ from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, ValidationEr
 from papa.errors import DamagedArtefact
 from papa.files import REBUILD, PathLike, read_json
 
+INCONCLUSIVE = "cannot tell"
+"""The verdict of comparisons that show neither a difference nor equality; stored results have these words."""
+
 
 def _null_is(number: float) -> BeforeValidator:
-    """JSON has neither infinity nor NaN, so `null` stands for `number`."""
+    """Read `null` as `number`, because JSON has neither infinity nor NaN."""
     return BeforeValidator(lambda value: number if value is None else value)
 
 
@@ -41,7 +44,7 @@ class TaskLoss(_Value):
 
 
 class Exclusion(_Value):
-    """A task that is excluded from claims, and the reason."""
+    """A task excluded from claims, and the reason."""
 
     task: str
     why: str
@@ -56,7 +59,7 @@ class SubsetLosses(_Value):
 
 
 class EndLoss(_Value):
-    """The loss with every head replaced: the mean over the tasks that count, for each of them, and on subsets."""
+    """The loss with every head replaced: its mean, and the losses on each task that counts and on subsets."""
 
     loss: Number
     low: Low
@@ -66,11 +69,11 @@ class EndLoss(_Value):
 
 
 class RisingTask(_Value):
-    """A task whose probes still improved when training ended.
+    """A task on which scores still rose when training ended.
 
     Args:
-        runs: the probes that did: the original, the floor, or probes with replaced heads.
-        loss: whether the true loss may be `larger`, `smaller` or either; None if the task has no loss.
+        runs: the probes that still improved: those of the original, of the floor, or with replaced heads.
+        loss: whether longer training may make the loss `larger`, `smaller` or either; None if the task has no loss.
     """
 
     task: str
@@ -82,11 +85,11 @@ class Step(_Value):
     """A measured number of replaced heads.
 
     Args:
-        replaced, heads: the number of replaced heads, and of all heads.
-        tasks: the number of tasks that count and were run with this number.
+        replaced, heads: the number of replaced heads, and the number of heads in the model.
+        tasks: the number of tasks that count and were run with this many heads replaced.
         loss, low, high: their mean loss with its 95 % interval; unset if none has a loss.
         bound, worst: the largest upper bound of a loss, and its task; unset if no task counts.
-        margin: the largest bound up to this number of heads, which are replaceable at every larger margin.
+        margin: the largest bound up to this step; the number of heads is replaceable at every larger margin.
     """
 
     grid: str
@@ -107,7 +110,7 @@ class Step(_Value):
 
 
 class Area(_Value):
-    """The area under the loss along the share of replaced heads, with its 95 % interval."""
+    """The integral of the loss over the share of replaced heads, with its 95 % interval."""
 
     mean: Number
     low: Low
@@ -115,20 +118,20 @@ class Area(_Value):
 
 
 class LineClaim(_Value):
-    """The claims about a model, a constant and an order.
+    """The claims about a line: a model, a constant and an order.
 
     Args:
         seeds: the smallest number of probe seeds; None if no probe was trained.
-        orders: the number of orders that results are averaged over.
+        orders: how many times the order was drawn or learned.
         examples: the smallest and the largest number of validation examples; None if there are none.
         tasks, excluded: the tasks that count, and the excluded tasks.
-        ceiling, rising: tasks to be careful with.
+        ceiling, rising: the tasks whose original is at its ceiling, and those on which scores still rose.
         replaceable: the number of heads that are replaceable at the margin; None if no task counts.
-        measured: the numbers of replaced heads whose bound is known.
+        measured: the numbers of replaced heads with a known bound.
         half_margin: the margin above which half of the heads are replaceable.
         at_end: the loss with every head replaced; None if it was not measured.
-        area: the mean area over the tasks that count; None if it was not measured from none to all.
-        sentence: the same in words.
+        area: the mean area over the tasks that count; None if it was not measured up to all heads.
+        sentence: the claims in words.
     """
 
     grid: str
@@ -154,7 +157,7 @@ class LineClaim(_Value):
 
     @property
     def bounded(self) -> list[Step]:
-        """The steps whose bound is known."""
+        """The steps with a known bound."""
         return [step for step in self.steps if step.margin is not None]
 
     @property
@@ -169,7 +172,7 @@ class LineClaim(_Value):
 
 
 class AreaDifference(_Value):
-    """The area of one line minus that of another, with its 95 % interval and the p corrected over all pairs (Holm)."""
+    """The area of line a minus that of line b, with its 95 % interval and its p value corrected by Holm's method."""
 
     grid: str
     a: str
@@ -182,13 +185,13 @@ class AreaDifference(_Value):
 
 
 class Conclusion(_Value):
-    """All that may be concluded from a study.
+    """The conclusion of a study.
 
     Args:
-        sentence: the conclusion of the first grid in words.
-        margin: the loss that is accepted.
-        lines: the claims of each line of each grid.
-        areas: differences between the lines of a grid.
+        sentence: the conclusion about the first grid, in words.
+        margin: the accepted loss.
+        lines: the claims about each line of each grid.
+        areas: the differences in area between the lines of each grid.
     """
 
     sentence: str
@@ -197,13 +200,13 @@ class Conclusion(_Value):
     areas: tuple[AreaDifference, ...]
 
     def to_json(self) -> dict[str, object]:
-        """Return plain values for JSON. Numbers that are not finite are null; an unset field is left out."""
+        """Return plain values for JSON, with null for NaN and infinity, and without unset fields."""
         content: dict[str, object] = json.loads(self.model_dump_json(exclude_unset=True, by_alias=True))
         return content
 
     @classmethod
-    def of_json(cls, content: Mapping[str, object]) -> Conclusion:
-        """Return the conclusion that `to_json` wrote."""
+    def from_json(cls, content: Mapping[str, object]) -> Conclusion:
+        """Return the conclusion from values that `to_json` returned."""
         return cls.model_validate(content)
 
     @classmethod
@@ -211,11 +214,11 @@ class Conclusion(_Value):
         """Read a conclusion from its file.
 
         Raises:
-            DamagedArtefact: the file is missing, damaged or something else.
+            DamagedArtefact: the file is missing or damaged, or contains something else.
         """
         content = read_json(path)
         try:
-            return cls.of_json(content)
+            return cls.from_json(content)
         except ValidationError as error:
-            place = ".".join(map(str, error.errors()[0]["loc"]))
-            raise DamagedArtefact(f"{path} has no intact {place}, so it has no claims of papa; {REBUILD}.") from None
+            key = ".".join(map(str, error.errors()[0]["loc"]))
+            raise DamagedArtefact(f"{path} has no valid `{key}`, so papa cannot read its claims; {REBUILD}.") from None

@@ -1,4 +1,4 @@
-"""Do better models drop more? Original scores, and the loss without attention to the input (paper, Figure 3)."""
+"""Do better models drop more? Original scores against drops with every head replaced (paper, Figure 3)."""
 
 from __future__ import annotations
 
@@ -16,9 +16,9 @@ from papa.method.pictures import inline, styled
 from papa.results.analysis import Analysis, Computed, Drawing
 from papa.results.grids import GRID_COLUMNS
 from papa.results.losses import COUNTS
-from papa.results.panels import COLORS, GREY, around, leaders, placed, tooltips, words_only
-from papa.results.phrases import ABOUT_LOSS, constant_name, mean_text
-from papa.results.summary import ABOUT_DROPS, ABOUT_MEANS, has_drop, is_main
+from papa.results.panels import COLORS, GREY, leaders, padded_range, tooltips, without_overlap, words_only
+from papa.results.phrases import LOSS_NOTE, constant_name, mean_text
+from papa.results.summary import DROP_NOTE, MEAN_DROP_NOTE, has_drop, is_main
 from papa.results.table import Table, read_frame, score_text
 
 if TYPE_CHECKING:
@@ -41,9 +41,9 @@ class Drops(Analysis):
     columns = COLUMNS
     title_text = TITLE
     note_text = (
-        "Mean original score: over all tasks but those with a log-scale score (masked language modelling). Mean drop:"
-        f" at fraction 0, where every head is replaced. {ABOUT_DROPS} {ABOUT_MEANS} Mean loss: at fraction 0, over the"
-        f" tasks that have a loss. {ABOUT_LOSS}"
+        "Mean original score: over all tasks except those with a log-scale score (masked language modelling). Mean"
+        f" drop: at fraction 0, with every head replaced. {DROP_NOTE} {MEAN_DROP_NOTE} Mean loss: at fraction 0, over"
+        f" the tasks that have a loss. {LOSS_NOTE}"
     )
 
     plots: Plots
@@ -54,7 +54,7 @@ class Drops(Analysis):
         return Computed(rows, {"table": "score_and_drop"})
 
     def tables(self, rows: pd.DataFrame) -> list[Table]:
-        """Return a line for each model and constant."""
+        """Return a table with a row for each model and constant."""
         frame = pd.DataFrame(
             {
                 "model": rows["model"],
@@ -72,9 +72,7 @@ class Drops(Analysis):
 
     def drawing(self, rows: pd.DataFrame, job: Job[AnalysisOf]) -> Drawing:
         """Draw drops against scores."""
-        caption = (
-            "A point for each model: its mean original score, and the mean relative drop with every head replaced."
-        )
+        caption = "Each point is a model: its mean original score, and its mean relative drop with every head replaced."
         several = rows["mean_relative_drop"].notna().sum() > 1
         return Drawing(*drop_figure(rows, self.plots), caption if several else "")
 
@@ -83,17 +81,17 @@ class Drops(Analysis):
         return len(rows) > 1
 
     def sentence(self, rows: pd.DataFrame) -> str:
-        """Return the number of means."""
+        """Return the number of mean drops."""
         return count(len(rows), "mean drop")
 
 
 def drops_of(rows: pd.DataFrame) -> pd.DataFrame:
-    """Compute the mean original score, and the mean drop and loss at fraction 0, of each model and constant of a grid.
+    """Average the original scores, and the drops and losses at fraction 0, for each model and constant of a grid.
 
-    Tasks with a log-scale score are not in the first two, and tasks without a defined drop are named. The mean
-    loss is over all tasks with the status `COUNTS`. A mean over no task is null.
+    Tasks with a log-scale score are excluded from the means of scores and drops; tasks without a defined drop are
+    listed. The mean loss is over the tasks with the status `COUNTS`. A mean over no tasks is null.
     """
-    # a grid has its ends once for each order
+    # the rows at fractions 0 and 1 are repeated for each order
     rows = rows.drop_duplicates(["model", "task", "constant", "fraction", "metric", "subset"])
     rows = rows[is_main(rows)]
     with_drop = has_drop(rows["metric"])
@@ -125,9 +123,9 @@ def _mean(values: pd.Series[float]) -> float | None:
 
 
 def drop_figure(frame: pd.DataFrame, plots: Plots) -> tuple[alt.TopLevelMixin, str]:
-    """Draw the mean drop at fraction 0 against the mean original score (Figure 3); return it and its alternative text.
+    """Draw the mean drop at fraction 0 against the mean original score (Figure 3), with its alternative text.
 
-    With fewer than two drops there is nothing to compare, and the figure says so in words.
+    With fewer than two drops, there is nothing to compare, and the figure consists of words.
     """
     import altair as alt
 
@@ -136,12 +134,12 @@ def drop_figure(frame: pd.DataFrame, plots: Plots) -> tuple[alt.TopLevelMixin, s
     frame = frame.assign(text=names, end=frame["mean_relative_drop"], at=frame["mean_original"])
     points = frame[frame["end"].notna()].sort_values("end", kind="stable")
     width, height = 2 * plots.width, 2 * plots.height
-    without = frame.loc[frame["end"].isna(), "text"]
-    missing = f"No drop is defined for {', '.join(without)}." if len(without) else ""
+    undefined = frame.loc[frame["end"].isna(), "text"]
+    missing = f"No drop is defined for {', '.join(undefined)}." if len(undefined) else ""
     alternative = f"{count(len(points), 'mean drop')} against original scores"
     if len(points) < 2:
         sentences = [
-            f"One model, nothing to compare. {name}: mean relative drop {drop:.1%}, mean original score {score:.3f}."
+            f"One model, so nothing to compare. {name}: mean relative drop {drop:.1%}, mean original score {score:.3f}."
             for name, drop, score in points[["text", "end", "at"]].itertuples(index=False)
         ]
         return words_only(TITLE, " ".join([*sentences, missing]).strip(), width), alternative
@@ -151,14 +149,14 @@ def drop_figure(frame: pd.DataFrame, plots: Plots) -> tuple[alt.TopLevelMixin, s
         alt.Tooltip("end:Q", title="mean relative drop", format=".1%"),
         *tooltips({"tasks_with_drop": "tasks with a drop", "tasks_without_drop": "tasks without"}),
     ]
-    across, up = around(points["at"]), around(pd.Series([0.0, *points["end"]]))
+    across, up = padded_range(points["at"]), padded_range(pd.Series([0.0, *points["end"]]))
     scale, ticks = alt.Scale(domain=across, nice=False, zero=False), alt.Axis(tickCount=5, labelFlush=False)
     x = alt.X("at:Q", title="mean original score", scale=scale, axis=ticks)
     title, axis = "mean relative drop with every head replaced", alt.Axis(format=".1%", tickCount=6)
     y, at = (
         alt.Y(f"{name}:Q", title=title, axis=axis, scale=alt.Scale(domain=up, nice=False)) for name in ("end", "y")
     )
-    labels = alt.Chart(inline(placed(points, up, height))).encode(y)
+    labels = alt.Chart(inline(without_overlap(points, up, height))).encode(y)
     dots = alt.Chart(inline(points)).mark_circle(size=70, color=COLORS[0], opacity=1)
     figure = alt.layer(
         *leaders(labels, x, at, alt.StrokeValue(GREY), dash=[1, 3]),

@@ -1,6 +1,6 @@
-"""The explorer of heads in the HTML report: each head's λ, rank and pattern, and its constant matrix.
+"""The explorer of heads in the HTML report: each head's λ, rank, pattern and constant matrix.
 
-Float32 matrices of all heads would make the report too large. So each entry is a byte: the square root of its share of
+Matrices in float32 would make the report too large, so each entry is stored in a byte: the square root of its share of
 the head's largest entry, in 254 steps. The error is below a 250th of the largest entry, and smaller for small entries.
 """
 
@@ -28,21 +28,21 @@ from papa.results.grids import has_between
 from papa.results.phrases import constant_name, order_name
 
 STEPS, NEVER = 254, 255
-"""The byte of a head's largest entry, and the byte of a pair of slots that no example has."""
+"""The byte of a head's largest entry, and the byte of a pair of slots that never occurs."""
 MAXIMUM_BYTES = 5_000_000
-"""Bytes of all matrices of a report together; fewer slots are shown if all slots would need more."""
-SPECIAL_SAMPLE = 1000
-"""Training examples from which the slots of special tokens are read."""
+"""The maximum size of all matrices of a report; if they would exceed it, fewer slots are shown."""
+SPECIAL_SAMPLE_SIZE = 1000
+"""The number of training examples that determine the slots of special tokens."""
 
 
 Matrices = dict[str, object]
-"""The average attention of all heads, ready for the report; see `matrices_of`."""
+"""The average attention of all heads in the format of the report; see `matrices_of`."""
 ByHead = list[float | None]
-"""A number for each head, `[layer * heads + head]`; None if it is not known."""
+"""A value for each head, `[layer * heads + head]`; None if it is unknown."""
 
 
 class HeadChoice(TypedDict):
-    """A model, a task, a constant and an order that can be chosen together; `set` names the matrices, if any."""
+    """A choice of model, task, constant and order; `matrices` is the key of its matrices, if it has any."""
 
     model: str
     task: str
@@ -52,27 +52,27 @@ class HeadChoice(TypedDict):
     words: str
     layers: int
     heads: int
-    set: str | None
-    of: dict[str, ByHead]
+    matrices: str | None
+    values: dict[str, ByHead]
 
 
-def explored(study: Study, grid: GridView, summary: pd.DataFrame) -> tuple[list[HeadChoice], dict[str, Matrices]]:
+def explorer_data(study: Study, grid: GridView, summary: pd.DataFrame) -> tuple[list[HeadChoice], dict[str, Matrices]]:
     """Collect what the explorer shows for one grid of finished results.
 
     Args:
-        study: knows the paths of the results.
-        grid: what is shown. Random orders are not, because a head has several ranks in them. If λ was learned with
-            several seeds, the order of the first seed is shown.
+        study: the study with the paths of the results.
+        grid: the grid to show. Random orders are left out, because a head has several ranks in them. If an order was
+            learned with several seeds, only the first seed is shown.
         summary: the rows of the summary.
 
     Returns:
-        An entry for each model, task, constant and order if something is known about single heads; and the matrices of
-        each set, by the path of their averages.
+        An entry for each model, task, constant and order with values of single heads; and the matrices, by the path of
+        the averages.
     """
     jobs = {job.main for job in study.jobs()}
-    first = {order.base: order for order in reversed(study.orders(study.grids[grid.name])) if order.base != RANDOM}
-    between = has_between(grid.fractions)
-    orders: list[Order | None] = [first[base] for base in grid.orders if base in first and between]
+    grid_orders = study.orders(study.grids[grid.name]) if has_between(grid.fractions) else []
+    first_seed = {order.base: order for order in reversed(grid_orders) if order.base != RANDOM}
+    orders: list[Order | None] = [first_seed[base] for base in grid.orders if base in first_seed]
     entries: list[HeadChoice] = []
     averages: dict[str, AnyJob] = {}
     for model, (task, corpus), name, order in product(
@@ -81,8 +81,8 @@ def explored(study: Study, grid: GridView, summary: pd.DataFrame) -> tuple[list[
         constant = Constant.parse(name).for_corpus(corpus)
         with TokensFile.opened(study.results / study.path("tokens", model=model, laid_out=corpus)) as tokens:
             sizes = tokens.provenance["sizes"]
-        drawn = [] if constant.start == "mean-output" else study.constants(model, corpus, constant)
-        averaged = {job.main: job for job in drawn if job.main in jobs}
+        candidates = [] if constant.start == "mean-output" else study.constants(model, corpus, constant)
+        averaged = {job.main: job for job in candidates if job.main in jobs}
         averages |= averaged
         seed = order.draw if order and order.by_lambda else study.config.ranking.seeds[0]
         learned = study.path("lambda", model=model, task=task, constant=constant.untrained, seed=str(seed))
@@ -101,31 +101,32 @@ def explored(study: Study, grid: GridView, summary: pd.DataFrame) -> tuple[list[
                 "words": constant_name(name) + (f", {order_name(order.base)} order" if order else ""),
                 "layers": sizes["layers"],
                 "heads": sizes["heads"],
-                "set": next(iter(averaged), None),
-                "of": {
+                "matrices": next(iter(averaged), None),
+                "values": {
                     "lambda": _by_head(study.results / learned, "value") if learned in jobs else unknown,
                     "rank": _by_head(study.results / ranked, "rank") if ranked else unknown,
                 },
             }
         )
-    shown = {entry["set"]: entry["layers"] * entry["heads"] for entry in entries}
-    most = most_slots([shown[path] for path in averages])
+    heads = {entry["matrices"]: entry["layers"] * entry["heads"] for entry in entries}
+    maximum = maximum_slots([heads[path] for path in averages])
     sets = {}
     for path, job in averages.items():
         constants = ConstantMatrices.load(study.results / path).by_pair()
         tokens_path = study.results / study.path("tokens", **job.wildcards)
-        sets[path] = matrices_of(constants, special_slots_of(tokens_path), most)
+        sets[path] = matrices_of(constants, special_slots_of(tokens_path), maximum)
     return entries, sets
 
 
-def matrices_of(averages: ConstantMatrices, special: Sequence[int], most: int = MAXIMUM_SLOTS) -> Matrices:
-    """Return the average attention of all heads in at most `most` slots, ready for the report.
+def matrices_of(averages: ConstantMatrices, special: Sequence[int], maximum: int = MAXIMUM_SLOTS) -> Matrices:
+    """Convert the average attention of all heads, in at most `maximum` slots, to the format of the report.
 
-    `cells` is base64 of uint8 `[layer, head, query, key]` over `slots`. A byte is `NEVER`, or a number from 0 to
-    `STEPS` whose square is a share of `largest` `[layer * heads + head]`. `used` is the number of slots that contain a
-    token in some example; `special` names the slots of special tokens; `patterns` are the rows of `measure_patterns`.
+    `cells` is base64 of uint8 `[layer, head, query, key]` over `slots`. A byte b is `NEVER`, or stands for the entry
+    (b / `STEPS`)² · `largest` `[layer * heads + head]`. `used` is the number of slots that contain a token in at least
+    one example; `special` maps the slots of special tokens to their names; `patterns` are the rows of
+    `measure_patterns`.
     """
-    slots = drawn_slots(averages, most)
+    slots = drawn_slots(averages, maximum)
     count = averages.count[slots][:, slots]
     mean = averages.mean[:, :, slots][:, :, :, slots]
     largest = mean.amax((2, 3), keepdim=True)
@@ -136,7 +137,7 @@ def matrices_of(averages: ConstantMatrices, special: Sequence[int], most: int = 
         "slots": slots,
         "used": int((averages.count.diagonal() > 0).sum()),
         "examples": averages.examples,
-        "special": {slot: "[SEP]" if place else "[CLS]" for place, slot in enumerate(special)},
+        "special": {slot: "[SEP]" if index else "[CLS]" for index, slot in enumerate(special)},
         "largest": [float(f"{value:.4g}") for value in largest.flatten().tolist()],
         "cells": b64encode(steps.to(torch.uint8).numpy().tobytes()).decode(),
         "patterns": measure_patterns(averages, special),
@@ -144,16 +145,16 @@ def matrices_of(averages: ConstantMatrices, special: Sequence[int], most: int = 
 
 
 def special_slots_of(tokens: PathLike) -> list[int]:
-    """Return the slots of special tokens, which the first training examples of a tokens file show."""
+    """Return the slots that hold special tokens in the first training examples of a tokens file."""
     with TokensFile.opened(tokens) as file:
         first = file.extent("train").first
-        parts = [part for _, part in file.between(first, first + SPECIAL_SAMPLE) if part.split == "train"]
-    slots = [set(special_slots(part)) for part in parts if len(part)]
+        blocks = [block for _, block in file.between(first, first + SPECIAL_SAMPLE_SIZE) if block.split == "train"]
+    slots = [set(special_slots(block)) for block in blocks if len(block)]
     return sorted(set.intersection(*slots))
 
 
-def most_slots(heads: Sequence[int]) -> int:
-    """Return the number of slots at which all sets of matrices fit into the report; `heads` are those of each set."""
+def maximum_slots(heads: Sequence[int]) -> int:
+    """Return how many slots can be shown if all sets of matrices have to fit; `heads` is the size of each set."""
     return max(1, min(MAXIMUM_SLOTS, isqrt(MAXIMUM_BYTES // max(1, sum(heads)))))
 
 

@@ -1,4 +1,4 @@
-"""The figure of a grid: scores along the number of heads replaced (the paper's Figures 2, 5 and 6)."""
+"""The figure of a grid: scores against the number of heads replaced (the paper's Figures 2, 5 and 6)."""
 
 from __future__ import annotations
 
@@ -12,12 +12,12 @@ from papa.config.measures import MEASURES, METRICS
 from papa.config.stages import GridView
 from papa.errors import InputError, count
 from papa.method.pictures import PANELS_PER_ROW, inline, styled
-from papa.results.grids import once, varied
+from papa.results.grids import common_settings, varied
 from papa.results.losses import COUNTS
 from papa.results.outcomes import ALL, is_probed
 from papa.results.panels import (
     COLORS,
-    CURVE,
+    CURVE_KEYS,
     FLOOR_WORDS,
     GREY,
     curves,
@@ -26,7 +26,7 @@ from papa.results.panels import (
     labels_of,
     leaders,
     line_legend,
-    short,
+    short_score,
     tooltips,
 )
 from papa.results.phrases import MORE_THAN_ALL, loss_text
@@ -36,25 +36,25 @@ if TYPE_CHECKING:
     import altair as alt
 
 DASHES = ([1, 0], [6, 3], [2, 2], [8, 3, 2, 3])
-OF_SUBSETS = {ALL: COLORS[-1], "position": COLORS[0], "lookup": COLORS[1]}
-"""Colours of subsets if there is only one line; other subsets get the remaining colours."""
+SUBSET_COLORS = {ALL: COLORS[-1], "position": COLORS[0], "lookup": COLORS[1]}
+"""The colours of subsets if there is only one line; other subsets have the remaining colours."""
 MAXIMUM_BANDS = 2
-"""More curves than this get error bars, because bands would cover each other."""
+"""With more curves than this, intervals are drawn as bars, because bands would cover each other."""
 
 
 def grid_figure(frame: pd.DataFrame, grid: GridView) -> tuple[alt.ConcatChart, str]:
     """Draw a grid's rows; return the figure and its alternative text.
 
-    A task has a panel. With one line, each subset of the examples has a colour. With several, each line has a colour,
-    and subsets have dashes. In HTML, a click on an entry of a legend fades all other lines or subsets. A panel
-    needs `usermeta.margin` pixels in addition to its width, for its axis and for the labels on the right.
+    Each task has a panel. If there is one line, each subset of the examples has a colour. If there are several, each
+    line has a colour, and each subset has dashes. In HTML, a click on an entry of a legend fades all other lines or
+    subsets. A panel needs `usermeta.margin` pixels beyond its width, for its axis and for the labels on the right.
     """
     import altair as alt
 
     width, height = grid.plots.width, grid.plots.height
     points = _points(frame, width)
     if points.empty:
-        raise InputError(f"{grid.title} has no score to draw; make it from runs that have one.")
+        raise InputError(f"{grid.title} has no score to draw; pass rows with scores.")
     lines, tasks = points["line"].unique().tolist(), points["task"].unique().tolist()
     subsets = sorted(points["subset"].unique(), key=lambda subset: subset != ALL)
     field, names = ("line", lines) if len(lines) > 1 else ("subset", subsets)
@@ -63,7 +63,7 @@ def grid_figure(frame: pd.DataFrame, grid: GridView) -> tuple[alt.ConcatChart, s
     x = heads_axis(points, width)
     titles = {"line": " / ".join(varied(grid)), "subset": "examples", "fraction": "fraction kept", "kept": "heads kept"}
     titles |= {"score": "mean", "interval": "95 % interval", "seeds": "seeds", "floors": "trivial, contextless"}
-    tooltip = tooltips(titles | {"lost": "loss"})
+    tooltip = tooltips(titles | {"loss_text": "loss"})
 
     # without a legend, only the HTML report can select a line
     lines_clicked: dict[str, Any] = {"bind": "legend"} if len(lines) > 1 else {"on": "never"}
@@ -76,13 +76,13 @@ def grid_figure(frame: pd.DataFrame, grid: GridView) -> tuple[alt.ConcatChart, s
         alt.Color(f"{field}:N", scale=scale, legend=line_legend(titles[field], names, symbolOpacity=1))
     ]
     if field == "line":
-        dashes = alt.Scale(domain=subsets, range=[DASHES[number % len(DASHES)] for number in range(len(subsets))])
+        dashes = alt.Scale(domain=subsets, range=[DASHES[index % len(DASHES)] for index in range(len(subsets))])
         curve.append(
             alt.StrokeDash("subset:N", scale=dashes, legend=line_legend(titles["subset"], subsets, symbolOpacity=1))
         )
-    # as a colour it would keep clicks from the legend of the curves, which are drawn after the rules of the floors
-    own_color, thick = alt.Stroke("color:N", scale=None), alt.StrokeWidth("thick:Q", scale=None)
-    barred = len(points.groupby(CURVE)) > MAXIMUM_BANDS
+    # as a colour, it would disable clicks in the legend of the curves, which are drawn after the rules of the floors
+    stroke, thick = alt.Stroke("color:N", scale=None), alt.StrokeWidth("thick:Q", scale=None)
+    barred = len(points.groupby(CURVE_KEYS)) > MAXIMUM_BANDS
 
     def faded(opacity: float) -> alt.OpacityValue:
         return alt.OpacityValue(opacity / 12, condition={"test": chosen, "value": opacity})
@@ -97,33 +97,35 @@ def grid_figure(frame: pd.DataFrame, grid: GridView) -> tuple[alt.ConcatChart, s
             for name in ("mean", "low", "end", "y")
         )
         base = alt.Chart(inline(rows)).encode(x, y, *curve, detail="subset:N")
-        sure = base.transform_filter("isValid(datum.low)").encode(low, alt.Y2("high:Q"))
-        bars = sure.mark_rule(strokeWidth=1.2, strokeDash=[1, 0]).encode(opacity=faded(0.8))
+        intervals = base.transform_filter("isValid(datum.low)").encode(low, alt.Y2("high:Q"))
+        bars = intervals.mark_rule(strokeWidth=1.2, strokeDash=[1, 0]).encode(opacity=faded(0.8))
         labels = labels_of(rows, field, domain, height)
         labelled = alt.Chart(inline(labels)).encode(end, opacity=faded(1))
-        weight, size = (1.4, 18) if barred else (1.8, 30)
-        line, dots = curves(base.encode(opacity=faded(1)), tooltip, {"strokeWidth": weight}, {"size": size})
-        rules = labelled.transform_filter("datum.floor").mark_rule(strokeDash=[4, 3]).encode(own_color, thick)
-        wide = max(12, width // 7)
-        why = rows.loc[rows["subset"] == ALL, "status"].dropna().unique().tolist()
-        reason = wrap(f"Excluded: {'; '.join(why)}.", wide + wide // 4) if why and COUNTS not in why else alt.Undefined
+        line_width, dot_size = (1.4, 18) if barred else (1.8, 30)
+        line, dots = curves(base.encode(opacity=faded(1)), tooltip, {"strokeWidth": line_width}, {"size": dot_size})
+        rules = labelled.transform_filter("datum.floor").mark_rule(strokeDash=[4, 3]).encode(stroke, thick)
+        characters = max(12, width // 7)
+        status = rows.loc[rows["subset"] == ALL, "status"].dropna().unique().tolist()
+        excluded = bool(status) and COUNTS not in status
+        reason = wrap(f"Excluded: {'; '.join(status)}.", characters + characters // 4) if excluded else alt.Undefined
         return alt.layer(
             rules,
-            bars if barred else sure.mark_area().encode(opacity=faded(0.15)),
+            bars if barred else intervals.mark_area().encode(opacity=faded(0.15)),
             line.add_params(*clicks),
             dots,
-            *leaders(labelled, x, at, own_color),
-            title=alt.Title(wrap(rows["title"].iloc[0], wide), subtitle=reason),
+            *leaders(labelled, x, at, stroke),
+            title=alt.Title(wrap(rows["title"].iloc[0], characters), subtitle=reason),
             width=width,
             height=height,
         )
 
-    # the lines of one panel carry the clicks for all panels, because all share the legends
+    # all panels share the legends, so only the first panel declares the clicks
     first, *others = tasks
     columns = min(PANELS_PER_ROW, len(tasks))
     margin = 90 + 5 * min(34, max([18, *map(len, names)]))
     room = columns * (width + margin - 24)
-    title = alt.Title(wrap(grid.title, room // 9), subtitle=wrap(once(grid), room // 6), fontSize=15, offset=14)
+    subtitle = wrap(common_settings(grid), room // 6)
+    title = alt.Title(wrap(grid.title, room // 9), subtitle=subtitle, fontSize=15, offset=14)
     panels = alt.concat(panel(first, clicks), *map(panel, others), columns=columns, spacing=24, title=title)
     figure = (
         styled(panels.properties(usermeta={"margin": margin}))
@@ -135,14 +137,14 @@ def grid_figure(frame: pd.DataFrame, grid: GridView) -> tuple[alt.ConcatChart, s
 
 
 def figure_note(frame: pd.DataFrame) -> str:
-    """Return the caption of the figure of a grid's rows: axes, intervals, seeds and floors."""
+    """Return the caption of a grid's figure, which explains axes, intervals, seeds and floors."""
     rows = frame[frame["main"] & frame["mean"].notna()]
     probed = is_probed(rows["metric"])
-    shape, intervals = "bars" if len(rows.groupby(CURVE)) > MAXIMUM_BANDS else "bands", list[str]()
+    shape, intervals = "bars" if len(rows.groupby(CURVE_KEYS)) > MAXIMUM_BANDS else "bands", list[str]()
     if probed.any():
-        numbers = rows.loc[probed, "seeds"]
-        seeds = " to ".join(dict.fromkeys(f"{number:.0f}" for number in (numbers.min(), numbers.max())))
-        over = f"{shape} are 95 % Student-t intervals over {seeds} probe seeds, cut at the metric's ends"
+        seed_counts = rows.loc[probed, "seeds"]
+        seeds = " to ".join(dict.fromkeys(f"{number:.0f}" for number in (seed_counts.min(), seed_counts.max())))
+        over = f"{shape} are 95 % Student-t intervals over {seeds} probe seeds, cut to the metric's range"
         intervals.append("one probe seed, so no interval" if seeds == "1" else over)
     for name, measure in METRICS.items():
         if not measure.target.probed and rows["metric"].eq(name).any():
@@ -159,18 +161,18 @@ def figure_note(frame: pd.DataFrame) -> str:
 def _colors(lines: Sequence[str], subsets: Sequence[str]) -> list[str]:
     """Return a colour for each line, or for each subset if there is only one line."""
     if len(lines) > 1 or len(subsets) == 1:
-        return [COLORS[number % len(COLORS)] for number in range(len(lines))]
-    known = [OF_SUBSETS.get(subset) for subset in subsets]
+        return [COLORS[index % len(COLORS)] for index in range(len(lines))]
+    known = [SUBSET_COLORS.get(subset) for subset in subsets]
     left = [color for color in COLORS if color not in known] or [GREY]
-    return [color or left[number % len(left)] for number, color in enumerate(known)]
+    return [color or left[index % len(left)] for index, color in enumerate(known)]
 
 
 def _points(frame: pd.DataFrame, width: float) -> pd.DataFrame:
     """Return the points of a figure.
 
     `replaced` is the number of heads replaced, or their share if models have different numbers of heads. `whole` is
-    the number (or share) of all heads, and `edge` the right end of the axis. A point is drawn at `at`, which error bars
-    shift by some pixels. Intervals end at the ends of the metric.
+    the number (or share) of all heads, and `edge` is the right end of the axis. A point is drawn at `at`, which is
+    `replaced`, shifted by a few pixels if there are error bars. Intervals are cut at the metric's range.
     """
     rows = frame[frame["main"] & frame["mean"].notna()]
     points = rows[
@@ -179,15 +181,15 @@ def _points(frame: pd.DataFrame, width: float) -> pd.DataFrame:
     several = rows["heads"].nunique() > 1
     share = 1 - rows["kept"] / rows["heads"]
     low, high = (rows["metric"].map(lambda name, end=end: getattr(MEASURES[name], end)) for end in ("low", "high"))
-    number = points.groupby(CURVE, sort=False).ngroup()
-    shift = number - number.max() / 2 if len(rows.groupby(CURVE)) > MAXIMUM_BANDS else 0 * number
+    curve = points.groupby(CURVE_KEYS, sort=False).ngroup()
+    shift = curve - curve.max() / 2 if len(rows.groupby(CURVE_KEYS)) > MAXIMUM_BANDS else 0 * curve
     whole = 1 if several else rows["heads"]
     replaced = share if several else rows["heads"] - rows["kept"]
     return points.assign(
         replaced=replaced,
         whole=whole,
         edge=whole * (1 + 8 / width),
-        at=replaced + shift * min(2.5, 10 / max(1, number.max())) * whole / width,
+        at=replaced + shift * min(2.5, 10 / max(1, curve.max())) * whole / width,
         low=rows["low"].astype("float64").clip(low, high),
         high=rows["high"].astype("float64").clip(low, high),
         kept=rows["kept"].astype(str) + " of " + rows["heads"].astype(str),
@@ -195,6 +197,6 @@ def _points(frame: pd.DataFrame, width: float) -> pd.DataFrame:
         interval=texts(
             lambda low, high: "none: one seed" if pd.isna(low) else f"{low:.3f} to {high:.3f}", rows, "low", "high"
         ),
-        floors=texts(lambda *floors: ", ".join(map(short, floors)), rows, "trivial", "contextless"),
-        lost=texts(loss_text, rows, "loss", "loss_low", "loss_high"),
+        floors=texts(lambda *floors: ", ".join(map(short_score, floors)), rows, "trivial", "contextless"),
+        loss_text=texts(loss_text, rows, "loss", "loss_low", "loss_high"),
     )

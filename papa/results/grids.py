@@ -1,8 +1,9 @@
-"""The table of a grid: the runs that one grid of a config asked for, laid out as in the paper.
+"""The table of a grid: the runs of one grid of the config, laid out as in the paper.
 
-A grid with only the fractions 1 and 0 compares constants (the paper's Tables 1, 2, 4 and 5). It has two tables for each
-model, of scores and of losses, with a line for each constant and a column for each task. Any other grid follows scores
-along the fraction (Figures 2, 5 and 6): a line for each task and model, constant or order, a column for each fraction.
+A grid with only the fractions 1 and 0 compares constants (the paper's Tables 1, 2, 4 and 5). Each model has a table of
+scores and a table of losses, with a row for each constant and a column for each task. Any other grid shows scores by
+fraction (Figures 2, 5 and 6), with a row for each task and line, and a column for each fraction. A line is a curve: a
+model, a constant and an order.
 """
 
 from __future__ import annotations
@@ -20,67 +21,67 @@ from papa.config.variant import NUMBERED, Constant
 from papa.errors import InputError, count
 from papa.results.analysis import Analysis, Computed, Drawing
 from papa.results.outcomes import ALL
-from papa.results.phrases import ABOUT_LOSS, constant_name, loss_text, order_name
+from papa.results.phrases import LOSS_NOTE, constant_name, loss_text, order_name
 from papa.results.summary import (
-    ABOUT_DROPS,
     BY_FRACTION,
+    DROP_NOTE,
     FLOORS,
     SUMMARY_COLUMNS,
-    about_scores,
     by_fraction,
-    excluded,
+    exclusion_note,
     is_main,
     read_summary,
-    same_heads,
+    same_heads_note,
+    score_note,
 )
 from papa.results.table import Table, metric_name, score_text, texts
 
 GRID_COLUMNS = {"line": "string"} | SUMMARY_COLUMNS
-"""Rows of the summary, each with the line of the grid that it is a point of."""
+"""The columns of the summary, and the line of the grid to which the row belongs."""
 
 ORIGINAL = "original"
-ENDS = {"0", "1"}
+END_FRACTIONS = {"0", "1"}
 
 
 class GridAnalysis(GridView, Analysis):
-    """Show the runs that one grid of a config asked for; its parameters are those of `GridView`."""
+    """Show the runs of one grid of the config; the parameters are those of `GridView`."""
 
     columns = GRID_COLUMNS
 
     def compute(self, job: Job[AnalysisOf]) -> Computed:
-        """Select the rows of the grid from the `summary`; raises `InputError` if it has none."""
+        """Select the rows of the grid from the `summary`; raise `InputError` if there are none."""
         rows = rows_of(self, read_summary(job.input("summary")))
         if rows.empty:
             raise InputError(
-                f"{job.input('summary')} has no run of {self.title!r}; make it from the runs of the same config."
+                f"{job.input('summary')} has no run of {self.title!r}; pass the summary of a study with this grid."
             )
         return Computed(rows, {"table": "grid", "title": self.title, "lines": " / ".join(varied(self))})
 
     def heading(self) -> str:
-        """Return the title that the config gives."""
+        """Return the title from the config."""
         return self.title
 
     def note(self, rows: pd.DataFrame) -> str:
-        """Return the meaning of lines, columns and cells, and the settings that all lines have in common."""
+        """Return the note that explains rows, columns and cells, with the settings that all lines share."""
         if has_between(self.fractions):
-            parts = [f"Columns: {BY_FRACTION}.", once(self), about_scores(rows)]
+            parts = [f"Columns: {BY_FRACTION}.", common_settings(self), score_note(rows)]
             if set(NUMBERED) & set(self.orders):
                 parts.append(
-                    "If an order is drawn or learned several times, the score of a seed is its mean over the orders."
+                    "If an order is drawn or learned several times, a seed's score is its mean over these orders."
                 )
-            parts += [ABOUT_DROPS, ABOUT_LOSS, excluded(rows)]
+            parts += [DROP_NOTE, LOSS_NOTE, exclusion_note(rows)]
         else:
             metrics = rows.loc[is_main(rows), ["title", "metric"]].drop_duplicates().itertuples(index=False)
             parts = [
-                "In the lines of constants every head is replaced; the best of several is bold.",
-                about_scores(rows),
+                "In the rows of constants, every head is replaced; the best of several constants is bold.",
+                score_note(rows),
                 "Trivial: the best guess that ignores the input. Contextless: zeros in place of all attention.",
                 "Metrics: " + "; ".join(f"{title}, {metric_name(metric)}" for title, metric in metrics) + ".",
             ]
-        return " ".join(filter(None, [*parts, same_heads(rows)]))
+        return " ".join(filter(None, [*parts, same_heads_note(rows)]))
 
     def tables(self, rows: pd.DataFrame) -> list[Table]:
-        """Return tables by constant, or one along the fraction."""
+        """Return tables by constant, or a table by fraction."""
         rows = rows[is_main(rows)]
         if not has_between(self.fractions):
             return [table for model in self.models for table in self._by_task(rows[rows["model"] == model], model)]
@@ -90,9 +91,9 @@ class GridAnalysis(GridView, Analysis):
         return [Table("", frame, 3, rules=tuple(changed.to_numpy().nonzero()[0].tolist()))]
 
     def _by_task(self, rows: pd.DataFrame, model: str) -> list[Table]:
-        """Return the tables of one model, with a column for each task: scores, the best constant in bold, and losses.
+        """Return a table of scores, with the best constant in bold, and a table of losses.
 
-        Scores have a line for nothing replaced, for each floor that is known, and for each constant.
+        The tables have a column for each task. Scores have a row for the original, each known floor and each constant.
         """
         rows = rows.drop_duplicates(["constant", "task"])
         constants = list(self.constants) if "0" in self.fractions else []
@@ -100,47 +101,47 @@ class GridAnalysis(GridView, Analysis):
         best = (len(constants) > 1) & printed.eq(printed.groupby(rows["task"]).transform("max"))
         scores = pd.Series(texts(score_text, rows, "mean", "half_width"), rows.index, "str")
         cells = rows.assign(
-            line=rows["constant"].fillna(ORIGINAL),
-            score=scores.where(~best, "**" + scores + "**"),
-            lost=texts(loss_text, rows, "loss", "loss_low", "loss_high"),
+            row=rows["constant"].fillna(ORIGINAL),
+            score_text=scores.where(~best, "**" + scores + "**"),
+            loss_text=texts(loss_text, rows, "loss", "loss_low", "loss_high"),
         )
         floors = [name for name in FLOORS if rows[name].notna().any()]
-        of_floors = rows.groupby("task")[floors].first().map(lambda score: score_text(score, math.nan)).T
+        floor_texts = rows.groupby("task")[floors].first().map(lambda score: score_text(score, math.nan)).T
         titles = dict(zip(rows["task"], rows["title"], strict=True))
 
-        def laid_out(cells: pd.DataFrame, lines: Sequence[str]) -> pd.DataFrame:
-            text = cells.reindex(index=pd.Index(lines), columns=[*self.tasks]).fillna("").rename(columns=titles)
-            text.insert(0, "constants", [constant_name(line, constants) for line in lines], allow_duplicates=True)
+        def laid_out(cells: pd.DataFrame, names: Sequence[str]) -> pd.DataFrame:
+            text = cells.reindex(index=pd.Index(names), columns=[*self.tasks]).fillna("").rename(columns=titles)
+            text.insert(0, "constants", [constant_name(name, constants) for name in names], allow_duplicates=True)
             return text
 
         title = f"{model} ({count(rows['heads'].iloc[0], 'head')})" if len(rows) else model
         above = [ORIGINAL] * ("1" in self.fractions) + floors
-        text = pd.concat([cells.pivot(index="line", columns="task", values="score"), of_floors])
+        text = pd.concat([cells.pivot(index="row", columns="task", values="score_text"), floor_texts])
         tables = [Table(title, laid_out(text, [*above, *constants]), 1, rules=(len(above),) if above else ())]
         if constants and rows["status"].notna().any():
-            losses = laid_out(cells.pivot(index="line", columns="task", values="lost"), constants)
-            tables.append(Table(f"{title}. Loss", losses, 1, f"{ABOUT_LOSS} {excluded(rows)}".strip()))
+            losses = laid_out(cells.pivot(index="row", columns="task", values="loss_text"), constants)
+            tables.append(Table(f"{title}. Loss", losses, 1, f"{LOSS_NOTE} {exclusion_note(rows)}".strip()))
         return tables
 
     def report_tables(self, rows: pd.DataFrame) -> list[Table]:
-        """Return the same tables, and the scores of subsets."""
-        parts = rows["subset"].ne(ALL) & rows["main"]
+        """Return the same tables, and a table of subsets."""
+        on_subsets = rows["subset"].ne(ALL) & rows["main"]
         names = {"task": "title", " / ".join(varied(self)): "line", "subset": "subset", "examples": "examples"}
-        subsets = [Table("Subsets", by_fraction(rows, parts, names), len(names))] if parts.any() else []
+        subsets = [Table("Subsets", by_fraction(rows, on_subsets, names), len(names))] if on_subsets.any() else []
         return [*self.tables(rows), *subsets]
 
     def drawing(self, rows: pd.DataFrame, job: Job[AnalysisOf]) -> Drawing | None:
-        """Draw scores along the number of heads replaced."""
+        """Draw scores against the number of heads replaced."""
         if not self.drawn:
             return None
         from papa.results.figures import figure_note, grid_figure
 
         figure, alternative = grid_figure(rows, self)
-        caption = " ".join(filter(None, [figure_note(rows), once(self)]))
+        caption = " ".join(filter(None, [figure_note(rows), common_settings(self)]))
         return Drawing(figure, f"{self.title}: {alternative}", caption)
 
     def caption(self, rows: pd.DataFrame) -> str:
-        """Return nothing: the note says it all."""
+        """Return an empty caption, because the note explains the tables."""
         return ""
 
     def sentence(self, rows: pd.DataFrame) -> str:
@@ -149,18 +150,18 @@ class GridAnalysis(GridView, Analysis):
 
 
 def rows_of(grid: GridView, rows: pd.DataFrame) -> pd.DataFrame:
-    """Select the rows of a summary or of a table of runs that `grid` asked for, in its order and with their `line`.
+    """Select the grid's rows from a summary or a table of runs, in the order of the grid and with their `line`.
 
-    With nothing replaced there is no constant, and with everything replaced no order, so these rows are in several
-    lines. A grid may ask for the average of a task's own texts under both of its names.
+    Rows with nothing replaced have no constant, and rows with everything replaced have no order, so they are in several
+    lines. The average over a task's own texts has two names, and a grid may contain both.
     """
     orders = grid.orders if has_between(grid.fractions) else grid.orders[:1]
-    asked = pd.DataFrame(
+    requested = pd.DataFrame(
         [
-            {"line": _line(grid, model, constant, order), "asked": None if fraction == "1" else constant}
+            {"line": _line(grid, model, constant, order), "name": None if fraction == "1" else constant}
             | {"task": task, "model": model, "fraction": fraction}
             | {"constant": None if fraction == "1" else Constant.parse(constant).for_corpus(corpus).name}
-            | {"order": None if fraction in ENDS else order}
+            | {"order": None if fraction in END_FRACTIONS else order}
             for (task, corpus), model, constant, order in product(
                 grid.tasks.items(), grid.models, grid.constants, orders
             )
@@ -168,8 +169,8 @@ def rows_of(grid: GridView, rows: pd.DataFrame) -> pd.DataFrame:
         ],
         dtype="str",
     )
-    rows_shown = asked.merge(rows, on=["task", "model", "constant", "order", "fraction"])
-    return rows_shown.assign(constant=rows_shown["asked"])[["line", *rows.columns]]
+    grid_rows = requested.merge(rows, on=["task", "model", "constant", "order", "fraction"])
+    return grid_rows.assign(constant=grid_rows["name"])[["line", *rows.columns]]
 
 
 def _line(grid: GridView, model: str, constant: str, order: str) -> str:
@@ -178,8 +179,8 @@ def _line(grid: GridView, model: str, constant: str, order: str) -> str:
 
 
 def has_between(fractions: Sequence[str]) -> bool:
-    """Whether some heads are kept and others replaced at one of the fractions."""
-    return bool(set(fractions) - ENDS)
+    """Whether some heads are kept and others replaced at any of the fractions."""
+    return bool(set(fractions) - END_FRACTIONS)
 
 
 def _settings(grid: GridView) -> dict[str, list[str]]:
@@ -188,11 +189,11 @@ def _settings(grid: GridView) -> dict[str, list[str]]:
 
 
 def varied(grid: GridView) -> list[str]:
-    """Name the settings in which the lines of a grid differ; models if there is one line."""
+    """Return the names of the settings in which the lines of a grid differ; "model" if there is one line."""
     return [name for name, values in _settings(grid).items() if len(values) > 1] or ["model"]
 
 
-def once(grid: GridView) -> str:
-    """Return the settings that all lines of a grid have in common: "Model: minilm; order: λ."."""
+def common_settings(grid: GridView) -> str:
+    """Return the settings that all lines of a grid share: "Model: minilm; order: λ."."""
     text = "; ".join(f"{name}: {values[0]}" for name, values in _settings(grid).items() if len(values) == 1)
     return f"{text[:1].upper()}{text[1:]}." if text else ""

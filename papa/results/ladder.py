@@ -1,7 +1,7 @@
-"""The ladder of constants: the loss if every head knows less and less of the text.
+"""The ladder of constants: the loss as attention uses more and more information about the text.
 
-Every rung adds one kind of information, from nothing to the content of the text itself. A step from one rung to the
-next is a share of attention's contribution to a task. All steps add up to the whole contribution.
+Every rung adds one kind of information, from none to the content of the text itself. The step from one rung to the next
+is a share of attention's contribution to a task. All steps add up to the whole contribution.
 """
 
 from __future__ import annotations
@@ -19,44 +19,44 @@ from papa.config.variant import LADDER
 from papa.errors import count
 from papa.files import read_table
 from papa.results.analysis import Analysis, Computed, Drawing
-from papa.results.figures import OF_SUBSETS
+from papa.results.figures import SUBSET_COLORS
 from papa.results.losses import COUNTS, difference, interval_of, status_of
 from papa.results.outcomes import ALL, ORIGINALS, Setting, TaskOutcomes, outcomes_in
 from papa.results.panels import Layers, PanelGrid, curves, line_legend, panels, percent_axis, tooltips, words_only
 from papa.results.phrases import constant_name, loss_text
 from papa.results.table import Table, metric_name, score_text, texts
 
-OWN = "own attention"
-ADDS = {
+OWN_ATTENTION = "own attention"
+ADDED_INFORMATION = {
     "zeros": "nothing",
     "mean-output": "a bias in each slot",
     "uniform": "which tokens there are",
     "sink": "the first token",
     "by-distance": "the distance of two slots",
     "average": "the slots themselves",
-    OWN: "the content of the text",
+    OWN_ATTENTION: "the content of the text",
 }
-"""The knowledge that each rung adds to the rung below."""
-BLIND = "nothing: a blind guess, because zeros do worse"
-OWNER = ["model", "task", "title", "metric", "subset"]
+"""The information that each rung adds to the rung below."""
+BLIND_GUESS = "nothing: a blind guess, because zeros do worse"
+KEYS = ["model", "task", "title", "metric", "subset"]
 LOSS, STEP = ("loss", "low", "high"), ("step", "step_low", "step_high")
-COLUMNS = dict.fromkeys((*OWNER, "rung", "adds", "status"), "string")
+COLUMNS = dict.fromkeys((*KEYS, "rung", "adds", "status"), "string")
 COLUMNS |= dict.fromkeys(("score", *LOSS, *STEP), "float64")
 TITLE = "Ladder of constants"
 NOTE = (
-    "In each line a constant with this knowledge of the text, and no more, replaces every head; in the last line no "
-    "head is replaced. Loss: (original - score) / (original - contextless). Step: the loss on the line above minus "
-    "this loss, which is the worth of this knowledge; all steps together are attention's contribution. In brackets: "
-    "95 % intervals over probe seeds and validation examples. A step can be negative, because a constant that knows "
-    "more can also mislead more, and because only mean-output knows a bias in each slot."
+    "In each row, constants that contain this information, and that of the rows above, replace every head; in the last "
+    "row no head is replaced. Loss: (original - score) / (original - contextless). Step: the loss in the row above "
+    "minus this loss, so the value of the added information; all steps add up to attention's contribution. In "
+    "brackets: 95 % intervals over probe seeds and validation examples. A step can be negative, because constants with "
+    "more information can also mislead more, and because only mean-output contains a bias in each slot."
 )
 
 
 class Ladder(Analysis):
-    """Measure the loss at each rung, and the step from the rung below.
+    """Measure the loss on each rung, and the step from the rung below.
 
     Args:
-        tasks: the title and the metric of each task.
+        tasks: title and metric of each task.
         plots: the size of the panels.
     """
 
@@ -71,8 +71,8 @@ class Ladder(Analysis):
         """Compute the rungs from `all_outcomes`."""
         metrics = {name: task.metric for name, task in self.tasks.items()}
         titles = {name: task.title for name, task in self.tasks.items()}
-        measured = outcomes_in(read_table(job.input("all_outcomes")), metrics)
-        return Computed(ladder_of(measured, titles), {"table": "ladder"})
+        outcomes = outcomes_in(read_table(job.input("all_outcomes")), metrics)
+        return Computed(ladder_of(outcomes, titles), {"table": "ladder"})
 
     def tables(self, rows: pd.DataFrame) -> list[Table]:
         return tables_of(rows)
@@ -88,61 +88,57 @@ class Ladder(Analysis):
         return sentence_of(rows)
 
 
-def ladder_of(measured: Iterable[TaskOutcomes], titles: dict[str, str]) -> pd.DataFrame:
-    """Return a row for each rung of each model, task and subset, with `COLUMNS`, in the order of the ladder.
+def ladder_of(task_outcomes: Iterable[TaskOutcomes], titles: dict[str, str]) -> pd.DataFrame:
+    """Return a row for each model, task, subset and rung, with `COLUMNS`, in the order of the ladder.
 
     Args:
-        measured: all outcomes.
-        titles: the titles of tasks by name.
+        task_outcomes: all outcomes.
+        titles: the title of each task.
     """
-    rows = [row for task_outcomes in measured for row in _rows(task_outcomes, titles[task_outcomes.task])]
+    rows = [row for outcomes in task_outcomes for row in _rows(outcomes, titles[outcomes.task])]
     return pd.DataFrame(rows, columns=list(COLUMNS))
 
 
-def _rows(measured: TaskOutcomes, title: str) -> Iterator[dict[str, object]]:
-    for subset, part in measured.subsets().items():
-        if not part.any():
+def _rows(outcomes: TaskOutcomes, title: str) -> Iterator[dict[str, object]]:
+    for subset, mask in outcomes.subsets().items():
+        if not mask.any():
             continue
-        sample = measured.sample(measured.metric, part)
-        rungs: dict[str, Setting] = {kind: (kind, None, "0") for kind in LADDER} | {OWN: ORIGINALS}
-        there = [kind for kind, setting in rungs.items() if setting in sample.settings]
-        if len(there) < 4:  # both ends and one constant between them are no ladder
+        sample = outcomes.sample(outcomes.metric, mask)
+        settings: dict[str, Setting] = {rung: (rung, None, "0") for rung in LADDER} | {OWN_ATTENTION: ORIGINALS}
+        rungs = [rung for rung, setting in settings.items() if setting in sample.settings]
+        if len(rungs) < 4:  # a ladder needs at least two constants between its ends
             continue
-        about = dict(zip(OWNER, (measured.model, measured.task, title, measured.metric, subset), strict=True))
-        about["status"] = status_of(sample, measured, measured.metric)
-        for below, kind in zip([None, *there], there, strict=False):
-            row: dict[str, object] = about | {
-                "rung": kind,
-                "adds": _added(below, kind),
-                "score": sample.mean(rungs[kind]),
-            }
-            if kind == "zeros" and sample.guess_as_floor:  # the floor is the guess here
-                row |= {"adds": BLIND, "score": sample.trivial}
-            if about["status"] == COUNTS:
-                row |= dict(
-                    zip(LOSS, interval_of(sample, difference({ORIGINALS: 1.0}, {rungs[kind]: 1.0})), strict=False)
-                )
+        common = dict(zip(KEYS, (outcomes.model, outcomes.task, title, outcomes.metric, subset), strict=True))
+        common["status"] = status_of(sample, outcomes, outcomes.metric)
+        for below, rung in zip([None, *rungs], rungs, strict=False):
+            score, setting = sample.mean(settings[rung]), settings[rung]
+            row: dict[str, object] = common | {"rung": rung, "adds": _added(below, rung), "score": score}
+            if rung == "zeros" and sample.guess_as_floor:
+                row |= {"adds": BLIND_GUESS, "score": sample.trivial}
+            if common["status"] == COUNTS:
+                loss = difference({ORIGINALS: 1.0}, {setting: 1.0})
+                row |= dict(zip(LOSS, interval_of(sample, loss), strict=False))
                 if below is not None:
-                    step = difference({rungs[kind]: 1.0}, {rungs[below]: 1.0})
+                    step = difference({setting: 1.0}, {settings[below]: 1.0})
                     row |= dict(zip(STEP, interval_of(sample, step), strict=False))
             yield row
 
 
-def _added(below: str | None, kind: str) -> str:
-    """The knowledge that a rung adds to the one below, with that of the rungs between them that were not run."""
-    kinds = list(ADDS)
-    first = kinds.index(kind) if below is None else kinds.index(below) + 1
-    return ", ".join(ADDS[rung] for rung in kinds[first : kinds.index(kind) + 1])
+def _added(below: str | None, rung: str) -> str:
+    """Return the information that a rung adds to the one below, including that of skipped rungs."""
+    kinds = list(ADDED_INFORMATION)
+    first = kinds.index(rung) if below is None else kinds.index(below) + 1
+    return ", ".join(ADDED_INFORMATION[kind] for kind in kinds[first : kinds.index(rung) + 1])
 
 
 def tables_of(frame: pd.DataFrame) -> list[Table]:
-    """Return the ladder of each model."""
+    """Return a table with the ladders of each model."""
     tables = []
     for model, rows in frame.groupby("model", sort=False):
         text = pd.DataFrame(
             {
                 "task": rows["title"].where(rows["subset"].eq(ALL), rows["title"] + ", " + rows["subset"]),
-                "knows also": rows["adds"],
+                "added information": rows["adds"],
                 "constants": rows["rung"].map(constant_name),
                 "score": [score_text(score, float("nan")) for score in rows["score"]],
                 "loss": texts(loss_text, rows, *LOSS),
@@ -155,7 +151,7 @@ def tables_of(frame: pd.DataFrame) -> list[Table]:
 
 
 def sentence_of(frame: pd.DataFrame) -> str:
-    """Name the two largest steps of each task on all examples; that one is larger than the other is not tested."""
+    """List the two largest steps of each task on all examples; the difference between them is not tested."""
     sentences = []
     several = frame["model"].nunique() > 1
     for (model, title), rows in frame[frame["subset"].eq(ALL)].groupby(["model", "title"], sort=False):
@@ -164,8 +160,8 @@ def sentence_of(frame: pd.DataFrame) -> str:
             sentences.append(f"{name}: {rows['status'].iloc[0]}, so no step is known")
             continue
         steps = rows.dropna(subset="step").sort_values("step", ascending=False, kind="stable")
-        worth = texts(lambda adds, *step: f"{adds}, {loss_text(*step)}", steps, "adds", *STEP)
-        sentences.append(f"{name}: the largest step of attention's contribution is {worth[0]}; the next is {worth[1]}")
+        worded = texts(lambda adds, *step: f"{adds}, {loss_text(*step)}", steps, "adds", *STEP)
+        sentences.append(f"{name}: the largest step is {worded[0]}; the next is {worded[1]}")
     return "; ".join(sentences) + "." if sentences else "No model has several rungs."
 
 
@@ -177,11 +173,11 @@ def ladder_figure(frame: pd.DataFrame, plots: Plots) -> Any:
     width, height = 1.6 * plots.width, plots.height
     if known.empty:
         return words_only(TITLE, sentence_of(frame), width)
-    rungs = [kind for kind in ADDS if kind in set(frame["rung"])]
-    labels = {kind: wrap(ADDS[kind], 13) for kind in rungs}
+    rungs = [kind for kind in ADDED_INFORMATION if kind in set(frame["rung"])]
+    labels = {kind: wrap(ADDED_INFORMATION[kind], 13) for kind in rungs}
     subsets = list(dict.fromkeys(known["subset"]))
-    spare = [color for color in ("#009E73", "#CC79A7", "#E69F00", "#56B4E9") if color not in OF_SUBSETS.values()]
-    colors = [OF_SUBSETS.get(subset, spare[number % len(spare)]) for number, subset in enumerate(subsets)]
+    spare = [color for color in ("#009E73", "#CC79A7", "#E69F00", "#56B4E9") if color not in SUBSET_COLORS.values()]
+    colors = [SUBSET_COLORS.get(subset, spare[index % len(spare)]) for index, subset in enumerate(subsets)]
     scale = alt.Scale(domain=subsets, range=colors)
     color = alt.Color("subset:N", scale=scale, legend=line_legend("examples", subsets))
     top = max([1.0, *known["high"][known["high"] < 2], *known["loss"].clip(upper=2)])
@@ -190,7 +186,7 @@ def ladder_figure(frame: pd.DataFrame, plots: Plots) -> Any:
     losses["scale"] = alt.Scale(domain=[bottom, top], nice=False, clamp=True)
     axis = alt.Axis(labelExpr=f"{labels}[datum.value]", labelAngle=0, labelFontSize=9, labelLineHeight=10)
     domain = alt.Scale(domain=rungs)
-    x = alt.X("rung:N", sort=rungs, scale=domain, title="known, in addition to the rungs on the left", axis=axis)
+    x = alt.X("rung:N", sort=rungs, scale=domain, title="information added by each rung", axis=axis)
 
     def draw(rows: pd.DataFrame) -> Layers:
         data = [{str(name): value for name, value in row.items()} for row in _points(rows).to_dict("records")]
@@ -200,14 +196,14 @@ def ladder_figure(frame: pd.DataFrame, plots: Plots) -> Any:
         dots = {"size": 36, "opacity": 1}
         return [
             bars.encode(alt.Y("low:Q", **losses), alt.Y2("high:Q")),
-            *curves(line, tooltips(POINT_TITLES), {"strokeWidth": 1.8}, dots),
+            *curves(line, tooltips(TOOLTIP_TITLES), {"strokeWidth": 1.8}, dots),
         ]
 
     return panels(known, draw, PanelGrid(width, height, 2, TITLE))
 
 
-POINT_TITLES = {"knows": "knows also", "constant": "constants", "subset": "examples", "of": "score", "lost": "loss"}
-POINT_TITLES |= {"worth": "step", "reading": "metric"}
+TOOLTIP_TITLES = {"adds": "added information", "constant": "constants", "subset": "examples", "score_text": "score"}
+TOOLTIP_TITLES |= {"loss_text": "loss", "step_text": "step", "metric": "metric"}
 """The columns that a tooltip shows, and their titles."""
 
 
@@ -216,11 +212,11 @@ def _points(rows: pd.DataFrame) -> pd.DataFrame:
     points = rows[["rung", "subset", "loss"]].assign(
         low=rows["low"].where(finite),
         high=rows["high"].where(finite),
-        knows=rows["adds"],
+        adds=rows["adds"],
         constant=rows["rung"].map(constant_name),
-        of=rows["score"].map("{:.3f}".format),
-        lost=texts(loss_text, rows, *LOSS),
-        worth=texts(loss_text, rows, *STEP),
-        reading=rows["metric"].map(metric_name),
+        score_text=rows["score"].map("{:.3f}".format),
+        loss_text=texts(loss_text, rows, *LOSS),
+        step_text=texts(loss_text, rows, *STEP),
+        metric=rows["metric"].map(metric_name),
     )
     return points.astype(object).where(points.notna(), None)

@@ -15,7 +15,7 @@ import pandas as pd
 
 from papa.config.measures import MEASURES
 from papa.results.outcomes import ALL, FLOOR, ORIGINALS, Sample, Setting, TaskOutcomes
-from papa.results.statistics import SOURCES, Estimate, Interval, Spread, together
+from papa.results.statistics import SOURCES, Estimate, Interval, Spread, combine
 
 LOSS_COLUMNS = dict.fromkeys(("trivial", "contextless", "by_word"), "float64") | {"status": "string"}
 LOSS_COLUMNS |= dict.fromkeys(("loss", "loss_low", "loss_high", "loss_bound"), "float64")
@@ -109,7 +109,7 @@ def mean_of(shares: Sequence[ContributionShare]) -> Interval:
     """Average the shares of several tasks; the interval of a single share is Fieller's."""
     if len(shares) == 1:
         return shares[0].interval()
-    return together([share.estimate() for share in shares], [1 / len(shares)] * len(shares)).interval()
+    return combine([share.estimate() for share in shares], [1 / len(shares)] * len(shares)).interval()
 
 
 def losses_of(task_outcomes: Iterable[TaskOutcomes]) -> pd.DataFrame:

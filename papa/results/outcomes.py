@@ -285,7 +285,7 @@ def _common(indices: Iterable[pd.Index]) -> list[Any]:
     return sorted(set.intersection(*map(set, indices)))
 
 
-def assembled(
+def read_task_outcomes(
     runs: Sequence[tuple[Mapping[str, str], PathLike]],
     metrics: Mapping[str, str],
     labels: Mapping[str, PathLike],
@@ -305,11 +305,11 @@ def assembled(
     for record, path in runs:
         groups.setdefault((record["model"], record["task"]), []).append((record, path))
     return [
-        _assembled(group, metrics[task], labels.get(task), subsets.get(task)) for (_, task), group in groups.items()
+        _task_outcomes(group, metrics[task], labels.get(task), subsets.get(task)) for (_, task), group in groups.items()
     ]
 
 
-def _assembled(
+def _task_outcomes(
     runs: Sequence[tuple[Mapping[str, str], PathLike]],
     metric: str,
     labels: PathLike | None,

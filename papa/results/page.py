@@ -1,6 +1,6 @@
-"""The HTML report of a config: claims, figures, an explorer of heads, tables, and how it was run.
+"""The HTML report of a study: claims, figures, an explorer of heads, tables, and the settings of its runs.
 
-The file needs nothing else: the drawing library, the specifications of the figures and all data are in it.
+The file is self-contained: it includes the drawing library, the specifications of the figures and all data.
 """
 
 from __future__ import annotations
@@ -19,14 +19,12 @@ from papa.config.stages import AnalysisOf, PageOf
 from papa.config.study import Study
 from papa.errors import count
 from papa.files import write_page
-from papa.results import claims
+from papa.results import attention_patterns, claims
 from papa.results.analysis import analysis_of
-from papa.results.attention_patterns import FLAGS
-from papa.results.attention_patterns import NOTE as ABOUT_PATTERNS
 from papa.results.conclusion import Conclusion
-from papa.results.explorer import explored
+from papa.results.explorer import explorer_data
 from papa.results.page_claims import claim_sections, facts_of
-from papa.results.page_html import rendered
+from papa.results.page_html import render
 from papa.results.page_learning import learning_section
 from papa.results.page_runs import (
     analyses_table,
@@ -37,32 +35,33 @@ from papa.results.page_runs import (
     run_in_words,
     weights_table,
 )
-from papa.results.page_section import Section, about_subsets, examples_in, sentence, unbroken
+from papa.results.page_section import Section, examples_in, sentence, subset_note, unbroken
 from papa.results.phrases import MORE_THAN_ALL
 from papa.results.summary import CURVE_COLUMNS, read_summary
 from papa.results.table import read_frame
 
 GLOSSARY = {
-    "Constant": "a fixed matrix in place of a head's attention, the same for every text; the average is the mean of "
-    "what the head attends to in the training texts",
-    "Order": "the sequence in which heads are replaced; λ is learned for every head, and heads of small λ go first",
+    "Constant": "a fixed matrix in place of a head's attention, the same for every text; the average constant is the "
+    "head's mean attention over the training texts",
+    "Order": "the sequence in which heads are replaced; for the order of λ, a weight λ is learned for every head, and "
+    "heads with a small λ are replaced first",
     "Fraction": "the share of heads that keep their attention: 1 for all, 0 for none",
-    "Slot": "a numbered position for a token; a constant fixes how much one slot attends to another, whatever their "
+    "Slot": "a numbered position for a token; a constant sets how much one slot attends to another, whatever their "
     "tokens are",
     "Probe": "a small classifier that is trained on the model's hidden states; the model itself is not trained",
     "Original": "the model with no head replaced",
-    "Contextless": "the same probe with zeros in place of all attention, so that no token sees another; also "
-    "called the context-free floor",
+    "Contextless": "the same probe with zeros in place of all attention, so no token sees another; also called the "
+    "context-free floor",
     "Trivial": "the best guess that ignores the input, such as the most frequent class of the training rows",
     "Loss": "(original − score) / (original − contextless), the share of attention's contribution that is lost; a "
-    "task is excluded unless its original beats both floors, contextless and trivial, significantly; above 100 %, "
+    "task is excluded unless its original significantly beats both floors, contextless and trivial; above 100 %, "
     f"{MORE_THAN_ALL}",
-    "Estimate": "a number with its variance over seeds, orders and examples and over their interactions; every "
-    "interval, bound and p follows from one",
-    "Margin": "the loss that is accepted, set in the config before the run; k heads are replaceable at a margin if "
-    "every task that counts loses less, with k heads replaced and with every smaller measured number (one-sided, "
-    "95 %)",
-    "Analysis": "rows that are computed from finished runs, and their tables, figure and sentence",
+    "Estimate": "a number with its variance over seeds, orders, examples and their interactions; it determines every "
+    "interval, bound and p value",
+    "Margin": "the accepted loss, set in the config before the run; k heads are replaceable at a margin if the upper "
+    "bound of the loss on every task that counts (one-sided, 95 %) is smaller, with k heads replaced and with every "
+    "smaller measured number",
+    "Analysis": "rows that are computed from finished runs, with their tables, figure and sentence",
     "Outcome": "a probe's prediction for one validation example; all scores, losses and intervals are computed from "
     "outcomes",
 }
@@ -74,10 +73,10 @@ def write_report(job: Job[PageOf]) -> str:
     The same results give the same report, except for seconds, memory and dates, which come from the workflow's files.
 
     Args:
-        job: writes `page` two folders below the results.
+        job: the job, whose output `page` is two folders below the results.
 
     Returns:
-        A summary of the content, for the terminal.
+        A summary of the content for the terminal.
 
     Raises:
         DamagedArtefact: a result is damaged.
@@ -91,7 +90,7 @@ def write_report(job: Job[PageOf]) -> str:
     sections = [section for analysis in study.analyses() if (section := section_of(study, analysis, summary))]
     parts = [*claim_parts, *([learning] if learning else []), *sections]
     figures = {part.id: part.figure for part in parts if part.figure}
-    entries, sets = explored(study, grid_view(study, RUN), summary)
+    entries, sets = explorer_data(study, grid_view(study, RUN), summary)
     content = {
         "name": study.config.name,
         "version": __version__,
@@ -100,14 +99,14 @@ def write_report(job: Job[PageOf]) -> str:
         "blocks": [facts_of(line, conclusion.margin) for line in lines],
         "glossary": GLOSSARY,
         "claims": claim_parts,
-        "about_claims": claims.CLAIMS_NOTE,
+        "claims_note": claims.CLAIMS_NOTE,
         "learning": learning,
         "sections": sections,
         "explored": bool(entries),
-        "about_patterns": ABOUT_PATTERNS,
+        "patterns_note": attention_patterns.NOTE,
         "run": run_in_words(study),
         "analyses": analyses_table(study),
-        "subsets": about_subsets(study, summary),
+        "subsets": subset_note(study, summary),
         "data": data_table(study, summary),
         "models": models_table(study),
         "jobs": jobs_table(study),
@@ -116,17 +115,17 @@ def write_report(job: Job[PageOf]) -> str:
         "for_scripts": {
             "figures": figures,
             "explorer": {"entries": entries, "sets": sets},
-            "flags": FLAGS,
+            "flags": attention_patterns.FLAGS,
             "lines": {line.line: line.model_dump(include={"model", "constant", "order"}) for line in lines},
         },
     }
-    write_page(rendered(content), job.output("page"), job.trace())
+    write_page(render(content), job.output("page"), job.trace())
     numbers = [count(len(lines), "line"), count(len(figures), "figure"), count(len(entries), "set")]
     return "{}, {} and {} of heads in the HTML report".format(*numbers)
 
 
 def reported_config(recorded: Mapping[str, Any]) -> Config:
-    """Return the config that the report records. It has no path of a model, which finished results do not need."""
+    """Return a valid config from the record in the report, which leaves out the paths of local models."""
     models = {
         name: model if {"hub", "random", "known"} & model.keys() else {"path": "elsewhere", **model}
         for name, model in recorded["models"].items()
@@ -135,7 +134,7 @@ def reported_config(recorded: Mapping[str, Any]) -> Config:
 
 
 def section_of(study: Study, job: Job[AnalysisOf], summary: pd.DataFrame) -> Section | None:
-    """Return the section of a finished analysis; None if the report has none, or if there is nothing to compare."""
+    """Return the section of a finished analysis; None if it has no section, or if there is nothing to compare."""
     analysis = analysis_of(job.settings)
     if not analysis.in_report:
         return None
@@ -149,5 +148,5 @@ def section_of(study: Study, job: Job[AnalysisOf], summary: pd.DataFrame) -> Sec
         return section
     has_examples = "examples" in rows
     caption = [sentence(drawing.caption), f"{examples_in(rows if has_examples else summary)}."]
-    caption += [about_subsets(study, rows)] if has_examples else []
+    caption += [subset_note(study, rows)] if has_examples else []
     return section.drawn(drawing.chart, drawing.alternative, " ".join(filter(None, caption)))

@@ -1,4 +1,4 @@
-"""The claims of the HTML report: facts about each line, curves of replaceable heads, differences between lines."""
+"""The claims in the HTML report: facts about each line, curves of replaceable heads, differences between lines."""
 
 from __future__ import annotations
 
@@ -16,26 +16,26 @@ from papa.errors import count
 from papa.files import read_table
 from papa.method.pictures import styled
 from papa.results import claims, phrases
-from papa.results.conclusion import AreaDifference, Conclusion, LineClaim
-from papa.results.grids import once, rows_of, varied
+from papa.results.conclusion import INCONCLUSIVE, AreaDifference, Conclusion, LineClaim
+from papa.results.grids import common_settings, rows_of, varied
 from papa.results.page_section import Section, examples_in, span, unbroken
-from papa.results.panels import COLORS, PAGE_LEGEND, curves, line_legend, percent_axis, tooltips
+from papa.results.panels import COLORS, REPORT_LEGEND, curves, line_legend, percent_axis, tooltips
 from papa.results.table import Table
 
-ABOUT_AREA = (
-    "Area: the mean loss along the share of heads that is replaced, from none to all. Difference: the area of the "
-    "first line minus the area of the second. Two lines differ if p, corrected for all pairs of an analysis (Holm), is "
-    "below 0.05. Otherwise they are equal within the margin if the 90 % interval lies within it. Each pair is judged "
-    "equal by itself, without correction."
+AREAS_NOTE = (
+    "Area: the loss integrated over the share of replaced heads, from none to all. Difference: the area of the first "
+    "line minus the area of the second. Two lines differ if p, corrected for all pairs of an analysis by Holm's "
+    "method, is below 0.05. Otherwise, they are equal within the margin if the 90 % interval lies within it; this test "
+    "is not corrected."
 )
 
 
 def facts_of(line: LineClaim, margin: float) -> dict[str, object]:
-    """Return the facts of a line, each with its interval or a reason, and the tasks to be careful with."""
+    """Return the main results of a line, each with its interval or a reason, and the tasks that need attention."""
     facts = line.tasks and [
         _fact(f"loss with all {count(line.heads, 'head')} replaced", *_at_end(line)),
         _fact(f"replaceable at a margin of {phrases.percent(margin, None)}", *_replaceable(line)),
-        _fact("margin at which half of the heads are replaceable", *_half(line)),
+        _fact("margin at which half of the heads are replaceable", *_half_margin(line)),
         _fact("area under the loss, from no head replaced to all", *_area(line)),
     ]
     tasks: dict[str, Sequence[str]] = {
@@ -54,42 +54,42 @@ def _at_end(line: LineClaim) -> tuple[str, str]:
     end, tasks = line.at_end, line.tasks
     if end is None:
         return "–", "no run has every head replaced"
-    where = f"mean over {count(len(tasks), 'task')}" if len(tasks) > 1 else f"on {tasks[0]}"
+    on_tasks = f"mean over {count(len(tasks), 'task')}" if len(tasks) > 1 else f"on {tasks[0]}"
     above = phrases.above_all(end.loss).strip().rstrip(".")
-    note = f"{phrases.with_interval(end.low, end.high)}; {where}"
+    note = f"{phrases.with_interval(end.low, end.high)}; {on_tasks}"
     return phrases.percent(end.loss), f"{note}; {above[0].lower()}{above[1:]}" if above else note
 
 
 def _replaceable(line: LineClaim) -> tuple[str, str]:
-    """Return the number of replaceable heads, and the bound that stops the next measured number."""
+    """Return the number of replaceable heads, and the bound that rules out the next measured number."""
     if line.replaceable is None:
-        return "–", "no number of heads was measured"
+        return "–", "no number of replaced heads was measured"
     stop = line.stopped_at
-    return f"{line.replaceable} of {line.heads} heads", phrases.bound(stop) if stop else "all that were measured"
+    return f"{line.replaceable} of {line.heads} heads", phrases.bound(stop) if stop else "the most that were replaced"
 
 
-def _half(line: LineClaim) -> tuple[str, str]:
+def _half_margin(line: LineClaim) -> tuple[str, str]:
     half = line.half
     if half is None or half.margin is None:
-        return "–", "half of the heads were never replaced together"
+        return "–", "no run has half of the heads replaced"
     measured = f"measured with {half.replaced} of {line.heads} replaced"
     if not isfinite(half.margin):
-        return "–", f"no margin is wide enough; {measured}"
+        return "–", f"no margin is large enough; {measured}"
     return phrases.percent(half.margin, upper=True), measured
 
 
 def _area(line: LineClaim) -> tuple[str, str]:
     area = line.area
     if area is None:
-        return "–", "not measured from none to all"
+        return "–", "not measured up to all heads"
     return (
         phrases.percent(area.mean),
-        f"{phrases.with_interval(area.low, area.high)}; 0 % if nothing is lost on the way",
+        f"{phrases.with_interval(area.low, area.high)}; 0 % if no replaced head costs anything",
     )
 
 
 def claim_sections(study: Study, summary: pd.DataFrame, conclusion: Conclusion) -> list[Section]:
-    """Return the claims of each grid with their curve, and the differences between areas."""
+    """Return a section for the claims of each grid, with their curves, and one for the differences between areas."""
     frame = read_table(study.results / study.path("claims")).to_pandas()
     tables = dict(zip(frame["grid"].unique(), claims.tables_of(frame), strict=True))
     sections = []
@@ -103,64 +103,64 @@ def claim_sections(study: Study, summary: pd.DataFrame, conclusion: Conclusion) 
             n = f"{span(seeds)} {'seed' if seeds == [1] else 'seeds'}, " if seeds else ""
             n += f"{examples_in(rows_of(grid, summary))}."
             caption = (
-                "Number of replaceable heads, by the accepted loss. Dashed: the margin of the config, "
-                f"{phrases.percent(conclusion.margin, None)}. {once(grid)} {n}"
+                "Number of replaceable heads by the accepted loss. Dashed: the margin of the config, "
+                f"{phrases.percent(conclusion.margin, None)}. {common_settings(grid)} {n}"
             )
-            shown = f"Heads that are replaceable by margin: {count(len(lines), 'line')}"
-            section = section.drawn(_margins(grid, lines, conclusion.margin), shown, caption)
+            alternative = f"Number of replaceable heads by margin: {count(len(lines), 'line')}"
+            section = section.drawn(_margins(grid, lines, conclusion.margin), alternative, caption)
         sections.append(section)
     titles = {name: grid_view(study, name).title for name in study.grids}
     if conclusion.areas:
         areas = _areas(conclusion.areas, titles)
-        sections.append(Section("_areas", "Differences between lines", ABOUT_AREA, [areas]))
+        sections.append(Section("_areas", "Differences between lines", AREAS_NOTE, [areas]))
     return sections
 
 
 def _areas(pairs: Sequence[AreaDifference], titles: Mapping[str, str]) -> Table:
-    lines = [
+    rows = [
         {
             "lines": f"{pair.a} and {pair.b}",
             "analysis": titles[pair.grid],
-            "verdict": pair.verdict,
+            "verdict": "inconclusive" if pair.verdict == INCONCLUSIVE else pair.verdict,
             "difference of areas": phrases.percent(pair.difference).replace("-", "−"),
             "95 % interval": phrases.interval_text(pair.low, pair.high).replace("-", "−"),
             "p": "–" if pair.p is None else "<0.001" if pair.p < 0.001 else f"{pair.p:.3f}",
         }
         for pair in pairs
     ]
-    return Table("", pd.DataFrame(lines), 3)
+    return Table("", pd.DataFrame(rows), 3)
 
 
 def _margins(grid: GridView, lines: Sequence[LineClaim], margin: float) -> Any:
-    """Draw the number of heads that are replaceable at each margin, as steps, and a rule at `margin`."""
+    """Draw the number of replaceable heads against the margin, as steps, with a rule at the margin of the config."""
     import altair as alt
 
-    known = {
+    bounded = {
         line.line: [(step.margin, step) for step in line.steps if step.margin is not None and isfinite(step.margin)]
         for line in lines
     }
-    widest = max([2 * margin, *(at for steps in known.values() for at, _ in steps)])
-    end = 1.05 * min(1.0, widest)
+    largest = max([2 * margin, *(at for steps in bounded.values() for at, _ in steps)])
+    end = 1.05 * min(1.0, largest)
     shares, heads = len({line.heads for line in lines}) > 1, max(line.heads for line in lines)
     rows: list[dict[str, object]] = []
     for line in lines:
         unit = 100 / line.heads if shares else 1
-        steps = [(at, step) for at, step in known[line.line] if at <= end]
-        places = [(0.0, 0, None), *((at, step.replaced, step) for at, step in steps)]
-        for at, replaced, step in [*places, (end, places[-1][1], None)]:
+        steps = [(at, step) for at, step in bounded[line.line] if at <= end]
+        points = [(0.0, 0, None), *((at, step.replaced, step) for at, step in steps)]
+        for at, replaced, step in [*points, (end, points[-1][1], None)]:
             row = {"line": line.line, "margin": at, "k": replaced * unit}
             if step:
                 row |= {"replaced": f"{replaced} of {line.heads}", "loss": phrases.percent(step.loss)}
-                largest = phrases.percent(step.bound, upper=True)
-                row |= {"least": phrases.percent(at, upper=True), "worst": f"{step.worst}, {largest}"}
+                row |= {"above": phrases.percent(at, upper=True)}
+                row |= {"worst": f"{step.worst}, {phrases.percent(step.bound, upper=True)}"}
             rows.append(row)
-    titles = {"line": " / ".join(varied(grid)), "replaced": "heads replaced", "least": "replaceable at margins above"}
+    titles = {"line": " / ".join(varied(grid)), "replaced": "heads replaced", "above": "replaceable at margins above"}
     titles |= {"loss": "mean loss", "worst": "largest bound"}
     names = [line.line for line in lines]
-    colors = [COLORS[number % len(COLORS)] for number in range(len(names))]
-    scale, top = (alt.Scale(domain=[0, most], nice=False) for most in (end, 100 if shares else heads))
-    x = alt.X("margin:Q", scale=scale, title="margin: the loss that is accepted", axis=percent_axis(8))
-    y = alt.Y("k:Q", title=f"heads replaceable{', %' if shares else ''}", scale=top, axis=alt.Axis(tickMinStep=1))
+    colors = [COLORS[index % len(COLORS)] for index in range(len(names))]
+    scale, top = (alt.Scale(domain=[0, maximum], nice=False) for maximum in (end, 100 if shares else heads))
+    x = alt.X("margin:Q", scale=scale, title="margin: the accepted loss", axis=percent_axis(8))
+    y = alt.Y("k:Q", title=f"replaceable heads{', %' if shares else ''}", scale=top, axis=alt.Axis(tickMinStep=1))
     clicked = alt.selection_point(name="lines", fields=["line"], bind="legend")
     color = alt.Scale(domain=names, range=colors)
     base = alt.Chart(alt.InlineData(rows)).encode(
@@ -179,4 +179,4 @@ def _margins(grid: GridView, lines: Sequence[LineClaim], margin: float) -> Any:
         width=3 * grid.plots.width,
         height=1.2 * grid.plots.height,
     )
-    return styled(figure).configure_legend(orient="bottom", **PAGE_LEGEND)
+    return styled(figure).configure_legend(orient="bottom", **REPORT_LEGEND)

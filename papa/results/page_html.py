@@ -1,4 +1,4 @@
-"""The HTML report as text: the template with its content, and a policy that lets no other scripts run."""
+"""The text of the HTML report: the template with its content, and a policy that blocks all other scripts."""
 
 from __future__ import annotations
 
@@ -12,8 +12,8 @@ from papa.results.page_section import unbroken
 PAGES = files("papa.results") / "pages"
 
 
-def rendered(content: Mapping[str, object]) -> str:
-    """Return the template with `content` in it, and a policy that lets only the scripts of the report run."""
+def render(content: Mapping[str, object]) -> str:
+    """Fill the template with `content` and a policy that allows only the report's scripts."""
     import vl_convert
     from jinja2 import BaseLoader, Environment, StrictUndefined
 

@@ -14,7 +14,7 @@ from papa.results.page_section import Section, examples_in, span
 from papa.results.panels import (
     COLORS,
     MINIMUM_SPAN,
-    PAGE_LEGEND,
+    REPORT_LEGEND,
     Layers,
     PanelGrid,
     curves,
@@ -31,9 +31,9 @@ def learning_section(study: Study, summary: pd.DataFrame, scores: pd.DataFrame) 
     """Draw the validation scores of all settings after each epoch; None if nothing was trained for several epochs.
 
     Args:
-        study: has the size of the panels.
+        study: the study, whose config sets the size of the panels.
         summary: the rows of the summary.
-        scores: the table of curves.
+        scores: the table of learning curves.
     """
     scores = scores[scores.groupby(["model", "task"])["epoch"].transform("max") > 1]
     if scores.empty:
@@ -67,12 +67,12 @@ def learning_section(study: Study, summary: pd.DataFrame, scores: pd.DataFrame) 
         )
         return curves(base, tooltip, {"strokeWidth": 1.5}, {"size": 24})
 
-    look = PanelGrid(study.config.plots.width, 0.8 * study.config.plots.height, legend=PAGE_LEGEND)
-    figure = panels(points, draw, look).configure_axisY(minExtent=36, tickCount=4)
+    layout = PanelGrid(study.config.plots.width, 0.8 * study.config.plots.height, legend=REPORT_LEGEND)
+    figure = panels(points, draw, layout).configure_axisY(minExtent=36, tickCount=4)
     seeds = sorted(scores.groupby(["model", "task", "constant", "order", "fraction"], dropna=False)["seed"].nunique())
     caption = (
         f"Validation score after each epoch, mean over {span(seeds)} {'seed' if seeds[-1] == 1 else 'seeds'}; "
-        f"{examples_in(summary)}. If a line still rises at its end, train longer."
+        f"{examples_in(summary)}. If a curve still rises at the end, train longer."
     )
     alternative = f"Validation scores by epoch: {count(len(points.groupby(['model', 'task'])), 'panel')}"
     return Section("_learning", "Learning curves", "", []).drawn(figure, alternative, caption)

@@ -1,4 +1,4 @@
-"""The run of a study, for the HTML report: analyses, data, models, time and memory."""
+"""The tables of runs in the HTML report: analyses, data, models, time and memory."""
 
 from __future__ import annotations
 
@@ -21,11 +21,11 @@ from papa.results.phrases import constant_name, order_name
 from papa.results.summary import is_main
 from papa.results.table import Table
 
-NOT_KNOWN = "–"
+UNKNOWN_CELL = "–"
 
 
 def run_in_words(study: Study) -> str:
-    """Return the numbers of probes, models, tasks and seeds, in a line."""
+    """Return a line with the numbers of probes, models, tasks and seeds."""
     pairs = study.config.pairs
     jobs = [job.settings for model, task in pairs for job in study.probes_of(model, task)]
     probes = [seed for job in jobs if job.training.epochs for seed in job.seeds]
@@ -33,14 +33,14 @@ def run_in_words(study: Study) -> str:
     models, tasks = (len(set(names)) for names in zip(*pairs, strict=True))
     runs = [count(len(probes), "probe")] * bool(probes)
     runs += [f"{count(direct, 'measurement')} by the model's own head"] * bool(direct)
-    of = f"{' and '.join(runs)} of {count(models, 'model')} on {count(tasks, 'task')}"
-    named = f"{'seed' if len(seeds) == 1 else 'seeds'} {', '.join(map(str, seeds))}"
-    return f"{of}, {named}" if seeds else of
+    words = f"{' and '.join(runs)} of {count(models, 'model')} on {count(tasks, 'task')}"
+    seed_words = f"{'seed' if len(seeds) == 1 else 'seeds'} {', '.join(map(str, seeds))}"
+    return f"{words}, {seed_words}" if seeds else words
 
 
 def analyses_table(study: Study) -> Table:
-    """Return the models, constants, fractions and seeds of each grid."""
-    lines = []
+    """Return a table with the models, constants, fractions and seeds of each grid."""
+    rows = []
     for name, grid in study.grids.items():
         orders = study.orders(grid) if has_between(grid.fractions) else []
         columns = {
@@ -53,52 +53,52 @@ def analyses_table(study: Study) -> Table:
             "seeds of orders": dict.fromkeys(str(order.draw) for order in orders if order.base in SEEDED),
             "seeds of probes": map(str, grid.seeds),
         }
-        lines.append({column: ", ".join(values) or NOT_KNOWN for column, values in columns.items()})
-    return Table("", pd.DataFrame(lines), len(lines[0]))
+        rows.append({column: ", ".join(values) or UNKNOWN_CELL for column, values in columns.items()})
+    return Table("", pd.DataFrame(rows), len(rows[0]))
 
 
 def data_table(study: Study, summary: pd.DataFrame) -> Table:
-    """Return the numbers of rows of each task that were used, that were cut, and that are also in training."""
+    """Return a table with the numbers of rows used, of validation rows also in training, and of examples cut."""
     rows = summary[is_main(summary)]
     corpora = rows["task"].map(lambda task: study.config.tasks[task].corpus)
     shared = {corpus: _shared(study, corpus) for corpus in corpora.unique()}
 
-    number = rows[[name for name in rows if str(name).startswith(("rows_", "cut_"))]].map("{:,}".format)
+    counts = rows[[name for name in rows if str(name).startswith(("rows_", "cut_"))]].map("{:,}".format)
     columns = {
         "task": rows["title"],
         "model": rows["model"],
-        "training rows used / available": number["rows_train"] + " / " + number["rows_available_train"],
-        "validation rows used / available": number["rows_validation"] + " / " + number["rows_available_validation"],
+        "training rows used / available": counts["rows_train"] + " / " + counts["rows_available_train"],
+        "validation rows used / available": counts["rows_validation"] + " / " + counts["rows_available_validation"],
         "validation rows also in training": corpora.map(shared),
-        "training examples cut": number["cut_train"],
-        "validation examples cut": number["cut_validation"],
+        "training examples cut": counts["cut_train"],
+        "validation examples cut": counts["cut_validation"],
     }
     return Table("", pd.DataFrame(columns).drop_duplicates(), 2)
 
 
 def _shared(study: Study, corpus: str) -> str:
-    """Return the number of validation rows of a corpus that are also in its training split."""
+    """Count the validation rows of a corpus that are also in its training split."""
     with opened_table(study.results / study.path("texts", corpus=corpus)) as texts:
-        number = texts.facts.get("shared", {}).get("validation")
-    return NOT_KNOWN if number is None else f"{number:,}"
+        shared = texts.facts.get("shared", {}).get("validation")
+    return UNKNOWN_CELL if shared is None else f"{shared:,}"
 
 
 def models_table(study: Study) -> Table:
-    """Return the origin of every model, the digest of the weights that were read, and the versions of the libraries."""
-    first = {model: study.probes_of(model, task)[0].main for model, task in reversed(study.config.pairs)}
-    lines = []
+    """Return a table with every model's origin, the digest of its weights, and the versions of libraries."""
+    first_runs = {model: study.probes_of(model, task)[0].main for model, task in reversed(study.config.pairs)}
+    rows = []
     for name in dict.fromkeys(model for model, _ in study.config.pairs):
         model = study.config.models[name]
-        origin = read_runs(study.results / first[name])[0].provenance.model_dump(exclude_none=True)
-        line = {"model": name, "hub id": model.hub or ModelId.of(name, model).origin, "revision": model.revision or ""}
-        line |= {"SHA-256 of the weights": origin.get("weights", "")}
-        line |= {key.removesuffix("_version"): origin[key] for key in sorted(origin) if key.endswith("_version")}
-        lines.append(line)
-    return Table("", pd.DataFrame(lines), len(lines[0]))
+        origin = read_runs(study.results / first_runs[name])[0].provenance.model_dump(exclude_none=True)
+        row = {"model": name, "hub id": model.hub or ModelId.of(name, model).origin, "revision": model.revision or ""}
+        row |= {"SHA-256 of the weights": origin.get("weights", "")}
+        row |= {key.removesuffix("_version"): origin[key] for key in sorted(origin) if key.endswith("_version")}
+        rows.append(row)
+    return Table("", pd.DataFrame(rows), len(rows[0]))
 
 
 def jobs_table(study: Study) -> Table:
-    """Return time and memory of the jobs of each rule and the date of the last one; – if it was not recorded."""
+    """Return a table with the time and memory of the jobs of each stage, and the date of the newest file."""
     jobs = pd.DataFrame([{"rule": job.rule, "path": job.main} for job in study.jobs() if job.stage != "page"])
     files = [study.results / path for path in jobs["path"]]
     ended = [path.stat().st_mtime if path.exists() else float("nan") for path in files]
@@ -109,7 +109,7 @@ def jobs_table(study: Study) -> Table:
             "jobs": by_rule.size(),
             "measured": by_rule["s"].count(),
             "seconds": by_rule["s"].sum(min_count=1),
-            "most memory, MB": by_rule["max_rss"].max(),
+            "peak memory, MB": by_rule["max_rss"].max(),
         }
     )
     text = numbers.map(_number).assign(**{"last ended, UTC": by_rule["ended"].max().map(_date)})
@@ -117,17 +117,17 @@ def jobs_table(study: Study) -> Table:
 
 
 def _benchmarks(files: Sequence[Path]) -> pd.DataFrame:
-    """Return seconds `s` and peak memory `max_rss` of the jobs that made these files; missing if not recorded."""
-    notes = [path.with_suffix(BENCHMARK) for path in files]
+    """Return the seconds `s` and peak memory `max_rss` of the jobs that wrote these files; NaN if not recorded."""
+    paths = [path.with_suffix(BENCHMARK) for path in files]
     rows = [
-        pd.read_csv(note, sep="\t", na_values="-").iloc[:1] if note.exists() else pd.DataFrame([{}]) for note in notes
+        pd.read_csv(path, sep="\t", na_values="-").iloc[:1] if path.exists() else pd.DataFrame([{}]) for path in paths
     ]
-    noted = pd.concat(rows, ignore_index=True).reindex(columns=["s", "max_rss"])
-    return pd.DataFrame({name: pd.to_numeric(noted[name], errors="coerce") for name in noted})
+    benchmarks = pd.concat(rows, ignore_index=True).reindex(columns=["s", "max_rss"])
+    return pd.DataFrame({name: pd.to_numeric(benchmarks[name], errors="coerce") for name in benchmarks})
 
 
 def weights_table(study: Study) -> Table | None:
-    """Return the seconds of the jobs that weigh heads; None unless orders are made of several kinds of weights."""
+    """Return a table with the seconds of the jobs that weigh heads; None unless there are several kinds of weights."""
     weights = [weights_row(job) | {"path": job.main} for job in study.weights() if "part" not in job.wildcards]
     if len({row["order"] for row in weights}) < 2:
         return None
@@ -146,11 +146,11 @@ def weights_table(study: Study) -> Table | None:
 
 
 def _number(number: float) -> str:
-    return NOT_KNOWN if pd.isna(number) else f"{number:,.0f}"
+    return UNKNOWN_CELL if pd.isna(number) else f"{number:,.0f}"
 
 
 def _date(seconds: float) -> str:
-    return NOT_KNOWN if pd.isna(seconds) else f"{datetime.fromtimestamp(seconds, UTC):%Y-%m-%d %H:%M}"
+    return UNKNOWN_CELL if pd.isna(seconds) else f"{datetime.fromtimestamp(seconds, UTC):%Y-%m-%d %H:%M}"
 
 
 def config_text(config: Mapping[str, object]) -> str:

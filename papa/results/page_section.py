@@ -1,4 +1,4 @@
-"""A section of the HTML report: tables, a figure, and the sentences that explain them."""
+"""A section of the HTML report: tables, a figure, and sentences that explain them."""
 
 from __future__ import annotations
 
@@ -18,20 +18,20 @@ if TYPE_CHECKING:
     import altair as alt
 
 
-MOST_LINES = 30
-"""Tables with more lines together are closed at first."""
+FOLDED_ROWS = 30
+"""Tables are folded at first if they have more rows than this in total."""
 
 
 @dataclass(frozen=True)
 class Section:
-    """A part of the HTML report: tables, and a figure if there is one.
+    """A section of the HTML report: tables, and a figure if there is one.
 
     Args:
-        id, title: its name for links, and its heading.
-        note: how to read the tables.
-        figure: a specification of Vega-Lite.
+        id, title: the target of links, and the heading.
+        note: the note below the tables.
+        figure: a Vega-Lite specification.
         alternative: the alternative text of the figure.
-        caption: a sentence under the figure, or instead of a figure.
+        caption: a sentence below the figure, or in place of a figure.
     """
 
     id: str
@@ -44,40 +44,40 @@ class Section:
 
     @property
     def folded(self) -> bool:
-        """Whether the tables are closed at first: if there is a figure, or if they are long."""
-        return self.figure is not None or sum(len(table.lines) for table in self.tables) > MOST_LINES
+        """Whether the tables are folded at first, because there is a figure or they are long."""
+        return self.figure is not None or sum(len(table.rows) for table in self.tables) > FOLDED_ROWS
 
     def drawn(self, chart: alt.TopLevelMixin, alternative: str, caption: str) -> Section:
-        """Return the section with a figure; the section's heading replaces the figure's title."""
+        """Return the section with a figure, whose title is dropped in favour of the section's heading."""
         specification = {key: value for key, value in chart.to_dict().items() if key != "title"}
         return replace(self, figure=specification, alternative=alternative, caption=caption)
 
 
 def sentence(text: str) -> str:
-    """Return `text` with a capital and a full stop, unless it is empty."""
-    first = text[:1].upper() if text[:1].isascii() else text[:1]  # λ stays small
+    """Turn `text` into a sentence with a capital and a full stop; empty stays empty."""
+    first = text[:1].upper() if text[:1].isascii() else text[:1]  # λ stays lower-case
     return unbroken(f"{first}{text[1:].removesuffix('.')}.") if text else ""
 
 
 def unbroken(text: str) -> str:
-    """Return `text` in which numbers stay on one line with their %, and have a minus instead of a hyphen."""
+    """Keep numbers and % signs on one line, and replace hyphens before numbers by minus signs."""
     return re.sub(r"(?<![\w.])-(?=\.?\d)", "−", text.replace(" %", "\u00a0%"))
 
 
 def examples_in(rows: pd.DataFrame) -> str:
-    """Return the number of validation examples of the tasks in `rows` of a summary."""
+    """Word the number of validation examples of the tasks in the rows of a summary."""
     numbers = sorted(rows.loc[is_main(rows), "examples"].unique())
     return f"n = {span(numbers)} validation examples{' per task' if rows['task'].nunique() > 1 else ''}"
 
 
 def span(numbers: Sequence[int]) -> str:
-    """Return the smallest and the largest of rising numbers, once if they are equal."""
-    least, most = numbers[0], numbers[-1]
-    return f"{most:,}" if least == most else f"{least:,} to {most:,}"
+    """Word the range of numbers in ascending order; a single number if all are equal."""
+    smallest, largest = numbers[0], numbers[-1]
+    return f"{largest:,}" if smallest == largest else f"{smallest:,} to {largest:,}"
 
 
-def about_subsets(study: Study, rows: pd.DataFrame) -> str:
-    """Return the origin of the subsets in `rows`, in a sentence; empty if there are none."""
+def subset_note(study: Study, rows: pd.DataFrame) -> str:
+    """Return a sentence about the origin of the subsets in `rows`; empty if there are none."""
     columns: dict[str, dict[str, None]] = {}
     further: dict[str, None] = {}
     for task, subset in rows.loc[rows["subset"].ne(ALL), ["task", "subset"]].itertuples(index=False):
@@ -85,6 +85,6 @@ def about_subsets(study: Study, rows: pd.DataFrame) -> str:
         column = study.config.tasks[task].subset
         (further if subset in splits or column is None else columns.setdefault(column, {}))[subset] = None
     sources = [f"column {column}: {', '.join(names)}" for column, names in columns.items()]
-    text = f"Subsets: parts of the validation examples that the config scores separately ({'; '.join(sources)})."
-    more = f"Further validation splits, scored separately: {', '.join(further)}."
-    return " ".join([text] * bool(columns) + [more] * bool(further))
+    of_columns = f"Subsets of the validation examples, scored separately: {'; '.join(sources)}."
+    of_splits = f"Further validation splits, scored separately: {', '.join(further)}."
+    return " ".join([of_columns] * bool(columns) + [of_splits] * bool(further))

@@ -1,6 +1,6 @@
-"""The phrases of conclusions: losses, replaceable heads, excluded tasks, rising curves, and all percentages.
+"""The wording of conclusions: losses, replaceable heads, excluded tasks, rising scores, and all percentages.
 
-The report, the terminal and JSON use the same words, because they all call these functions.
+The HTML report, the terminal and JSON use the same words, because they all call these functions.
 """
 
 from __future__ import annotations
@@ -12,21 +12,21 @@ from papa.config.variant import AVERAGE_OF, TRAINED_SUFFIX, Constant
 from papa.errors import count
 from papa.results.conclusion import EndLoss, Exclusion, LineClaim, RisingTask, Step, SubsetLosses, TaskLoss
 
-SUBSETS_NAMED = 4
-"""The most subsets that a sentence lists; tables have all of them."""
+MAXIMUM_SUBSETS = 4
+"""A sentence leaves out subsets if there are more than this; tables have all of them."""
 
 MORE_THAN_ALL = "more is lost than attention contributes: worse than no context at all"
 """The meaning of a loss above 100 %."""
-ABOUT_LOSS = (
+LOSS_NOTE = (
     "Loss: (original - score) / (original - contextless), the share of attention's contribution that is lost. "
-    "Contextless: the same probe with zeros in place of all attention, so that no token sees another. Trivial: the "
-    "best guess that ignores the input, made from the training rows. A loss is given only if the original beats both "
-    "floors (one-sided, 95 %). Its interval is Fieller's, over probe seeds, validation examples and, if there are "
-    f"several, orders of heads. Above 100 %, {MORE_THAN_ALL}."
+    "Contextless: the same probe with zeros in place of all attention, so no token sees another. Trivial: the best "
+    "guess that ignores the input, based on the training rows. A loss is given only if the original beats both floors "
+    "(one-sided, 95 %). Its interval is Fieller's, over probe seeds, validation examples and, if there are several, "
+    f"orders of heads. Above 100 %, {MORE_THAN_ALL}."
 )
-NO_INTERVAL = "no interval, because the contribution of attention is too uncertain"
+NO_INTERVAL = "no interval, because attention's contribution is too uncertain"
 FLOOR_NAMES = {"contextless floor": "context-free floor"}
-"""The words for names in the JSON of a conclusion."""
+"""The words for run names in the JSON of a conclusion."""
 
 ORDER_PHRASES = {
     "lambda": ("in the order of λ", "averaged over {} orders of λ"),
@@ -39,7 +39,7 @@ ORDER_PHRASES = {
     "variance": ("in the order of variances", ""),
     "output-norm": ("in the order of output norms", ""),
 }
-"""Phrases for a single order and for several of the same name; an order that is not listed is called by its name."""
+"""Phrases for a single order and for several draws of it; an order that is not listed goes by its name."""
 
 
 # -- numbers ----------------------------------------------------------------------------------------------------------
@@ -50,10 +50,10 @@ def _finite(*numbers: float | None) -> bool:
 
 
 def percent(share: float | None, decimals: int | None = 0, upper: bool = False) -> str:
-    """Return a share in percent: "34 %"; "-" if it is not known, and "no bound" if it is infinite.
+    """Format a share in percent: "34 %"; "-" if it is unknown, and "no bound" if it is infinite.
 
     Args:
-        share: the share, 1 for all.
+        share: the share, from 0 to 1.
         decimals: digits after the point; None for a number from a config, which is never rounded.
         upper: whether the share is an upper bound, which is never rounded down.
     """
@@ -64,11 +64,11 @@ def percent(share: float | None, decimals: int | None = 0, upper: bool = False) 
     if decimals is None:
         return f"{100 * share:g} %"
     number = ceil(100 * share - 1e-9) if upper else round(100 * share, decimals)
-    return f"{number + 0.0:.{decimals}f} %"  # the sum has no negative zero
+    return f"{number + 0.0:.{decimals}f} %"  # + 0.0 removes a negative zero
 
 
 def interval_text(low: float | None, high: float | None) -> str:
-    """Return an interval of shares: "29 to 40 %"; "-" if it is not known, and "unbounded" if an end is infinite."""
+    """Format an interval of shares: "29 to 40 %"; "-" if it is unknown, and "unbounded" if an end is infinite."""
     if low is None or high is None or isnan(low) or isnan(high):
         return "-"
     if not _finite(low, high):
@@ -77,18 +77,18 @@ def interval_text(low: float | None, high: float | None) -> str:
 
 
 def loss_text(loss: float | None, low: float | None, high: float | None) -> str:
-    """Return a loss with its interval for a table: "34 % (29 to 40)"; "-" if there is none."""
+    """Format a loss with its interval for a table: "34 % (29 to 40)"; "-" if there is none."""
     bounded = _finite(loss, low, high)
     return percent(loss) + (f" ({interval_text(low, high).removesuffix(' %')})" if bounded else "")
 
 
 def mean_text(share: float | None) -> str:
-    """Return a relative drop, or a mean loss over tasks, for a table: "24.8 %"."""
+    """Format a relative drop or a mean loss over tasks for a table: "24.8 %"."""
     return percent(share, decimals=1)
 
 
 def with_interval(low: float, high: float) -> str:
-    """Return an interval for a sentence, or the reason why there is none."""
+    """Word an interval for a sentence, or the reason why there is none."""
     return f"95 % interval {interval_text(low, high)}" if _finite(low, high) else NO_INTERVAL
 
 
@@ -96,7 +96,7 @@ def with_interval(low: float, high: float) -> str:
 
 
 def constant_name(constant: str, shown_with: Sequence[str] = ()) -> str:
-    """Return a constant's name for readers. Shown with averages of other corpora, the average is of "own texts"."""
+    """Return a constant's name for readers; next to averages of other corpora, the average is "average, own texts"."""
     if constant.startswith(AVERAGE_OF):
         return f"average, texts of {constant.removeprefix(AVERAGE_OF)}"
     if constant == "average" and any(name.startswith(AVERAGE_OF) for name in shown_with):
@@ -110,7 +110,7 @@ def order_name(order: str) -> str:
 
 
 def in_order(order: str | None, orders: int) -> str:
-    """Return the order in which heads are replaced, or the number of averaged orders; empty without an order."""
+    """Word the order in which heads are replaced, or the number of orders averaged; empty without an order."""
     if order is None:
         return ""
     single, several = ORDER_PHRASES.get(order, ("", ""))
@@ -120,7 +120,7 @@ def in_order(order: str | None, orders: int) -> str:
 
 
 def constants(name: str | None) -> str:
-    """Return a constant in a sentence: "average constants"."""
+    """Word a constant for a sentence: "average constants"."""
     constant = Constant.parse(str(name))
     if constant.start == "zeros":
         return "zeros"
@@ -134,25 +134,25 @@ def constants(name: str | None) -> str:
 
 
 def conclusion_of(lines: Sequence[LineClaim], margin: float, named: bool) -> str:
-    """Word the conclusion from lines of a model and a constant in different orders.
+    """Word the conclusion about a model and a constant from the lines of all orders.
 
     Args:
         lines: at least one line.
-        margin: the loss that is accepted.
-        named: whether each sentence names the model and the constant, because other lines have others.
+        margin: the accepted loss.
+        named: whether each sentence names the model and the constant, because there are others.
     """
     first = lines[0]
-    of = f" ({first.model})" if named else ""
-    parts = [opening(lines), *(replaceable(line, margin, named) for line in lines if line.tasks and line.measured)]
-    parts += [f"{excluded(exclusion, of, bool(first.tasks))}." for exclusion in first.excluded]
+    model = f" ({first.model})" if named else ""
+    sentences = [opening(lines), *(replaceable(line, margin, named) for line in lines if line.tasks and line.measured)]
+    sentences += [f"{excluded(exclusion, model, bool(first.tasks))}." for exclusion in first.excluded]
     if still_rising := dict.fromkeys(rising(task) for line in lines for task in line.rising):
-        parts.append(f"Still rising{of}, train longer: {', '.join(still_rising)}.")
-    parts.append(sample_size(lines))
-    return " ".join(filter(None, parts)).replace("?.", "?")  # a title may be a question
+        sentences.append(f"Still rising{model}, train longer: {', '.join(still_rising)}.")
+    sentences.append(sample_size(lines))
+    return " ".join(filter(None, sentences)).replace("?.", "?")  # a title may be a question
 
 
 def opening(lines: Sequence[LineClaim]) -> str:
-    """Word the loss with every head of a model replaced, which no order changes."""
+    """Word the loss with every head of a model replaced, which does not depend on the order."""
     first = lines[0]
     end, tasks, words = first.at_end, first.tasks, constants(first.constant)
     if not tasks:
@@ -163,28 +163,28 @@ def opening(lines: Sequence[LineClaim]) -> str:
     replaced = f"With all {count(first.heads, 'head')} of {first.model} replaced by {words}"
     if end.low == end.high == 1:
         return f"{replaced}, all that attention contributes is lost, by definition."
-    where = f"on average over {count(len(tasks), 'task')}" if len(tasks) > 1 else f"on {tasks[0]}"
-    lost = f"{replaced}, {loss(end)} of what attention contributes is lost {where}."
+    on_tasks = f"on average over {count(len(tasks), 'task')}" if len(tasks) > 1 else f"on {tasks[0]}"
+    sentence = f"{replaced}, {loss(end)} of what attention contributes is lost {on_tasks}."
     if len(tasks) < 2:
-        return f"{lost}{above_all(end.loss)}{by_subset(end.subsets)}"
+        return f"{sentence}{above_all(end.loss)}{by_subset(end.subsets)}"
     ranked = sorted(end.tasks, key=lambda task: -task.loss)
     most, least = (f"{task.task} ({percent(task.loss)})" for task in (ranked[0], ranked[-1]))
-    return f"{lost} Most is lost on {most}, least on {least}.{above_all(ranked[0].loss)}{by_subset(end.subsets)}"
+    return f"{sentence} Most is lost on {most}, least on {least}.{above_all(ranked[0].loss)}{by_subset(end.subsets)}"
 
 
 def loss(value: EndLoss | TaskLoss) -> str:
-    """Return a loss with its interval for a sentence."""
+    """Word a loss with its interval."""
     return f"{percent(value.loss)} ({with_interval(value.low, value.high)})"
 
 
 def above_all(share: float) -> str:
-    """Return the meaning of a loss above 100 %, as a sentence after another; empty for any other loss."""
+    """Explain a loss above 100 % in a sentence that follows another; empty for any other loss."""
     return f" Above 100 %, {MORE_THAN_ALL}." if round(100 * share) > 100 else ""
 
 
 def by_subset(subsets: Sequence[SubsetLosses]) -> str:
-    """Word the losses on each subset, as a sentence after another; empty without subsets, or with too many to read."""
-    if not 0 < len(subsets) <= SUBSETS_NAMED:
+    """Word the losses on subsets in a sentence that follows another; empty with none or more than `MAXIMUM_SUBSETS`."""
+    if not 0 < len(subsets) <= MAXIMUM_SUBSETS:
         return ""
     return f" By subset: {'; '.join(map(_on_subset, subsets))}."
 
@@ -204,9 +204,9 @@ def _on_subset(subset: SubsetLosses) -> str:
 
 
 def replaceable(line: LineClaim, margin: float, named: bool) -> str:
-    """Word the number of replaceable heads of a line, and the bound that stops the next number."""
+    """Word the number of replaceable heads of a line, and the bound that rules out the next larger number."""
     number, heads, by = line.replaceable or 0, "heads", ""
-    if named or line.at_end is None:  # otherwise the sentence before names them
+    if named or line.at_end is None:  # otherwise the sentence before has the model and the constant
         heads, by = f"heads of {line.model}", f" by {constants(line.constant)}"
     at = f"replaceable{by} at a margin of {percent(margin, None)}"
     step = line.stopped_at
@@ -222,39 +222,39 @@ def replaceable(line: LineClaim, margin: float, named: bool) -> str:
 
 
 def bound(step: Step) -> str:
-    """Word the largest upper bound of a loss at a number of replaced heads."""
+    """Word the largest upper bound of a loss at a step."""
     with_replaced = f"with {step.replaced} replaced"
     if not _finite(step.bound):
         return f"{with_replaced}, the loss on {step.worst} has no upper bound"
     return f"{with_replaced}, the upper bound of the loss on {step.worst} is {percent(step.bound, upper=True)}"
 
 
-def excluded(exclusion: Exclusion, of: str = "", counted: bool = False) -> str:
+def excluded(exclusion: Exclusion, model: str = "", counted: bool = False) -> str:
     """Word the reason why a task is excluded.
 
     Args:
         exclusion: the task and the reason.
-        of: the model in parentheses, if it has to be named.
+        model: the model in parentheses, if there are several.
         counted: whether other tasks count; then the words also say that this task is excluded.
     """
-    return f"{exclusion.task}{of}{' is excluded' if counted else ''}: {exclusion.why}"
+    return f"{exclusion.task}{model}{' is excluded' if counted else ''}: {exclusion.why}"
 
 
 def without_loss(exclusions: Iterable[Exclusion]) -> str:
-    """Name the tasks without a loss and the reasons, in a sentence; empty if every task has a loss."""
-    words = "; ".join(map(excluded, exclusions))
-    return f"No loss: {words}." if words else ""
+    """List the tasks without a loss and the reasons in a sentence; empty if every task has a loss."""
+    reasons = "; ".join(map(excluded, exclusions))
+    return f"No loss: {reasons}." if reasons else ""
 
 
 def rising(task: RisingTask) -> str:
-    """Word which probes of a task still improved, and the direction in which its loss may move."""
+    """Word which probes of a task still improved, and the direction in which its loss may change."""
     runs = [FLOOR_NAMES.get(run, run) for run in task.runs]
-    named = " and ".join(filter(None, [", ".join(runs[:-1]), runs[-1]]))
-    return f"{task.task} ({named}{f': its loss may be {task.loss} than measured' if task.loss else ''})"
+    probes = " and ".join(filter(None, [", ".join(runs[:-1]), runs[-1]]))
+    return f"{task.task} ({probes}{f': its loss may be {task.loss} than measured' if task.loss else ''})"
 
 
 def sample_size(lines: Sequence[LineClaim]) -> str:
-    """Word the numbers of seeds and validation examples behind some lines."""
+    """Word the numbers of seeds and validation examples that lines are based on."""
     first = lines[0]
     seeds, examples = sorted({line.seeds for line in lines if line.seeds}), first.examples or (0,)
     over = f"{seeds[0]} to {count(seeds[-1], 'seed')} and " if len(seeds) > 1 else ""

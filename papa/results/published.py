@@ -1,8 +1,8 @@
 """Comparison with the paper's values (Tables 1, 2, 4 and 5: fractions 1 and 0 of RoBERTa BASE and LARGE).
 
-`papa/data/published.csv` has one line per table, model, setting and task. Tables 1 and 2 both print scores of RoBERTa
-BASE with averages over the texts of the task, as Tables 4 and 5 do for LARGE. On MRPC, Tables 4 and 5 disagree: 0.81
-and 0.80. So every printed value has a row.
+`papa/data/published.csv` has a row for each table, model, setting and task. Tables 1 and 2 both print scores of RoBERTa
+BASE with averages over the texts of the task, as Tables 4 and 5 do for LARGE. On MRPC, Tables 4 and 5 disagree (0.81
+and 0.80), so every printed value has a row.
 """
 
 from __future__ import annotations
@@ -22,14 +22,15 @@ from papa.results.summary import read_summary
 from papa.results.table import Table, metric_name, score_text, texts, used
 
 ROUNDING = 0.005
-"""The paper prints two decimals, so the true value is this close."""
+"""The largest rounding error of a published value; the paper prints two decimals."""
 
 NOTE = (
     "Ours: mean validation score over seeds ± half-width of the 95 % Student-t interval. Difference: ours - published. "
-    f"Inside: our interval contains a number that rounds to the published value (± {ROUNDING}); - if there is one seed "
-    "and so no interval. Two tables that print the same setting can differ, so each value has a line."
+    f"Inside: whether our interval contains a number that rounds to the published value (± {ROUNDING}); - if there is "
+    "only one seed, so no interval. Two of the paper's tables can print different values for a setting, so each value "
+    "has a row."
 )
-NOTHING = "None of these models, tasks and settings is in the paper's tables."
+EMPTY_NOTE = "None of these models, tasks and settings is in the paper's tables."
 SETTINGS: dict[str, tuple[str, ...]] = {
     "average": ("average", "per_task"),
     "average-trained": ("average_trained",),
@@ -38,10 +39,11 @@ SETTINGS: dict[str, tuple[str, ...]] = {
     "toeplitz-trained": ("toeplitz_trained",),
     "zeros": ("zeros",),
 }
-"""Published settings of our constants, at fraction 0. Tables 2 and 5 call averages `per_task`."""
+"""Maps our constants at fraction 0 to published settings. Tables 2 and 5 call averages `per_task`."""
 
 METRIC_NAMES = {"ner": "entity_f1", "pos": "chunk_f1"}
-"""Our names of metrics that differ from the published names; the published F1 of POS is seqeval's for bare tags."""
+"""Maps published tasks to our metrics, if these have other names; the published F1 of POS is seqeval's for bare tags.
+"""
 
 COLUMNS = dict.fromkeys(("table", "model", "published_model", "task", "title", "published_task"), "string")
 COLUMNS |= dict.fromkeys(("setting", "constant", "metric"), "string")
@@ -54,8 +56,8 @@ class Published(Analysis):
 
     Args:
         models: the hub id of each model.
-        tasks: the published task of each task.
-        more_settings: published settings of constants that were averaged over another corpus.
+        tasks: the published name of each task.
+        more_settings: the published setting of each constant that was averaged over another corpus.
         values: the digest of the published values.
     """
 
@@ -69,11 +71,11 @@ class Published(Analysis):
 
     def compute(self, job: Job[AnalysisOf]) -> Computed:
         """Join the `summary` with the published values."""
-        rows = compared(read_summary(job.input("summary")), self.models, self.tasks, self.more_settings)
+        rows = compare_with_published(read_summary(job.input("summary")), self.models, self.tasks, self.more_settings)
         return Computed(rows, {"table": "published", "rounding": ROUNDING})
 
     def note(self, rows: pd.DataFrame) -> str:
-        return NOTE if len(rows) else NOTHING
+        return NOTE if len(rows) else EMPTY_NOTE
 
     def tables(self, rows: pd.DataFrame) -> list[Table]:
         """Return a table for each of the paper's tables and each of our models."""
@@ -95,35 +97,34 @@ class Published(Analysis):
         ]
 
     def sentence(self, rows: pd.DataFrame) -> str:
-        """Return how many published values lie inside our intervals."""
+        """Count the published values inside our intervals."""
         known = rows["inside"].dropna()
-        return f"{count(len(rows), 'published value')} with ours; {known.sum()} of {len(known)} inside our interval"
+        return f"{count(len(rows), 'published value')} compared; {known.sum()} of {len(known)} inside our interval"
 
 
 def published_values() -> pd.DataFrame:
-    """Return the published values: `table` (a text), `model`, `setting`, `task`, `metric` and `value`."""
+    """Read the published values: `table` (as text), `model`, `setting`, `task`, `metric` and `value`."""
     return pd.read_csv(PUBLISHED, dtype={"table": "str"})
 
 
-def compared(
+def compare_with_published(
     ours: pd.DataFrame, models: Mapping[str, str | None], tasks: Mapping[str, str], more_settings: Mapping[str, str]
 ) -> pd.DataFrame:
-    """Join a summary with the published values wherever both exist.
+    """Join the rows of a summary with the published values of the same model, task and setting.
 
-    `difference` is ours - published. `inside`: whether our 95 % interval contains a number that rounds to the
-    published value; null if there is one seed and so no interval.
+    `difference` is ours - published. `inside` tells whether our 95 % interval contains a number that rounds to the
+    published value; it is null if there is only one seed, so no interval.
 
     Args:
         ours: the rows of a summary.
         models: the hub id of each of our models, or its last part, which is the published name. Models without
             published values are left out.
-        tasks: the published task of each of our tasks: cola, mrpc, sst2, mnli_mismatched, ner or pos.
-        more_settings: published settings of our constants that `SETTINGS` does not have. Fraction 1 is always
-            `original`.
+        tasks: the published name of each of our tasks: cola, mrpc, sst2, mnli_mismatched, ner or pos.
+        more_settings: the published settings of constants that are not in `SETTINGS`. Fraction 1 is always `original`.
 
     Raises:
-        InputError: the summary has no such model or task, the paper has no such task or setting, or the published
-            metric of a task was not measured.
+        InputError: the summary lacks a model or task, the paper lacks a task or setting, or a task was not measured
+            by the published metric.
     """
     published = published_values()
     settings = SETTINGS | {constant: (setting,) for constant, setting in more_settings.items()}
@@ -147,7 +148,7 @@ def compared(
         if (metric := group["metric"].iloc[0]) not in measured:
             raise InputError(
                 f"Task {task} cannot be compared with the published {group['published_task'].iloc[0]}, whose metric is "
-                f"{metric}; the summary has {', '.join(measured)} of it."
+                f"{metric}; the summary scores it by {', '.join(measured)}."
             )
     both = both[both["metric"].eq(both["metric_measured"]) & both["subset"].eq(ALL)].dropna(subset="mean")
     near = both["published"].between(both["low"] - ROUNDING, both["high"] + ROUNDING).astype(object)
@@ -158,8 +159,8 @@ def compared(
     ).reset_index(drop=True)[list(COLUMNS)]
 
 
-def _check(what: str, names: Iterable[str], column: pd.Series[str], who: str) -> None:
+def _check(kind: str, names: Iterable[str], column: pd.Series[str], source_has: str) -> None:
     known = column.unique()
     for name in names:
         if name not in known:
-            raise InputError(f"{who} no {what} {name!r}; there are {', '.join(known)}.")
+            raise InputError(f"{source_has} no {kind} {name!r}; choose from {', '.join(known)}.")

@@ -48,7 +48,7 @@ class Estimate:
     """A number with its variance over seeds, orders and examples; it determines every interval, bound and p value.
 
     A mean score, a loss, an area under losses and a difference of two of these are all estimates. `Spread.estimate` and
-    `Spread.share` derive estimates from scores; `together` combines independent estimates.
+    `Spread.share` derive estimates from scores; `combine` combines independent estimates.
 
     Args:
         mean: the measured value.
@@ -259,7 +259,7 @@ class Spread:
         return {name: part / total if total else 0.0 for name, part in zip(SOURCES, parts, strict=True)}
 
 
-def together(estimates: Sequence[Estimate], weights: Sequence[float]) -> Estimate:
+def combine(estimates: Sequence[Estimate], weights: Sequence[float]) -> Estimate:
     """Return a linear combination of independent estimates."""
     parts = np.array([weight**2 * estimate.variance for weight, estimate in zip(weights, estimates, strict=True)])
     mean = math.fsum(weight * estimate.mean for weight, estimate in zip(weights, estimates, strict=True))

@@ -22,8 +22,8 @@ from papa.method.runs import Run, read_runs
 from papa.results.analysis import Analysis, Computed
 from papa.results.conclusion import Conclusion, Exclusion
 from papa.results.losses import COUNTS, LOSS_COLUMNS, losses_of
-from papa.results.outcomes import ALL, TaskOutcomes, assembled, is_probed, table_of
-from papa.results.phrases import ABOUT_LOSS, loss_text, mean_text, without_loss
+from papa.results.outcomes import ALL, TaskOutcomes, is_probed, read_task_outcomes, table_of
+from papa.results.phrases import LOSS_NOTE, loss_text, mean_text, without_loss
 from papa.results.scores import (
     DATA_COLUMNS,
     METRIC_COLUMNS,
@@ -40,16 +40,16 @@ if TYPE_CHECKING:
 
 CONFIDENCE = 0.95
 
-ABOUT_DROPS = (
+DROP_NOTE = (
     "Drop: (original - score) / |original|. It is undefined (-) for log-scale scores, and if the original's interval"
     " contains 0 or is unknown."
 )
-ABOUT_MEANS = "Drops are averaged over the tasks with a defined drop."
-ABOUT_DIRECT = (
+MEAN_DROP_NOTE = "Drops are averaged over the tasks with a defined drop."
+MODEL_HEAD_NOTE = (
     "The model's own head is not trained, so there are no seeds. If its context-free score is below the trivial "
     "guess, the trivial guess is its floor."
 )
-ABOUT_DATA = "Rows: used of available. Examples cut: examples with more tokens than slots."
+DATA_NOTE = "Rows: used of available. Examples cut: examples with more tokens than slots."
 
 FLOORS = ("trivial", "contextless")  # the column of the context-free floor is called contextless
 BY_FRACTION = "fraction of heads that keep their own attention"
@@ -96,7 +96,7 @@ class Summary(Analysis):
         metrics = {name: task.metric for name, task in self.tasks.items()}
         labels, subsets = (_by_task(job.inputs.get(name, ())) for name in ("labels", "subsets"))
         records = [(run.model_dump(), outcomes_of[str(path)]) for run, path in runs_with_paths]
-        outcomes = assembled(records, metrics, labels, subsets)
+        outcomes = read_task_outcomes(records, metrics, labels, subsets)
         runs = collect_runs(runs_with_paths, outcomes, {name: task.title for name, task in self.tasks.items()})
         outcomes_table, facts = table_of(outcomes)
         further: dict[str, tuple[pa.Table, Mapping[str, object]]] = {
@@ -296,7 +296,7 @@ def print_summary(rows: pd.DataFrame, console: Console) -> None:
             whole = Table(f"{title}, by {BY_FRACTION}", frame.rename(columns=headings), 1)
             for table in whole.fitting(console.width):
                 table.print(console)
-    console.print(f"{about_scores(rows)} {ABOUT_LOSS} {excluded(rows)}".strip())
+    console.print(f"{score_note(rows)} {LOSS_NOTE} {exclusion_note(rows)}".strip())
 
 
 def _blocks(rows: pd.DataFrame) -> list[tuple[str, pd.DataFrame]]:
@@ -370,10 +370,10 @@ def _with_floors(table: pd.DataFrame, shown: pd.DataFrame) -> pd.DataFrame:
 def legend(rows: pd.DataFrame) -> str:
     """Return the note below tables by fraction, which explains columns, cells, drops and losses."""
     columns = f"Columns: {BY_FRACTION}."
-    return " ".join((columns, about_scores(rows), ABOUT_DROPS, ABOUT_MEANS, ABOUT_LOSS, excluded(rows))).strip()
+    return " ".join((columns, score_note(rows), DROP_NOTE, MEAN_DROP_NOTE, LOSS_NOTE, exclusion_note(rows))).strip()
 
 
-def excluded(rows: pd.DataFrame) -> str:
+def exclusion_note(rows: pd.DataFrame) -> str:
     """Return a sentence that lists the tasks without a loss and the reasons; empty if every task has a loss."""
     main = rows[is_main(rows)].drop_duplicates(["model", "task"])
     several = main["model"].nunique() > 1
@@ -383,16 +383,16 @@ def excluded(rows: pd.DataFrame) -> str:
     )
 
 
-def about_scores(rows: pd.DataFrame) -> str:
+def score_note(rows: pd.DataFrame) -> str:
     """Return the sentences that explain the cells with scores."""
     main = rows[is_main(rows)]
     notes = [measure.note for name, measure in METRICS.items() if measure.note and main["metric"].eq(name).any()]
     seeds = main.loc[is_probed(main["metric"]), "seeds"]
-    about_probes = [_about_seeds(seeds)] if len(seeds) else []
-    return " ".join([*about_probes, *notes, ABOUT_DIRECT] if notes else about_probes)
+    probe_notes = [_seed_note(seeds)] if len(seeds) else []
+    return " ".join([*probe_notes, *notes, MODEL_HEAD_NOTE] if notes else probe_notes)
 
 
-def _about_seeds(seeds: pd.Series[int]) -> str:
+def _seed_note(seeds: pd.Series[int]) -> str:
     least, most = seeds.min(), seeds.max()
     if most == 1:
         return "Cells: validation score, one seed, so no interval."
@@ -401,7 +401,7 @@ def _about_seeds(seeds: pd.Series[int]) -> str:
     return text + ("; a single seed has no interval." if least == 1 else ".")
 
 
-def same_heads(rows: pd.DataFrame) -> str:
+def same_heads_note(rows: pd.DataFrame) -> str:
     """Return a sentence that lists the fractions at which a model keeps the same number of heads; empty if none do."""
     fractions, same = fractions_of(rows), []
     known = rows.dropna(subset="same_heads_as")
@@ -419,7 +419,7 @@ def _data(rows: pd.DataFrame) -> Table:
     for split, words in (("train", "training"), ("validation", "validation")):
         frame[f"{words} rows"] = texts(used, main, f"rows_{split}", f"rows_available_{split}")
         frame[f"{words} examples cut"] = main[f"cut_{split}"].map("{:,.0f}".format)
-    return Table("Data", frame.drop_duplicates(), 2, f"{ABOUT_DATA} {same_heads(rows)}".strip())
+    return Table("Data", frame.drop_duplicates(), 2, f"{DATA_NOTE} {same_heads_note(rows)}".strip())
 
 
 def print_results(results: Path) -> None:

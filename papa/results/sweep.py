@@ -1,4 +1,4 @@
-"""The scores of a loaded model as more and more heads are replaced, without files."""
+"""Score a loaded model while more and more heads are replaced, without files."""
 
 from __future__ import annotations
 
@@ -35,9 +35,9 @@ if TYPE_CHECKING:
 SWEEP_COLUMNS = ["fraction", "kept", "heads", "mean", "low", "high", *FLOORS]
 SWEEP_COLUMNS += ["status", "loss", "loss_low", "loss_high", "loss_bound"]
 CONSTANT, ORDER = Constant("average"), Order("lambda", 0)
-"""The names of the constant and the order in variants, whatever the caller passes."""
-POINT_NAME = "given"
-"""The name of the model and of the task in runs."""
+"""Placeholders for the caller's constant and order in the names of variants."""
+PLACEHOLDER = "given"
+"""A placeholder for the names of the model and the task in runs."""
 
 
 def sweep(
@@ -50,25 +50,25 @@ def sweep(
 ) -> pd.DataFrame:
     """Score a model while more and more heads are replaced, as a study does for one constant and one order.
 
-    With labels, a probe is trained for each fraction and seed on hidden states, which are computed once and stay in
+    With labels, a probe is trained for each fraction and seed on hidden states, which are computed once and kept in
     memory. Without labels, the model's own head predicts next tokens, and nothing is trained.
 
     Args:
-        model: a model that `load_model` returned.
-        constants: what replaces attention, such as `average_attention` returns.
-        order: heads (layer, head) in the order in which they are replaced; or weights `[layer, head]`, such as
-            `learn_lambda` returns, whose smallest are replaced first.
+        model: a model returned by `load_model`.
+        constants: the constants that replace attention, such as those returned by `average_attention`.
+        order: heads (layer, head) in the order in which they are replaced; or weights `[layer, head]`, such as those
+            returned by `learn_lambda`, and heads with the smallest weights are replaced first.
         train: batches and their labels, (batches, labels); or only batches if there are no labels.
-        validation: the same for the examples that are scored.
+        validation: the examples to score, in the same form.
         recipe: fractions, seeds, metric and training; by default `Recipe()`.
 
     Returns:
         A row for each fraction: the `mean` score, and its 95 % interval from `low` to `high`; the floors `trivial` and
-        `contextless`; the `loss` with its interval and one-sided bound; and the `status`, the reason if there is no
-        loss.
+        `contextless` (context-free); the `loss` with its interval and one-sided bound; and the `status`, which is the
+        reason if there is no loss.
 
     Raises:
-        InputError: model, constants, order, batches and labels do not fit each other.
+        InputError: model, constants, order, batches and labels do not match.
 
     >>> papa.sweep(model, constants, weights, (train, labels), (validation, others))  # doctest: +SKIP
     """
@@ -92,7 +92,7 @@ def sweep(
 
 @dataclass(frozen=True)
 class _Sweep:
-    """A model, the examples and labels that it is measured on, and how."""
+    """A model, its examples and labels, and the recipe to score it."""
 
     model: Model
     splits: Mapping[str, Tokens]
@@ -116,8 +116,8 @@ class _Sweep:
             objective = objective_on(self.model, self.splits, self.labels)
             epochs = fit_objective(objective, states, [objective.probe], self.recipe.training, seed)
             run = Run(
-                model=POINT_NAME,
-                task=POINT_NAME,
+                model=PLACEHOLDER,
+                task=PLACEHOLDER,
                 constant=names["constant"],
                 order=names["order"],
                 fraction=str(variant.fraction),
@@ -134,7 +134,7 @@ class _Sweep:
             yield run, objective.table([epoch.recorded for epoch in epochs]).to_pandas().astype({"split": str})
 
     def measured(self, points: Sequence[tuple[Run, pd.DataFrame]]) -> TaskOutcomes:
-        """Return all outcomes, with the names and the training counts of labels."""
+        """Join all outcomes, with the names of labels and their counts in training."""
         names, counts = list[str](), list[int]()
         if self.labels is not None:
             names, train = list(self.labels.names), self.labels.values["train"]
@@ -154,7 +154,7 @@ def _ranked(order: Tensor | Sequence[Head], model: Model) -> list[Head]:
     if isinstance(order, Tensor):
         if tuple(order.shape) != (model.layers, model.heads):
             raise InputError(
-                f"The weights of heads are {list(order.shape)}; this model needs [layer, head] = "
+                f"The weights of heads have the shape {list(order.shape)}; this model needs [layer, head] = "
                 f"{[model.layers, model.heads]}."
             )
         values = order.tolist()
@@ -162,6 +162,8 @@ def _ranked(order: Tensor | Sequence[Head], model: Model) -> list[Head]:
     try:
         ranked = [(int(layer), int(head)) for layer, head in order]
     except (TypeError, ValueError):
-        raise InputError("An order lists all heads as (layer, head), or has a weight [layer, head] of each.") from None
+        raise InputError(
+            "An order must be a list of all heads (layer, head), or a tensor of weights [layer, head]."
+        ) from None
     check_ranked(ranked, model, "This order")
     return ranked

@@ -25,7 +25,7 @@ from papa.files import provenance_of, read_table
 from papa.jobs.resources import sizes_of
 from papa.method.likelihoods import Choices, _predicted
 from papa.results.losses import losses_of
-from papa.results.outcomes import FLOOR, ORIGINALS, assembled
+from papa.results.outcomes import FLOOR, ORIGINALS, read_task_outcomes
 
 SLOTS = 17
 ROWS = {"train": 23, "validation": 19}
@@ -197,7 +197,7 @@ def test_floors_and_losses_are_made_of_the_outcomes(corpus):
         run = tokens.parent / f"{name}.json"
         names = dict(zip(("constant", "order", "fraction"), setting, strict=True))
         about.append(({"model": "tiny", "task": "t", "seed": 0, **names}, jobs.outcomes_of(run)))
-    (measured,) = assembled(about, {"t": METRIC}, {"t": labels} if labels else {}, {})
+    (measured,) = read_task_outcomes(about, {"t": METRIC}, {"t": labels} if labels else {}, {})
     sample = measured.sample(METRIC, measured.subsets()["all"])
     assert sample.trivial == pytest.approx(frame["trivial"].mean())
     losses = losses_of([measured])

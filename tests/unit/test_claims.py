@@ -60,7 +60,7 @@ def claimed(lines: list[Line], margin: float = 0.1, curves: pd.DataFrame | None 
         lines, margin, pd.DataFrame(columns=list(CURVE_COLUMNS)) if curves is None else curves
     )
     content = conclusion.to_json()
-    assert Conclusion.of_json(content).to_json() == content
+    assert Conclusion.from_json(content).to_json() == content
     return frame, content
 
 
@@ -356,8 +356,8 @@ def test_outcomes_come_back_from_their_table(tmp_path):
 def test_the_table_reads_well():
     frame, _ = concluded([measured("a"), measured("b", FLAT)])
     [table] = tables_of(frame)
-    assert table.lines[0][:3] == ["m", "8 of 16", "1"]
-    assert not any("nan" in cell for line in table.lines for cell in line)
+    assert table.rows[0][:3] == ["m", "8 of 16", "1"]
+    assert not any("nan" in cell for line in table.rows for cell in line)
 
 
 # -- areas against a bootstrap ----------------------------------------------------------------------------------------

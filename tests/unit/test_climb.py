@@ -5,16 +5,25 @@ import pytest
 from builders import labelled, texts
 
 from papa.config.settings import Plots
-from papa.results.ladder import ADDS, BLIND, COLUMNS, OWN, ladder_figure, ladder_of, sentence_of, tables_of
+from papa.results.ladder import (
+    ADDED_INFORMATION,
+    BLIND_GUESS,
+    COLUMNS,
+    OWN_ATTENTION,
+    ladder_figure,
+    ladder_of,
+    sentence_of,
+    tables_of,
+)
 from papa.results.outcomes import ORIGINALS, Setting, TaskOutcomes
 
 EXAMPLES = 400
-RIGHT = {"zeros": 200, "uniform": 240, "sink": 240, "average": 280, OWN: 360}
+RIGHT = {"zeros": 200, "uniform": 240, "sink": 240, "average": 280, OWN_ATTENTION: 360}
 """How many examples are right: attention contributes 160 of 400."""
 
 
 def setting(rung: str) -> Setting:
-    return ORIGINALS if rung == OWN else (rung, None, "0")
+    return ORIGINALS if rung == OWN_ATTENTION else (rung, None, "0")
 
 
 def measured(task: str = "t", right: dict[str, int] = RIGHT, seeds: int = 5) -> TaskOutcomes:
@@ -27,7 +36,7 @@ def measured(task: str = "t", right: dict[str, int] = RIGHT, seeds: int = 5) -> 
 def test_losses_fall_by_steps_that_add_up_to_all_that_attention_contributes() -> None:
     frame = ladder_of([measured()], {"t": "T"})
     rungs = frame[frame["subset"] == "all"].set_index("rung")
-    assert list(rungs.index) == ["zeros", "uniform", "sink", "average", OWN]
+    assert list(rungs.index) == ["zeros", "uniform", "sink", "average", OWN_ATTENTION]
     assert rungs["loss"].tolist() == pytest.approx([1, 0.75, 0.75, 0.5, 0], abs=0.01)
     assert np.isnan(rungs["step"].iloc[0])
     assert rungs["step"].tolist()[1:] == pytest.approx([0.25, 0, 0.25, 0.5], abs=0.01)
@@ -35,11 +44,14 @@ def test_losses_fall_by_steps_that_add_up_to_all_that_attention_contributes() ->
     between = rungs.loc[["uniform", "average"]]
     assert (between["low"] < between["loss"]).all() and (between["loss"] < between["high"]).all()
     assert (between["step_low"] < between["step"]).all() and (between["step"] < between["step_high"]).all()
-    assert rungs.loc["zeros", ["low", "high"]].tolist() == [1, 1] and rungs.loc[OWN, "loss"] == 0
+    assert rungs.loc["zeros", ["low", "high"]].tolist() == [1, 1] and rungs.loc[OWN_ATTENTION, "loss"] == 0
     assert set(frame["subset"]) == {"all", "lookup", "position"} and list(frame.columns) == list(COLUMNS)
     adds = rungs["adds"].to_dict()
     assert adds["uniform"] == "a bias in each slot, which tokens there are", "what no rung between them was run for"
-    assert adds["average"] == "the distance of two slots, the slots themselves" and adds[OWN] == ADDS[OWN]
+    assert (
+        adds["average"] == "the distance of two slots, the slots themselves"
+        and adds[OWN_ATTENTION] == ADDED_INFORMATION[OWN_ATTENTION]
+    )
 
 
 def test_the_largest_step_is_named() -> None:
@@ -47,8 +59,8 @@ def test_the_largest_step_is_named() -> None:
     silent = measured("v", dict.fromkeys(RIGHT, 300))
     frame = ladder_of([measured(), other, silent], {"t": "T", "u": "U", "v": "V"})
     sentence = sentence_of(frame)
-    assert sentence.startswith("T: the largest step of attention's contribution is the content of the text, 50 % (")
-    words = "U: the largest step of attention's contribution is the first token, 56 % ("
+    assert sentence.startswith("T: the largest step is the content of the text, 50 % (")
+    words = "U: the largest step is the first token, 56 % ("
     assert "; the next " in sentence and words in sentence
     assert sentence.endswith("; V: attention contributes nothing measurable, so no step is known.")
     assert frame.loc[frame["task"] == "v", ["loss", "step"]].isna().all().all()
@@ -56,17 +68,20 @@ def test_the_largest_step_is_named() -> None:
 
 def test_a_blind_guess_is_the_lowest_rung_of_a_model_that_does_worse_with_zeros() -> None:
     """Of a model's own head, whose floor is then the guess: a loss of 100 % has the score that it is measured from."""
-    losses = {"zeros": 6.0, "uniform": 5.0, "average": 3.0, OWN: 2.0}
+    losses = {"zeros": 6.0, "uniform": 5.0, "average": 3.0, OWN_ATTENTION: 2.0}
     wave = 0.05 * np.cos(np.arange(60))
     outcomes = texts({setting(rung): loss + wave for rung, loss in losses.items()}, np.full(60, 10))
     rungs = ladder_of([outcomes], {"t": "T"}).set_index("rung")
-    assert rungs["score"].tolist() == pytest.approx([-4, -5, -3, -2], abs=0.01) and rungs.loc["zeros", "adds"] == BLIND
+    assert (
+        rungs["score"].tolist() == pytest.approx([-4, -5, -3, -2], abs=0.01)
+        and rungs.loc["zeros", "adds"] == BLIND_GUESS
+    )
     assert rungs["loss"].tolist() == pytest.approx([1, 1.5, 0.5, 0], abs=0.01)
     assert rungs["step"].tolist()[1:] == pytest.approx([-0.5, 1, 0.5], abs=0.01)
 
 
 def test_two_ends_and_the_average_are_no_ladder() -> None:
-    few = {kind: RIGHT[kind] for kind in ("zeros", "average", OWN)}
+    few = {kind: RIGHT[kind] for kind in ("zeros", "average", OWN_ATTENTION)}
     frame = ladder_of([measured(right=few)], {"t": "T"})
     assert frame.empty and sentence_of(frame) == "No model has several rungs."
 
@@ -74,14 +89,14 @@ def test_two_ends_and_the_average_are_no_ladder() -> None:
 def test_tables_and_figure_show_each_rung_once() -> None:
     frame = ladder_of([measured()], {"t": "T"})
     (table,) = tables_of(frame)
-    assert table.title == "m" and len(table.lines) == 15 and table.rules == (0, 5, 10)
-    assert table.lines[0] == ["T", "nothing", "zeros", "0.499", "100 % (100 to 100)", "-"]
-    assert table.lines[4][:3] == ["T", "the content of the text", OWN] and table.lines[4][4] == "0 % (0 to 0)"
-    assert table.lines[5][0] == "T, lookup"
+    assert table.title == "m" and len(table.rows) == 15 and table.rules == (0, 5, 10)
+    assert table.rows[0] == ["T", "nothing", "zeros", "0.499", "100 % (100 to 100)", "-"]
+    assert table.rows[4][:3] == ["T", "the content of the text", OWN_ATTENTION] and table.rows[4][4] == "0 % (0 to 0)"
+    assert table.rows[5][0] == "T, lookup"
     specification = ladder_figure(frame, Plots()).to_dict()
     drawn = specification["concat"][0]["layer"][1]
     assert drawn["mark"]["type"] == "line"
     rungs = specification["concat"][0]["layer"][0]["encoding"]["x"]["sort"]
-    assert rungs == ["zeros", "uniform", "sink", "average", OWN]
+    assert rungs == ["zeros", "uniform", "sink", "average", OWN_ATTENTION]
     nothing = ladder_of([measured(right=dict.fromkeys(RIGHT, 300))], {"t": "T"})
     assert "text" in ladder_figure(nothing, Plots()).to_dict()["mark"]["type"]

@@ -20,8 +20,8 @@ from papa.results.compare import (
     DIFFERS_BY_LESS,
     EQUAL,
     IDENTICAL,
+    INCONCLUSIVE,
     OUTCOMES,
-    UNKNOWN,
     _judge,
     _pair,
     compare,
@@ -167,7 +167,7 @@ def test_pairs_are_used(tmp_path):
     assert (both["paired"], neither["paired"]) == (BY_BOTH, BY_NOTHING)
     assert both["difference"] == neither["difference"] == pytest.approx(-0.05)
     assert both["high"] - both["low"] < 0.4 * (neither["high"] - neither["low"])
-    assert both["verdict"] == DIFFERS and neither["verdict"] == UNKNOWN
+    assert both["verdict"] == DIFFERS and neither["verdict"] == INCONCLUSIVE
 
 
 def test_a_difference_of_originals_does_not_depend_on_the_floor_of_b():
@@ -215,7 +215,7 @@ def folders(tmp_path, one, two, margin=0.1, examples=2000, **fields):
 
 @pytest.mark.parametrize(
     ("lost", "examples", "verdict"),
-    [(400, 2000, DIFFERS), (20, 2000, DIFFERS_BY_LESS), (0, 2000, IDENTICAL), (2, 2000, EQUAL), (3, 60, UNKNOWN)],
+    [(400, 2000, DIFFERS), (20, 2000, DIFFERS_BY_LESS), (0, 2000, IDENTICAL), (2, 2000, EQUAL), (3, 60, INCONCLUSIVE)],
 )
 def test_every_verdict(tmp_path, lost, examples, verdict):
     comparison = compare(*folders(tmp_path, 0, lost, examples=examples))
@@ -256,7 +256,7 @@ def test_a_difference_is_that_of_the_scores_also_below_a_blind_guess(tmp_path):
 def test_without_a_margin_nothing_is_equal_within_it(tmp_path):
     """A decoder that a blind guess beats has no contribution of attention, and its metric has no range."""
     comparison = compare(*(decoder(tmp_path / name, 7.0, shift, 5.0) for name, shift in (("a", 0.0), ("b", 1e-6))))
-    assert {row["verdict"] for row in comparison["rows"]} <= {IDENTICAL, DIFFERS, UNKNOWN}
+    assert {row["verdict"] for row in comparison["rows"]} <= {IDENTICAL, DIFFERS, INCONCLUSIVE}
     assert comparison["verdicts"][EQUAL] == 0 and "NEXT: there is no δ" in words_of(comparison)
 
 
@@ -266,14 +266,14 @@ def test_the_printed_tests_are_those_that_were_made(tmp_path):
     assert (comparison["tested"], comparison["tested_equal"], comparison["same"]) == (3, 1, 2)
     words = words_of(comparison)
     assert "Differs: 5 % for 3 tests together (Holm's correction)." in words
-    assert "Equal: two one-sided tests of δ = 10 % of attention's contribution to a task in A" in words
+    assert "Equal: two one-sided tests with δ = 10 % of attention's contribution to a task in A" in words
     assert "5 % for 1 test together (Holm's correction)" in words and "by itself" not in words
 
 
 def test_both_kinds_of_verdict_are_corrected_for_many_tests():
     rows = [{"p": p, "p_equal": equal, "same": same} for p, equal, same in 2 * [(0.03, 0.9, False), (0.9, 0.03, False)]]
     _judge(rows)
-    assert {row["verdict"] for row in rows} == {UNKNOWN}
+    assert {row["verdict"] for row in rows} == {INCONCLUSIVE}
     assert [row["p_equal_holm"] for row in rows] == [1.0, pytest.approx(0.12), 1.0, pytest.approx(0.12)]
     rows = [{"p": 1.0, "p_equal": equal, "same": same} for equal, same in ((0.03, False), (None, True), (0.0, True))]
     _judge(rows)  # identical settings are not among the tests of equality
@@ -320,7 +320,7 @@ def test_margins_come_from_claims_the_option_or_the_default(tmp_path):
     a, b = folders(tmp_path, 0, 20, margin=0.2)
     bare = folders(tmp_path / "bare", 0, 20, margin=None)
     for comparison, margin, origin in (
-        (compare(a, b), 0.2, "of A's config"),
+        (compare(a, b), 0.2, "from A's config"),
         (compare(a, b, 0.03), 0.03, "as given"),
         (compare(*bare), 0.1, "the default, because A has no claims"),
     ):
@@ -349,10 +349,10 @@ def test_one_seed_has_no_test(tmp_path):
     right = drawn(0.8, 300, 1, seeds=1)
     comparison = compared(tmp_path, outcomes(right), outcomes(right * 0))
     row = row_of(comparison)
-    assert (row["verdict"], row["p"], row["p_holm"], row["low"]) == (UNKNOWN, None, None, None)
+    assert (row["verdict"], row["p"], row["p_holm"], row["low"]) == (INCONCLUSIVE, None, None, None)
     assert row["difference"] == pytest.approx(-right.mean())
     assert (comparison["tested"], comparison["differ"]) == (0, 0)
-    assert "Not tested, because of one seed, which has no interval: 1." in words_of(comparison)
+    assert "Not tested, because one seed has no interval: 1." in words_of(comparison)
     assert row_of(compare(tmp_path / "a", tmp_path / "a"))["verdict"] == IDENTICAL
 
 
@@ -416,7 +416,7 @@ def test_what_differs_is_listed(tmp_path):
         "Only in A: 1 setting model task setting tiny COLA (Accuracy) 1/2 average lambda",
         "Only in B: 1 setting model task setting tiny COLA (Accuracy) 0 zeros",
         "Tested: the main metric on all reported validation examples of every model, task and setting that both have; "
-        "no subsets, no further metrics. Paired by examples: 2. Differs: 5 % for 2 tests together (Holm's correction)",
+        "no subsets, no other metrics. Paired by examples: 2. Differs: 5 % for 2 tests together (Holm's correction)",
         "SST2, COLA: δ is 0.010, 1 % of the metric's range, because no context-free floor was measured.",
     ):
         assert part in words, words
@@ -455,7 +455,9 @@ def test_long_lists_are_cut_where_nothing_differs(tmp_path):
     words = words_of(compare(*sides))
     assert "0 of 14 differ, 0 are identical, 0 are equal within the margin, 14 are inconclusive." in words
     assert "Inconclusive, 10 of 14 (--json has all)" in words
-    assert "The settings of the runs are not recorded here" in words and "Paired by examples: 14." in words
+    assert (
+        "At least one result does not record the settings of its runs" in words and "Paired by examples: 14." in words
+    )
 
 
 def test_tables_are_compared_as_folders_are(tmp_path):
@@ -482,18 +484,18 @@ def test_what_cannot_be_compared_is_one_sentence(tmp_path):
     write_table(table_of([outcomes(right)])[0], summary, {"table": "summary"})
     for other, message in (
         (b, "no setting in common: tiny on cola and tiny on sst2"),
-        (metric, "by the same metric"),
-        (tmp_path / "nowhere", "There is no"),
+        (metric, "and the same metric"),
+        (tmp_path / "nowhere", "does not exist"),
         (tmp_path, "has no tables/outcomes.parquet"),
         (damaged, "cannot be read as a papa table"),
-        (summary, "is no table of outcomes"),
+        (summary, "is not a table of outcomes"),
         (run_file, "cannot be read as a papa table"),
     ):
         with pytest.raises(InputError, match=message) as error:
             compare(a, other)
         assert "\n" not in str(error.value)
     for margin in (0, 1, -0.1, 3):
-        with pytest.raises(InputError, match="must lie between 0 and 1"):
+        with pytest.raises(InputError, match="must be between 0 and 1"):
             compare(a, a, margin)
     content = run_file.read_text(encoding="utf-8")
     run_file.write_text("{}", encoding="utf-8")
@@ -501,5 +503,5 @@ def test_what_cannot_be_compared_is_one_sentence(tmp_path):
         compare(a, a)
     run_file.write_text(content, encoding="utf-8")
     write_json({"sentence": "none"}, a / ARTEFACTS["claims_json"].path())
-    with pytest.raises(InputError, match="has no intact margin, so it has no claims"):
+    with pytest.raises(InputError, match="has no valid `margin`, so papa cannot read its claims"):
         compare(a, a)

@@ -59,5 +59,7 @@ def test_claims_of_an_earlier_version_are_read(tmp_path):
 def test_something_else_is_refused(tmp_path):
     path = tmp_path / "claims.json"
     write_json({"sentence": "A holds.", "margin": 0.1, "lines": [{"grid": "g"}], "areas": []}, path)
-    with pytest.raises(DamagedArtefact, match=r"has no intact lines\.0\.line, so it has no claims of papa; delete it"):
+    with pytest.raises(
+        DamagedArtefact, match=r"has no valid `lines\.0\.line`, so papa cannot read its claims; delete it"
+    ):
         Conclusion.read(path)

@@ -13,7 +13,16 @@ from papa.config.analyses import grid_view
 from papa.config.settings import RUN
 from papa.config.study import Study
 from papa.method.pictures import MAXIMUM_SLOTS
-from papa.results.explorer import MAXIMUM_BYTES, NEVER, STEPS, HeadChoice, Matrices, explored, matrices_of, most_slots
+from papa.results.explorer import (
+    MAXIMUM_BYTES,
+    NEVER,
+    STEPS,
+    HeadChoice,
+    Matrices,
+    explorer_data,
+    matrices_of,
+    maximum_slots,
+)
 from papa.results.summary import read_summary
 
 SMALL: dict[str, Any] = CONFIG["run"] | {"models": ["small"], "tasks": ["second"], "seeds": [1]}
@@ -49,19 +58,19 @@ def test_slots_in_most_use_are_carried_where_not_all_have_room():
     use = torch.tensor([9, 9, 3, 5, 9])
     count = torch.minimum(use[:, None], use)
     constants = papa.ConstantMatrices(torch.rand(2, 3, 5, 5).double() * count, count, 9)
-    matrices = matrices_of(constants, [0, 4], most=4)
+    matrices = matrices_of(constants, [0, 4], maximum=4)
     assert (matrices["slots"], matrices["used"]) == ([0, 1, 3, 4], 5)
     assert len(cells_of(matrices)) == 2 * 3 * 4 * 4
 
 
 @pytest.mark.parametrize("heads", [[], [72] * 5, [144, 384] * 21, [384] * 60])
 def test_all_sets_fit_into_a_page(heads):
-    most = most_slots(heads)
+    most = maximum_slots(heads)
     assert 8 < most <= MAXIMUM_SLOTS and sum(heads) * most**2 <= MAXIMUM_BYTES
 
 
 def shown(study: Study) -> tuple[list[HeadChoice], dict[str, Matrices]]:
-    return explored(study, grid_view(study, RUN), read_summary(study.results / study.path("summary")))
+    return explorer_data(study, grid_view(study, RUN), read_summary(study.results / study.path("summary")))
 
 
 def test_every_head_has_its_lambda_of_the_last_epoch_and_its_rank(tmp_path):
@@ -73,17 +82,17 @@ def test_every_head_has_its_lambda_of_the_last_epoch_and_its_rank(tmp_path):
     entry = entries[1]
     assert (entry["constant"], entry["order"], entry["title"]) == ("average", "lambda", "Second")
     assert entry["words"] == "average, λ order"
-    heads, number = entry["of"], LAYERS * HEADS
+    heads, number = entry["values"], LAYERS * HEADS
     assert heads == {"lambda": [learned(0, head) for head in range(number)], "rank": list(range(number))}
     assert list(sets) == [f"models/{model}/corpora/texts/average.h5" for model in ("small", "other")]
-    assert sets[str(entry["set"])]["special"] == {0: "[CLS]", SLOTS - 1: "[SEP]"}
+    assert sets[str(entry["matrices"])]["special"] == {0: "[CLS]", SLOTS - 1: "[SEP]"}
 
 
 def test_of_several_seeds_the_first_is_shown_and_random_orders_are_not(tmp_path):
     run = SMALL | {"orders": ["random", "lambda"], "fractions": ["1", "1/2"]}
     entries, _ = shown(write_results(tmp_path, run=run, grids={}, ranking={"seeds": [3, 0], "draws": 2}))
     third, first = ([learned(seed, head) for head in range(LAYERS * HEADS)] for seed in (3, 0))
-    assert [(entry["order"], entry["of"]["lambda"]) for entry in entries] == [("lambda", third)] and third != first
+    assert [(entry["order"], entry["values"]["lambda"]) for entry in entries] == [("lambda", third)] and third != first
 
 
 def test_without_an_order_there_are_only_the_matrices(tmp_path):
@@ -91,5 +100,5 @@ def test_without_an_order_there_are_only_the_matrices(tmp_path):
     entries, sets = shown(write_results(tmp_path, run=run, grids={}))
     [entry] = entries  # zeros are the same for every head, and nothing is known of any
     assert (entry["constant"], entry["order"], entry["words"]) == ("average", None, "average")
-    assert set(entry["of"]["lambda"]) == set(entry["of"]["rank"]) == {None}
-    assert list(sets) == [entry["set"]]
+    assert set(entry["values"]["lambda"]) == set(entry["values"]["rank"]) == {None}
+    assert list(sets) == [entry["matrices"]]

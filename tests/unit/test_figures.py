@@ -22,7 +22,7 @@ from papa.results.analysis import save_figure
 from papa.results.drops import COLUMNS as DROP_COLUMNS
 from papa.results.drops import drop_figure
 from papa.results.figures import figure_note, grid_figure
-from papa.results.panels import LABEL, spread_out, tick_rows
+from papa.results.panels import LABEL_HEIGHT, spread_out, tick_rows
 
 LAYERS, HEADS, N = 3, 5, 7
 FRACTIONS = ("1", "1/2", "0")
@@ -164,7 +164,7 @@ def test_without_scores_nothing_is_drawn(tmp_path):
 
 @pytest.mark.parametrize("character", ["\x1b", "\0", "\uffff"])
 def test_a_character_that_would_end_the_process_is_refused(tmp_path, character):
-    with pytest.raises(InputError, match="has a control character, which no figure can show"):
+    with pytest.raises(InputError, match="contains a control character, which cannot be drawn"):
         plot(tmp_path, curve() + curve(subset=f"of{character}ten"))
     assert not list(tmp_path.iterdir())
 
@@ -376,7 +376,7 @@ def test_every_model_with_a_drop_is_a_labelled_point(tmp_path):
     # points at one place: their labels are next to each other, on an axis that has 0
     low, high = specification(files["html"])["layer"][0]["encoding"]["y"]["scale"]["domain"]
     assert low < 0 < high
-    assert abs(labels["first"]["y"] - labels["second"]["y"]) * 300 / (high - low) >= LABEL - 1e-6
+    assert abs(labels["first"]["y"] - labels["second"]["y"]) * 300 / (high - low) >= LABEL_HEIGHT - 1e-6
 
 
 def test_one_drop_is_a_text_and_no_figure(tmp_path):

@@ -68,7 +68,7 @@ def test_constants_are_lines_and_tasks_columns(tmp_path):
     assert "# Table 1: kinds\n" in grid.markdown and "## m (23 heads)" in grid.markdown
     assert "Metrics: COLA, Entity F1; NER, Entity F1." in grid.markdown
     assert r"average & \textbf{0.300 $\pm$.013} & \textbf{0.700 $\pm$.013} \\" in grid.latex
-    assert r"\caption{Table 1: kinds, m (23 heads). In the lines of constants" in grid.latex
+    assert r"\caption{Table 1: kinds, m (23 heads). In the rows of constants" in grid.latex
     assert grid.latex.count(r"\midrule") == 3 and grid.latex.count(r"\begin{table}") == 2
     assert "Trivial: the best guess that ignores the input." in grid.markdown
     # the original is a point of every line
@@ -165,7 +165,7 @@ def test_fractions_are_columns(tmp_path):
     assert (grid.cell(3, "trivial"), grid.cell(3, "contextless")) == ("0.100", "0.200")
     assert (grid.cell(3, "drop at 0"), grid.cell(3, "loss at 0")) == ("25.0 %", "25 % (10 to 41)")
     assert "of heads that keep their own attention. Constants: average; order: λ. Cells" in grid.markdown
-    assert "the score of a seed is its mean over the orders" in grid.markdown and "Loss: " in grid.markdown
+    assert "a seed's score is its mean over these orders" in grid.markdown and "Loss: " in grid.markdown
     assert "same number" not in grid.markdown
     assert grid.latex.count(r"\midrule") == 2 and r"\caption{Table 1: kinds. Columns" in grid.latex
 
@@ -182,7 +182,7 @@ def test_orders_are_lines_that_share_their_ends(tmp_path):
         assert [grid.cell(line, f) for f in fractions] == ["0.900 ±.013", between, between, "0.600 ±.013"]
     assert grid.markdown.count("Fractions with the same number of heads: m keeps 1 of 23 at 1/19 and 1/16.") == 1
     assert "Model: m; constants: average. Cells" in grid.markdown
-    words = "If an order is drawn or learned several times, the score of a seed is its mean over the orders."
+    words = "If an order is drawn or learned several times, a seed's score is its mean over these orders."
     assert words in grid.markdown
     assert "over the orders" not in Grid(tmp_path, rows, **fields | {"orders": ["top-down"]}).markdown
 

@@ -14,7 +14,7 @@ from papa.config.measures import MEASURES
 from papa.errors import DamagedArtefact
 from papa.files import Trace, write_table
 from papa.results.losses import losses_of
-from papa.results.outcomes import ALL, FLOOR, ORIGINALS, TaskOutcomes, assembled
+from papa.results.outcomes import ALL, FLOOR, ORIGINALS, TaskOutcomes, read_task_outcomes
 from papa.results.stability import stability_of, tables_of
 
 TRACE = Trace("probe", 1, {}, {})
@@ -49,7 +49,7 @@ def words(tmp_path: Path) -> TaskOutcomes:
     labels = write_labels(tmp_path / "l.parquet", "by_word", tagged, label_names=NAMES, train_counts=[5, 2, 1])
     marks = [[""], ["", ""], ["new", "", "new"], [""], ["", "new"]]
     subsets = write_labels(tmp_path / "s.parquet", "subset", marks)
-    [outcomes] = assembled(runs, {"t": "entity_f1"}, {"t": labels}, {"t": subsets})
+    [outcomes] = read_task_outcomes(runs, {"t": "entity_f1"}, {"t": labels}, {"t": subsets})
     return outcomes
 
 
@@ -121,7 +121,7 @@ def test_what_does_not_belong_together_is_refused(tmp_path, recorded, columns, c
     labels = write_labels(tmp_path / "l.parquet", "by_word", [[0]] * 5, label_names=NAMES, train_counts=[1, 1, 1])
     runs = [(run_record(seed=1), first), (run_record(seed=2), second)]
     with pytest.raises(DamagedArtefact, match=message):
-        assembled(runs, {"t": "entity_f1"}, {"t": labels}, {})
+        read_task_outcomes(runs, {"t": "entity_f1"}, {"t": labels}, {})
 
 
 UP, DOWN, SWAPPED = [0.1, 0.2, 0.3, 0.4], [0.4, 0.3, 0.2, 0.1], [0.2, 0.1, 0.3, 0.4]
@@ -142,7 +142,7 @@ def test_orders_are_compared_by_rank(tmp_path):
     weights = (UP, {"seed": "0"} | whole), (SWAPPED, {"seed": "1"} | whole), (DOWN, parts[0]), (UP, parts[1])
     stability = stability_of(learned(tmp_path, *weights), ("1/2",))
     [table] = tables_of(stability)
-    assert {line[0] for line in table.lines} == {"Tags"}, "tasks are called by their titles"
+    assert {line[0] for line in table.rows} == {"Tags"}, "tasks are called by their titles"
     rows = stability.set_index("a")
     assert set(stability["between"]) == {"seeds", "halves"}
     assert rows.loc["seed 0", "tau"] == pytest.approx(ONE_SWAP) and rows.loc["seed 0", "overlap"] == 1.0
@@ -171,7 +171,7 @@ def test_weights_are_compared_seed_by_seed_and_task_by_task(tmp_path):
     orders = stability[stability["between"].eq("orders") & stability["task"].eq("t")]
     assert len(orders) == 2 + 2 + 2, "seeds meet the same seeds, and what has no seed meets all"
     assert len(stability[stability["between"].eq("seeds")]) == 2
-    tables = {table.title: table.lines for table in tables_of(stability)}
+    tables = {table.title: table.rows for table in tables_of(stability)}
     assert list(tables) == ["Seeds and halves", "Orders", "Tasks"]
     [mean] = [line[5] for line in tables["Orders"] if line[0] == "Tags" and line[4] == "λ and gradient"]
     assert mean == "-0.83 (-1.00 to -0.67)"

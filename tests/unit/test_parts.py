@@ -135,9 +135,15 @@ def sentences(model, train, constants, weights):
     yield lambda: papa.learn_lambda(model, batches[0], *train), "The constants are dict; this model needs"
     yield lambda: model.hidden_states(half[0], constants), "constants have 13 slots but the inputs 7"
     yield lambda: model.hidden_states(batches, constants), "a list was given; pass several batches as a list of such"
-    yield lambda: papa.sweep(model, constants, [3], train, train), r"An order lists all heads as \(layer, head\)"
+    yield (
+        lambda: papa.sweep(model, constants, [3], train, train),
+        r"must be a list of all heads \(layer, head\)",
+    )
     yield lambda: papa.sweep(model, constants, [(0, 0)], train, train), "does not order the heads of this model"
-    yield lambda: papa.sweep(model, constants, torch.rand(2, 2), train, train), r"weights of heads are \[2, 2\]"
+    yield (
+        lambda: papa.sweep(model, constants, torch.rand(2, 2), train, train),
+        r"have the shape \[2, 2\]",
+    )
     yield lambda: papa.sweep(model, constants, weights, train, batches), "Labels were given for train only"
     yield lambda: papa.sweep(model, constants, weights, train, (half, labels)), "13 in train and 7 in validation slots"
     other = batches, ["maybe"] * 60

@@ -65,7 +65,7 @@ def test_tables_are_joined_one_by_one(tmp_path):
     ]
     assert [r["difference"] for r in rows] == pytest.approx([0.03, -0.02, -0.01])
     assert list(rows[0]) == list(COLUMNS)
-    assert message == "3 published values with ours; 1 of 3 inside our interval"
+    assert message == "3 published values compared; 1 of 3 inside our interval"
     assert "## Table 4: roberta-large, ours: big" in page
     assert "| per task | MRPC | F1 | 0.80 | 0.790 ±.013 | -0.010 | yes | 3,001 of 3,668 |" in page
     assert provenance_of(read_table(tmp_path / "p.parquet"))["table"] == "published"
@@ -113,11 +113,11 @@ def test_nothing_to_compare_is_an_empty_table(tmp_path):
 @pytest.mark.parametrize(
     ("options", "message"),
     [
-        ({"models": {"small": None}}, "The summary has no model 'small'; there are big"),
-        ({"tasks": {"mrpc": "mrpc"}}, "The summary has no task 'mrpc'; there are para"),
-        ({"tasks": {"para": "MRPC"}}, "The paper prints no task 'MRPC'; there are cola, mrpc"),
-        ({"more_settings": {"average": "mean"}}, "The paper prints no setting 'mean'; there are original, identity"),
-        ({"tasks": {"para": "cola"}}, "whose metric is matthews_correlation; the summary has f1 of it"),
+        ({"models": {"small": None}}, "The summary has no model 'small'; choose from big"),
+        ({"tasks": {"mrpc": "mrpc"}}, "The summary has no task 'mrpc'; choose from para"),
+        ({"tasks": {"para": "MRPC"}}, "The paper prints no task 'MRPC'; choose from cola, mrpc"),
+        ({"more_settings": {"average": "mean"}}, "The paper prints no setting 'mean'; choose from original, identity"),
+        ({"tasks": {"para": "cola"}}, "whose metric is matthews_correlation; the summary scores it by f1"),
     ],
 )
 def test_wrong_names_are_refused(tmp_path, options, message):

@@ -282,7 +282,7 @@ def test_learning_curves_have_a_panel_for_each_task_and_model(page):
 
 
 def test_subsets_are_explained_and_have_numbers(page):
-    assert f"that the config scores separately (column kind: {SUBSET}, position)." in page.words
+    assert f"scored separately: column kind: {SUBSET}, position." in page.words
     header, *lines = page.tables["score_by_fraction-1"]
     assert header[:4] == ["task", "model", "subset", "examples"]
     assert len(lines) == 8 and lines[0][:4] == [TITLE, "small", SUBSET, str(EXAMPLES // 2)]

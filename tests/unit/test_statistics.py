@@ -18,9 +18,9 @@ from papa.results.statistics import (
     Estimate,
     Interval,
     Spread,
+    combine,
     holm,
     smallest_loss,
-    together,
 )
 
 LOST = [1.0, -1.0]
@@ -294,7 +294,7 @@ def test_one_seed_or_one_example_has_no_bounds(sizes):
     assert estimate.interval()[1:] == UNBOUNDED and not spread.known
     assert not estimate.freedom and math.isnan(estimate.p()) and not estimate.above(-1e9)
     assert spread.ratio([1, -1], [1, 0])[1:] == UNBOUNDED
-    assert together([estimate, Estimate(0.0, 1.0, 3.0, {})], [1, 1]).interval().high == math.inf
+    assert combine([estimate, Estimate(0.0, 1.0, 3.0, {})], [1, 1]).interval().high == math.inf
 
 
 def test_what_is_known_has_an_interval_of_no_width():
@@ -321,7 +321,7 @@ def test_a_share_of_nothing_has_no_bounds():
 
 def test_independent_estimates_add_their_variances():
     first, second = (Spread.of(crossed(seed, (2, 1, 4, 30))).estimate(LOST) for seed in (13, 14))
-    both = together([first, second], [0.5, -2])
+    both = combine([first, second], [0.5, -2])
     assert both.mean == pytest.approx(0.5 * first.mean - 2 * second.mean)
     parts = 0.25 * first.variance, 4 * second.variance
     assert both.variance == pytest.approx(sum(parts))
@@ -329,7 +329,7 @@ def test_independent_estimates_add_their_variances():
     assert min(first.freedom, second.freedom) <= both.freedom
     shares = {name: parts[0] * first.shares[name] + parts[1] * second.shares[name] for name in first.shares}
     assert both.shares == pytest.approx({name: share / both.variance for name, share in shares.items()})
-    single = together([first], [1])
+    single = combine([first], [1])
     assert (single.mean, single.variance, single.freedom) == pytest.approx((first.mean, first.variance, first.freedom))
 
 
@@ -341,7 +341,7 @@ def test_what_was_not_tested_is_none_of_the_tests():
 
 def test_many_alike_tasks_have_many_degrees_of_freedom():
     task = Estimate(0.1, 0.01, 2.0, dict.fromkeys(("order", "seed", "examples"), 0.0))
-    assert together([task] * 6, [1 / 6] * 6).freedom == pytest.approx(12)
+    assert combine([task] * 6, [1 / 6] * 6).freedom == pytest.approx(12)
 
 
 def test_a_share_as_an_estimate_has_fiellers_interval_where_the_whole_is_sure():

@@ -312,10 +312,10 @@ def test_bad_tables_are_named(tmp_path):
         collect_runs(read(tmp_path, *[run_record()] * 2), [], {})
     path = tmp_path / "table.parquet"
     write_summary(path)
-    with pytest.raises(DamagedArtefact, match="has no column 'seed', so it is no table of runs"):
+    with pytest.raises(DamagedArtefact, match="has no column 'seed', so it is not a table of runs"):
         read_frame(path, RUN_COLUMNS, "table of runs")
     write_frame(scored({"1": [0.8]}), RUN_COLUMNS, path, {}, TRACE)
-    with pytest.raises(DamagedArtefact, match="has no column 'mean', so it is no summary"):
+    with pytest.raises(DamagedArtefact, match="has no column 'mean', so it is not a summary"):
         read_summary(path)
 
 

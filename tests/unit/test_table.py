@@ -70,7 +70,7 @@ def test_escapes(text, escaped):
 def test_a_page_and_a_terminal_get_the_same_text(tmp_path, capsys):
     frame = pd.DataFrame([["a\x1b[2Jb", "1"], ["**c**", "-2"]], columns=["name", "number"])
     table = Table("Two | <b>lines</b>", frame, 1, note="a\n\n# note", rules=(1,))
-    assert (table.header, table.lines) == (["name", "number"], [["a\x1b[2Jb", "1"], ["**c**", "-2"]])
+    assert (table.header, table.rows) == (["name", "number"], [["a\x1b[2Jb", "1"], ["**c**", "-2"]])
     table.print(Console(markup=False, highlight=False, emoji=False))
     assert "a·[2Jb" in (shown := capsys.readouterr().out) and "\x1b" not in shown
     write_pages("A page", [table], "of one table", tmp_path / "page.md", tmp_path / "page.tex")

@@ -65,7 +65,7 @@ ASSUMED = (
     f"{CONTRIBUTION:g} of the range."
 )
 SMALLEST_USEFUL_GAIN = 1 / 3
-"""The smaller of two gains is recommended only if it is at least this share of the larger one."""
+"""Both seeds and examples are recommended only if the smaller of their gains is at least this share of the larger."""
 UNFIT = {
     True: "its config lists no architecture that predicts next tokens, which task {task} needs ({metric}).",
     False: "it is a decoder, which cannot predict the masked tokens of task {task}; use the metric log_likelihood.",
@@ -74,7 +74,7 @@ UNFIT = {
 AGGREGATES = dict.fromkeys(("jobs", "sized", "unknown", "seconds", "memory_mb", "disk_mb"), "sum") | {
     "memory_mb": "max"
 }
-"""Function that aggregates the needs of jobs to those of their stage."""
+"""For each need, the pandas function that aggregates it over the jobs of a stage."""
 PlainValues = dict[str, Any]
 
 
@@ -150,7 +150,7 @@ def print_plan(estimates: PlainValues, out: Console) -> None:
             "stage": stage["stage"],
             "jobs": f"{stage['jobs']:,}" + (f" ({stage['unknown']:,} unknown)" if stage["unknown"] else ""),
             "time": format_duration(stage["seconds"]) if stage["seconds"] else "?",
-            "memory of a job": format_bytes(stage["memory_mb"] * MB) if stage["memory_mb"] else "?",
+            "memory per job": format_bytes(stage["memory_mb"] * MB) if stage["memory_mb"] else "?",
             "disk": format_bytes(stage["disk_mb"] * MB) if stage["disk_mb"] else "?",
         }
         for stage in estimates["stages"]
@@ -166,7 +166,7 @@ def print_plan(estimates: PlainValues, out: Console) -> None:
         f"free){outcomes if total['outcomes_mb'] else ''}.",
         style="bold",
     )
-    for sentence in describe_losses(estimates):
+    for sentence in describe_margins(estimates):
         out.print(printable(sentence))
 
 
@@ -219,7 +219,7 @@ class Noise:
         return "seeds" if by_examples < SMALLEST_USEFUL_GAIN * by_seeds else "both"
 
 
-def smallest_margins(study: Study, corpora: Mapping[str, Mapping[str, Counted]]) -> list[PlainValues]:
+def smallest_margins(study: Study, corpora: Mapping[str, Mapping[str, SplitCounts]]) -> list[PlainValues]:
     """Return the smallest margin of each task with replaced heads, or the reason `why` it has none.
 
     The margin of a task is that of its worst model; `helps` is the addition that lowers it most.
@@ -252,9 +252,9 @@ def smallest_margins(study: Study, corpora: Mapping[str, Mapping[str, Counted]])
         elif known and not noises:
             why = str(known[0])
         elif not noises:
-            why = "its score is unbounded, so the contribution of attention is known only after a run"
+            why = "the score is unbounded, so attention's contribution is known only after a run"
         elif not examples:
-            why = "its number of validation examples is not known yet"
+            why = "the number of validation examples is not known yet"
         else:
             smallest, worst = max(
                 ((noise.smallest_margin(min(seeds), examples), noise) for noise in noises), key=lambda pair: pair[0]
@@ -270,14 +270,14 @@ def smallest_margins(study: Study, corpora: Mapping[str, Mapping[str, Counted]])
 ONE_SEED = "one seed"
 
 
-def describe_losses(estimates: PlainValues) -> list[str]:
+def describe_margins(estimates: PlainValues) -> list[str]:
     """Describe the smallest margins of a plan in sentences."""
     entries = estimates["smallest_losses"]
     known = [entry for entry in entries if entry["smallest"] is not None]
     measured = [entry["title"] for entry in known if entry["measured"]]
     sentences = []
     if known:
-        listed = ", ".join(f"{entry['title']} {_under(entry)} ({_counts(entry)})" for entry in known)
+        listed = ", ".join(f"{entry['title']} {_format_margin(entry)} ({_counts(entry)})" for entry in known)
         sentences.append(
             f"Smallest margin: with {100 * estimates['power']:.0f} % power, a task that loses nothing can be shown to "
             f"lose less than this share of attention's contribution: {listed}."
@@ -290,7 +290,7 @@ def describe_losses(estimates: PlainValues) -> list[str]:
         if entry["smallest"] >= estimates["margin"]:
             sentences.append(
                 f"A margin of {100 * estimates['margin']:g} % is unlikely to be shown for {entry['title']} with "
-                f"{_counts(entry, ' and ')} (smallest: {_under(entry)}): {ADVICE[entry['helps']]}."
+                f"{_counts(entry, ' and ')} (smallest: {_format_margin(entry)}): {ADVICE[entry['helps']]}."
             )
     reasons: dict[str, list[str]] = {}
     for entry in sorted(entries, key=lambda entry: entry["why"] != ONE_SEED):
@@ -313,7 +313,7 @@ ADVICE = {
 }
 
 
-def _under(entry: PlainValues) -> str:
+def _format_margin(entry: PlainValues) -> str:
     """Round a smallest margin up to a whole percentage."""
     return f"{math.ceil(100 * entry['smallest'])} %" if entry["smallest"] < 1 else "100 % or more"
 
@@ -368,12 +368,12 @@ def _measured_noise(study: Study) -> dict[tuple[str, str], Noise | str]:
 # -- needs ------------------------------------------------------------------------------------------------------------
 
 
-def _sizes(study: Study) -> tuple[list[str], dict[tuple[str, str], Sizes | None], dict[str, dict[str, Counted]]]:
-    """Return problems, the sizes of each model with each tokenized corpus (None if unknown), and the row counts."""
+def _sizes(study: Study) -> tuple[list[str], dict[tuple[str, str], Sizes | None], dict[str, dict[str, SplitCounts]]]:
+    """Return problems, the sizes of each pair of a model and a tokenized corpus (None if unknown), and row counts."""
     from papa.data.tokenize import is_decoder, sizes_of_model
 
     config = study.config
-    problems, models, corpora = list[str](), dict[str, dict[str, int]](), dict[str, dict[str, Counted]]()
+    problems, models, corpora = list[str](), dict[str, dict[str, int]](), dict[str, dict[str, SplitCounts]]()
     for model in dict.fromkeys(model for model, _ in config.pairs):
         try:
             identity = ModelId.of(model, config.models[model])
@@ -409,7 +409,7 @@ def _sizes(study: Study) -> tuple[list[str], dict[tuple[str, str], Sizes | None]
     return problems, sizes, corpora
 
 
-class Counted(NamedTuple):
+class SplitCounts(NamedTuple):
     """Number of rows in a split, mean words per example, and mean examples per row (each choice is an example)."""
 
     rows: int
@@ -417,10 +417,11 @@ class Counted(NamedTuple):
     choices: float = 1.0
 
 
-def _count_rows(corpus: Corpus, texts: Path, columns: Sequence[str], mirror: str | None) -> dict[str, Counted]:
+def _count_rows(corpus: Corpus, texts: Path, columns: Sequence[str], mirror: str | None) -> dict[str, SplitCounts]:
     """Count the rows and words of each split of a corpus.
 
-    Raises `InputError` if the corpus cannot be read yet, or if it lacks one of the `columns` that tasks read.
+    Raises:
+        InputError: the corpus cannot be read yet, or lacks one of the `columns` that tasks need.
     """
     from papa.data.sources import load_rows
 
@@ -436,7 +437,7 @@ def _count_rows(corpus: Corpus, texts: Path, columns: Sequence[str], mirror: str
         row_count = prepared.get(split, rows.table.num_rows)
         if split == "train" and corpus.train_limit is not None:
             row_count = min(row_count, corpus.train_limit)
-        splits[split] = Counted(row_count, *_mean_counts(corpus, rows, columns))
+        splits[split] = SplitCounts(row_count, *_mean_counts(corpus, rows, columns))
     return splits
 
 
@@ -460,7 +461,7 @@ def _mean_counts(corpus: Corpus, rows: SourceRows, columns: Sequence[str]) -> tu
     return words + fmean(len(choice.split()) for row in choices for choice in row), fmean(map(len, choices))
 
 
-def _laid_out(model: Mapping[str, int], splits: Mapping[str, Counted], slots: int, blocks: bool) -> Sizes:
+def _laid_out(model: Mapping[str, int], splits: Mapping[str, SplitCounts], slots: int, blocks: bool) -> Sizes:
     """Estimate the sizes of a corpus after tokenization from its rows and words."""
     examples, tokens = dict[str, int](), 0.0
     choices = max(counted.choices for counted in splits.values())
@@ -488,7 +489,7 @@ def _seconds(job: AnyJob, config: Config, sizes: Sizes | None, threads: int) -> 
 
 
 def _elapsed(study: Study, rows: Mapping[AnyJob, PlainValues], cores: int) -> float:
-    """Estimate wall-clock seconds: the maximum over the busy times of the cores and the GPU and the longest chain."""
+    """Estimate wall-clock seconds: the maximum of core time per core, GPU time, and the longest chain of jobs."""
     ends: dict[AnyJob, float] = {}
     busy, gpu = 0.0, 0.0
     for job, row in rows.items():  # ordered by their dependencies

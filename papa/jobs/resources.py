@@ -47,7 +47,7 @@ MEMORY_FACTOR, WALLTIME_FACTOR = 1.3, 2.0
 START_MB, START_ENCODER_MB, START_CUDA_MB = 300, 480, 3000
 """Megabytes of Python with torch, of Python with torch and transformers, and of the CUDA libraries."""
 UNKNOWN_MB, UNKNOWN_TEXTS_MB, TABLES_MB = 1000, 4000, 2000
-"""Megabytes of a job that only reports an unreadable corpus, that loads texts from the hub, and that makes tables."""
+"""Megabytes requested if the corpus is unreadable, if texts come from the hub, and for tables and figures."""
 WEIGHT_COPIES = 1.75
 """Copies of the weights in memory: one as loaded, and most of another that linear layers repack."""
 START_SECONDS, START_MINUTES = 10, 10
@@ -61,7 +61,7 @@ SCORING_BATCH = 64
 LENGTH_FACTOR = 2.0
 """Length of the examples in the largest batch, as a multiple of the mean length."""
 BYTES_PER_LABEL, BYTES_PER_LOSS = (5, 1), (15, 10)
-"""Parquet bytes per outcome, fixed and per epoch, if it is a label and if it is a text's loss.
+"""Bytes per outcome in Parquet, as (fixed, per epoch): for a label, and for the loss of a text.
 Measured on 1,000 to 100,000 rows with 2 to 17 labels: the first epoch took 5.0 to 6.2 bytes per text and 0.6 to 3.6 per
 word, and each further epoch 0.1 to 1.0. Losses took 23 to 24 bytes, and 9.1 to 9.5 per further epoch."""
 FLOPS_CPU, FLOPS_GPU, FLOPS_GPU_HALF = 1e10, 5e12, 2e13
@@ -80,7 +80,7 @@ class Sizes:
 
     Args:
         examples, tokens: total numbers over all splits; each choice of a question is one example.
-        scored: number of examples in the largest split that is not for training.
+        scored: number of examples in the largest split other than training.
         choices: mean number of choices per question; 1 if the corpus has no questions.
     """
 
@@ -121,19 +121,19 @@ class Sizes:
         return self.slots**2 * (free_entries(kind, self.slots) < self.slots**2)
 
     @property
-    def states(self) -> int:
+    def state_size(self) -> int:
         """Number of values in a token's hidden states, over all layers."""
         return (self.layers + 1) * self.hidden
 
     @property
-    def activations(self) -> int:
+    def activation_count(self) -> int:
         """Activations per token in a layer: projections, linear layers, and attention before and after softmax."""
         return 8 * self.hidden + 2 * self.intermediate + 2 * self.heads * self.slots
 
     @property
     def probe_parameters(self) -> int:
         """Number of parameters in a probe's dense layer; the others are negligible."""
-        return self.states * self.hidden
+        return self.state_size * self.hidden
 
     @property
     def mean_length(self) -> float:
@@ -268,7 +268,7 @@ def disk(job: AnyJob, config: Config, sizes: Sizes | None) -> int:
 
 
 def disk_in_table(job: AnyJob, sizes: Sizes | None) -> float:
-    """Bound the megabytes that a job adds to the table of all outcomes, which has those of the last epoch only."""
+    """Return an upper bound of the megabytes that a job adds to the table of all outcomes (of the last epoch only)."""
     settings = job.settings
     if sizes is None or not isinstance(settings, ProbeOf):
         return 0.0
@@ -294,9 +294,10 @@ def _needs(job: AnyJob, config: Config, sizes: Sizes) -> Needs | None:
             share = min(1.0, sizes.slots / max(sizes.examples, 1))  # at most one text per slot
             return _one_pass(job, config, sizes, share, _average_bytes("average", sizes))
         case HiddenOf(part=part):
-            stored = FLOAT16 * sizes.states * sizes.tokens + FLOAT32 * sizes.examples
+            stored = FLOAT16 * sizes.state_size * sizes.tokens + FLOAT32 * sizes.examples
             needs = _one_pass(job, config, sizes, 1 / _part_count(part), stored / _part_count(part))
-            return replace(needs, memory=needs.memory + (2 * FLOAT32 + FLOAT16) * config.token_budget * sizes.states)
+            copies = (2 * FLOAT32 + FLOAT16) * config.token_budget * sizes.state_size
+            return replace(needs, memory=needs.memory + copies)
         case WeightsOf(by=by) if by in FROM_ACTIVATIONS:
             return _one_pass(job, config, sizes)
         case LambdaOf() | WeightsOf() | ProbeOf() as settings:
@@ -334,7 +335,7 @@ def _learn(job: AnyJob, settings: LambdaOf | WeightsOf | ProbeOf, config: Config
     if runs_model:
         memory += _model_bytes(job, sizes, activations)
     if probe_parameters:
-        memory += FLOAT32 * TRAINING_FLOATS * probe_parameters + (3 * FLOAT32 + FLOAT16) * loaded * sizes.states
+        memory += FLOAT32 * TRAINING_FLOATS * probe_parameters + (3 * FLOAT32 + FLOAT16) * loaded * sizes.state_size
     if trained and probe:
         memory += FLOAT32 * (TRAINING_FLOATS - 1) * sizes.constant_entries(kind)
     memory += 2 * FLOAT32 * learned  # trained probes stay in memory until all are written, and so does the file
@@ -351,7 +352,7 @@ def _learn(job: AnyJob, settings: LambdaOf | WeightsOf | ProbeOf, config: Config
     operations = passes * sizes.operation_count + 6 * probed * decoded * sizes.vocabulary * sizes.hidden
     operations += 6 * probed * predictions * probe_parameters
     steps = rounds * sizes.examples / settings.training.batch_size
-    stored_bytes = stored * FLOAT16 * sizes.states * sizes.tokens
+    stored_bytes = stored * FLOAT16 * sizes.state_size * sizes.tokens
     waiting = steps * probe_parameters * STEP_SECONDS + rounds * stored_bytes / DISK_BYTES_PER_SECOND
     outcomes = seeds * _outcome_bytes(probe, sizes, epochs) if probe else 0.0
     return Needs(memory, operations, waiting, FLOAT32 * learned + outcomes, runs_model)
@@ -364,7 +365,7 @@ def _is_precise(job: AnyJob) -> bool:
 def _model_bytes(job: AnyJob, sizes: Sizes, activations: float, averages: bool = False) -> float:
     """Estimate the bytes of the model, its constants, and the activations of this many tokens."""
     kind, activation = _kind(job.settings), FLOAT32 if _is_precise(job) else AUTOCAST_BYTES
-    memory = WEIGHT_COPIES * FLOAT32 * sizes.weight_count + activation * activations * sizes.activations
+    memory = WEIGHT_COPIES * FLOAT32 * sizes.weight_count + activation * activations * sizes.activation_count
     memory += (BYTES_PER_SUMMED_ENTRY if averages else BYTES_PER_ENTRY) * sizes.constant_entries(kind)
     return memory + (FLOAT32 + FLOAT64 * averages) * sizes.index_entries(kind)
 

@@ -99,7 +99,7 @@ class AttentionFacts:
                     "layers by counting calls, so each layer must call attention once, and in order."
                 )
             if key.shape[1] != value.shape[1]:
-                raise InputError(f"{name} has {key.shape[1]} key heads and {value.shape[1]} value heads, not the same.")
+                raise InputError(f"{name} has {key.shape[1]} key heads but {value.shape[1]} value heads.")
             layer_indices.append(index)
             shapes.append((query.shape[1], key.shape[1]))
             return value.repeat_interleave(query.shape[1] // value.shape[1], dim=1).transpose(1, 2).contiguous()
@@ -175,7 +175,7 @@ class Session:
 
     @property
     def awaits_layout(self) -> bool:
-        """Whether the model has yet to show the layout of its tokens."""
+        """Whether the layout comes from the model's attention and is still unknown in this pass."""
         return self.layout_from_attention and self.examples is None
 
     def take_layout(self, mask: Tensor) -> None:
@@ -197,8 +197,8 @@ class Session:
         layer = self.calls
         if self.replacement and layer >= len(self.replacement):
             raise InputError(
-                f"{type(module).__name__} called attention more than {len(self.replacement)} times, once for each "
-                "layer; such a model cannot be used."
+                f"{type(module).__name__} called attention more often than the model has layers "
+                f"({len(self.replacement)}); such a model cannot be used."
             )
         if self.facts is not None and layer_index_of(module) != self.facts.layer_indices[layer]:
             raise InputError(
@@ -245,7 +245,7 @@ def mask(
     kv_length: int,
     mask_function: Rule,
     attention_mask: Tensor | None = None,
-    **more: object,
+    **_: object,
 ) -> Tensor | None:
     """Apply the model's rule to the tokens of the running batch, and mask padding.
 
@@ -333,15 +333,15 @@ def attention(
     examples, scoring = layout.last(key.shape[2]), Scoring.of(module, query, attention_mask, keywords)
     if examples.packed and (scoring.bias is not None or (attention_mask is None and examples.real is not None)):
         raise InputError(f"{type(module).__name__} adds terms to its scores that are not defined for a packed row.")
-    planned = session.replacement[index] if session.replacement else None
-    heads = len(planned.kept) + len(planned.heads) if isinstance(planned, Replace) else query.shape[1]
+    instruction = session.replacement[index] if session.replacement else None
+    heads = len(instruction.kept) + len(instruction.heads) if isinstance(instruction, Replace) else query.shape[1]
     allowed, values = scoring.allowed, examples.spread_heads(value)
     layer = ProjectedLayer(index, examples, allowed, scoring.dropout, query, key, values, heads, scoring)
     return examples.gather_heads(context_of(session, layer), query.shape[2]), None
 
 
 def visible(mask: Tensor) -> Tensor:
-    """Return as bool the keys that queries see under a mask that is bool or is added to scores."""
+    """Convert a mask to bool: True if the query sees the key."""
     return mask if mask.dtype == torch.bool else mask > torch.finfo(mask.dtype).min / 2
 
 
@@ -390,7 +390,7 @@ class Layer(ABC):
     """A layer's attention; only the requested parts are computed.
 
     Args:
-        index: counts the layers with attention.
+        index: index among the layers with attention.
         examples: the layout of the batch.
         allowed: see `restrict`.
         dropout: probability with which entries of attention and constants are dropped.
@@ -409,16 +409,16 @@ class Layer(ABC):
     def values(self, heads: Tensor | None) -> Tensor:
         """Return the values of these heads (None: all), `[example, head, position, channel]`."""
 
-    def context(self, planned: Keep | Replace | Mix) -> Tensor:
+    def context(self, instruction: Keep | Replace | Mix) -> Tensor:
         """Return the context of all heads, `[example, head, position, channel]`."""
-        if isinstance(planned, Keep):
+        if isinstance(instruction, Keep):
             return self.kept(None)
-        if isinstance(planned, Mix):
-            return self.mixed(planned.weights, planned.constant)
-        if not len(planned.kept):
-            return self.replaced(planned.constant, None)
-        replaced = self.replaced(planned.constant, planned.heads)
-        return torch.cat([self.kept(planned.kept), replaced], dim=1).index_select(1, planned.order)
+        if isinstance(instruction, Mix):
+            return self.mixed(instruction.weights, instruction.constant)
+        if not len(instruction.kept):
+            return self.replaced(instruction.constant, None)
+        replaced = self.replaced(instruction.constant, instruction.heads)
+        return torch.cat([self.kept(instruction.kept), replaced], dim=1).index_select(1, instruction.order)
 
     def kept(self, heads: Tensor | None) -> Tensor:
         """Return the context of these heads (None: all) with their attention."""

@@ -55,8 +55,8 @@ class DisentangledAttention(nn.Module, ABC):
         """Return the context of all tokens; idle tokens follow those of the examples."""
         session = current()
         examples, index = session.layout, session.next_layer(self)
-        planned = session.replacement[index] if index < len(session.replacement) else None
-        kept = planned.kept if isinstance(planned, Replace) else None
+        instruction = session.replacement[index] if index < len(session.replacement) else None
+        kept = instruction.kept if isinstance(instruction, Replace) else None
         tokens = hidden_states.reshape(-1, hidden_states.shape[-1])
         query, key, value = self.project(tokens, kept)
         values = examples.spread(value)

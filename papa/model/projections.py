@@ -84,25 +84,25 @@ class PrunedProjection(nn.Module):
     def forward(self, inputs: Tensor) -> Tensor:
         """Return `[..., out]` from `[..., in]`."""
         layer = self.session.calls
-        planned = self.session.replacement[layer] if layer < len(self.session.replacement) else None
-        if self.output == "full" or not isinstance(planned, Replace) or layer not in self.feeds:
+        instruction = self.session.replacement[layer] if layer < len(self.session.replacement) else None
+        if self.output == "full" or not isinstance(instruction, Replace) or layer not in self.feeds:
             outputs: Tensor = self.full(inputs)
             return outputs
-        partial = self._partial_for(layer, planned)
+        partial = self._partial_for(layer, instruction)
         if partial is not None:
             return partial(inputs)
         shape = *inputs.shape[:-1], len(self.full.weight)
         # expanding a zero is free, but some models need a contiguous result
         return inputs.new_zeros(()).expand(shape) if self.output == "compact" else inputs.new_zeros(shape)
 
-    def _partial_for(self, layer: int, planned: Replace) -> PartialLinear | None:
+    def _partial_for(self, layer: int, instruction: Replace) -> PartialLinear | None:
         """Return the needed part of the layer; None if no output is needed."""
         cached = self._partial.get(layer)
-        if cached is None or cached[0] is not planned or cached[1] != self.output:
+        if cached is None or cached[0] is not instruction or cached[1] != self.output:
             feeds = self.feeds[layer]
-            needed, compact = feeds.needed(planned.kept), self.output == "compact" and feeds.one_block_per_head
+            needed, compact = feeds.needed(instruction.kept), self.output == "compact" and feeds.one_block_per_head
             partial = PartialLinear.of(self.full, needed, compact) if needed.any() else None
-            cached = self._partial[layer] = planned, self.output, partial
+            cached = self._partial[layer] = instruction, self.output, partial
         return cached[2]
 
 

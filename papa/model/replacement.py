@@ -54,7 +54,7 @@ class Matrices:
         return self.values[..., self.classes.long()]
 
     def to(self, like: Tensor | torch.device) -> Matrices:
-        """Return a copy on a device, or on a tensor's device in its type."""
+        """Move to a device, or to a tensor's device and type."""
         return Matrices(self.values.to(like), self.classes.to(like if isinstance(like, torch.device) else like.device))
 
     def at(self, indices: Tensor) -> Tensor:
@@ -93,7 +93,7 @@ class Outputs:
         return self.values.shape[-2]
 
     def to(self, like: Tensor | torch.device) -> Outputs:
-        """Return a copy on a device, or on a tensor's device in its type."""
+        """Move to a device, or to a tensor's device and type."""
         return Outputs(self.values.to(like))
 
 
@@ -235,10 +235,10 @@ def _chosen(heads: Iterable[Head], shape: tuple[int, int]) -> Tensor:
 
 def check_slots(replacement: Replacement, slots: int) -> None:
     """Raise `InputError` unless all constants have this number of slots."""
-    for planned in replacement:
-        if not isinstance(planned, Keep) and planned.constant.slots != slots:
+    for instruction in replacement:
+        if not isinstance(instruction, Keep) and instruction.constant.slots != slots:
             raise InputError(
-                f"The constants have {planned.constant.slots} slots but the inputs {slots}; the numbers must agree."
+                f"The constants have {instruction.constant.slots} slots but the inputs {slots}; the numbers must agree."
             )
 
 
@@ -246,9 +246,9 @@ def replaced_in(replacement: Replacement) -> list[Head]:
     """Return the (layer, head) pairs that are replaced; mixed heads do not count."""
     return [
         (layer, head)
-        for layer, planned in enumerate(replacement)
-        if isinstance(planned, Replace)
-        for head in planned.heads.tolist()
+        for layer, instruction in enumerate(replacement)
+        if isinstance(instruction, Replace)
+        for head in instruction.heads.tolist()
     ]
 
 

@@ -19,7 +19,7 @@ from papa.cli import app
 from papa.config.reading import config_of
 from papa.config.study import Study
 from papa.files import Trace, write_table
-from papa.jobs.plan import ASSUMED, Counted, Noise, _count_rows, _laid_out, describe_losses
+from papa.jobs.plan import ASSUMED, Noise, SplitCounts, _count_rows, _laid_out, describe_margins
 from papa.results.outcomes import table_of
 from papa.results.statistics import UNSEEN_UNITS, smallest_loss
 
@@ -120,7 +120,7 @@ def test_a_model_that_is_not_here_is_said_first(plan):
     assert result.exit_code == 0, result.output
     said = " ".join(result.stdout.split())
     assert said.startswith("Model gone: ") and "Model away: Model away should" in said
-    assert said.index("Model away") < said.index("memory of a job") and re.search(r"average 6 \(4 unknown\)", said)
+    assert said.index("Model away") < said.index("memory per job") and re.search(r"average 6 \(4 unknown\)", said)
 
 
 def test_texts_that_are_not_here_are_said_first(plan):
@@ -230,14 +230,14 @@ def test_questions_are_counted_with_all_their_choices(plan, folder, tmp_path, mo
 def test_without_seeds_or_a_floor_nothing_can_be_claimed(plan):
     entry, planned = smallest_of(plan)
     assert (entry["smallest"], entry["why"]) == (None, "one seed")
-    assert describe_losses(planned) == ["With one seed, nothing can be claimed for animals; use at least two."]
+    assert describe_margins(planned) == ["With one seed, nothing can be claimed for animals; use at least two."]
     config = changed(run={"tasks": ["animals"], "seeds": [1, 2]})
     [entry] = json.loads(plan(config | {"contextless": False}, "--json").stdout)["smallest_losses"]
     assert entry["why"] == "without `contextless` no loss is measured"
     nothing = changed(run={"tasks": ["animals"], "fractions": ["1"], "seeds": [1, 2]})
     assert not json.loads(plan(nothing, "--json").stdout)["smallest_losses"]
     entry, planned = smallest_of(plan, seeds=[1, 2])  # of 12 examples
-    assert entry["smallest"] > 1 and "animals 100 % or more (2 seeds, 12 examples)" in describe_losses(planned)[0]
+    assert entry["smallest"] > 1 and "animals 100 % or more (2 seeds, 12 examples)" in describe_margins(planned)[0]
 
 
 def entry_of(smallest, helps, **more):
@@ -258,7 +258,7 @@ def test_what_helps_is_what_would(plan):
         ("both", "add seeds and examples."),
         ("orders", "so add orders (`ranking`)."),
     ):
-        sentences = describe_losses({"margin": 0.1, "power": 0.8, "smallest_losses": [entry_of(0.1301, helps)]})
+        sentences = describe_margins({"margin": 0.1, "power": 0.8, "smallest_losses": [entry_of(0.1301, helps)]})
         assert "10 % is unlikely to be shown for T with 3 seeds and 1,024 examples (smallest: 14 %): " in sentences[-1]
         assert sentences[-1].endswith(words)
 
@@ -280,7 +280,7 @@ def measured(path, seeds, shift, floor=0.5, examples=600):
 
 
 def test_the_smallest_loss_after_a_run_is_what_was_measured(plan, folder, monkeypatch):
-    rows = dict.fromkeys(("train", "validation"), Counted(600, 5.0))
+    rows = dict.fromkeys(("train", "validation"), SplitCounts(600, 5.0))
     monkeypatch.setattr("papa.jobs.plan._count_rows", lambda corpus, texts, columns, mirror: rows)
     path = folder / "results/tiny/tables/outcomes.parquet"
     try:
@@ -291,8 +291,8 @@ def test_the_smallest_loss_after_a_run_is_what_was_measured(plan, folder, monkey
         unit = lost.variance / (spread.means[1] - spread.means[2]) ** 2
         entry, planned = smallest_of(plan, seeds=[1, 2, 3, 4])
         assert entry["measured"] and entry["examples"] == 600
-        assert not any("Assumed" in said for said in describe_losses(planned))
-        assert "Estimated from the measured results of animals." in describe_losses(planned)
+        assert not any("Assumed" in said for said in describe_margins(planned))
+        assert "Estimated from the measured results of animals." in describe_margins(planned)
         share = lost.shares["examples"]
         assert 0 < share < 1
         expected = smallest_loss(4, (unit * (1 - share) * 4) ** 0.5, (unit * share) ** 0.5)
@@ -303,7 +303,7 @@ def test_the_smallest_loss_after_a_run_is_what_was_measured(plan, folder, monkey
         measured(path, 4, 6, floor=0)
         entry, planned = smallest_of(plan, seeds=[1, 2, 3, 4])
         assert entry["smallest"] is None and entry["measured"]
-        assert describe_losses(planned) == ["No smallest margin for animals: attention contributes nothing measurable."]
+        assert describe_margins(planned) == ["No smallest margin for animals: attention contributes nothing measurable."]
 
         measured(path, 1, 6)  # one seed says nothing
         assert not smallest_of(plan, seeds=[1, 2])[0]["measured"]

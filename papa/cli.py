@@ -1,4 +1,4 @@
-"""The command `papa`: it runs the workflow, estimates runs beforehand, and inspects their results.
+"""The command `papa`: run the workflow, estimate runs beforehand, and inspect their results.
 
 The exit code is 0 for success and 1 for a negative result. It is 2, with one sentence on stderr, if the command or its
 input is wrong.
@@ -38,7 +38,7 @@ Columns = Annotated[
     list[str] | None,
     typer.Option(
         metavar="ROLE=COLUMN",
-        help="The column for a role: first=, second= (for pairs) or label=; papa guesses roles that are not given.",
+        help="A column by its role: first=, second= (for pairs) or label=; papa guesses the others.",
     ),
 ]
 AsJson = Annotated[bool, typer.Option("--json", help="Print the result only, as JSON.")]
@@ -219,7 +219,7 @@ def plan(
 @app.command(
     epilog="Examples:\n\n- `papa inspect results/demo/tables/summary.parquet`\n"
     "- `papa inspect results/demo/models/minilm/corpora/roles/average.h5 --layer 4`\n\n"
-    "Exit codes: 0 intact, 1 damaged, 2 no file, a format that papa does not read, or a wrong command."
+    "Exit codes: 0 intact, 1 damaged, 2 the file does not exist or is not papa's, or the command is wrong."
 )
 def inspect(
     file: Annotated[Path, typer.Argument(help="A file in results/.")],
@@ -393,9 +393,9 @@ def heads(
 ) -> None:
     """Show the heads that keep their attention at a fraction, in formats that other tools read.
 
-    The JSON lists the heads to `prune` in each layer, the heads as pairs (layer, head), and the weight of each head.
-    With --tsv, each line is a layer and each column a head. The folder of --save has both, the constants and a
-    README.md; `hf upload NAME FOLDER` uploads it to the hub.
+    The JSON has the heads to `prune` by layer, all heads as pairs (layer, head), and the weight of each head. With
+    --tsv, each line is a layer and each column a head. The folder of --save has both, the constants and a README.md;
+    `hf upload NAME FOLDER` uploads it to the hub.
     """
     from papa.jobs import heads as orders
 

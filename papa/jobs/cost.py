@@ -105,11 +105,11 @@ def _of_length(stock: PreTrainedModel, model: Model, n: int) -> list[dict[str, o
     longest = getattr(config, "max_position_embeddings", None)
     if longest is not None and n > longest:
         raise InputError(f"--slots is {n}, but the model has only {longest} positions; give a smaller number.")
-    chance = torch.Generator().manual_seed(0)
-    ids = torch.randint(10, config.vocab_size, (EXAMPLES, n), generator=chance).to(model.device)
+    generator = torch.Generator().manual_seed(0)
+    ids = torch.randint(10, config.vocab_size, (EXAMPLES, n), generator=generator).to(model.device)
     inputs = {"input_ids": ids, "attention_mask": torch.ones_like(ids)}
     packed = model.pack(inputs)
-    constants = torch.rand(model.layers, model.heads, n, n, generator=chance)
+    constants = torch.rand(model.layers, model.heads, n, n, generator=generator)
     size = model.heads // model.groups
     some = [(layer, head) for layer in range(model.layers) for head in range(model.groups // 2 * size)]
     every = [(layer, head) for layer in range(model.layers) for head in range(model.heads)]

@@ -219,7 +219,7 @@ class Noise:
         return "seeds" if by_examples < SMALLEST_USEFUL_GAIN * by_seeds else "both"
 
 
-def smallest_margins(study: Study, corpora: Mapping[str, Mapping[str, SplitCounts]]) -> list[PlainValues]:
+def smallest_margins(study: Study, corpora: Mapping[str, Mapping[str, SplitSize]]) -> list[PlainValues]:
     """Return the smallest margin of each task with replaced heads, or the reason `why` it has none.
 
     The margin of a task is that of its worst model; `helps` is the addition that lowers it most.
@@ -368,12 +368,12 @@ def _measured_noise(study: Study) -> dict[tuple[str, str], Noise | str]:
 # -- needs ------------------------------------------------------------------------------------------------------------
 
 
-def _sizes(study: Study) -> tuple[list[str], dict[tuple[str, str], Sizes | None], dict[str, dict[str, SplitCounts]]]:
+def _sizes(study: Study) -> tuple[list[str], dict[tuple[str, str], Sizes | None], dict[str, dict[str, SplitSize]]]:
     """Return problems, the sizes of each pair of a model and a tokenized corpus (None if unknown), and row counts."""
     from papa.data.tokenize import is_decoder, sizes_of_model
 
     config = study.config
-    problems, models, corpora = list[str](), dict[str, dict[str, int]](), dict[str, dict[str, SplitCounts]]()
+    problems, models, corpora = list[str](), dict[str, dict[str, int]](), dict[str, dict[str, SplitSize]]()
     for model in dict.fromkeys(model for model, _ in config.pairs):
         try:
             identity = ModelId.of(model, config.models[model])
@@ -409,7 +409,7 @@ def _sizes(study: Study) -> tuple[list[str], dict[tuple[str, str], Sizes | None]
     return problems, sizes, corpora
 
 
-class SplitCounts(NamedTuple):
+class SplitSize(NamedTuple):
     """Number of rows in a split, mean words per example, and mean examples per row (each choice is an example)."""
 
     rows: int
@@ -417,7 +417,7 @@ class SplitCounts(NamedTuple):
     choices: float = 1.0
 
 
-def _count_rows(corpus: Corpus, texts: Path, columns: Sequence[str], mirror: str | None) -> dict[str, SplitCounts]:
+def _count_rows(corpus: Corpus, texts: Path, columns: Sequence[str], mirror: str | None) -> dict[str, SplitSize]:
     """Count the rows and words of each split of a corpus.
 
     Raises:
@@ -437,7 +437,7 @@ def _count_rows(corpus: Corpus, texts: Path, columns: Sequence[str], mirror: str
         row_count = prepared.get(split, rows.table.num_rows)
         if split == "train" and corpus.train_limit is not None:
             row_count = min(row_count, corpus.train_limit)
-        splits[split] = SplitCounts(row_count, *_mean_counts(corpus, rows, columns))
+        splits[split] = SplitSize(row_count, *_mean_counts(corpus, rows, columns))
     return splits
 
 
@@ -461,7 +461,7 @@ def _mean_counts(corpus: Corpus, rows: SourceRows, columns: Sequence[str]) -> tu
     return words + fmean(len(choice.split()) for row in choices for choice in row), fmean(map(len, choices))
 
 
-def _laid_out(model: Mapping[str, int], splits: Mapping[str, SplitCounts], slots: int, blocks: bool) -> Sizes:
+def _laid_out(model: Mapping[str, int], splits: Mapping[str, SplitSize], slots: int, blocks: bool) -> Sizes:
     """Estimate the sizes of a corpus after tokenization from its rows and words."""
     examples, tokens = dict[str, int](), 0.0
     choices = max(counted.choices for counted in splits.values())

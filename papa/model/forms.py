@@ -1,6 +1,6 @@
 """The forms in which a model accepts a batch: as one packed row if the results are the same, otherwise padded.
 
-No list says which model needs which form; `settling.py` tries them.
+There is no list of models; `settling.py` tries the forms.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ NO_PROBE_DROPOUT = ("camembert", "data2vec-text", "roberta", "xlm-roberta")
 RAW_INPUTS = ("pixel_values", "input_features", "input_values")
 """Arguments of models for images and audio."""
 SCALES_ALONG_ROW = "attn_temperature_tuning"
-"""Config key of models that scale queries by their position in the row, whatever their example is (Llama 4).
+"""Config key of models that scale queries by their position in the row, even across examples (Llama 4).
 
 The scale changes only after thousands of tokens, so a tiny batch cannot reveal it.
 """

@@ -111,7 +111,7 @@ class PartialLinear:
     """Some outputs of a linear layer; if `blocks` are given, the others are zero.
 
     Args:
-        layer: computes only these outputs.
+        layer: the layer restricted to the computed outputs.
         outputs: number of outputs of the full layer.
         blocks: int64, the indices of the computed blocks of adjacent outputs.
     """
@@ -122,7 +122,7 @@ class PartialLinear:
 
     @classmethod
     def of(cls, full: FrozenLinear, needed: Tensor, compact: bool) -> PartialLinear:
-        """Restrict a layer to the `needed` outputs, bool `[output]`; if `compact`, the others are left out."""
+        """Restrict a layer to the `needed` outputs, bool `[output]`; the others are zero, or left out if `compact`."""
         if needed.all():
             return cls(full, len(needed), None)
         rows = needed.nonzero().squeeze(1)
@@ -162,11 +162,11 @@ def prune_projections(model: nn.Module, session: Session, run: Callable[[], Tens
 
 
 def scan(linears: dict[str, FrozenLinear], session: Session, run: Callable[[], Tensor]) -> dict[Call, Feeds]:
-    """Return the uses of outputs for each call of a linear layer with outputs that feed only queries or keys."""
+    """Return the uses of outputs for each linear-layer call that has outputs which feed only queries or keys."""
     shifts: dict[Call, Tensor] = {}
     repeated: set[Call] = set()
     attended: list[tuple[set[nn.Module], Tensor, Tensor]] = []
-    chance = torch.Generator().manual_seed(0)
+    generator = torch.Generator().manual_seed(0)
 
     def shifting(name: str) -> Callable[[nn.Module, tuple[Tensor, ...], Tensor], Tensor]:
         def shift(_: nn.Module, __: tuple[Tensor, ...], outputs: Tensor) -> Tensor:
@@ -182,7 +182,7 @@ def scan(linears: dict[str, FrozenLinear], session: Session, run: Callable[[], T
     def constant_context(module: nn.Module, query: Tensor, key: Tensor, value: Tensor) -> Tensor:
         """Return a context that depends on the values but on no query and no key."""
         attended.append((set(module.modules()), query, key))
-        weights = torch.rand(query.shape[2], value.shape[2], generator=chance).to(value).softmax(-1)
+        weights = torch.rand(query.shape[2], value.shape[2], generator=generator).to(value).softmax(-1)
         return (weights @ value.repeat_interleave(query.shape[1] // value.shape[1], 1)).transpose(1, 2).contiguous()
 
     def dependencies(values: Tensor, of: list[Tensor]) -> list[Tensor]:
@@ -190,7 +190,7 @@ def scan(linears: dict[str, FrozenLinear], session: Session, run: Callable[[], T
         nothing = [torch.zeros(shift.shape[-1], dtype=torch.bool, device=shift.device) for shift in of]
         if not values.requires_grad:
             return nothing
-        weights = torch.rand(values.shape, generator=chance).to(values) + 0.5
+        weights = torch.rand(values.shape, generator=generator).to(values) + 0.5
         gradients = torch.autograd.grad((values * weights).sum(), of, retain_graph=True, allow_unused=True)
         return [
             none if gradient is None else gradient.flatten(0, -2).ne(0).any(0)

@@ -70,10 +70,10 @@ def tiny_raw_inputs(model: PreTrainedModel) -> dict[str, Tensor]:
     Raises:
         InputError: the model accepts none of the shapes that papa tries.
     """
-    name, weight, chance = raw_input_of(model), next(model.parameters()), torch.Generator().manual_seed(0)
+    name, weight, generator = raw_input_of(model), next(model.parameters()), torch.Generator().manual_seed(0)
     problem = f"takes {name} in an unknown shape"
     for shape in _shapes(model, name):
-        values = {name: torch.randn(2, *shape, generator=chance).to(weight)}
+        values = {name: torch.randn(2, *shape, generator=generator).to(weight)}
         masks = [torch.ones(2, length, dtype=torch.long, device=weight.device) for length in dict.fromkeys(shape)]
         for mask in masks if name != "pixel_values" and "attention_mask" in accepted_by(model) else []:
             mask[1, -(mask.shape[1] // 3) :] = 0

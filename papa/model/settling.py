@@ -157,7 +157,7 @@ class Trial:
             for form in forms_of(self.base):
                 self.form = form
                 try:
-                    off = distance(
+                    difference = distance(
                         [state for tiny, _ in needed for state in self.run(tiny)],
                         [state for _, states in needed for state in states],
                     )
@@ -166,10 +166,10 @@ class Trial:
                 except Exception as error:  # a wrong form may fail in any way
                     problems[form] = str(error) or type(error).__name__
                     continue
-                if off <= self.tolerance:
+                if difference <= self.tolerance:
                     return not self.facts.causal or len(needed) == 2
                 problems[form] = (
-                    f"with no head replaced, its hidden states differ from those of transformers by {off:.1e} "
+                    f"with no head replaced, its hidden states differ from those of transformers by {difference:.1e} "
                     f"(relative); at most {self.tolerance:.0e} is allowed in {self.weight.dtype}"
                 )
         raise InputError(f"{problems[Form(False)].removesuffix('.')}.")
@@ -208,8 +208,8 @@ class Trial:
             with torch.enable_grad():
                 inside = batch.example_of == 1
                 states = torch.cat([state[inside] for state in self.run(batch)], dim=1)
-                chance = torch.rand(states.shape, generator=torch.Generator().manual_seed(0)).to(states)
-                feeding = torch.autograd.grad((states * (chance + 0.5)).sum(), shifts)
+                weights = torch.rand(states.shape, generator=torch.Generator().manual_seed(0)).to(states)
+                feeding = torch.autograd.grad((states * (weights + 0.5)).sum(), shifts)
         finally:
             hook.remove()
         return len(shifts) == 1 and not bool(feeding[0].reshape(-1, feeding[0].shape[-1])[: len(inside)][~inside].any())
@@ -238,10 +238,10 @@ class Trial:
         states, arguments = self.run(batch, self.replacement(constants, replaced)), padded.arguments(self.base, batch)
         with Reference(self.base, constants, replaced, dense(batch)[1]):
             expected = [padded.tokens(state, batch) for state in states_of(self.base, arguments)]
-        if not (off := distance(states, expected)) <= self.tolerance:
+        if not (difference := distance(states, expected)) <= self.tolerance:
             raise InputError(
                 f"with half of the heads of {type(self.base).__name__} replaced, hidden states differ from the formula "
-                f"by {off:.1e} (relative)."
+                f"by {difference:.1e} (relative)."
             )
 
     def _choose_output(self, batch: Packed) -> None:
@@ -263,10 +263,10 @@ class Trial:
         with suppress(Exception):  # some models need all heads
             if distance(states("compact"), expected) <= self.tolerance:
                 return
-        if not (off := distance(states("zero-filled"), expected)) <= self.tolerance:
+        if not (difference := distance(states("zero-filled"), expected)) <= self.tolerance:
             raise InputError(
-                f"hidden states of {type(self.base).__name__} change by {off:.1e} (relative) if replaced heads compute "
-                "no query and no key."
+                f"hidden states of {type(self.base).__name__} change by {difference:.1e} (relative) if replaced heads "
+                "compute no query and no key."
             )
 
 

@@ -129,5 +129,5 @@ def test_constants_change_scores_alike_in_batches_of_any_size(model, tokenizer, 
 def test_an_input_that_is_too_long_is_cut_or_refused_with_a_sentence(model, tokenizer, folder, average):
     with papa.replaced_attention(model, average):
         assert scored(model, tokenizer, folder, "papa_long")[0].isfinite().all()
-        with pytest.raises(InputError, match=rf"The constants have {SLOTS} slots and the inputs use slot \d+"):
+        with pytest.raises(InputError, match=rf"The constants have {SLOTS} slots, but the inputs use slot \d+"):
             scored(model, tokenizer, folder, "papa_long", max_length=64)

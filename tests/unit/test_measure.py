@@ -82,7 +82,7 @@ def test_a_study_has_claims_a_curve_heads_a_picture_and_a_page(study, tmp_path):
     assert study.plot().to_dict()["title"]
     page = study.save(tmp_path / "kept")
     assert page.exists() and page.read_text() == study.page.read_text()
-    with pytest.raises(papa.InputError, match="never overwritten"):
+    with pytest.raises(papa.InputError, match="never overwrites"):
         study.save(tmp_path / "kept")
 
 
@@ -246,7 +246,7 @@ def test_a_folder_is_not_overwritten_and_half_a_study_not_shared(changed, tmp_pa
     with pytest.raises(papa.InputError, match="exists, and papa never overwrites a folder"):
         save_heads(heads, changed, tmp_path)
     next(changed.rglob("index.html")).unlink()
-    with pytest.raises(papa.InputError, match="run the study to its end first"):
+    with pytest.raises(papa.InputError, match="complete the run first"):
         save_heads(heads, changed, tmp_path / "shared")
     assert not (tmp_path / "shared").exists()
 

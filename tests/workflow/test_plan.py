@@ -19,7 +19,7 @@ from papa.cli import app
 from papa.config.reading import config_of
 from papa.config.study import Study
 from papa.files import Trace, write_table
-from papa.jobs.plan import ASSUMED, Noise, SplitCounts, _count_rows, _laid_out, describe_margins
+from papa.jobs.plan import ASSUMED, Noise, SplitSize, _count_rows, _laid_out, describe_margins
 from papa.results.outcomes import table_of
 from papa.results.statistics import UNSEEN_UNITS, smallest_loss
 
@@ -280,7 +280,7 @@ def measured(path, seeds, shift, floor=0.5, examples=600):
 
 
 def test_the_smallest_loss_after_a_run_is_what_was_measured(plan, folder, monkeypatch):
-    rows = dict.fromkeys(("train", "validation"), SplitCounts(600, 5.0))
+    rows = dict.fromkeys(("train", "validation"), SplitSize(600, 5.0))
     monkeypatch.setattr("papa.jobs.plan._count_rows", lambda corpus, texts, columns, mirror: rows)
     path = folder / "results/tiny/tables/outcomes.parquet"
     try:
@@ -303,7 +303,9 @@ def test_the_smallest_loss_after_a_run_is_what_was_measured(plan, folder, monkey
         measured(path, 4, 6, floor=0)
         entry, planned = smallest_of(plan, seeds=[1, 2, 3, 4])
         assert entry["smallest"] is None and entry["measured"]
-        assert describe_margins(planned) == ["No smallest margin for animals: attention contributes nothing measurable."]
+        assert describe_margins(planned) == [
+            "No smallest margin for animals: attention contributes nothing measurable."
+        ]
 
         measured(path, 1, 6)  # one seed says nothing
         assert not smallest_of(plan, seeds=[1, 2])[0]["measured"]

@@ -175,7 +175,7 @@ def test_no_batch_one_batch_and_changing_layouts_are_refused(model, inputs):
         papa.average_attention(encoder, [])
     with pytest.raises(papa.InputError, match="takes a list of batches, but a single batch was given; put it into"):
         papa.average_attention(encoder, inputs)
-    with pytest.raises(papa.InputError):
+    with pytest.raises(papa.InputError, match=r"A papa\.Model is needed"):
         papa.average_attention(model, [inputs])
     shorter = {name: values[:, :5] for name, values in inputs.items()}
     keep = shorter["attention_mask"].any(dim=1)

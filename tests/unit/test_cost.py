@@ -91,5 +91,5 @@ def test_a_config_means_all_of_its_models(tmp_path, folder, monkeypatch):
 
 
 def test_a_model_is_needed():
-    with pytest.raises(papa.InputError):
+    with pytest.raises(papa.InputError, match="nowhere/at-all"):
         cost(["nowhere/at-all"], [N])

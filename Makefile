@@ -6,7 +6,7 @@ READY := $(VENV)/.ready
 CORES ?= all
 TORCH := 2.13.0
 
-# The slow tests, without those of docs and browser, in three parts of about the same duration.
+# The slow tests, except those of docs and browser, in three shards of similar duration.
 SHARD_1 := tests/slurm $(addprefix tests/workflow/test_,benchmarks.py fetch.py known_run.py reruns.py twins.py)
 SHARD_2 := $(addprefix tests/workflow/test_,decoder.py edits.py every_rule.py hostile.py old_results.py profiles.py)
 SHARD_3 := $(addprefix tests/workflow/test_,damage.py extending.py killed.py module.py wheel.py)
@@ -16,11 +16,11 @@ PYTEST := OMP_NUM_THREADS=1 $(BIN)/python -m pytest --durations 10
 .PHONY: help demo test test-slow lint docs site models smoke-hub constraints
 
 help:
-	@echo "make demo         run the demo: tables and figures in results/demo/"
+	@echo "make demo         run the demo, which writes tables and figures to results/demo/"
 	@echo "make test         check the code and run the fast tests, about ten minutes"
-	@echo "make test-slow    run the slow tests: kills, full disks, SLURM, the browser; SHARD=1 runs a third of them"
-	@echo "make docs         update the generated parts of pages (keys, commands, terms), and run the notebook"
-	@echo "make site         build the site in build/site; fails on a dead link"
+	@echo "make test-slow    run the slow tests (kills, full disks, SLURM, browser); SHARD=1 runs about a third of them"
+	@echo "make docs         update generated parts of the docs (keys, commands, terms), and run the notebook"
+	@echo "make site         build the site in build/site; fail on a dead link"
 	@echo "make models       try every text model of transformers, and write docs/models.md; 5 to 30 minutes"
 	@echo "make smoke-hub    run three batches of a real model on data from the hub (needs a network)"
 	@echo "make constraints  update constraints.txt to the newest packages that work together"
@@ -57,7 +57,7 @@ models: $(READY)
 smoke-hub: $(READY)
 	@$(BIN)/python benchmarks/smoke_hub.py
 
-# Create a new environment only if .venv has no suitable Python.
+# Create a new environment only if .venv does not contain a suitable Python.
 $(READY): pyproject.toml constraints.txt
 	@fits() { "$$1" -c 'import sys; sys.exit(sys.version_info < (3, 11))' 2>/dev/null; }; \
 	for python in $(BIN)/python python3.11 python3; do fits $$python && break; python=; done; \
@@ -69,7 +69,7 @@ $(READY): pyproject.toml constraints.txt
 	@$(BIN)/python -m pip install --quiet --disable-pip-version-check --constraint constraints.txt --editable '.[demo,slurm,dev]'
 	@touch $@
 
-# torch stays at the tested version, because its builds for GPUs pin libraries of their own.
+# torch stays at the tested version, because its GPU builds pin their libraries.
 constraints: $(READY)
 	@rm -rf build/constraints && $(BIN)/python -m venv build/constraints
 	@build/constraints/bin/python -m pip install --quiet --disable-pip-version-check '.[demo,slurm,dev]' torch==$(TORCH)

@@ -1,4 +1,4 @@
-"""The logger `papa` of snakemake: prints the last line of each finished job's log, and draws running stages."""
+"""The snakemake logger `papa`, which prints the last line of each finished job's log and shows the running stages."""
 
 from __future__ import annotations
 
@@ -28,12 +28,12 @@ QUIET = (
 )
 STOPPED = r"Complete log|WorkflowError:\nAt least one job did not complete"
 BAR = re.compile(r"\S.*\d%\|.*")
-MOST_BARS, UNITS = 8, ((1, "s"), (60, "min"), (3600, "hour"))  # a cluster may run hundreds of jobs with bars
+MOST_BARS, UNITS = 8, ((1, "s"), (60, "min"), (3600, "hour"))  # a cluster may run hundreds of jobs with progress bars
 
 
 @dataclass
 class Jobs:
-    """The progress of a run by stage; times are seconds of the same clock."""
+    """The progress of a run by stage; all times are in seconds on one monotonic clock."""
 
     planned: dict[str, int] = field(default_factory=dict)
     running: dict[int, tuple[str, float]] = field(default_factory=dict)
@@ -47,13 +47,13 @@ class Jobs:
         self.begun.setdefault(stage, now)
 
     def end(self, job: int, now: float, well: bool = True) -> None:
-        """Note that a job has ended; one that failed may begin again."""
+        """Record the end of a job; a failed job may start again."""
         stage, begin = self.running.pop(job, ("", now))
         self.done[stage] += well
         self.busy[stage] += well * (now - begin)
 
     def rate(self, stage: str, now: float) -> str:
-        """Return jobs per unit of time; the unit stays that of the first finished job."""
+        """Return the rate of finished jobs as text; its unit is chosen when the first job finishes and then kept."""
         if not self.done[stage]:
             return ""
         rate = self.done[stage] / max(now - self.begun[stage], 1e-9)
@@ -61,7 +61,7 @@ class Jobs:
         return f"{rate * each:,.{int(rate * each < 10)}f} / {name}"
 
     def left(self, now: float) -> float | None:
-        """Estimate the remaining seconds from the mean time of finished jobs of each stage; None if no job is done."""
+        """Estimate the remaining seconds from the mean duration of each stage's jobs; None if no job is finished."""
         if not (done := self.done.total()):
             return None
         seconds, busy = 0.0, sum(self.busy.values()) + sum(now - begin for _, begin in self.running.values())
@@ -73,7 +73,7 @@ class Jobs:
 
 
 class LogHandler(LogHandlerBase):
-    """Prints the messages of a run that users need, and draws running stages below them."""
+    """Prints the messages that users need, and shows the running stages below them."""
 
     writes_to_stream, writes_to_file, has_filter, has_formatter, needs_rulegraph = True, False, True, False, False
 
@@ -87,11 +87,11 @@ class LogHandler(LogHandlerBase):
         self.live = Live(console=self.console, get_renderable=self.picture, refresh_per_second=4, transient=True)
         self.draws = self.console.is_interactive and not (self.full or quiet & {Quietness.PROGRESS, Quietness.ALL})
         if not self.full:
-            os.environ["PAPA_LOGGER"] = "papa"  # jobs leave their lines to this handler
+            os.environ["PAPA_LOGGER"] = "papa"  # tells jobs to leave printing to this handler
         atexit.register(self.live.stop)
 
     def emit(self, record: logging.LogRecord) -> None:
-        """Print and draw a record of snakemake."""
+        """Print a log record of snakemake and update the progress."""
         try:
             event, fields, now = str(getattr(record, "event", None)), record.__dict__, time.monotonic()
             with self.hearing:
@@ -110,11 +110,11 @@ class LogHandler(LogHandlerBase):
                 self.console.print(self.last, style=style, soft_wrap=not self.console.is_terminal)
             if event == "progress" and fields["done"] == fields["total"]:
                 self.live.stop()
-        except Exception:  # an error here would end the thread that all handlers share
+        except Exception:  # an exception would end the thread that all handlers share
             self.handleError(record)
 
     def _text(self, event: str, record: logging.LogRecord) -> str:
-        """Return the text to print; in a dry run, or with --verbose, snakemake's."""
+        """Return the text to print, which is snakemake's in a dry run and with --verbose."""
         fields, allowed = record.__dict__, self.allowed.filter(record)
         if event == "job_error" and not self.full:
             log = next(iter(fields["log"]), os.devnull)
@@ -133,18 +133,18 @@ class LogHandler(LogHandlerBase):
         return "" if hidden or not allowed else self.format(record)
 
     def picture(self) -> Group:
-        """Draw the progress of long jobs, a row for each running stage, and one for all jobs."""
+        """Show the progress bars of long jobs, one row for each running stage, and one for all stages."""
         from papa.jobs.resources import format_duration
 
         rows, now = Table.grid(padding=(0, 2)), time.monotonic()
-        with self.hearing:  # records arrive in other threads
+        with self.hearing:  # log records arrive in other threads
             jobs, left = self.jobs, self.jobs.left(now)
             for stage, number in Counter(stage for stage, _ in jobs.running.values()).items():
                 done, planned, name = jobs.done[stage], jobs.planned.get(stage, 0), f"{stage} × {number}"
                 bar = ProgressBar(planned or None, done, width=24)
                 rows.add_row(Text(name), bar, f"{done:,} of {planned:,}", jobs.rate(stage, now))
             done, planned = jobs.done.total(), sum(jobs.planned.values())
-            logs = [self.logs[job] for job in list(jobs.running)[:MOST_BARS]]  # the oldest first
+            logs = [self.logs[job] for job in list(jobs.running)[:MOST_BARS]]  # oldest first
         bar, end = ProgressBar(planned or None, done, width=24), "" if left is None else f"{format_duration(left)} left"
         rows.add_row(Text("all stages", style="bold"), bar, f"{done:,} of {planned:,}", end)
         bars = [line for line in map(_last_line, logs) if BAR.fullmatch(line)]

@@ -1,9 +1,9 @@
-"""The metrics: one `Measure` holds everything that depends on a metric, one `Target` what depends on the kind of task.
+"""Metrics and kinds of tasks: a `Measure` contains everything that depends on a metric, a `Target` on a kind of task.
 
-A metric counts something in every unit: a text, or a sentence with all its words. Its score is a function of the summed
-counts. So the score of any part of the units, and the score without one of them, follow from the same counts.
+A metric counts something in every unit, which is a text or a sentence with its words. The score is a function of the
+summed counts, so scores of subsets and scores without single units follow from the same counts.
 
-Every plan of the workflow imports this module, so numpy is imported only when something is counted.
+Planning imports this module, so it imports numpy only when something is counted.
 """
 
 from __future__ import annotations
@@ -24,9 +24,9 @@ if TYPE_CHECKING:
 
 
 class Guess(NamedTuple):
-    """The best guess that ignores the input, as messages call it, and the label that it always gives.
+    """The best guess that ignores the input: its description in messages, and the label that it always predicts.
 
-    The label is None if the outcomes of the task already contain the score of the guess, in their column `trivial`.
+    The label is None if outcomes already contain the score of the guess, in the column `trivial`.
     """
 
     words: str
@@ -34,26 +34,26 @@ class Guess(NamedTuple):
 
 
 Guesser = Callable[[Sequence[str], Sequence[int]], Guess]
-"""Makes the guess from the names of the labels and their counts in the training rows."""
+"""Maps the names of labels and their counts in the training rows to the guess."""
 
 
 OUTCOME_TYPES = {
     "split": "string",
-    "example": "int32",  # number of the row in its split
-    "word": "int32",  # number of the word in its row
+    "example": "int32",  # index of the row in its split
+    "word": "int32",  # index of the word in its row
     "gold": "int16",  # index of the right label or choice
-    "by_word": "int16",  # label by a tagger that only knows the most frequent label of each word
+    "by_word": "int16",  # prediction of a tagger that uses the most frequent label of each word
     "tokens": "int32",  # number of tokens that are predicted
     "trivial": "float64",  # loss or score of a guess that ignores the input
-    "subset": "string",  # empty for items that are in none
+    "subset": "string",  # empty for items in no subset
     "predicted": "int16",  # index of a label or choice
     "loss": "float64",  # of all tokens, in nats
     "kl": "float64",  # Kullback-Leibler divergence from the original's predictions of all tokens, in nats
     "normalised": "int16",  # index of the choice with the highest log-likelihood per character
 }
-"""The columns of outcomes and their types. Every kind of task has some of them.
+"""The columns of outcomes and their types; each kind of task has some of them.
 
-Outcomes are those after the last epoch. Those after epoch N are in columns with N in their names, such as `loss_N`.
+They contain outcomes after the last epoch. Outcomes after epoch N are in columns such as `loss_N`.
 """
 
 
@@ -62,19 +62,19 @@ class Target:
     """A kind of task: what a model has to predict.
 
     Args:
-        description: continues "a task" in messages.
-        usual_metric: the metric of such a task if none is named.
+        description: the words after "a task" in messages.
+        usual_metric: the default metric of such a task.
         guess: the best guess that ignores the input.
         objective: the class of its objective, as module:class.
         labels: the function that reads labels, as module:function; None if outcomes are losses.
         texts: the keys of a corpus that may have its texts: first, words or choices.
         keys: the keys of a task that need labels, and that it may have.
-        probed: whether a probe is trained; otherwise the model's own head makes the predictions, so there are no seeds.
-        per_word: whether each word of a text has a label and an outcome, not the text as a whole.
-        decoder: whether the model has to be a decoder (True), cannot be one (False), or may be either (None).
-        decoded: share of the tokens at which every word of the vocabulary gets a logit.
+        probed: whether a probe is trained; if not, the model's own head makes the predictions, so there are no seeds.
+        per_word: whether each word has a label and an outcome, instead of each text.
+        decoder: whether the model must be a decoder (True), must not be one (False), or can be either (None).
+        decoded: the share of tokens for which logits over the vocabulary are computed.
         column: a column that outcomes of such tasks have, and those of targets after it in `TARGETS` have not.
-        right: the column of outcomes that predictions are counted with.
+        right: the column of outcomes that predictions are compared with, or divided by.
         examples: what messages call the units that are scored.
     """
 
@@ -122,17 +122,17 @@ class Measure:
         name: its name in configs and tables.
         title: its name for readers.
         target: what is predicted.
-        counts: from outcomes to what each unit adds, `[unit, count]`.
-        score: from sums `[..., count]` to scores `[...]`; 0 where the score is not defined.
+        counts: maps outcomes to the counts of each unit, `[unit, count]`.
+        score: maps summed counts `[..., count]` to scores `[...]`; an undefined score is 0.
         low, high: the range of scores.
         column: the column of `OUTCOME_TYPES` that is counted.
-        has_floors: whether more is better, so the score has floors and a loss.
-        log_scaled: whether a score of 0 is not the absence of skill, so no relative drop is defined.
+        has_floors: whether higher is better, so the score has floors and a loss.
+        log_scaled: whether a score of 0 does not mean no skill, so relative drops are undefined.
         guess: the best guess that ignores the input, if it differs from the target's.
-        misfit: why label names do not fit the metric, after "The metric NAME"; None if they fit.
+        misfit: returns why label names do not fit the metric, as words after "The metric NAME"; None if they fit.
         also_reported: other metrics of the same outcomes that are reported with this one.
-        note: the sentence that explains scores of the model's own head below tables.
-        task_name: what `papa init` calls a task of this metric if nothing suggests a name.
+        note: a sentence below tables that explains scores of the model's own head.
+        task_name: the default name that `papa init` gives to a task of this metric.
     """
 
     name: str
@@ -162,7 +162,7 @@ class Measure:
         return math.isfinite(self.high - self.low)
 
     def guess_of(self, names: Sequence[str], train_counts: Sequence[int]) -> Guess:
-        """The best guess that ignores the input.
+        """Return the best guess that ignores the input.
 
         Args:
             names: the names of the labels.
@@ -221,7 +221,7 @@ def _not_entity_tags(names: Sequence[str]) -> str | None:
 
 
 def _right(outcomes: Outcomes) -> Counts:
-    """Right predictions, and all of them."""
+    """Count correct predictions and all predictions."""
     import numpy as np
 
     right = outcomes.gold == outcomes.predicted
@@ -229,20 +229,20 @@ def _right(outcomes: Outcomes) -> Counts:
 
 
 def _binary(outcomes: Outcomes) -> Counts:
-    """For the class with index 1: right, predicted and gold."""
+    """Count correct, predicted and gold items of the class with index 1."""
     gold, predicted = outcomes.gold == 1, outcomes.predicted == 1
     return outcomes.summed(gold & predicted, predicted, gold)
 
 
 def _confusion(outcomes: Outcomes) -> Counts:
-    """The count of each pair of labels, `[unit, gold * predicted]`."""
+    """Count each pair of a gold and a predicted label, `[unit, gold * predicted]`."""
     labels = len(outcomes.names)
     pair = outcomes.gold * labels + outcomes.predicted
-    return outcomes.summed(*(pair == number for number in range(labels**2)))
+    return outcomes.summed(*(pair == index for index in range(labels**2)))
 
 
 def _entities(outcomes: Outcomes) -> Counts:
-    """Entities by the rules of seqeval's default mode: right, predicted and gold."""
+    """Count correct, predicted and gold entities by the rules of seqeval's default mode."""
     import numpy as np
 
     # a label name is a mark (B, I, E, S, O or ".") and a type; the type of a bare tag is the rest of its name
@@ -269,7 +269,7 @@ def _entities(outcomes: Outcomes) -> Counts:
     (gold, *gold_spans), (predicted, *predicted_spans) = spans
     same = [first == second for first, second in zip(gold_spans, predicted_spans, strict=True)]
     right = gold & predicted & np.all(same, axis=0)
-    # an entity is counted at its last word, one place before its end
+    # count an entity at its last word, one position before its end
     return outcomes.summed(*(entities[gaps + 1] for entities in (right, predicted, gold)))
 
 
@@ -284,7 +284,7 @@ def _sums(outcomes: Outcomes) -> Counts:
 
 
 def _divided(above: np.ndarray, below: np.ndarray) -> np.ndarray:
-    """A quotient; 0 where the divisor is 0."""
+    """Divide elementwise; quotients with a divisor of 0 are 0."""
     import numpy as np
 
     lower = np.asarray(below, float)
@@ -297,12 +297,12 @@ def _share(counts: Counts) -> np.ndarray:
 
 
 def _f1(counts: Counts) -> np.ndarray:
-    """From right, predicted and gold."""
+    """Return F1 from the counts of correct, predicted and gold items."""
     return _divided(2 * counts[..., 0], counts[..., 1] + counts[..., 2])
 
 
 def _matthews(counts: Counts) -> np.ndarray:
-    """The correlation of gold and predicted labels, from a confusion matrix."""
+    """Return the correlation of gold and predicted labels from a confusion matrix."""
     import numpy as np
 
     labels = round(counts.shape[-1] ** 0.5)
@@ -314,12 +314,12 @@ def _matthews(counts: Counts) -> np.ndarray:
 
 
 def _nats(counts: Counts) -> np.ndarray:
-    """Minus the mean loss, from summed losses and numbers of tokens."""
+    """Return the negative mean loss from summed losses and token counts."""
     return -_share(counts)
 
 
 def _perplexity(counts: Counts) -> np.ndarray:
-    """The exponential of the mean loss of a token."""
+    """Return the exponential of the mean loss per token."""
     import numpy as np
 
     perplexity: np.ndarray = np.exp(_share(counts))
@@ -471,12 +471,12 @@ METRICS = {
         ),
     )
 }
-"""The metrics that a task can have, by name. Losses and likelihoods are of a token, in nats."""
+"""The metrics that a task can have, by name. Losses and likelihoods are per token, in nats."""
 
 MEASURES = METRICS | {
     measure.name: measure
     for measure in (
-        # label names as they are, bare tags too, as in the published code
+        # like the published code, use any label names, including bare tags
         Measure("chunk_f1", "Chunk F1", WORD, _entities, _f1),
         Measure("perplexity", "Perplexity", NEXT, _sums, _perplexity, 1.0, math.inf, "loss", has_floors=False),
         Measure("kl_to_original", "KL to original", NEXT, _sums, _share, 0.0, math.inf, "kl", has_floors=False),
@@ -485,7 +485,7 @@ MEASURES = METRICS | {
         ),
     )
 }
-"""All metrics by name, with those that are only reported with the metric of a task."""
+"""All metrics by name, including those that are only reported with a task's metric."""
 
 
 def labelled_targets(texts: str) -> list[Target]:
@@ -498,7 +498,7 @@ UNLABELLED_METRICS = [target.usual_metric for target in TARGETS if not target.la
 
 
 def measure_of(metric: str) -> Measure:
-    """The measure of a task's metric; raises `InputError` if there is no such metric."""
+    """Return the measure of a task's metric; raise `InputError` if there is no such metric."""
     if metric not in METRICS:
         raise InputError(f"There is no metric {metric!r}; there are {', '.join(METRICS)}.")
     return METRICS[metric]

@@ -8,7 +8,7 @@ from papa.jobs.start import begin, end, marked, started
 
 try:
     STUDY = started(config, workflow.configfiles)
-    # An input of every job. It is newer than an outdated artefact, and `ancient` for a job that is up to date.
+    # An input of every job, newer than all outdated artefacts; it is `ancient` for jobs that are up to date.
     OUTDATED = marked(STUDY)
 except InputError as error:
     raise SystemExit(f"Config error: {error}")
@@ -17,7 +17,7 @@ except InputError as error:
 report: "../report/workflow.rst"
 
 
-# Ctrl-C reaches a job only after the job has set a handler. Before, it would print a traceback of Python's imports.
+# Ignore Ctrl-C until the job has set a handler; otherwise it would print a traceback of Python's imports.
 shell.prefix("set -euo pipefail; trap '' INT; ")
 
 
@@ -26,13 +26,13 @@ def job_of(rule, wildcards):
 
 
 def reads(rule, *names):
-    """The inputs of these names that the config needs. If a job is up to date, they are `ancient`."""
+    """Return the inputs with these names that a job has; they are `ancient` if the job is up to date."""
 
     def inputs(wildcards):
         job = job_of(rule, wildcards)
         counts, files = ancient if STUDY.state(job) == FRESH else str, STUDY.workflow_inputs(job)
         if hidden := files.keys() - set(names):
-            raise InputError(f"{rule} also reads {', '.join(hidden)}; name these inputs in the rule.")
+            raise InputError(f"The rule {rule} also reads {', '.join(hidden)}; list these inputs in the rule.")
         paths = {name: [counts(f"<results>/{path}") for path in several] for name, several in files.items()}
         return paths | {"outdated": counts(OUTDATED)}
 
@@ -40,7 +40,7 @@ def reads(rule, *names):
 
 
 def sized(rule):
-    """Memory in megabytes and walltime in minutes, multiplied by the number of the attempt."""
+    """Return memory in megabytes and walltime in minutes, both multiplied by the index of the attempt."""
     times = lambda estimate: lambda wildcards, attempt: attempt * estimate(STUDY, job_of(rule, wildcards))
     return {"mem_mb": times(resources.memory), "runtime": times(resources.walltime)}
 

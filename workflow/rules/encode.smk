@@ -12,7 +12,7 @@ use rule tokenize as average with:
         **sized("average"),
 
 
-# A corpus with shards is summed shard by shard; `merge_averages` adds the sums.
+# A corpus with several shards is summed shard by shard; `merge_averages` adds the sums.
 use rule average as average_part with:
     input:
         unpack(reads("average_part", "tokens")),
@@ -78,7 +78,7 @@ use rule train_lambda as half_lambda with:
         **sized("half_lambda"),
 
 
-# Weights of heads by measures other than λ.
+# Weights of heads other than λ.
 use rule train_lambda as weigh_heads with:
     input:
         unpack(reads("weigh_heads", "tokens", "labels", "constants", "index", "hidden")),
@@ -122,13 +122,13 @@ use rule train_lambda as hidden_states with:
         hidden=file("hidden") if STUDY.config.keep_hidden_states else temp(file("hidden")),
     pathvars:
         path=ARTEFACTS["index"].stem,
-    # temporary hidden states wait until probes have read those that exist
+    # compute temporary hidden states only after probes have read the existing ones
     priority: 1 if STUDY.config.keep_hidden_states else -1
     resources:
         **sized("hidden_states"),
 
 
-# Only on request (snakemake prune): delete stored hidden states, which are rebuilt if a job reads them, and the remains
+# Only on request (snakemake prune): delete stored hidden states, which are rebuilt when a job needs them, and checkpoints
 # of killed jobs.
 rule prune:
     log:

@@ -1,5 +1,5 @@
-# Only on request (papa run CONFIG fetch), on a machine with a network. It has no output, because no job depends on the
-# location of data and models.
+# Only on request (papa run CONFIG fetch), on a machine with network access. It has no output, because no job depends on
+# where data and models are.
 rule fetch:
     log:
         "<results>/logs/fetch.log",

@@ -1,5 +1,5 @@
-# All other rules inherit log, benchmark, environment, parameters and script from the first two. They differ in `path`:
-# the log and the benchmark of a job are named after its first output.
+# All other rules inherit log, benchmark, environment, parameters and script from these two. Each sets its own `path`,
+# after which the log and the benchmark are named.
 rule prepare_texts:
     input:
         unpack(reads("prepare_texts")),
@@ -33,7 +33,7 @@ rule tokenize:
         "<results>/<path>.benchmark.tsv"
     pathvars:
         path=ARTEFACTS["tokens"].stem,
-    priority: 3  # the longest chain of jobs starts early
+    priority: 3  # start the longest chain of jobs early
     conda:
         "../envs/papa.yaml"
     resources:
@@ -51,7 +51,7 @@ use rule prepare_texts as prepare_labels with:
         labels=file("labels"),
     pathvars:
         path=ARTEFACTS["labels"].stem,
-    priority: 4  # a missing column is noticed before anything is computed
+    priority: 4  # detect a missing column before anything expensive runs
     localrule: True
     resources:
         **sized("prepare_labels"),

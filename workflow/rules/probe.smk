@@ -1,4 +1,4 @@
-# The probes of a variant, one for each seed. Probes of further seeds join those that exist.
+# The probes of a variant, one for each seed. Probes of new seeds are added to the existing ones.
 use rule tokenize as probe with:
     input:
         unpack(reads("probe", "tokens", "labels", "index", "hidden")),
@@ -17,8 +17,8 @@ use rule tokenize as probe with:
         **sized("probe"),
 
 
-# Probes whose hidden states are not stored: the model runs in every epoch. Snakemake also asks this rule for the inputs
-# of stored hidden states (`index`), before it prefers the rule `probe`.
+# Probes whose hidden states are not stored: the model runs in every epoch. Snakemake also evaluates the inputs of this
+# rule, including `index`, for probes on stored hidden states, before it prefers the rule `probe`.
 use rule train_lambda as stream_probe with:
     input:
         unpack(reads("stream_probe", "tokens", "labels", "constants", "order", "index")),

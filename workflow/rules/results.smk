@@ -30,7 +30,7 @@ use rule prepare_texts as claims with:
         **sized("claims"),
 
 
-# All other analyses of papa/config/analyses.py, which also names their inputs.
+# All other analyses in papa/config/analyses.py, which also lists their inputs.
 use rule prepare_texts as analysis with:
     input:
         unpack(reads("analysis", *STUDY.analysis_inputs())),

@@ -347,7 +347,7 @@ def _paired_by_example(a: Spread, b: Spread) -> Estimate:
 
 
 def _same_seeds(left: Results, right: Results, key: Key) -> bool:
-    """Whether both sides record all parameters that interact with a seed, with the same values."""
+    """Whether both sides record the same values of all parameters on which the effect of a seed depends."""
     named = [(key[1] if "task" in owners else None, name) for owners, names in COMMON_FIELDS.items() for name in names]
     parameters = list(dict.fromkeys(named))
     sides = [[side.parameters.get((key[0], *parameter), []) for parameter in parameters] for side in (left, right)]

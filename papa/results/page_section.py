@@ -65,13 +65,13 @@ def unbroken(text: str) -> str:
 
 
 def examples_in(rows: pd.DataFrame) -> str:
-    """Word the number of validation examples of the tasks in the rows of a summary."""
+    """Describe the number of validation examples of the tasks in the rows of a summary."""
     numbers = sorted(rows.loc[is_main(rows), "examples"].unique())
     return f"n = {span(numbers)} validation examples{' per task' if rows['task'].nunique() > 1 else ''}"
 
 
 def span(numbers: Sequence[int]) -> str:
-    """Word the range of numbers in ascending order; a single number if all are equal."""
+    """Describe the range of numbers in ascending order; a single number if all are equal."""
     smallest, largest = numbers[0], numbers[-1]
     return f"{largest:,}" if smallest == largest else f"{smallest:,} to {largest:,}"
 

@@ -88,7 +88,7 @@ def mean_text(share: float | None) -> str:
 
 
 def with_interval(low: float, high: float) -> str:
-    """Word an interval for a sentence, or the reason why there is none."""
+    """Describe an interval in words, or the reason why there is none."""
     return f"95 % interval {interval_text(low, high)}" if _finite(low, high) else NO_INTERVAL
 
 
@@ -110,7 +110,7 @@ def order_name(order: str) -> str:
 
 
 def in_order(order: str | None, orders: int) -> str:
-    """Word the order in which heads are replaced, or the number of orders averaged; empty without an order."""
+    """Describe the order in which heads are replaced, or the number of orders averaged; empty without an order."""
     if order is None:
         return ""
     single, several = ORDER_PHRASES.get(order, ("", ""))
@@ -120,7 +120,7 @@ def in_order(order: str | None, orders: int) -> str:
 
 
 def constants(name: str | None) -> str:
-    """Word a constant for a sentence: "average constants"."""
+    """Describe a constant in a sentence: "average constants"."""
     constant = Constant.parse(str(name))
     if constant.start == "zeros":
         return "zeros"
@@ -134,7 +134,7 @@ def constants(name: str | None) -> str:
 
 
 def conclusion_of(lines: Sequence[LineClaim], margin: float, named: bool) -> str:
-    """Word the conclusion about a model and a constant from the lines of all orders.
+    """Describe the conclusion about a model and a constant from the lines of all orders.
 
     Args:
         lines: at least one line.
@@ -152,7 +152,7 @@ def conclusion_of(lines: Sequence[LineClaim], margin: float, named: bool) -> str
 
 
 def opening(lines: Sequence[LineClaim]) -> str:
-    """Word the loss with every head of a model replaced, which does not depend on the order."""
+    """Describe the loss with every head of a model replaced, which does not depend on the order."""
     first = lines[0]
     end, tasks, words = first.at_end, first.tasks, constants(first.constant)
     if not tasks:
@@ -173,7 +173,7 @@ def opening(lines: Sequence[LineClaim]) -> str:
 
 
 def loss(value: EndLoss | TaskLoss) -> str:
-    """Word a loss with its interval."""
+    """Describe a loss with its interval."""
     return f"{percent(value.loss)} ({with_interval(value.low, value.high)})"
 
 
@@ -183,7 +183,7 @@ def above_all(share: float) -> str:
 
 
 def by_subset(subsets: Sequence[SubsetLosses]) -> str:
-    """Word the losses on subsets in a sentence that follows another; empty with none or more than `MAXIMUM_SUBSETS`."""
+    """Describe the losses on subsets in a sentence that follows another; empty if there are none or too many."""
     if not 0 < len(subsets) <= MAXIMUM_SUBSETS:
         return ""
     return f" By subset: {'; '.join(map(_on_subset, subsets))}."
@@ -204,7 +204,7 @@ def _on_subset(subset: SubsetLosses) -> str:
 
 
 def replaceable(line: LineClaim, margin: float, named: bool) -> str:
-    """Word the number of replaceable heads of a line, and the bound that rules out the next larger number."""
+    """Describe the number of replaceable heads of a line, and the bound that rules out the next larger number."""
     number, heads, by = line.replaceable or 0, "heads", ""
     if named or line.at_end is None:  # otherwise the sentence before has the model and the constant
         heads, by = f"heads of {line.model}", f" by {constants(line.constant)}"
@@ -222,7 +222,7 @@ def replaceable(line: LineClaim, margin: float, named: bool) -> str:
 
 
 def bound(step: Step) -> str:
-    """Word the largest upper bound of a loss at a step."""
+    """Describe the largest upper bound of a loss at a step."""
     with_replaced = f"with {step.replaced} replaced"
     if not _finite(step.bound):
         return f"{with_replaced}, the loss on {step.worst} has no upper bound"
@@ -230,7 +230,7 @@ def bound(step: Step) -> str:
 
 
 def excluded(exclusion: Exclusion, model: str = "", counted: bool = False) -> str:
-    """Word the reason why a task is excluded.
+    """Describe the reason why a task is excluded.
 
     Args:
         exclusion: the task and the reason.
@@ -247,14 +247,14 @@ def without_loss(exclusions: Iterable[Exclusion]) -> str:
 
 
 def rising(task: RisingTask) -> str:
-    """Word which probes of a task still improved, and the direction in which its loss may change."""
+    """Describe which probes of a task still improved, and the direction in which its loss may change."""
     runs = [FLOOR_NAMES.get(run, run) for run in task.runs]
     probes = " and ".join(filter(None, [", ".join(runs[:-1]), runs[-1]]))
     return f"{task.task} ({probes}{f': its loss may be {task.loss} than measured' if task.loss else ''})"
 
 
 def sample_size(lines: Sequence[LineClaim]) -> str:
-    """Word the numbers of seeds and validation examples that lines are based on."""
+    """Describe the numbers of seeds and validation examples that lines are based on."""
     first = lines[0]
     seeds, examples = sorted({line.seeds for line in lines if line.seeds}), first.examples or (0,)
     over = f"{seeds[0]} to {count(seeds[-1], 'seed')} and " if len(seeds) > 1 else ""

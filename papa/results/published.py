@@ -42,8 +42,7 @@ SETTINGS: dict[str, tuple[str, ...]] = {
 """Maps our constants at fraction 0 to published settings. Tables 2 and 5 call averages `per_task`."""
 
 METRIC_NAMES = {"ner": "entity_f1", "pos": "chunk_f1"}
-"""Maps published tasks to our metrics, if these have other names; the published F1 of POS is seqeval's for bare tags.
-"""
+"""Maps published tasks to our metrics if their names differ; the published F1 of POS is seqeval's for bare tags."""
 
 COLUMNS = dict.fromkeys(("table", "model", "published_model", "task", "title", "published_task"), "string")
 COLUMNS |= dict.fromkeys(("setting", "constant", "metric"), "string")

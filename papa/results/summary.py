@@ -236,7 +236,7 @@ def mean_relative_drops(rows: pd.DataFrame) -> pd.DataFrame:
 
 
 def series(rows: pd.DataFrame) -> list[tuple[str, pd.DataFrame]]:
-    """Split summary rows into named series along the fraction, one for each constant and order.
+    """Split summary rows into named series by fraction, one for each constant and order.
 
     Rows at fraction 1 have no constant and rows at fraction 0 no order, so they belong to several series. A series has
     the tasks that were run with its constant and order. The context-free floor is a separate series only if there are

@@ -57,7 +57,7 @@ def sweep(
         model: a model returned by `load_model`.
         constants: the constants that replace attention, such as those returned by `average_attention`.
         order: heads (layer, head) in the order in which they are replaced; or weights `[layer, head]`, such as those
-            returned by `learn_lambda`, and heads with the smallest weights are replaced first.
+            returned by `learn_lambda`; heads with the smallest weights are replaced first.
         train: batches and their labels, (batches, labels); or only batches if there are no labels.
         validation: the examples to score, in the same form.
         recipe: fractions, seeds, metric and training; by default `Recipe()`.

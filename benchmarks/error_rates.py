@@ -40,11 +40,11 @@ REPLACED: Setting = ("average", "lambda", "1/2")
 RUNS = pd.DataFrame()
 """No facts of runs are needed, because `Study` has their places."""
 LONGEST = 25
-"""Words of the longest sentence; the shortest has 3."""
+"""The number of words in the longest sentence; the shortest has 3."""
 AT_ONCE = 100
-"""Studies that are drawn by one call of a process."""
+"""The number of studies that one call of a process simulates."""
 TWICE = 20
-"""One of this many studies is judged by its intervals too, which takes longer."""
+"""One in this many studies is also judged by its intervals, which takes longer."""
 
 
 @dataclass(frozen=True)
@@ -83,7 +83,7 @@ class World:
 
     @cached_property
     def replaced(self) -> tuple[float, float]:
-        """Rates of right answers with replaced heads, between original and contextless, with the true loss."""
+        """Rates of correct answers with replaced heads, between the original and the floor, for the true loss."""
         first, last = np.array(self.original), np.array(self.contextless)
         if self.loss in (0, 1):
             return self.contextless if self.loss else self.original
@@ -96,7 +96,7 @@ class World:
         return tuple((first + place * (last - first)).tolist())
 
     def score(self, rates: Sequence[float]) -> float:
-        """Return the score of the whole population from the rate of right answers about each class."""
+        """Return the score of the population from the rate of correct answers in each class."""
         gold, right = np.array([0, 0, 1, 1]), np.array([True, False, True, False])
         shares = np.array([rates[0], 1 - rates[0], rates[1], 1 - rates[1]])
         shares *= np.array([1 - self.majority] * 2 + [self.majority] * 2)
@@ -244,7 +244,7 @@ def judged(study: Study, world: World, size: Size, twice: bool = False) -> Verdi
 
 @dataclass(frozen=True)
 class Case:
-    """Studies of one kind: their tasks and their size."""
+    """One kind of study: its tasks and its size."""
 
     tasks: tuple[World, ...]
     size: Size
@@ -271,7 +271,7 @@ class Rates(NamedTuple):
 
 
 def studied(case: Case, chance: np.random.Generator, twice: bool = False) -> Rates:
-    """One study; `twice` checks that losses and their bounds say the same as tests."""
+    """Simulate a study; `twice` checks that losses and their bounds agree with tests."""
     found = [judged(drawn(world, case.size, chance), world, case.size, twice) for world in case.tasks]
     counting = [(own, world) for own, world in zip(found, case.tasks, strict=True) if own.counts]
     claimed = bool(counting) and all(own.passes for own, _ in counting)
@@ -286,7 +286,7 @@ def studied(case: Case, chance: np.random.Generator, twice: bool = False) -> Rat
 
 
 def batch(told: tuple[Case, int, Sequence[int]]) -> np.ndarray:
-    """Return the conclusions of this many studies of a case, `[study, rate]`, from a seed."""
+    """Return the conclusions of simulated studies of a case, `[study, rate]`."""
     case, number, seed = told
     chance = np.random.default_rng(seed)
     return np.array([studied(case, chance, study % TWICE == 0) for study in range(number)], float)
@@ -423,7 +423,7 @@ OF_NO_SAY = (("**counts**", 0, "counts"), ("**replaceable**", 0, "claimed"), ("o
 
 
 def sections(quick: bool = False) -> list[Section]:
-    """Return all tables, or few rows of each."""
+    """Return all tables, or a few rows of each."""
     sizes = [Size(seeds, examples) for seeds in (3, 5, 10) for examples in (200, 2000)]
     of_six = list(sizes)
     sizes += [Size(3, 200, 3), Size(3, 2000, 3), Size(5, 2000, 3)]
@@ -474,7 +474,7 @@ def _row(head: tuple[str, ...], size: Size, worlds: Iterable[tuple[World, ...]])
 
 
 def tables(found: Mapping[int, Section], number: int, processes: int) -> Iterator[str]:
-    """Yield the tables as Markdown, from this many studies of each case."""
+    """Yield the tables as Markdown, computed from a number of studies of each case."""
     with get_context("spawn").Pool(processes, os.nice, (10,)) as pool:
         for place, section in found.items():
             names = (*section.heads, *(name for name, _, _ in section.columns))
@@ -506,7 +506,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
     parser.add_argument("--quick", action="store_true", help="200 studies of a few cases")
     parser.add_argument("--studies", type=int, help="studies of each case; default: 2000, or 200 with --quick")
     parser.add_argument("--processes", type=int, default=2)
-    parser.add_argument("--tables", nargs="+", type=int, help="only these, by number from 1")
+    parser.add_argument("--tables", nargs="+", type=int, help="print only these tables, counted from 1")
     given = parser.parse_args(arguments)
     number, begin = given.studies or (200 if given.quick else 2000), time.perf_counter()
     error = 196 * math.sqrt(0.05 * 0.95 / number)

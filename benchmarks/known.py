@@ -1,12 +1,12 @@
-"""papa's conclusions on models with known answers: the orders that find the head that needs its input, and the claims.
+"""papa's conclusions on models with known answers: which orders find the head that needs its input, and the claims.
 
     python benchmarks/known.py results/known     # what each head costs, and the AUROC of every order of a run
     python benchmarks/known.py --studies 200     # claims of studies of new texts: 9 minutes of CPU time
 
-A run is one of config/known.yaml or config/known-lookup.yaml; what each head costs is printed of the first. A study is
-config/known.yaml with few texts, generated with a seed of its own; its jobs are those of the workflow, one after
-another in this process. Nine of the ten heads are replaceable: to claim ten is an error, to claim fewer is a lack of
-power. Prints Markdown; docs/known-answers.md explains it.
+The results are those of config/known.yaml, for which the cost of each head is printed, or of config/known-lookup.yaml.
+A study is config/known.yaml with few texts and a new seed for them; its jobs run one after another in this process.
+Nine of the ten heads are replaceable: claiming ten is an error, and claiming fewer shows a lack of power. Prints
+Markdown; docs/known-answers.md explains it.
 """
 
 from __future__ import annotations
@@ -39,16 +39,16 @@ from papa.model.replacement import Constants
 CONFIG = Path(__file__).parents[1] / "config/known.yaml"
 FRACTIONS = ["1", "5/10", "2/10", "1/10", "0"]
 ROWS = {"train": 48, "validation": 32}
-"""Texts of a study."""
+"""The number of texts in a study."""
 STEPS = {"batch_size": 8, "epochs": 2}
 Claim = tuple[int, dict[str, float]]
 """The number of heads that a study calls replaceable, and the AUROC of each of its orders."""
 
 
 def auroc(order: PathLike, needed: Collection[tuple[int, int]]) -> float:
-    """The AUROC of an order: 1 if all heads that need their input are replaced last.
+    """Return the AUROC of an order: 1 if all heads in `needed`, each (layer, head), are replaced last.
 
-    Of all pairs of a head (layer, head) in `needed` and one that is not, the share in which the latter goes first.
+    It is the share of pairs of a needed and another head in which the other head is replaced first.
     """
     table = read_table(order)
     ranks = {
@@ -62,7 +62,7 @@ def auroc(order: PathLike, needed: Collection[tuple[int, int]]) -> float:
 
 
 def orders(results: Path) -> Iterator[tuple[str, float]]:
-    """Every order of a run of known models: its path below its model, and its AUROC."""
+    """Yield every order of a run of known models: its path, relative to the model, and its AUROC."""
     for name, needed in NEEDED.items():
         folder = results / "models" / name
         for path in sorted([*folder.rglob("order.parquet"), *folder.glob("orders/*.parquet")]):
@@ -70,7 +70,7 @@ def orders(results: Path) -> Iterator[tuple[str, float]]:
 
 
 def costs(results: Path) -> Iterator[tuple[str, float, float]]:
-    """The cost of averages and of zeros in each single head of the decoder, in nats per repeated word."""
+    """Yield the cost of replacing each head of the decoder by averages and by zeros, in nats per repeated word."""
     folder = known_model("induction")
     model, tokenizer = papa.load_model(folder, device="cpu"), AutoTokenizer.from_pretrained(folder)
     average = papa.ConstantMatrices.load(
@@ -86,7 +86,7 @@ def costs(results: Path) -> Iterator[tuple[str, float, float]]:
     def loss(constants: Constants, heads: list[tuple[int, int]]) -> float:
         logits, ids = model.logits(inputs, constants, heads)[:, :-1], inputs["input_ids"][:, 1:]
         again = (ids[:, :, None] == ids[:, None]).tril(-1).any(-1) & inputs["attention_mask"][:, 1:].bool()
-        again[:, 1:] &= again[:, :-1].clone()  # the first that comes again follows no word that came before
+        again[:, 1:] &= again[:, :-1].clone()  # without repeated words that follow a new word
         return cross_entropy(logits[again], ids[again]).item()
 
     original = loss(average, [])
@@ -95,7 +95,7 @@ def costs(results: Path) -> Iterator[tuple[str, float, float]]:
 
 
 def study(seed: int, folder: Path) -> Claim:
-    """One study, whose texts have this seed; its results go to an empty folder."""
+    """Run a study whose texts have this seed; write its results to an empty folder."""
     given = small(seed)
     made = Study(config_of(given), folder, LocalSourceDigests(config_of(given).machine))
     run_here(made, made.job("claims"))
@@ -104,7 +104,7 @@ def study(seed: int, folder: Path) -> Claim:
 
 
 def small(seed: int) -> dict[str, Any]:
-    """config/known.yaml with few texts of this seed, and with few numbers of heads."""
+    """Return config/known.yaml with few texts, which have this seed, and few fractions."""
     given: dict[str, Any] = yaml.safe_load(CONFIG.read_text(encoding="utf-8"))
     given["run"] |= {"tasks": ["repeats"], "fractions": FRACTIONS}
     given["corpora"]["repeats"] |= {"rows": ROWS, "seed": seed}
@@ -119,7 +119,7 @@ def main() -> None:
     given = asked.parse_args()
     torch.set_num_threads(1)
     if given.results is not None:
-        if (given.results / "models/induction").exists():  # only its own head gives a loss in nats
+        if (given.results / "models/induction").exists():  # only the decoder's own head has a loss in nats
             print("| layer, head | averages | zeros |\n|---|--:|--:|")
             for head, of_average, of_zeros in costs(given.results):
                 print(f"| {head} | {round(of_average, 3) + 0.0:.3f} | {round(of_zeros, 3) + 0.0:.3f} |")  # no -0

@@ -1,9 +1,9 @@
-"""The search for learning rates: at fraction 1, on the training split only; all fractions then use the same rate.
+"""Search for learning rates at fraction 1, on the training split only; all fractions then use the same rate.
 
     python benchmarks/learning_rates.py results/minilm/models/minilm --task cola:cola:matthews_correlation:16
 
-For each task four fifths of (a sample of) its training rows are fitted and one fifth is scored after every epoch, for
-each rate of the grid. Reads what the workflow has made: laid-out tokens, labels and the original hidden states.
+For each task and rate, a probe is trained on four fifths of (a sample of) the training rows and scored on the last
+fifth after every epoch. Reads tokens, labels and the original hidden states, which the workflow has made.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ from papa.method.probes import ProbeSizes
 
 
 class Search(NamedTuple):
-    """A task on a corpus, its metric, the batch size, epochs, and the number of training rows."""
+    """A task, its corpus and metric, the batch size, and the numbers of epochs and training rows."""
 
     task: str
     corpus: str
@@ -80,11 +80,11 @@ def search(model: Path, asked: Search, rates: Sequence[float]) -> Iterator[tuple
 
 
 def score(labelled: Labelled, states: States, examples: Tensor, metric: str) -> float:
-    """The score of the probe on some training examples."""
+    """Return the score of the probe on some training examples."""
     parts = []
     labelled.probe.eval()
     with torch.inference_mode():
-        for unit, example in enumerate(examples):  # each by itself: a text, or a sentence with all its words
+        for unit, example in enumerate(examples):  # one at a time: a text, or a sentence with its words
             batch = labelled.batch(example[None])
             predicted = labelled.outcomes(batch, states(batch))
             parts.append(torch.stack([batch.gold, predicted, torch.full_like(batch.gold, unit)]))

@@ -74,7 +74,7 @@ MIXED: Mapping[str, Mapping[str, Any]] = {
     "lfm2": {"layer_types": ["conv", "full_attention"] * 2},
     "minimax_m3_vl_text": {"layer_types": ["full_attention", "minimax_m3_sparse"] * 2},
 }
-"""Layers that checkpoints of a type have, and its default config has not."""
+"""Layer types that a model type's checkpoints have and its default config lacks."""
 LAYERS = ("num_hidden_layers", "n_layer", "num_layers", "n_layers")
 LISTED = ("attn_layer_indices", "layer_types", "mlp_layer_types", "layers_block_type")
 VARIATIONS: tuple[Mapping[str, Any], ...] = (
@@ -90,11 +90,11 @@ VARIATIONS: tuple[Mapping[str, Any], ...] = (
     {"default_language": "en_XX", "open": True},
     {"num_experts": 8, "n_routed_experts": 8, "num_local_experts": 8, "n_group": 2, "topk_group": 2, "open": True},
 )
-"""Changes of sizes that are tried in turn until a model can be made and runs; "open" gives sizes that are None too."""
+"""Changes of sizes, tried in turn until a model can be built and run; "open" also sets sizes that are None."""
 
 
 def kinds() -> list[str]:
-    """The types of all text models: language models, masked or not, and encoders of text."""
+    """Return the types of all text models: causal and masked language models, and text encoders."""
     from transformers.models.auto import modeling_auto as auto
 
     found: set[str] = set()
@@ -104,7 +104,7 @@ def kinds() -> list[str]:
 
 
 def kinds_of_no_text() -> list[str]:
-    """The types of all models of pictures and sound: those of which classifiers are made, or encoders."""
+    """Return the types of all image and audio models: classifiers and encoders."""
     from transformers.models.auto import modeling_auto as auto
 
     found: set[str] = set()
@@ -115,7 +115,7 @@ def kinds_of_no_text() -> list[str]:
 
 
 def small_config(kind: str, **changed: Any) -> PreTrainedConfig:
-    """A config of this type with small sizes, some of them `changed`."""
+    """Return a config of this type with small sizes, some of them `changed`."""
     from transformers import AutoConfig
 
     return AutoConfig.for_model(kind, **_small(AutoConfig.for_model(kind).to_dict(), changed) | MIXED.get(kind, {}))
@@ -399,7 +399,7 @@ def resumed(place: Path) -> dict[tuple[str, bool], dict[str, Any]]:
 
 
 def swept_by() -> dict[str, str]:
-    """The code and the libraries of a sweep."""
+    """Return the digest of the code and the versions of the libraries of a sweep."""
     from importlib.metadata import version
 
     from papa.files import digest_of_json

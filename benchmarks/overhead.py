@@ -1,8 +1,8 @@
 """The overhead of the workflow: planning the paper's grid, a run with nothing to do, the start of a probe.
 
-    python benchmarks/overhead.py            # runs the demo first where it has not been run: some minutes
+    python benchmarks/overhead.py            # first runs the demo if it has not been run, which takes minutes
 
-Each is measured three times, on a machine that should be otherwise idle; the median is printed with its limit.
+Each is measured three times; the median is printed with its limit. The machine should be otherwise idle.
 """
 
 from __future__ import annotations
@@ -49,14 +49,14 @@ except Reached as reached:
 
 
 def command(*arguments: str) -> float:
-    """Seconds until a run of snakemake has ended."""
+    """Run snakemake and return its wall-clock seconds."""
     begin = time.perf_counter()
     subprocess.run([*SNAKEMAKE, *arguments], cwd=ROOT, check=True, capture_output=True)
     return time.perf_counter() - begin
 
 
 def first_step(folder: Path = ROOT, config: str = "config/config.yaml") -> float:
-    """Seconds from the start of a probe's job to its first step, Python's own start included."""
+    """Return the seconds from the start of a probe's job to its first step, including the start of Python."""
     begin = time.perf_counter()
     subprocess.run([sys.executable, "-c", "pass"], check=True)
     start = time.perf_counter() - begin

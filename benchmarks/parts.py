@@ -1,7 +1,7 @@
-"""The measured parts: compare.py runs each in a separate process, with one JSON object as its input.
+"""The parts that compare.py measures, each in a separate process with one JSON object as its input.
 
-A part reports the seconds of its work (from loading the model on, without the start of Python and its imports) and the
-peak of the process's resident memory.
+A part reports the duration of its work in seconds, from loading the model, without the start of Python and its imports,
+and the peak resident memory of the process.
 """
 
 from __future__ import annotations
@@ -27,11 +27,11 @@ if TYPE_CHECKING:
 Settings = dict[str, Any]
 Report = dict[str, Any]
 PROBE = {"runs": "json", "outcomes": "outcomes.parquet", "probes": "safetensors"}
-"""The outputs of a probe, and the endings of these files."""
+"""The outputs of a probe, and the extensions of their files."""
 
 
 def places(work: Path) -> dict[str, Path]:
-    """Where the parts of one comparison leave what the next ones read."""
+    """Return the paths of files that one part writes and later parts read."""
     names = {
         "texts": "texts.parquet",
         "labels": "labels.parquet",
@@ -47,7 +47,7 @@ def places(work: Path) -> dict[str, Path]:
 
 
 def published_part(settings: Settings) -> Callable[[], Report]:
-    """A part of the published procedure; "step" names it: average, lambda or probes."""
+    """Return a part of the published procedure; "step" is average, lambda or probes."""
     import torch
     from safetensors.torch import load_file, save_file
     from torch import Tensor
@@ -96,7 +96,7 @@ def published_part(settings: Settings) -> Callable[[], Report]:
 
 
 def project_part(settings: Settings) -> Callable[[], Report]:
-    """A part of the project: one stage of the workflow, called as its rule calls it."""
+    """Return a part of the project: one stage of the workflow, called as its rule calls it."""
     job = project_job(settings)
     module, _, name = job.settings.function.partition(":")
     call = getattr(import_module(module), name)
@@ -104,7 +104,7 @@ def project_part(settings: Settings) -> Callable[[], Report]:
 
 
 def project_job(settings: Settings) -> AnyJob:
-    """The job of a stage on what the parts before it left; "step" names the stage."""
+    """Return the job of a stage on the outputs of earlier parts; "step" is the stage."""
     from papa.config import stages
 
     files, step = places(Path(settings["work"])), settings["step"]

@@ -1,4 +1,4 @@
-"""The published procedure, written plainly on stock transformers (BERT): what the project is timed and checked against.
+"""The published procedure on stock transformers (BERT), with which the project's times and numbers are compared.
 
 Every text is padded to n slots, attention is eager and collected over all layers, a constant takes the place of a
 softmax output after queries and keys were computed, and the frozen encoder runs again for every epoch and seed.
@@ -43,7 +43,7 @@ def lay_out(tokenizer: Any, first: Sequence[str], second: Sequence[str] | None, 
 
 
 def load_model(folder: str) -> BertModel:
-    """A frozen BERT with eager attention, without dropout (eval mode)."""
+    """Load a frozen BERT with eager attention, in eval mode, so without dropout."""
     model = BertModel.from_pretrained(folder, attn_implementation="eager", add_pooling_layer=False)
     return model.eval().requires_grad_(False)
 
@@ -112,12 +112,12 @@ def use_constants(model: BertModel, constants: Tensor, heads: Iterable[Sequence[
 
 
 def lambdas(model: BertModel) -> list[nn.Parameter]:
-    """The weights before the sigmoid, one [head] per layer, of a model given constants with `mix`."""
+    """Return λ before the sigmoid, one [head] per layer, of a model whose constants were set with `mix`."""
     return [attention.raw for attention in attention_modules(model)]
 
 
 class Probe(nn.Module):
-    """The probe of sequence tasks over the hidden states of all layers (PAPER section 5)."""
+    """The probe for sequence tasks, on the hidden states of all layers (PAPER section 5)."""
 
     def __init__(self, model: BertModel, slots: int, labels: int) -> None:
         super().__init__()
@@ -146,7 +146,7 @@ def logits_of(model: BertModel, probe: Probe, inputs: Inputs) -> Tensor:
 
 
 def batches_of(inputs: Inputs, size: int, shuffled: torch.Generator | None = None) -> Iterator[tuple[Tensor, Inputs]]:
-    """Row numbers and inputs, `size` rows at a time, in order or shuffled by the generator."""
+    """Yield row indices and inputs, `size` rows at a time, in order or shuffled by the generator."""
     rows = len(inputs["input_ids"])
     order = torch.arange(rows) if shuffled is None else torch.randperm(rows, generator=shuffled)
     for batch in order.split(size):
@@ -173,6 +173,6 @@ def train(
 
 @torch.no_grad()
 def predict(model: BertModel, probe: Probe, batches: Iterable[Inputs]) -> Tensor:
-    """The label with the highest logit for each example."""
+    """Return the label with the highest logit for each example."""
     probe.eval()
     return torch.cat([logits_of(model, probe, inputs).argmax(-1) for inputs in batches])

@@ -1,8 +1,8 @@
-"""The smallest real model and data of the paper, from the hub itself: BERT base on three batches of MRPC.
+"""Smoke test with the paper's smallest model and data from the hub: BERT base on three batches of MRPC.
 
     python benchmarks/smoke_hub.py
 
-Averages attention over three batches and looks at what comes out; a minute and 440 MB of downloads at the first time.
+Averages attention over three batches and checks the result. The first run downloads 440 MB and takes a minute.
 """
 
 import sys
@@ -24,7 +24,7 @@ SLOTS, BATCHES, BATCH_SIZE = 128, 3, 16
 
 def main() -> None:
     """Load rows and model, average, and check shape and sums."""
-    logging.set_verbosity_error()  # else every try to reach the hub is a line
+    logging.set_verbosity_error()  # otherwise every attempt to reach the hub prints a line
     rows = load_rows(CORPUS, "train").table.slice(0, BATCHES * BATCH_SIZE)
     first, second = (rows.column(name).to_pylist() for name in ("sentence1", "sentence2"))
     tokenizer = tokenizer_of(ModelId(name="bert", hub=MODEL), Machine())

@@ -43,7 +43,7 @@ HELD_OUT = 1000
 
 
 def write_sentences(folder: Path, sentences: int, seed: int = 0) -> None:
-    """Random sentences of 3 to 17 words that a BERT tokenizer knows, a text on each line."""
+    """Write random sentences of 3 to 17 words from the vocabulary of a BERT tokenizer, one on each line."""
     words = (
         "the a one two this that man woman child dog house day night water city way time word work year good new old "
         "small large first last own other says sees makes takes knows gives finds thinks of in to for with on at from"
@@ -69,7 +69,7 @@ def run_stage(stage: str, folder: Path, model: str) -> dict[str, Any]:
 
 
 def job_of_stage(stage: str, folder: Path, machine: Machine) -> AnyJob:
-    """The job of a stage on what the stages before it left in `folder`."""
+    """Return the job of a stage on the outputs of earlier stages in `folder`."""
     from papa.config import stages
     from papa.config.job import Job
     from papa.config.settings import Corpus, Files
@@ -114,7 +114,7 @@ def measured(sentences: int, model: str, scratch: Path | None) -> list[dict[str,
 
 
 def draw(rows: list[dict[str, Any]], figure: Path) -> None:
-    """Memory and time against the number of sentences, a line for each stage."""
+    """Plot memory and time against the number of sentences, a line for each stage."""
     import altair as alt
 
     short = "datum.value < 1e6 ? datum.value / 1e3 + 'k' : datum.value / 1e6 + 'M'"
@@ -138,9 +138,9 @@ def main(arguments: Sequence[str] | None = None) -> None:
     """Read the arguments, measure each stage on each corpus, and print the table."""
     parser = argparse.ArgumentParser(description=(__doc__ or "").split("\n")[0])
     parser.add_argument("--model", required=True, help="folder of a transformers model")
-    parser.add_argument("--sentences", type=int, default=1_000_000, help="of the largest corpus")
-    parser.add_argument("--scratch", type=Path, help="where the corpora are made")
-    parser.add_argument("--figure", type=Path, help="picture of the table, .svg or .png")
+    parser.add_argument("--sentences", type=int, default=1_000_000, help="number of sentences in the largest corpus")
+    parser.add_argument("--scratch", type=Path, help="folder for the corpora")
+    parser.add_argument("--figure", type=Path, help="file for a figure of the table, .svg or .png")
     parser.add_argument("--stage", choices=STAGES, help=argparse.SUPPRESS)
     parser.add_argument("--folder", type=Path, help=argparse.SUPPRESS)
     given = parser.parse_args(arguments)

@@ -125,7 +125,7 @@ def save_heads(chosen: Mapping[str, Any], results: PathLike, folder: PathLike) -
     Args:
         chosen: the return value of `heads_of`.
         results: the same results folder; the study in it must be complete.
-        folder: the new folder, which gets `README.md`, `heads.json`, `heads.tsv`, and `constants.h5` if the constants
+        folder: the new folder, with `README.md`, `heads.json`, `heads.tsv`, and `constants.h5` if the constants
             are stored in a file.
 
     Returns:

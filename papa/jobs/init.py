@@ -359,7 +359,7 @@ def look_at(train: PathLike, validation: PathLike | None, asked: Mapping[str, st
     else:
         texts = [columns.texts(chosen[role]) for role in ("first", "second") if role in chosen]
         content = "pairs" if len(texts) == 2 else "texts"
-        # each text of a pair gets half of the slots
+        # the texts of a pair share the slots equally
         counts = [len(row) * max(len(text.split()) for text in row) for row in zip(*texts, strict=True)]
     slots, reasons["slots"] = _slots(counts, content)
     metric, reasons["metric"] = _metric(columns.classes(chosen["label"], None, words), words is not None)

@@ -32,7 +32,7 @@ def test_groups_contain_every_row_once(corpus):
         assert [(group.split, group.rows) for group in some] == [("train", (TRAIN - 3, 3)), ("validation", (TRAIN, 2))]
         assert torch.equal(some[0].ids, whole["train"].ids[whole["train"].offsets[-4] :])
         assert file.tokens_before(TRAIN - 3) == int(whole["train"].offsets[-4])
-        assert [number for number, _ in file.between(0, ROWS, group=2)] == [2]
+        assert [number for number, _ in file.between(0, ROWS, first_group=2)] == [2]
 
 
 def test_averages_of_parts_add_up_to_those_of_the_corpus(tiny, corpus):
@@ -47,7 +47,7 @@ def test_averages_of_parts_add_up_to_those_of_the_corpus(tiny, corpus):
     # one unit in the last place of a weight of 1: sums in another order may round to the next float32
     torch.testing.assert_close(merged.mean, whole.mean, atol=torch.finfo(torch.float32).eps, rtol=0)
     for wrong in (places[:2], [places[0], places[0], places[1]], [corpus / "whole.h5"] * 3):
-        with pytest.raises(InputError, match=r"The averages of . parts are needed"):
+        with pytest.raises(InputError, match=r"The averages of these . parts are needed"):
             jobs.merge(wrong, corpus / "wrong.h5")
     with pytest.raises(InputError, match="is an average over only part 1of3 of a corpus"):
         jobs.store(tiny, corpus / "x.json", "average/all", tokens=tokens, constants=places[0])

@@ -244,7 +244,7 @@ def test_a_resumed_job_that_diverges_keeps_the_last_good_state(always, course, t
     course.of(job, killed_at=len(EPOCH) + 2)
     plain = labelled.cross_entropy
     monkeypatch.setattr(labelled, "cross_entropy", lambda *args: plain(*args) * float("nan"))
-    with pytest.raises(Diverged, match=r"became nan in epoch 2 .* The state after epoch 1 is kept"):
+    with pytest.raises(Diverged, match=r"became nan in epoch 2 .* The state after epoch 1 is saved"):
         course.of(job)
     monkeypatch.undo()
     job, (_, after_one, _) = job_of("stored", tiny, corpus, "one", epochs=1)

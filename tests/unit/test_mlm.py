@@ -387,5 +387,5 @@ def test_a_model_without_embeddings_of_words_is_refused(tiny, tokens, masking, m
     model = papa.load_model(str(tokens.parent / "tiny"), device="cpu")
     for none in (torch.nn.ModuleList(), torch.nn.LayerNorm(3)):
         monkeypatch.setattr(model.model, "get_input_embeddings", lambda none=none: none)
-        with pytest.raises(papa.InputError, match="BertModel has no table of input embeddings"):
+        with pytest.raises(papa.InputError, match="BertModel has no single table of input embeddings"):
             MaskedTokens(Tokens.read(tokens), model, masking, 1)

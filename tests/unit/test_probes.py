@@ -56,5 +56,5 @@ def test_shapes_that_do_not_fit_are_refused(hidden, inputs):
     probe = papa.SequenceProbe(LAYERS + 1, SLOTS + 1, HIDDEN, LABELS)
     with pytest.raises(papa.InputError, match="do not fit"):
         probe(hidden, inputs["attention_mask"])
-    with pytest.raises(papa.InputError, match="is not"):
+    with pytest.raises(papa.InputError, match="it must be"):
         papa.TokenProbe(LAYERS, HIDDEN, LABELS)(hidden)

@@ -25,6 +25,7 @@ from papa.config.job import AnyJob
 from papa.config.reading import config_of
 from papa.config.settings import Config
 from papa.config.study import Study
+from papa.data.digests import digest_of_file
 from papa.data.local_digests import LocalSourceDigests
 from papa.errors import InputError
 from papa.files import digest_of, read_json, read_table
@@ -79,7 +80,7 @@ VALUES |= {"run.orders": (["random"], ["lambda", "gradient"], ["variance"], ABSE
 VALUES |= {"run.fractions": (["1", "0"], ["1", "1/4", "0"], ["1", "1/2", "0"]), "run.seeds": ([2], [1, 2], [1])}
 VALUES |= {"grids": (ABSENT,), "grids.*.constants": (["toeplitz"], ["sink-trained"], ["average"])}
 VALUES |= {"grids.*.orders": (["last-layer-first"], ["output-norm"]), "grids.*.fractions": (["1", "0"], ["1/2"])}
-VALUES |= {"grids.*.seeds": ([3], [1, 3]), "grids.*.title": ("More", "Even more"), "models.*.sha256": (ABSENT,)}
+VALUES |= {"grids.*.seeds": ([3], [1, 3]), "grids.*.title": ("More", "Even more")}
 VALUES |= {"corpora.*.first": ("sentence", "long"), "corpora.*.second": ("long", ABSENT), "corpora.*.slots": (7, 13)}
 VALUES |= {"corpora.*.shards": (2, 1), "corpora.*.train_limit": (17, 1000, ABSENT)}
 VALUES |= {"tasks.*.title": ("Animals", ABSENT), "tasks.*.label": ("long", "animal")}
@@ -92,7 +93,9 @@ VALUES |= {"layout.segments": ("published_code", "aligned"), "ranking": (ABSENT,
 VALUES |= {"ranking.unit": ("layer", "group", "head"), "ranking.halves": (True, False), "ranking.draws": (1, 2)}
 VALUES |= {"ranking.epochs": (2, ABSENT), "ranking.start": ("open", "half"), "ranking.l1": (0.5, ABSENT)}
 VALUES |= {"patterns": (ABSENT,), "hub_mirror": ("hub", "mirror", ABSENT), "precision": ("bfloat16", "float32")}
-VALUES |= {"keep_hidden_states": (False, True), "token_budget": (37, 1024), "checkpoint_minutes": (0, 10)}
+VALUES |= {"keep_hidden_states": (False, True), "checkpoint_minutes": (0, 10)}
+VALUES |= {"tasks.*.published": ("cola", ABSENT), "plots": (ABSENT,), "plots.width": (300, 220)}
+VALUES |= {"plots.height": (200, 160), "plots.scale": (1.0, 2.0)}
 """New values of keys, by the path of the key; the first model, corpus, task or grid stands for all of its kind."""
 NAMES = {"models.*": MODEL, "corpora.*": CORPUS, "tasks.*": TASK, "grids.*": GRID}
 
@@ -107,6 +110,11 @@ DRAWN: dict[str, list[dict[str, Any]]] = {
     "models.*.path": [{f"{MODEL}": {"path": value}} for value in ("models/other", "models/tiny", "models/moved")],
     "models.*.random": [{f"{MODEL}": {"random": value}} for value in ("bert", "roberta")],
     "models.*.known": [{f"{MODEL}": {"known": "lookup"}}],
+    "models.*.sha256": [
+        {MODEL: {"path": "models/tiny"}, f"{MODEL}.sha256": value}
+        for value in (lambda: digest_of_file("models/tiny/model.safetensors"), "0" * 64)
+    ],
+    "models.*.package": [{MODEL: {"package": "packaged_model"}}],
     "corpora": [{"corpora.unused": RUNNING}],
     "corpora.*.hub": [FROM_HUB],
     "corpora.*.config": [FROM_HUB | {f"{CORPUS}.config": value} for value in ("tiny", "other")],
@@ -134,7 +142,6 @@ DRAWN: dict[str, list[dict[str, Any]]] = {
     "ranking.settled": [{"ranking.epochs": 3, "ranking.settled": value} for value in (0.1, ABSENT)],
     "patterns.tasks": [{"patterns": {"tasks": ["animals"], "heads": [[0, 0]]}}],
     "patterns.heads": [{"patterns": {"tasks": ["animals"], "heads": [[1, 1]]}}],
-    "threads": [{"threads": {"encoder": 1, "probe": 1}}],
 }
 DRAWN |= {
     key: [{".".join([NAMES.get(".".join(parts[:2]), ".".join(parts[:2])), *parts[2:]]): value} for value in values]
@@ -146,24 +153,25 @@ DRAWN |= {
 NOT_DRAWN = {
     "name": "names the folder of the results",
     "run": "is drawn by its keys",
-    "models.*.package": "is a place like path; the demo's package is not installed everywhere",
-    "tasks.*.published": "compares with the paper's models, and this model is none",
-    "plots": "is drawn by no key",
-    "plots.width": "changes figures, which are not drawn here",
-    "plots.height": "changes figures, which are not drawn here",
-    "plots.scale": "changes figures, which are not drawn here",
     "device": "changes rounding, and there may be one device only",
+    "token_budget": "changes rounding, because batches of averages are others",
+    "threads": "changes rounding",
     "threads.encoder": "changes rounding",
     "threads.probe": "changes rounding",
 }
 """Keys that the walk cannot draw, with the reason."""
+RESTORED = ("grids", "corpora.*.files", "layout", "ranking", "patterns", "plots")
+"""Keys whose edits undo those of other keys."""
 
 
+@pytest.mark.usefixtures("files")
 def test_the_walk_can_draw_every_key():
     keys = list(keys_of(Config))
     assert sorted([*DRAWN, *NOT_DRAWN]) == sorted(keys)
+    before = config_of(CONFIG)
     for key, edits in DRAWN.items():
-        assert edits, key
+        legal = [asked for edit in edits if is_legal(asked := edited(CONFIG, edit))]
+        assert legal and (key in RESTORED or any(config_of(asked) != before for asked in legal)), key
 
 
 def keys_of(block: type[BaseModel], place: str = "") -> Iterator[str]:
@@ -185,7 +193,7 @@ def block_in(annotation: object) -> tuple[bool, type[BaseModel] | None]:
 
 
 def edited(config: dict[str, Any], edit: Mapping[str, Any]) -> dict[str, Any]:
-    config = with_keys(config, edit)
+    config = with_keys(config, {path: value() if callable(value) else value for path, value in edit.items()})
     for task in config["tasks"].values():
         for key, value in TRAINING.items():
             task.setdefault(key, value)
@@ -202,6 +210,8 @@ def files(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     for seed, name in enumerate(("tiny", "other")):
         write_model(Path("models", name), seed)
     shutil.copytree("models/tiny", "models/moved")
+    Path("packaged_model.py").write_text("def get_model_path():\n    return 'models/other'\n", encoding="utf-8")
+    monkeypatch.syspath_prepend(tmp_path)
     write_decoder(Path("models/next"))
     chance = random.Random(1)
     for split, rows in ROWS.items():
@@ -268,6 +278,7 @@ def finish(config: dict[str, Any], folder: Path) -> str | None:
     """Run what is not done yet; returns the sentence of a refusal."""
     study = study_of(config, folder)
     try:
+        study.check_weights()
         run_here(study)
     except InputError as error:
         return str(error)

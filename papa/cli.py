@@ -9,10 +9,10 @@ from __future__ import annotations
 import json
 import os
 import sys
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
@@ -76,7 +76,7 @@ def _console() -> Console:
     return Console(markup=False, highlight=False, emoji=False)
 
 
-def _print_json(content: dict[str, Any]) -> None:
+def _print_json(content: Mapping[str, object]) -> None:
     typer.echo(json.dumps(content, indent=1, ensure_ascii=False))
 
 

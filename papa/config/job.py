@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import Any, Generic, TypeVar
+from typing import Generic, TypedDict, TypeVar
 
 from papa.config import stages
 from papa.config.artefacts import ARTEFACTS
@@ -13,6 +13,14 @@ from papa.config.settings import Machine
 from papa.files import Trace, digest_of, digest_of_json
 
 S = TypeVar("S", bound=stages.Settings, covariant=True)
+
+
+class JobParameters(TypedDict):
+    """The settings of a job, the name of their class, and the requests of its inputs, as plain values."""
+
+    settings_of: str
+    settings: dict[str, object]
+    requests: dict[str, list[str]]
 
 
 @dataclass(frozen=True)
@@ -51,7 +59,7 @@ class Job(Generic[S]):
     @classmethod
     def of(
         cls,
-        parameters: Mapping[str, Any],
+        parameters: JobParameters,
         inputs: Mapping[str, tuple[str, ...]],
         outputs: Mapping[str, str],
         machine: Machine,

@@ -11,7 +11,7 @@ from typing import cast
 from papa.config.analyses import ANALYSES, Entry, grid_entry
 from papa.config.artefacts import ARTEFACTS
 from papa.config.freshness import Freshness, SourceDigests
-from papa.config.job import AnyJob, Job
+from papa.config.job import AnyJob, Job, JobParameters
 from papa.config.settings import Config, Grid
 from papa.config.stages import AnalysisOf, ModelId, ProbeOf
 from papa.config.variant import (
@@ -253,7 +253,7 @@ class Study:
         """Return the number of threads of a job."""
         return 1 if (kind := job.settings.threads) is None else self.config.threads[kind]
 
-    def parameters(self, job: AnyJob) -> dict[str, object]:
+    def parameters(self, job: AnyJob) -> JobParameters:
         """Return a job's settings and the requests of its inputs as plain values, from which `Job.of` makes a job."""
         return {
             "settings_of": type(job.settings).__name__,

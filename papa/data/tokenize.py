@@ -31,7 +31,7 @@ if TYPE_CHECKING:
 
 GROUP_TOKENS = 1 << 18
 """Number of tokens after which a group ends. All its rows are from one split."""
-Row = tuple[str, int, Placed]
+PlacedRow = tuple[str, int, Placed]
 """Split, index of the row in the split, and the tokens with their slots."""
 
 
@@ -183,7 +183,7 @@ def _chunks(texts: pa.Table) -> Iterator[dict[str, list[Any]]]:
         yield dict(zip(chunk.schema.names, (column.to_pylist() for column in chunk.columns), strict=True))
 
 
-def _texts(tokenizer: PreTrainedTokenizerBase, texts: pa.Table, settings: TokensOf) -> Iterator[Row]:
+def _texts(tokenizer: PreTrainedTokenizerBase, texts: pa.Table, settings: TokensOf) -> Iterator[PlacedRow]:
     options: dict[str, Any] = settings.model_dump(include={"slots", "style", "segments"})
     for columns in _chunks(texts):
         first = columns["words"] if "words" in columns else columns["first"]
@@ -191,14 +191,14 @@ def _texts(tokenizer: PreTrainedTokenizerBase, texts: pa.Table, settings: Tokens
         yield from zip(columns["split"], columns["row"], laid_out, strict=True)
 
 
-def _choices(tokenizer: PreTrainedTokenizerBase, texts: pa.Table, settings: TokensOf) -> Iterator[Row]:
+def _choices(tokenizer: PreTrainedTokenizerBase, texts: pa.Table, settings: TokensOf) -> Iterator[PlacedRow]:
     for columns in _chunks(texts):
         laid_out = place_choices(tokenizer, columns.get("first"), columns["choices"], settings.slots)
         for split, row, choices in zip(columns["split"], columns["row"], laid_out, strict=True):
             yield from ((split, row, choice) for choice in choices)
 
 
-def _blocks(tokenizer: PreTrainedTokenizerBase, texts: pa.Table, settings: TokensOf) -> Iterator[Row]:
+def _blocks(tokenizer: PreTrainedTokenizerBase, texts: pa.Table, settings: TokensOf) -> Iterator[PlacedRow]:
     rows = (row for columns in _chunks(texts) for row in zip(columns["split"], columns["first"], strict=True))
     for split, rows_of_split in groupby(rows, key=lambda row: row[0]):
         running = (text for _, text in rows_of_split)
@@ -207,7 +207,7 @@ def _blocks(tokenizer: PreTrainedTokenizerBase, texts: pa.Table, settings: Token
             yield split, row, block
 
 
-def _groups(rows: Iterable[Row], schema: pa.Schema) -> Iterator[pa.Table]:
+def _groups(rows: Iterable[PlacedRow], schema: pa.Schema) -> Iterator[pa.Table]:
     """Yield tables of about `GROUP_TOKENS` tokens, each of a single split; Python lists would need too much memory."""
     import pyarrow as pa
 

@@ -13,7 +13,7 @@ from collections.abc import Mapping
 from fractions import Fraction
 from math import floor
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, TypedDict
 
 from papa.config.artefacts import ARTEFACTS
 from papa.config.settings import RUN
@@ -37,18 +37,31 @@ LISTED_ORDERS = 8
 """Most orders that an error message lists."""
 
 
-def heads_of(results: PathLike, of: str | None = None, fraction: str = "1/2") -> dict[str, Any]:
+class ChosenHeads(TypedDict):
+    """The heads that one order keeps and replaces at a fraction; a head is a pair (layer, head)."""
+
+    model: str
+    task: str
+    constant: str
+    order: str
+    fraction: str
+    kept: list[tuple[int, int]]
+    replaced: list[tuple[int, int]]
+    prune: dict[str, list[int]]
+    """The replaced heads of each layer."""
+    values: list[list[float]]
+    """The weight of each head, `[layer][head]`."""
+    unit_size: int
+    """The number of heads that are replaced together."""
+
+
+def heads_of(results: PathLike, of: str | None = None, fraction: str = "1/2") -> ChosenHeads:
     """Split the heads of one order into kept and replaced ones.
 
     Args:
         results: a results folder.
         of: MODEL/TASK/CONSTANT/ORDER, such as `bert/mood/average/lambda-0`, or a unique beginning of it.
         fraction: share of heads to keep.
-
-    Returns:
-        `model`, `task`, `constant`, `order`, `fraction`; `kept` and `replaced`, pairs (layer, head); `prune`, the
-        replaced heads of each layer; `values` `[layer][head]`, the weight of each head; `unit_size`, the number of
-        heads that are replaced together.
 
     Raises:
         InputError: no order matches, or several do.
@@ -63,7 +76,10 @@ def heads_of(results: PathLike, of: str | None = None, fraction: str = "1/2") ->
     for layer, head in replaced:
         prune.setdefault(str(layer), []).append(head)
     return {
-        **names,
+        "model": names["model"],
+        "task": names["task"],
+        "constant": names["constant"],
+        "order": names["order"],
         "fraction": str(kept),
         "kept": sorted(ranked[replaced_count:]),
         "replaced": replaced,
@@ -100,17 +116,17 @@ def _values(results: Path, names: Mapping[str, str]) -> list[list[float]]:
     return values
 
 
-def as_tsv(chosen: Mapping[str, Any]) -> str:
+def as_tsv(chosen: ChosenHeads) -> str:
     """Format the weights for DuoAttention: a line per layer, a column per head, separated by tabs."""
     return "\n".join("\t".join(f"{value:.6f}" for value in row) for row in chosen["values"])
 
 
-def print_heads(chosen: Mapping[str, Any], out: Console) -> None:
+def print_heads(chosen: ChosenHeads, out: Console) -> None:
     """Print the kept heads of each layer; a dot is a replaced head."""
     about = f"{chosen['model']} on {chosen['task']}, {chosen['constant']} constants, order {chosen['order']}"
     total = len(chosen["kept"]) + len(chosen["replaced"])
     out.print(f"{about}: {len(chosen['kept'])} of {total} heads kept (a dot is a replaced head)")
-    kept = {tuple(pair) for pair in chosen["kept"]}
+    kept = {(layer, head) for layer, head in chosen["kept"]}
     for layer, row in enumerate(chosen["values"]):
         marks = [str(head) if (layer, head) in kept else "·" * len(str(head)) for head in range(len(row))]
         out.print(f"  layer {layer}: {' '.join(marks)}")
@@ -119,7 +135,7 @@ def print_heads(chosen: Mapping[str, Any], out: Console) -> None:
 # -- a folder for others ----------------------------------------------------------------------------------------------
 
 
-def save_heads(chosen: Mapping[str, Any], results: PathLike, folder: PathLike) -> Path:
+def save_heads(chosen: ChosenHeads, results: PathLike, folder: PathLike) -> Path:
     """Write heads, their constants and a README.md to a new folder, ready to be shared.
 
     Args:
@@ -161,7 +177,7 @@ def save_heads(chosen: Mapping[str, Any], results: PathLike, folder: PathLike) -
     return target
 
 
-def _card(chosen: Mapping[str, Any], study: Study, saved: bool) -> str:
+def _card(chosen: ChosenHeads, study: Study, saved: bool) -> str:
     """Render the README.md of a folder of heads from the template `card.md`."""
     from jinja2 import Environment, StrictUndefined
 

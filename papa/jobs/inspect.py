@@ -6,7 +6,7 @@ import re
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from statistics import fmean
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypedDict
 
 from papa.config.artefacts import ARTEFACTS
 from papa.config.measures import METRICS, TARGETS, check_metric
@@ -20,7 +20,6 @@ if TYPE_CHECKING:
     import pyarrow as pa
     from rich.console import Console
 
-Shown = dict[str, Any]
 DESCRIPTIONS = {
     ("probe", "outcomes"): "Outcomes of probes",
     ("probe", "probes"): "Probes",
@@ -34,7 +33,60 @@ STAGE_SENTENCE = re.compile(r"Stage \*\w+\*[^:]*: (.+?)(\. |\.?$)")
 """Matches the first sentence of a stage's docstring, which describes the stage's product."""
 
 
-def inspect(path: Path, layer: int | None = None, head: int | None = None) -> Shown:
+class Made(TypedDict):
+    """The stage that made a file."""
+
+    stage: str
+    version: int
+    settings: dict[str, object]
+
+
+class ShownTable(TypedDict):
+    """The first rows of a table, and the number of all rows."""
+
+    columns: Sequence[str]
+    rows: Sequence[Sequence[object]]
+    total: int
+
+
+class ShownHeads(TypedDict):
+    """A value for each head, `[layer][head]`, and what the values are."""
+
+    title: str
+    values: list[list[float]]
+
+
+class Picture(TypedDict):
+    """The matrix of a head, `[query][key]` at the used slots; None for pairs that no example has."""
+
+    layer: int
+    head: int
+    slots: list[int]
+    values: list[list[float | None]]
+
+
+class Content(TypedDict, total=False):
+    """Facts about a file; some files also have a table, a value for each head, or matrices of heads."""
+
+    facts: Mapping[str, object]
+    table: ShownTable
+    heads: ShownHeads
+    pictures: list[Picture]
+
+
+class Inspected(Content):
+    """The return value of `inspect`; `inputs` are digests, and `damage` is a sentence."""
+
+    path: str
+    what: str
+    made: Made | None
+    inputs: dict[str, str]
+    bytes: int
+    intact: bool
+    damage: str | None
+
+
+def inspect(path: Path, layer: int | None = None, head: int | None = None) -> Inspected:
     """Describe one file in plain values.
 
     Args:
@@ -59,7 +111,7 @@ def inspect(path: Path, layer: int | None = None, head: int | None = None) -> Sh
     if chosen and READERS[path.suffix] is not _averages:
         raise InputError(f"{path} does not contain averages; use --layer and --head only with averages.")
     sealed = _index_of(path) if path.suffix == ARTEFACTS["hidden"].suffix else path
-    trace, damage, content = trace_of(sealed), None, Shown()
+    trace, damage, content = trace_of(sealed), None, Content()
     try:
         if read_provenance(sealed) is None:
             raise DamagedArtefact(f"{sealed} has no record of its content: it is damaged or not papa's; {REBUILD}.")
@@ -69,7 +121,7 @@ def inspect(path: Path, layer: int | None = None, head: int | None = None) -> Sh
     return {
         "path": str(path),
         "what": _description(path, trace),
-        "made": trace and {"stage": trace.stage, "version": trace.version, "settings": dict(trace.settings)},
+        "made": Made(stage=trace.stage, version=trace.version, settings=dict(trace.settings)) if trace else None,
         "inputs": dict(trace.inputs) if trace else {},
         "bytes": path.stat().st_size,
         "intact": damage is None,
@@ -95,11 +147,11 @@ def _description(path: Path, trace: Trace | None) -> str:
 
 def _shown(
     facts: Mapping[str, object], columns: Sequence[str], rows: Sequence[Sequence[object]], total: int = 0
-) -> Shown:
+) -> Content:
     return {"facts": facts, "table": {"columns": columns, "rows": rows, "total": total or len(rows)}}
 
 
-def _table(path: Path, trace: Trace | None) -> Shown:
+def _table(path: Path, trace: Trace | None) -> Content:
     """Describe a table; for weights and orders, add a value for each head, and for outcomes, mean scores."""
     with opened_table(path) as file:
         table = file.read()
@@ -143,7 +195,7 @@ def _scores(outcomes: pa.Table, facts: Mapping[str, Any]) -> dict[str, dict[str,
     return scores
 
 
-def _values(path: Path, trace: Trace | None) -> Shown:
+def _values(path: Path, trace: Trace | None) -> Content:
     """Describe claims, runs or an index; for runs, show their shared values, mean scores, and losses by epoch."""
     if trace and trace.stage == "claims":
         conclusion = Conclusion.read(path)
@@ -171,7 +223,7 @@ def _values(path: Path, trace: Trace | None) -> Shown:
     return _shown(facts, ["epoch", *(f"loss, seed {run['seed']}" for run in runs)], rows)
 
 
-def _tensors(path: Path, trace: Trace | None) -> Shown:
+def _tensors(path: Path, trace: Trace | None) -> Content:
     tensors, facts = read_tensors(path)
     shapes = {name: " × ".join(map(str, tensor.shape)) or "1" for name, tensor in tensors.items()}
     rows = [[name, shape, str(tensors[name].dtype).removeprefix("torch.")] for name, shape in shapes.items()]
@@ -182,7 +234,7 @@ def _index_of(hidden: Path) -> Path:
     return hidden.with_suffix(ARTEFACTS["index"].suffix)
 
 
-def _hidden(path: Path, trace: Trace | None) -> Shown:
+def _hidden(path: Path, trace: Trace | None) -> Content:
     """Describe hidden states, and compare each example with its checksum if the tokens still exist."""
     from papa.data.tokens import TokensFile
     from papa.method.hidden import check_part
@@ -199,7 +251,7 @@ def _hidden(path: Path, trace: Trace | None) -> Shown:
     return {"facts": facts}
 
 
-def _averages(path: Path, trace: Trace | None, layer: int | None = None, head: int | None = None) -> Shown:
+def _averages(path: Path, trace: Trace | None, layer: int | None = None, head: int | None = None) -> Content:
     """Describe averages, and show the chosen heads or else the head with the most concentrated attention."""
     from papa.method.averages import ConstantMatrices
 
@@ -212,19 +264,19 @@ def _averages(path: Path, trace: Trace | None, layer: int | None = None, head: i
     constants = constants.by_pair() if has_matrices else constants
     used = (constants.count.diagonal() if has_matrices else constants.count).nonzero().flatten().tolist()
     facts = {"layers": layers, "heads per layer": heads, "slots": constants.n, "slots in use": len(used)}
-    shown: Shown = {"facts": facts | {"examples": constants.examples} | constants.about}
+    shown: Content = {"facts": {**facts, "examples": constants.examples, **constants.about}}
     if not used:
         return shown
     mean = constants.mean[:, :, used]
     if not has_matrices:
         norms = mean.norm(dim=-1).mean(-1)
-        return shown | {"heads": {"title": "Mean norm of a head's output", "values": norms.tolist()}}
+        return {**shown, "heads": {"title": "Mean norm of a head's output", "values": norms.tolist()}}
     mean = mean[..., used]
     observed = (constants.count[used][:, used] > 0).tolist()
     peaks = mean.amax(-1).mean(-1)
     if layer is None and head is None:
         layer, head = divmod(int(peaks.argmax()), heads)
-    pictures = [
+    pictures: list[Picture] = [
         {
             "layer": at_layer,
             "head": at_head,
@@ -238,10 +290,10 @@ def _averages(path: Path, trace: Trace | None, layer: int | None = None, head: i
         for at_head in (range(heads) if head is None else [head])
     ]
     title = "Largest attention of a query slot, averaged over query slots"
-    return shown | {"heads": {"title": title, "values": peaks.tolist()}, "pictures": pictures}
+    return {**shown, "heads": {"title": title, "values": peaks.tolist()}, "pictures": pictures}
 
 
-READERS: dict[str, Callable[..., Shown]] = {
+READERS: dict[str, Callable[..., Content]] = {
     ".parquet": _table,
     ".json": _values,
     ".h5": _averages,
@@ -255,7 +307,7 @@ READERS: dict[str, Callable[..., Shown]] = {
 # -- the terminal -----------------------------------------------------------------------------------------------------
 
 
-def print_inspected(shown: Shown, out: Console) -> None:
+def print_inspected(shown: Inspected, out: Console) -> None:
     """Print the return value of `inspect`."""
     import pandas as pd
 
@@ -277,7 +329,7 @@ def print_inspected(shown: Shown, out: Console) -> None:
     if table := shown.get("table"):
         cells = [[_text(cell)[:CELL_LENGTH] for cell in row] for row in table["rows"]]
         title = f"{len(cells)} of {count(table['total'], 'row')}" if len(cells) < table["total"] else ""
-        show(title, pd.DataFrame(cells, columns=table["columns"]), 1)
+        show(title, pd.DataFrame(cells, columns=list(table["columns"])), 1)
     if heads := shown.get("heads"):
         out.print(f"\n{heads['title']}", style="bold")
         frame = pd.DataFrame(heads["values"]).add_prefix("head ")
@@ -288,7 +340,7 @@ def print_inspected(shown: Shown, out: Console) -> None:
         show("", pd.DataFrame(map(_summary, pictures)), 2)
 
 
-def _summary(picture: Shown) -> dict[str, str]:
+def _summary(picture: Picture) -> dict[str, str]:
     """Summarise a head's averaged attention: the means over some pairs of slots, and the largest entry."""
     import numpy as np
 

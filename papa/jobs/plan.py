@@ -15,7 +15,7 @@ from dataclasses import dataclass
 from itertools import product
 from pathlib import Path
 from statistics import fmean
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, NamedTuple, TypedDict
 
 from papa.config.artefacts import ARTEFACTS
 from papa.config.job import AnyJob
@@ -71,48 +71,101 @@ UNFIT = {
     False: "it is a decoder, which cannot predict the masked tokens of task {task}; use the metric log_likelihood.",
 }
 """Reasons why a model does not fit a task: the task needs a decoder (True) or an encoder (False)."""
-AGGREGATES = dict.fromkeys(("jobs", "sized", "unknown", "seconds", "memory_mb", "disk_mb"), "sum") | {
-    "memory_mb": "max"
-}
-"""For each need, the pandas function that aggregates it over the jobs of a stage."""
-PlainValues = dict[str, Any]
 
 
-def plan(config: Config, cores: int) -> PlainValues:
+class Total(TypedDict):
+    """The sums over all jobs. `sized` jobs depend on the size of a corpus, which is `unknown` for some."""
+
+    jobs: int
+    sized: int
+    unknown: int
+    seconds: float
+    disk_mb: int
+
+
+class StageNeeds(Total):
+    """The needs of the jobs of a stage, and the memory of the largest."""
+
+    stage: str
+    memory_mb: int
+
+
+class AllNeeds(Total):
+    """The needs of all jobs: also the wall-clock time, and the disk space of the table of outcomes."""
+
+    elapsed_seconds: float
+    outcomes_mb: float
+
+
+class SmallestMargin(TypedDict):
+    """The smallest margin of a task and the addition that lowers it most, or the reason `why` there is none."""
+
+    task: str
+    title: str
+    seeds: int | None
+    examples: int | None
+    measured: bool
+    smallest: float | None
+    helps: str | None
+    why: str | None
+
+
+class Plan(TypedDict):
+    """The return value of `plan`."""
+
+    config: str
+    problems: list[str]
+    stages: list[StageNeeds]
+    total: AllNeeds
+    cores: int
+    device: str
+    free_disk_bytes: int
+    margin: float
+    power: float
+    smallest_losses: list[SmallestMargin]
+
+
+def plan(config: Config, cores: int) -> Plan:
     """Estimate the needs of a config's jobs; `problems` lists reasons why something cannot run or be estimated.
 
     Args:
         config: a checked config.
         cores: number of cores that the workflow may use.
     """
-    import pandas as pd
-
     study = Study(config, Path("results", config.name))
     problems, sizes, corpora = _sizes(study)
-    jobs, rows, outcomes = study.jobs(), dict[AnyJob, PlainValues](), 0.0
-    weighed = {needed for job in jobs if job.rule == "weigh_heads" for needed in job.needed}
+    jobs, rows, stages = study.jobs(), dict[AnyJob, StageNeeds](), dict[str, StageNeeds]()
+    depths, outcomes = dict[AnyJob, int](), 0.0
     for job in jobs:  # ordered by their dependencies
         corpus, known = _sizes_of(job, sizes)
         outcomes += disk_in_table(job, corpus)
         rows[job] = {
             "stage": job.rule,
-            "depth": 1 + max((rows[needed]["depth"] for needed in job.needed), default=0),
             "jobs": 1,
             "sized": int(corpus is not None),
             "unknown": int(not known),
             "seconds": _seconds(job, config, corpus, study.threads(job)) if known else 0.0,
             "memory_mb": memory_of(job, config, corpus) if known else 0,
             "disk_mb": disk(job, config, corpus) + math.ceil(outcomes) * (job.stage == "summary") if known else 0,
-            "weighed": job in weighed,
         }
-    frame = pd.DataFrame(rows.values())
-    stages = frame.groupby("stage", sort=False).agg(AGGREGATES | {"depth": "max"})
-    if not config.keep_hidden_states and "hidden_states" in stages.index:
+        depths[job] = 1 + max((depths[needed] for needed in job.needed), default=0)
+        stages[job.rule] = _together(stages[job.rule], rows[job]) if job.rule in stages else rows[job]
+    if not config.keep_hidden_states and "hidden_states" in stages:
         # on disk at the same time: the inputs of running probes, of the next probes, and of jobs that weigh heads
-        stored = frame[frame["stage"] == "hidden_states"]
-        most = 2 * cores * stored["disk_mb"].max() + stored[stored["weighed"]]["disk_mb"].sum()
-        stages.loc["hidden_states", "disk_mb"] = min(stored["disk_mb"].sum(), most)
-    total = {need: sum(stages[need].tolist()) for need, aggregate in AGGREGATES.items() if aggregate == "sum"}
+        weighed = {needed for job in jobs if job.rule == "weigh_heads" for needed in job.needed}
+        stored = {job: row["disk_mb"] for job, row in rows.items() if job.rule == "hidden_states"}
+        most = 2 * cores * max(stored.values()) + sum(size for job, size in stored.items() if job in weighed)
+        stages["hidden_states"]["disk_mb"] = min(sum(stored.values()), most)
+    total: AllNeeds = {
+        "jobs": sum(stage["jobs"] for stage in stages.values()),
+        "sized": sum(stage["sized"] for stage in stages.values()),
+        "unknown": sum(stage["unknown"] for stage in stages.values()),
+        "seconds": sum(stage["seconds"] for stage in stages.values()),
+        "disk_mb": sum(stage["disk_mb"] for stage in stages.values()),
+        "elapsed_seconds": _elapsed(study, rows, cores),
+        "outcomes_mb": outcomes,
+    }
+    depth_of_stage = {job.rule: depth for job, depth in sorted(depths.items(), key=lambda pair: pair[1])}
     folder = next(folder for folder in study.results.absolute().parents if folder.exists())
     free = shutil.disk_usage(folder).free
     if total["disk_mb"] * MB > free:
@@ -124,8 +177,8 @@ def plan(config: Config, cores: int) -> PlainValues:
     return {
         "config": config.name,
         "problems": problems,
-        "stages": stages.sort_values("depth", kind="stable").drop(columns="depth").reset_index().to_dict("records"),
-        "total": total | {"elapsed_seconds": _elapsed(study, rows, cores), "outcomes_mb": outcomes},
+        "stages": sorted(stages.values(), key=lambda stage: depth_of_stage[stage["stage"]]),
+        "total": total,
         "cores": cores,
         "device": config.device,
         "free_disk_bytes": free,
@@ -135,7 +188,19 @@ def plan(config: Config, cores: int) -> PlainValues:
     }
 
 
-def print_plan(estimates: PlainValues, out: Console) -> None:
+def _together(one: StageNeeds, other: StageNeeds) -> StageNeeds:
+    return {
+        "stage": one["stage"],
+        "jobs": one["jobs"] + other["jobs"],
+        "sized": one["sized"] + other["sized"],
+        "unknown": one["unknown"] + other["unknown"],
+        "seconds": one["seconds"] + other["seconds"],
+        "memory_mb": max(one["memory_mb"], other["memory_mb"]),
+        "disk_mb": one["disk_mb"] + other["disk_mb"],
+    }
+
+
+def print_plan(estimates: Plan, out: Console) -> None:
     """Print a plan: problems, a table of the stages, and the total."""
     import pandas as pd
 
@@ -219,7 +284,7 @@ class Noise:
         return "seeds" if by_examples < SMALLEST_USEFUL_GAIN * by_seeds else "both"
 
 
-def smallest_margins(study: Study, corpora: Mapping[str, Mapping[str, SplitSize]]) -> list[PlainValues]:
+def smallest_margins(study: Study, corpora: Mapping[str, Mapping[str, SplitSize]]) -> list[SmallestMargin]:
     """Return the smallest margin of each task with replaced heads, or the reason `why` it has none.
 
     The margin of a task is that of its worst model; `helps` is the addition that lowers it most.
@@ -229,7 +294,7 @@ def smallest_margins(study: Study, corpora: Mapping[str, Mapping[str, SplitSize]
         corpora: row counts of each split, for the corpora that can be read.
     """
     config, measured = study.config, _measured_noise(study)
-    margins = []
+    margins: list[SmallestMargin] = []
     for name in dict.fromkeys(task for _, task in config.pairs):
         task, models = config.tasks[name], [model for model, paired in config.pairs if paired == name]
         variants = [item for model in models for item in study.variants(model, name).items()]
@@ -260,24 +325,34 @@ def smallest_margins(study: Study, corpora: Mapping[str, Mapping[str, SplitSize]
                 ((noise.smallest_margin(min(seeds), examples), noise) for noise in noises), key=lambda pair: pair[0]
             )
             helps = worst.best_addition(min(seeds), examples)
-        entry: PlainValues = {"task": name, "title": task.title or name, "seeds": probe_seeds}
-        entry |= {"examples": counted if why else examples, "measured": bool(known)}
-        entry |= {"smallest": smallest, "helps": helps, "why": why}
-        margins.append(entry)
+        margins.append(
+            SmallestMargin(
+                task=name,
+                title=task.title or name,
+                seeds=probe_seeds,
+                examples=counted if why else examples,
+                measured=bool(known),
+                smallest=smallest,
+                helps=helps,
+                why=why,
+            )
+        )
     return margins
 
 
 ONE_SEED = "one seed"
 
 
-def describe_margins(estimates: PlainValues) -> list[str]:
+def describe_margins(estimates: Plan) -> list[str]:
     """Describe the smallest margins of a plan in sentences."""
     entries = estimates["smallest_losses"]
-    known = [entry for entry in entries if entry["smallest"] is not None]
-    measured = [entry["title"] for entry in known if entry["measured"]]
+    known = [(entry, entry["smallest"]) for entry in entries if entry["smallest"] is not None]
+    measured = [entry["title"] for entry, _ in known if entry["measured"]]
     sentences = []
     if known:
-        listed = ", ".join(f"{entry['title']} {_format_margin(entry)} ({_counts(entry)})" for entry in known)
+        listed = ", ".join(
+            f"{entry['title']} {_format_margin(smallest)} ({_counts(entry)})" for entry, smallest in known
+        )
         sentences.append(
             f"Smallest margin: with {100 * estimates['power']:.0f} % power, a task that loses nothing can be shown to "
             f"lose less than this share of attention's contribution: {listed}."
@@ -286,11 +361,11 @@ def describe_margins(estimates: PlainValues) -> list[str]:
         sentences.append(f"Estimated from the measured results of {', '.join(measured)}.")
     if len(measured) < len(known):
         sentences.append(ASSUMED)
-    for entry in known:
-        if entry["smallest"] >= estimates["margin"]:
+    for entry, smallest in known:
+        if smallest >= estimates["margin"]:
             sentences.append(
                 f"A margin of {100 * estimates['margin']:g} % is unlikely to be shown for {entry['title']} with "
-                f"{_counts(entry, ' and ')} (smallest: {_format_margin(entry)}): {ADVICE[entry['helps']]}."
+                f"{_counts(entry, ' and ')} (smallest: {_format_margin(smallest)}): {ADVICE[str(entry['helps'])]}."
             )
     reasons: dict[str, list[str]] = {}
     for entry in sorted(entries, key=lambda entry: entry["why"] != ONE_SEED):
@@ -313,14 +388,14 @@ ADVICE = {
 }
 
 
-def _format_margin(entry: PlainValues) -> str:
+def _format_margin(smallest: float) -> str:
     """Round a smallest margin up to a whole percentage."""
-    return f"{math.ceil(100 * entry['smallest'])} %" if entry["smallest"] < 1 else "100 % or more"
+    return f"{math.ceil(100 * smallest)} %" if smallest < 1 else "100 % or more"
 
 
-def _counts(entry: PlainValues, between: str = ", ") -> str:
+def _counts(entry: SmallestMargin, between: str = ", ") -> str:
     seeds = f"{count(entry['seeds'], 'seed')}{between}" if entry["seeds"] else ""
-    return f"{seeds}{count(entry['examples'], 'example')}"
+    return f"{seeds}{count(entry['examples'] or 0, 'example')}"
 
 
 def _measured_noise(study: Study) -> dict[tuple[str, str], Noise | str]:
@@ -488,7 +563,7 @@ def _seconds(job: AnyJob, config: Config, sizes: Sizes | None, threads: int) -> 
     return seconds(job, config, sizes, threads) + bytes_of_texts / TEXT_BYTES_PER_SECOND
 
 
-def _elapsed(study: Study, rows: Mapping[AnyJob, PlainValues], cores: int) -> float:
+def _elapsed(study: Study, rows: Mapping[AnyJob, StageNeeds], cores: int) -> float:
     """Estimate wall-clock seconds: the maximum of core time per core, GPU time, and the longest chain of jobs."""
     ends: dict[AnyJob, float] = {}
     busy, gpu = 0.0, 0.0

@@ -12,9 +12,9 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from pkgutil import resolve_name
-from typing import Any, Literal, Protocol, TextIO, cast
+from typing import Literal, Protocol, TextIO, cast
 
-from papa.config.job import AnyJob, Job
+from papa.config.job import AnyJob, Job, JobParameters
 from papa.config.settings import Machine
 from papa.errors import InputError, first_line
 from papa.files import REBUILD, trace_of
@@ -35,9 +35,9 @@ class Snakemake(Protocol):
     threads: int
     wildcards: Sequence[str]
     log: Sequence[str]
-    params: Mapping[str, Any]
-    input: Mapping[str, Any]
-    output: Mapping[str, Any]
+    params: Mapping[str, JobParameters]
+    input: Mapping[str, str | Sequence[str]]
+    output: Mapping[str, str]
 
 
 def run(snakemake: Snakemake, online: bool = False) -> None:

@@ -12,7 +12,6 @@ from contextlib import contextmanager, suppress
 from contextvars import ContextVar
 from dataclasses import asdict
 from pathlib import Path
-from typing import Any
 
 import papa
 from papa.config.freshness import LACKS_SEEDS, MARKER
@@ -60,7 +59,7 @@ def collected_studies() -> Iterator[list[Study]]:
         _studies.reset(token)
 
 
-def started(config: Mapping[str, Any], files: Iterable[str | Path]) -> Study:
+def started(config: Mapping[str, object], files: Iterable[str | Path]) -> Study:
     """Return the study of a config that snakemake read from `files`, and set environment variables for its jobs.
 
     Raises:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, TypeVar
 
 from papa.errors import InputError
 
@@ -13,6 +13,7 @@ if TYPE_CHECKING:
 
     from papa.method.averages import ConstantMatrices
 
+Figure = TypeVar("Figure", bound="alt.TopLevelMixin")
 PANELS_PER_ROW = 3
 COLOR_RAMP = ["white", "#0072B2", "#00213a"]
 """Colours from no attention to the highest attention."""
@@ -107,13 +108,14 @@ def pictures(averages: ConstantMatrices, heads: Sequence[tuple[int, int]], side:
     return figure
 
 
-def styled(figure: Any) -> Any:
+def styled(figure: Figure) -> Figure:
     """Apply the fonts and lines of all figures to a figure; the HTML report overrides its colours."""
-    return (
+    drawn: Figure = (
         figure.configure_axis(labelFontSize=11, titleFontSize=11, titleFontWeight="normal", gridColor="#e6e6e6")
         .configure_title(fontSize=13, subtitleFontSize=11, anchor="start", frame="group")
         .configure_view(stroke=None)
     )
+    return drawn
 
 
 def inline(frame: pd.DataFrame) -> alt.InlineData:

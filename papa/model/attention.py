@@ -37,7 +37,7 @@ from papa.model.replacement import (
 
 NAME = "papa"
 """Name under which transformers finds the attention function and the mask function."""
-Rule = Callable[..., Any]
+Rule = Callable[..., bool]
 """Maps the indices of an example, a head, a query and a key to whether the query sees the key."""
 HARMLESS_KEYWORDS = frozenset(
     """is_causal sliding_window output_attentions output_hidden_states use_cache return_dict position_ids
@@ -287,7 +287,7 @@ def allowed_keys(rule: Rule, examples: Examples) -> Tensor | None:
     rows = torch.arange(len(columns), device=columns.device)[:, None, None]
     rows = torch.zeros_like(rows) if examples.packed else rows
     seen = rule(rows, torch.zeros_like(rows), columns[:, -examples.queries :, None], columns[:, None, :])
-    allowed: Tensor = seen.expand(len(columns), examples.queries, length)[:, None]
+    allowed = torch.as_tensor(seen).expand(len(columns), examples.queries, length)[:, None]
     allowed = allowed if real is None else allowed & real
     # softmax needs a key, which a padding query may lack; its context is never read
     return allowed | ~allowed.any(-1, keepdim=True)

@@ -15,7 +15,7 @@ import torch
 
 from papa.config.job import Job
 from papa.config.settings import Machine
-from papa.config.stages import Encoding
+from papa.config.stages import Encoding, OfEncoding
 from papa.data.weights import NO_CODE, WEIGHT_FILES, location_of, revision_of, sources_of, weights_digest
 from papa.errors import InputError, count, first_line
 from papa.files import Trace
@@ -93,7 +93,7 @@ def model_of(encoding: Encoding, machine: Machine) -> Model:
     return model
 
 
-def trace_with(job: Job[Any], model: Model) -> Trace:
+def trace_with(job: Job[OfEncoding], model: Model) -> Trace:
     """Return the trace of a job that reads a model and whose settings have the encoding as `model`."""
     return job.trace(**sources_of(job.settings.model.model, str(model.weights), job.machine))
 

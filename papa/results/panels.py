@@ -37,7 +37,7 @@ CURVE_KEYS = ["line", "subset"]
 LABEL_HEIGHT = 11
 """The height of a label on the right of a panel, in pixels."""
 LABEL_COLUMNS = ("text", "end", "at", "floor", "color", "thick", "line", "subset")
-REPORT_LEGEND = {"columns": PANELS_PER_ROW, "labelFontSize": 12, "labelLimit": 400}
+REPORT_LEGEND: Mapping[str, Any] = {"columns": PANELS_PER_ROW, "labelFontSize": 12, "labelLimit": 400}
 """The legend of figures that only the HTML report shows."""
 Layers = list["alt.Chart"]
 """The layers of an Altair chart."""
@@ -80,7 +80,7 @@ def curves(base: alt.Chart, tooltip: Sequence[alt.Tooltip], line: Mapping[str, A
     return [base.mark_line(**line), base.mark_circle(**dot).encode(tooltip=tooltip)]
 
 
-def panels(rows: pd.DataFrame, draw: Callable[[pd.DataFrame], Layers], layout: PanelGrid) -> Any:
+def panels(rows: pd.DataFrame, draw: Callable[[pd.DataFrame], Layers], layout: PanelGrid) -> alt.ConcatChart:
     """Draw a panel for each model and task of `rows`, with a common legend below.
 
     Args:
@@ -102,16 +102,18 @@ def panels(rows: pd.DataFrame, draw: Callable[[pd.DataFrame], Layers], layout: P
     ]
     heading = {"title": layout.title} if layout.title else {}
     figure = styled(alt.concat(*charts, columns=layout.columns, spacing=24, **heading))
-    return figure.configure_legend(orient="bottom", **layout.legend)
+    below: alt.ConcatChart = figure.configure_legend(orient="bottom", **layout.legend)
+    return below
 
 
-def words_only(title: str, text: str, width: float) -> Any:
+def words_only(title: str, text: str, width: float) -> alt.Chart:
     """Return a figure that explains in words why there is nothing to draw."""
     import altair as alt
 
     data = alt.Data(values=[{"text": wrap(text, int(width // 6))}])
     chart = alt.Chart(data, title=title, width=width, height=40).encode(text="text:N")
-    return styled(chart.mark_text(align="left", baseline="top", x=0, y=0, fontSize=12))
+    words: alt.Chart = styled(chart.mark_text(align="left", baseline="top", x=0, y=0, fontSize=12))
+    return words
 
 
 def heads_axis(points: pd.DataFrame, width: float) -> alt.X:
@@ -238,7 +240,7 @@ def spread_out(wanted: Sequence[float], gap: float, end: float) -> list[float]:
 
 
 def leaders(
-    labels: alt.Chart, x: alt.X, y: alt.Y, stroke: Any, dash: Sequence[int] = (1, 0)
+    labels: alt.Chart, x: alt.X, y: alt.Y, stroke: alt.Stroke | alt.StrokeValue, dash: Sequence[int] = (1, 0)
 ) -> tuple[alt.Chart, alt.Chart]:
     """Draw labels at the right edge and the lines that lead to them, from a chart whose y is each label's `end`."""
     import altair as alt

@@ -25,7 +25,7 @@ def test_matrices_are_those_written_out(name, expected):
 
 
 def test_an_average_needs_texts():
-    with pytest.raises(papa.InputError, match="there are identity, toeplitz, zeros"):
+    with pytest.raises(papa.InputError, match="give one of identity, toeplitz, zeros, uniform"):
         papa.constant_matrices("average", 2, 5, 3)
 
 

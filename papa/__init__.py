@@ -1,7 +1,7 @@
 """papa: how much does a pretrained transformer use input-dependent attention?
 
-papa replaces attention matrices by constants, freezes the model, trains probes on top, and measures the drop in scores
-(Hassid et al., Findings of EMNLP 2022). Names are imported when first used, so a stage imports only what it needs.
+papa replaces attention matrices with constants, freezes the model, trains probes on top, and measures the drop in
+scores (Hassid et al., Findings of EMNLP 2022). Names are imported on first use, so a stage imports only what it needs.
 """
 
 from __future__ import annotations

@@ -10,13 +10,13 @@ HOW_TO_FETCH = (
 
 
 def first_line(error: BaseException) -> str:
-    """Return the first line of an error's text, or else its type, to quote it in a message."""
+    """Return the first line of an error's text, to quote in a message; without a text, return the error's type."""
     lines = str(error).strip().splitlines()
     return lines[0] if lines else type(error).__name__
 
 
 def count(number: int, noun: str, plural: str | None = None) -> str:
-    """Format a count with its noun, such as "1 model" or "1,024 heads"; pass a plural that does not end in s."""
+    """Format a count with its noun, such as "1 model" or "1,024 heads"; pass `plural` unless it is the noun plus s."""
     return f"{number:,} {noun if number == 1 else plural or noun + 's'}"
 
 

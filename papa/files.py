@@ -1,8 +1,8 @@
 """Write and read the files of stages: each is complete or absent, records how it was made, and is checked when read.
 
-An artefact contains its *provenance* if its format can store a text. The provenance has facts about the content, the
-*trace* of the job that made it (stage, version, settings, digests of inputs), and a digest of facts and content. The
-digest depends on values, not on bytes: the same values have the same digest in every file.
+An artefact is a file that a stage wrote. It contains its *provenance* if its format can store text: facts about the
+content, the *trace* of the job that made it (stage, version, settings, digests of inputs), and a digest of facts and
+content. The digest depends on values, not on bytes, so equal values have equal digests in every file.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ PAGE_PROVENANCE = re.compile(r'<meta name="papa-provenance" content="([^"]*)">')
 
 @dataclass(frozen=True)
 class Trace:
-    """The record of how an artefact was made: a stage, its settings, and the content of its inputs.
+    """The record of how an artefact was made: a stage, its settings, and digests of its inputs.
 
     An artefact is up to date if its trace is the one that the config requires. For example, λ has the stage "lambda",
     version 1, settings such as `{"seed": 0, "constant": "average", ...}`, and digests of `tokens`, `labels`,
@@ -46,9 +46,9 @@ class Trace:
 
     Args:
         stage: name of the stage.
-        version: version of the stage, which changes when its results do.
+        version: version of the stage; it is raised when a change to the code changes results.
         settings: settings of the stage, as JSON.
-        inputs: maps the stage's name for each input to the digest of its content.
+        inputs: the digest of each input's content, by the stage's name for the input.
     """
 
     stage: str
@@ -76,7 +76,7 @@ class Provenance:
 
     @classmethod
     def parse(cls, text: str | bytes | None) -> Provenance:
-        """Parse the result of `text()`; raise ValueError, KeyError or TypeError if it is something else."""
+        """Parse the result of `text()`; raise ValueError, KeyError or TypeError if `text` is anything else."""
         content = json.loads(text or "")
         if content["traced"] != digest_of_json(content["trace"]):
             raise ValueError("its trace was changed")
@@ -89,7 +89,7 @@ class _Hash(Protocol):
 
 
 def hashing() -> _Hash:
-    """Return an empty digest, to be updated with content."""
+    """Return a new, empty hash object."""
     return hashlib.blake2b(digest_size=20)
 
 
@@ -104,11 +104,11 @@ def digest_of_json(value: object) -> str:
 def replacing(path: PathLike) -> Iterator[Path]:
     """Yield a temporary path next to `path`; rename it to `path` on success, remove it on any error.
 
-    A reader therefore sees the old file, the new file or none, but never a partial one. Partial files that killed
-    writers of the same file left behind are deleted.
+    A reader therefore sees the old file, the new file or none, but never a partial one. Leftover partial files from
+    writers that were killed are deleted.
 
     Raises:
-        InputError: the file cannot be written; the message has the system's reason.
+        InputError: the file cannot be written; the message gives the system's reason.
     """
     target = Path(path)
     temporary = target.with_name(f".{target.name}.{os.getpid()}.partial")
@@ -144,7 +144,7 @@ class TableWriter:
         self._groups.append(digest_of_table(table))
 
     def end(self) -> None:
-        """Write the provenance with the digest of each row group; callers may add to `facts` until then."""
+        """Write the provenance, with the digest of each row group; callers may add to `facts` before this call."""
         provenance = _sealed({**self.facts, "groups": self._groups}, self._trace, [])
         self._file.add_key_value_metadata({KEY: provenance.text()})
 
@@ -153,7 +153,7 @@ class TableWriter:
 def writing_table(
     path: PathLike, schema: pa.Schema, facts: Mapping[str, object], trace: Trace | None = None
 ) -> Iterator[TableWriter]:
-    """Write a Parquet file by row groups; it appears when the `with` block has succeeded, or not at all."""
+    """Write a Parquet file by row groups; it appears only if the `with` block succeeds."""
     import pyarrow.parquet as pq
 
     with replacing(path) as temporary, pq.ParquetWriter(temporary, schema, compression="zstd") as file:
@@ -163,13 +163,13 @@ def writing_table(
 
 
 def write_table(table: pa.Table, path: PathLike, facts: Mapping[str, object], trace: Trace | None = None) -> None:
-    """Write a table as Parquet, with its trace and with `facts` about it, which are JSON values."""
+    """Write a table as Parquet, with its trace and with `facts` about it (JSON values)."""
     with writing_table(path, table.schema, facts, trace) as writer:
         writer.write(table)
 
 
 class TableFile:
-    """A Parquet file that is read by row groups; its `provenance` is read when it is opened."""
+    """A Parquet file that is read by row groups; its `provenance` was read on opening."""
 
     def __init__(self, path: PathLike, file: pq.ParquetFile, provenance: Provenance):
         self.path, self.file, self.provenance = path, file, provenance
@@ -190,7 +190,7 @@ class TableFile:
         return table
 
     def read(self, indices: Iterable[int] | None = None) -> pa.Table:
-        """Return the rows of some row groups (None: all), as a table that keeps the provenance."""
+        """Return some row groups (None: all) as one table; its metadata contain the provenance."""
         import pyarrow as pa
 
         tables = [self.group(index) for index in (range(len(self._digests)) if indices is None else indices)]
@@ -205,7 +205,7 @@ def opened_table(path: PathLike) -> Iterator[TableFile]:
     import pyarrow.parquet as pq
 
     try:
-        # pq.read_table would load code for data sets of many files: 50 MB in every job
+        # pq.read_table would also import pyarrow.dataset, which costs 50 MB of memory in every job
         with pq.ParquetFile(path) as file:
             provenance = _checked(path, (file.metadata.metadata or {}).get(KEY.encode()), [])
             if len(provenance.facts["groups"]) != file.metadata.num_row_groups:
@@ -222,10 +222,10 @@ def read_table(path: PathLike) -> pa.Table:
 
 
 def digest_of_table(table: pa.Table) -> str:
-    """Return the digest of column names, types and values, which does not depend on how they are chunked."""
+    """Return the digest of a table's column names, types and values; chunking does not change it."""
     digest = hashing()
     for name, column in zip(table.column_names, table.columns, strict=True):
-        kind = re.sub(r"<\w+: ", "<", str(column.type))  # Parquet renames the values of lists
+        kind = re.sub(r"<\w+: ", "<", str(column.type))  # Parquet renames the items of lists
         digest.update(f"{name} {kind} {len(column)}\n".encode())
         _feed(digest, column.combine_chunks())
     return digest.hexdigest()
@@ -238,12 +238,12 @@ def _feed(digest: _Hash, values: pa.Array) -> None:
     import pyarrow.compute as pc
 
     kind = values.type
-    if isinstance(values, pa.ChunkedArray):  # an array without a chunk, or with too many bytes for one
+    if isinstance(values, pa.ChunkedArray):  # no chunks, or too much data to combine into one chunk
         for chunk in values.chunks:
             _feed(digest, chunk)
     elif pa.types.is_null(kind):
         pass
-    elif pa.types.is_dictionary(kind):  # the values count, not their codes
+    elif pa.types.is_dictionary(kind):  # hash the decoded values, not the dictionary codes
         _feed(digest, values.dictionary_decode())
     else:
         if values.null_count:
@@ -295,7 +295,7 @@ def provenance_of(table: pa.Table | TableFile) -> dict[str, Any]:
 def write_json(
     content: Mapping[str, object], path: PathLike, trace: Trace | None = None, facts: Mapping[str, object] | None = None
 ) -> None:
-    """Write `content` as JSON with sorted keys, so the same content gives the same bytes. NaN is refused."""
+    """Write `content` as JSON with sorted keys, so the same content gives the same bytes. NaN raises ValueError."""
     provenance = _sealed(facts or {}, trace, [_json(content).encode()])
     signed = {**content, KEY: json.loads(provenance.text())}
     text = json.dumps(signed, indent=1, sort_keys=True, allow_nan=False, ensure_ascii=False)
@@ -335,13 +335,13 @@ def read_tensors(path: PathLike) -> tuple[dict[str, Tensor], dict[str, Any]]:
 
 
 def provenance_of_arrays(facts: Mapping[str, object], trace: Trace | None, arrays: Mapping[str, np.ndarray]) -> str:
-    """Return the provenance of an HDF5 file with these `arrays`, which is stored as its attribute `KEY`."""
+    """Return the provenance of an HDF5 file with these `arrays`, for its attribute `KEY`."""
     digests = {name: digest_of_array(values) for name, values in arrays.items()}
     return _sealed({**facts, "arrays": digests}, trace, []).text()
 
 
 def check_arrays(path: PathLike, text: str, arrays: Mapping[str, np.ndarray]) -> dict[str, Any]:
-    """Return the facts of an HDF5 file; raise `DamagedArtefact` if `arrays` differ from the written ones."""
+    """Return the facts of an HDF5 file; raise `DamagedArtefact` if `arrays` changed since they were written."""
     facts = dict(_checked(path, text, []).facts)
     digests = facts.pop("arrays", {})
     for name, values in arrays.items():
@@ -441,7 +441,7 @@ _READERS = {
 
 
 def _sealed(facts: Mapping[str, object], trace: Trace | None, parts: Iterable[bytes]) -> Provenance:
-    """Return a provenance with the digest of the facts and of the content, which is passed in `parts`."""
+    """Return a provenance with the digest of the facts and of the content in `parts`."""
     facts = json.loads(_json(facts))
     return Provenance(facts, trace, _digest_of(facts, parts))
 
@@ -455,7 +455,7 @@ def _digest_of(facts: object, parts: Iterable[bytes]) -> str:
 
 
 def _checked(path: PathLike, text: str | bytes | None, parts: Iterable[bytes]) -> Provenance:
-    """Return the provenance in `text`; raise `DamagedArtefact` if its digest is not that of the content in `parts`."""
+    """Return the provenance in `text`; raise `DamagedArtefact` unless its digest matches the content in `parts`."""
     try:
         provenance = Provenance.parse(text)
     except (ValueError, KeyError, TypeError) as error:

@@ -1,8 +1,8 @@
 """Attention with replaceable heads: one function for every model that looks up its attention function by name.
 
 A transformers model can call a *registered* attention function. The call comes after rotary embeddings and norms, and
-before key heads are repeated. The model also calls a registered mask function with its rule for the keys that a query
-sees. This module registers both as `NAME`. Both follow the instructions in the `Session` of the running model.
+before key heads are repeated. The model also passes its rule for which keys a query sees to a registered mask function.
+This module registers both functions as `NAME`. Both follow the instructions in the `Session` of the running model.
 """
 
 from __future__ import annotations
@@ -80,7 +80,7 @@ class AttentionFacts:
         """Call `run` to run the model once, and return the facts about its attention; errors call the model `name`.
 
         Raises:
-            InputError: the layers differ, or do not call attention once each and in order.
+            InputError: layers have different numbers of heads, or do not each call attention once and in order.
         """
         shapes: list[tuple[int, int]] = []
         layer_indices: list[int | None] = []
@@ -132,8 +132,8 @@ class Session:
         layout_from_attention: whether the layout of tokens comes from the model's own mask or attention, as for
             images and audio.
         observer: called with every layer and its attention `[example, head, query, key]`.
-        last_layer: index of the layer after whose attention an observed pass ends.
-        stand_in: computes contexts instead of attention, from module, query, key and value.
+        last_layer: index of the last observed layer; an observed pass ends after its attention.
+        stand_in: computes contexts from module, query, key and value, in place of attention.
         rule_observer: called with the rule of every mask.
         examples: the layout of the batch; None outside a pass.
         calls: number of attention calls in this pass.
@@ -289,7 +289,7 @@ def allowed_keys(rule: Rule, examples: Examples) -> Tensor | None:
     seen = rule(rows, torch.zeros_like(rows), columns[:, -examples.queries :, None], columns[:, None, :])
     allowed = torch.as_tensor(seen).expand(len(columns), examples.queries, length)[:, None]
     allowed = allowed if real is None else allowed & real
-    # softmax needs a key, which a padding query may lack; its context is never read
+    # softmax needs at least one key; a padding query may see none, and its context is never read
     return allowed | ~allowed.any(-1, keepdim=True)
 
 
@@ -490,7 +490,7 @@ class ProjectedLayer(Layer):
         return for_heads(self.grouped_values, self.group_size, heads)
 
     def _keys_of(self, heads: Tensor) -> Tensor | None:
-        """Return the indices of these heads' keys among the computed ones; None if they are the same."""
+        """Return the index of each head's key among the computed keys; None if they are in the same order."""
         groups = heads // self.group_size
         if self.key.shape[1] == self.grouped_values.shape[1]:
             return groups

@@ -1,4 +1,4 @@
-"""Tools that compare a model with its stock form on a tiny batch before it is used."""
+"""Tools to compare a model with the stock model on a tiny batch before it is used."""
 
 from __future__ import annotations
 
@@ -46,7 +46,7 @@ def distance(states: list[Tensor], expected: list[Tensor]) -> float:
 
 @contextmanager
 def refused(name: str) -> Iterator[None]:
-    """Add the model's name to an `InputError` raised inside."""
+    """Add the model's name to an `InputError` raised inside the `with` block."""
     try:
         yield
     except InputError as error:

@@ -1,7 +1,7 @@
 """DeBERTa's attention, as modules that replace the stock ones, which do not look up an attention function by name.
 
-Scores depend on content and on the distance between two slots. The first DeBERTa, and DeBERTa v2 and v3, have one
-class each.
+Scores depend on content and on the distance between two slots. One class is for the first DeBERTa, another for v2 and
+v3.
 """
 
 from __future__ import annotations
@@ -100,7 +100,7 @@ class DisentangledAttention(nn.Module, ABC):
     def positions(
         self, rel_embeddings: Tensor | None, kept: Tensor | None, queries: Tensor, keys: Tensor, examples: Examples
     ) -> Tensor | None:
-        """Return the scaled scores' terms that depend on distances, `[example, kept head, query, key]`, if any."""
+        """Return the distance-dependent terms of scaled scores, `[example, kept head, query, key]`, if any."""
         if rel_embeddings is None or not self.relative or not any(self.projections()):
             return None
         span, indices = self.indices(examples)

@@ -164,7 +164,7 @@ def slots_limit(config: PreTrainedConfig, form: Form) -> int:
 
 
 def probe_dropout(config: PreTrainedConfig) -> float:
-    """Return the dropout before the output of a sequence probe: none for RoBERTa, otherwise as configured.
+    """Return the dropout before the output of a sequence probe: none for RoBERTa and its kin, otherwise as configured.
 
     It is the config's classifier dropout or, without one, its dropout of hidden states.
     """

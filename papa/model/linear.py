@@ -149,7 +149,7 @@ def _by_rows(inputs: Tensor, layer: Callable[[Tensor], Tensor]) -> Tensor:
     size = inputs.shape[-1]
     count = inputs.numel() // size
     idle = rounded_up(count) - count
-    if not idle:  # as for packed rows; slicing would cost a copy in the backward pass
+    if not idle:  # packed rows are already rounded; slicing would cost a copy in the backward pass
         return layer(inputs)
     rows = inputs.reshape(-1, size)
     outputs = layer(torch.cat([rows, rows.new_zeros(idle, size)]))[:count]

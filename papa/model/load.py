@@ -53,7 +53,7 @@ def load_model(
 def stock_model(
     path_or_id: str | os.PathLike[str], revision: str | None = None, device: str = "auto", dtype: Dtype = "float32"
 ) -> PreTrainedModel:
-    """Load a model without changing it, with its head if it is a language model; see `load_model`."""
+    """Load an unmodified model, with its prediction head if it is a language model; see `load_model`."""
     if not isinstance(path_or_id, str | os.PathLike):
         raise InputError(
             f"load_model takes a folder or a hub id, but a {type(path_or_id).__name__} was given; for a loaded model, "
@@ -94,7 +94,7 @@ def model_of(encoding: Encoding, machine: Machine) -> Model:
 
 
 def trace_with(job: Job[OfEncoding], model: Model) -> Trace:
-    """Return the trace of a job that reads a model and whose settings have the encoding as `model`."""
+    """Return the trace of a job that reads `model`, and whose settings contain its encoding."""
     return job.trace(**sources_of(job.settings.model.model, str(model.weights), job.machine))
 
 
@@ -181,7 +181,7 @@ LANGUAGE_MODELS = ("ForCausalLM", "LMHeadModel", "GenerationDecoder", "ForMasked
 
 
 def class_of(config: PreTrainedConfig, name: str) -> Any:
-    """Return the class that loads a checkpoint: a language model keeps its head, an encoder-decoder only its encoder.
+    """Return the class that loads a checkpoint: a language model with its head, or the encoder of an encoder-decoder.
 
     Raises:
         InputError: transformers has no class for the encoder of an encoder-decoder.

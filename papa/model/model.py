@@ -32,16 +32,16 @@ Batches = Iterable[Mapping[str, Tensor] | Packed]
 class Model:
     """A pretrained transformer with replaceable heads. Its weights are frozen, and dropout is off by default.
 
-    On a tiny batch it must agree with its stock form. The same batch decides whether batches are packed into one row of
-    tokens or padded.
+    On construction, papa checks on a tiny batch that it gives the same hidden states as the unmodified transformers
+    model. The same check selects how batches are run: packed into one row of tokens, or padded.
 
     Sizes are `layers`, `heads` (per layer), `groups` (key heads per layer), `states` (number of hidden states) and
-    `hidden`. `numbers` are the indices of the layers with attention in the model's code. `slots_limit` is the number of
-    positions, and `form` the form in which the model accepts a batch. `causal` means that no token sees a later one,
-    and `padding_before` that padding may precede the tokens.
+    `hidden`. `numbers` are the indices, in the model's code, of the layers with attention. `slots_limit` is the largest
+    number of slots, and `form` is how batches are run. `causal` is True if no token sees a later one. `padding_before`
+    is True if padding may precede the tokens.
 
     Args:
-        model: a model as transformers loads it, with or without a head; its modules are replaced in place.
+        model: a transformers model, with or without a prediction head; it is modified in place.
 
     Raises:
         InputError: the model's attention cannot be replaced, or the model fails the check.
@@ -57,7 +57,7 @@ class Model:
         if getattr(self.config, "is_encoder_decoder", False) and hasattr(self.model, "decoder"):
             raise InputError(f"{type(model).__name__} is an encoder-decoder; load only one of the two.")
         self.precision = self.dtype
-        """The type of computations: that of the weights, or a smaller one that autocast uses."""
+        """The dtype of computations: that of the weights, or a lower precision, used by autocast."""
         self.token_budget = Machine.token_budget
         """The default number of tokens per batch."""
         self.weights: str | None = None
@@ -86,7 +86,7 @@ class Model:
 
     @property
     def dtype(self) -> torch.dtype:
-        """Type of the weights."""
+        """Dtype of the weights."""
         return self._weight.dtype
 
     @property
@@ -98,7 +98,7 @@ class Model:
         """Return the real tokens of `inputs` (as `lay_out` returns them, or already packed) on the model's device.
 
         Raises:
-            InputError: ids and mask disagree, or the model lacks an id, a segment or a position.
+            InputError: the ids contradict the mask, or an id, segment or position is out of the model's range.
         """
         if not isinstance(inputs, Packed | Mapping):
             raise InputError(
@@ -124,7 +124,7 @@ class Model:
     def replacement(
         self, constants: Constants | None = None, heads: Iterable[Head] | None = None, mixing: Tensor | None = None
     ) -> Replacement:
-        """Return a replacement of heads by constants that any batch can use; see `hidden_states`."""
+        """Return a replacement of heads by constants that can be reused for any batch; see `hidden_states`."""
         return replacement_of((self.layers, self.heads), constants, heads, mixing, like=self._weight)
 
     @contextmanager
@@ -159,7 +159,7 @@ class Model:
             return self.form.states(self.model, packed)
 
     def observe(self, packed: Packed, observer: Observer) -> None:
-        """Call `observer` with every layer's attention; the forward pass ends after the last one."""
+        """Call `observer` with every layer's attention; the forward pass ends after the last layer's."""
         self.watch(packed, lambda layer, attention: observer(layer.index, attention, layer.examples))
 
     def watch(self, packed: Packed, observer: Callable[[Layer, Tensor], None]) -> None:
@@ -178,11 +178,11 @@ class Model:
 
         Args:
             inputs: `input_ids` and `attention_mask` `[example, slot]`, as `lay_out` returns them.
-            constants: replace the attention of `heads`: averages, a differentiable tensor `[layer, head, query, key]`,
-                or `Matrices` or `Outputs` of all heads.
+            constants: what replaces the attention of `heads`: averages, a differentiable tensor `[layer, head, query,
+                key]`, or `Matrices` or `Outputs` of all heads.
             heads: pairs (layer, head); None means all.
             mixing: differentiable weights `[layer, head]` in [0, 1]: every head uses mixing * attention +
-                (1 - mixing) * constant instead (Sec. 3.2); excludes `heads`.
+                (1 - mixing) * constant instead (Sec. 3.2); cannot be combined with `heads`.
 
         Returns:
             `[example, layer + 1, slot, hidden]`, embeddings first, zero for padding. The last state is the stock
@@ -202,19 +202,19 @@ class Model:
         heads: Iterable[Head] | None = None,
         mixing: Tensor | None = None,
     ) -> Tensor:
-        """Return the logits of the model's own head with some heads replaced; arguments as for `hidden_states`.
+        """Return the logits of the model's prediction head with some attention heads replaced; see `hidden_states`.
 
         Returns:
             `[example, slot, word]`, zero for padding.
 
         Raises:
-            InputError: the model has no head, or one that does not return logits for every token.
+            InputError: the model has no prediction head, or one that does not return logits for every token.
         """
         packed = self.pack(inputs)
         return packed.unpack(self.scores(packed, self.replacement(constants, heads, mixing)))
 
     def scores(self, packed: Packed, replacement: Replacement | None = None, dropout: bool = False) -> Tensor:
-        """Return the logits of the model's own head for a packed batch, `[token, word]`; `dropout` as in `run`."""
+        """Return the prediction head's logits for a packed batch, `[token, word]`; `dropout` as in `run`."""
         arguments, name = self.form.arguments(self.model, packed), type(self.full).__name__
         with self._running(packed, replacement, dropout=dropout):
             output = getattr(self.full(**arguments, **options_of(self.full)), "logits", None)
@@ -230,7 +230,7 @@ class Model:
 
 
 def _padding_of(config: PreTrainedConfig) -> int | None:
-    """Return the padding id; None if it is also the id of another special token, such as the end of a text."""
+    """Return the padding id; None if another special token, such as the end of a text, has the same id."""
     padding = getattr(config, "pad_token_id", None)
     special = [getattr(config, f"{name}_token_id", None) for name in ("bos", "eos", "sep", "unk")]
     ids = [token for tokens in special for token in (tokens if isinstance(tokens, list) else [tokens])]

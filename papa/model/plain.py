@@ -27,9 +27,9 @@ def replaced_attention(
 ) -> Iterator[PreTrainedModel]:
     """Replace the attention of `heads` (None: all) by `constants` in a plain transformers model (Sec. 3.3).
 
-    Inside the `with` block, call the model as usual, with inputs `[example, slot]` and their attention_mask, padded on
-    either side, or let it `generate`. A decoder needs no attention_mask if padding is only after the tokens. Image and
-    audio encoders take their usual arguments. The model is always restored afterwards.
+    Inside the `with` block, call the model as usual, or let it `generate`. Text inputs are `[example, slot]`, padded on
+    either side, with their attention_mask. A decoder needs no attention_mask if padding is only after the tokens. Image
+    and audio encoders take their usual arguments. The model is always restored afterwards.
 
     Raises:
         InputError: the model's attention cannot be replaced, its results on a tiny batch differ from the formula, or
@@ -64,7 +64,7 @@ def replaced_attention(
 
 
 class _Calls:
-    """Hooks around each call of a plain model; they read its batch's layout and check its attention calls."""
+    """Hooks before and after each call of a plain model: they read the batch's layout, and count attention calls."""
 
     def __init__(self, model: PreTrainedModel, session: Session, padding_before: bool):
         self.config, self.name = model.config, type(model).__name__

@@ -19,10 +19,10 @@ from papa.model.linear import FrozenLinear
 from papa.model.replacement import Replace
 
 Output = Literal["full", "compact", "zero-filled"]
-"""Form of a pruned projection's result if heads are replaced: all outputs, only those that kept heads need (the model
-then sees fewer heads), or all with zeros for those not needed."""
+"""The result of a pruned projection if heads are replaced. "full": all outputs. "compact": only those that kept heads
+need, so the model sees fewer heads. "zero-filled": all outputs, with zeros for those that are not needed."""
 Call = tuple[str, int]
-"""The name of a linear layer, and the index of the layer whose attention follows the call."""
+"""The name of a linear layer, and the index of the transformer layer whose attention follows the call."""
 
 
 @dataclass(frozen=True)
@@ -45,7 +45,7 @@ class Feeds:
         return ~self.elsewhere & (self.queries.any(0) | self.keys.any(0))
 
     def needed(self, kept: Tensor) -> Tensor:
-        """Return as bool `[output]` the outputs that are needed if the heads in `kept` attend."""
+        """Return bool `[output]`, True if the output is needed when the heads in `kept` keep their attention."""
         kept = kept.to(self.elsewhere.device)
         groups = kept // (len(self.queries) // len(self.keys))
         return self.elsewhere | self.queries[kept].any(0) | self.keys[groups].any(0)
@@ -162,7 +162,7 @@ def prune_projections(model: nn.Module, session: Session, run: Callable[[], Tens
 
 
 def scan(linears: dict[str, FrozenLinear], session: Session, run: Callable[[], Tensor]) -> dict[Call, Feeds]:
-    """Return the uses of outputs for each linear-layer call that has outputs which feed only queries or keys."""
+    """Return, for each call of a linear layer that has outputs only for queries or keys, the uses of its outputs."""
     shifts: dict[Call, Tensor] = {}
     repeated: set[Call] = set()
     attended: list[tuple[set[nn.Module], Tensor, Tensor]] = []

@@ -1,4 +1,4 @@
-"""Images and audio: the arguments of image and audio models, and the tokens that the models make from them."""
+"""The inputs of image and audio models, and the tokens that the models make from them."""
 
 from __future__ import annotations
 

@@ -20,7 +20,7 @@ NAME = "papa_reference"
 
 
 class Reference:
-    """Make a stock model compute its attention by the reference inside a `with` block, with some heads replaced."""
+    """A context in which a stock model uses the reference attention, with some heads replaced."""
 
     def __init__(self, model: PreTrainedModel, constants: Tensor, heads: Iterable[Head], mask: Tensor):
         self.model, self.constants, self.real = model, constants, mask.bool()
@@ -53,7 +53,7 @@ class Reference:
         attention_mask: Tensor | None,
         **keywords: Any,
     ) -> tuple[Tensor, None]:
-        """Compute softmax attention term by term, then put constants in its place in the replaced heads."""
+        """Compute softmax attention term by term, then overwrite the replaced heads with constants."""
         del module
         layer, self.calls = self.calls, self.calls + 1
         group_size = query.shape[1] // key.shape[1]
@@ -69,7 +69,7 @@ class Reference:
             seen = attention_mask
         elif attention_mask is not None:
             scores, seen = scores + attention_mask, attention_mask > torch.finfo(attention_mask.dtype).min / 2
-        # only over visible keys: next to the score of a hidden key, their exponentials could vanish
+        # only over visible keys: if a hidden key had a much higher score, their exponentials would vanish
         highest = scores.masked_fill(~seen, torch.finfo(scores.dtype).min).amax(-1, keepdim=True)
         weights = torch.where(seen, (scores - highest).exp(), 0)
         total = weights.sum(-1, keepdim=True)

@@ -1,4 +1,4 @@
-"""Constants that replace softmax attention and multiply values (Sec. 3.3).
+"""Constant matrices that take the place of softmax attention: they multiply the value vectors (Sec. 3.3).
 
 Nothing here depends on the type of the model. Let C be a head's constant, and R the slots of an example's real tokens.
 The head uses C restricted to R × R, with each row divided by the sum of its absolute values. A row of zeros stays zero.
@@ -54,7 +54,7 @@ class Matrices:
         return self.values[..., self.classes.long()]
 
     def to(self, like: Tensor | torch.device) -> Matrices:
-        """Move to a device, or to a tensor's device and type."""
+        """Return a copy on the given device, or with the device and dtype of the given tensor."""
         return Matrices(self.values.to(like), self.classes.to(like if isinstance(like, torch.device) else like.device))
 
     def at(self, indices: Tensor) -> Tensor:
@@ -83,7 +83,11 @@ class Full:
 
 @dataclass(frozen=True)
 class Outputs:
-    """Constant outputs of heads, `values` `[..., slot, channel]`, used instead of a matrix times the values."""
+    """Constant head outputs, used instead of the product of a matrix and the value vectors.
+
+    Args:
+        values: `[..., slot, channel]`.
+    """
 
     values: Tensor
 
@@ -93,7 +97,7 @@ class Outputs:
         return self.values.shape[-2]
 
     def to(self, like: Tensor | torch.device) -> Outputs:
-        """Move to a device, or to a tensor's device and type."""
+        """Return a copy on the given device, or with the device and dtype of the given tensor."""
         return Outputs(self.values.to(like))
 
 
@@ -113,12 +117,12 @@ LayerConstants = Full | Matrices | Outputs
 
 @dataclass(frozen=True)
 class Keep:
-    """All heads attend."""
+    """All heads keep their attention."""
 
 
 @dataclass(frozen=True)
 class Replace:
-    """The heads in `heads` use their `constant`; the heads in `kept` attend."""
+    """The heads in `heads` use their `constant`; the heads in `kept` keep their attention."""
 
     heads: Tensor
     constant: LayerConstants
@@ -126,7 +130,7 @@ class Replace:
 
     @cached_property
     def order(self) -> Tensor:
-        """The index of each head, `[head]`, in the concatenation of kept and replaced heads."""
+        """The position of each head, `[head]`, in a list of kept heads followed by replaced heads."""
         return torch.cat([self.kept, self.heads]).argsort()
 
 
@@ -139,7 +143,7 @@ class Mix:
 
 
 Replacement = list[Keep | Replace | Mix]
-"""One instruction per layer for its heads."""
+"""One instruction for the heads of each layer."""
 
 
 def replacement_of(
@@ -155,8 +159,8 @@ def replacement_of(
     Args:
         constants: see `Constants`; None replaces nothing.
         heads: (layer, head) pairs to replace; None means all.
-        mixing: weights `[layer, head]` in [0, 1] of each head's attention; excludes `heads`.
-        like: constants and weights are moved to the device of this tensor, and converted to its type.
+        mixing: weights `[layer, head]` in [0, 1] of each head's attention; cannot be combined with `heads`.
+        like: a tensor whose device and dtype constants and weights get.
 
     Raises:
         InputError: the arguments do not fit the shape or each other.
@@ -192,7 +196,7 @@ def _of_layer(constants: LayerConstants, layer: int, heads: Tensor | None = None
 def _checked(constants: Constants, shape: tuple[int, int]) -> LayerConstants:
     """Return the constants of all heads; raise `InputError` unless they fit the model's shape and are finite.
 
-    Constants that are being trained may be infinite, because the training itself reports that.
+    Constants in training may contain non-finite values, which the training reports itself.
     """
     values = constants if isinstance(constants, Tensor | Matrices | Outputs) else getattr(constants, "constants", None)
     checked: LayerConstants | None = Full(values) if isinstance(values, Tensor) else values
@@ -213,7 +217,7 @@ def _checked(constants: Constants, shape: tuple[int, int]) -> LayerConstants:
 
 
 def _finite(values: Tensor) -> bool:
-    # minimum and maximum are NaN if any value is; a mask of all values would need memory
+    # aminmax propagates NaN; isfinite() would allocate a mask as large as the constants
     return not values.numel() or all(bool(end.isfinite()) for end in values.aminmax())
 
 
@@ -243,7 +247,7 @@ def check_slots(replacement: Replacement, slots: int) -> None:
 
 
 def replaced_in(replacement: Replacement) -> list[Head]:
-    """Return the (layer, head) pairs that are replaced; mixed heads do not count."""
+    """Return the (layer, head) pairs that are replaced; heads that are mixed are not included."""
     return [
         (layer, head)
         for layer, instruction in enumerate(replacement)
@@ -333,18 +337,18 @@ class Attending:
 
 
 def kept_context(heads: Attending, values: Tensor, dropout: float) -> Tensor:
-    """Return the context of heads that attend, computed by fused attention if torch supports the parameters."""
+    """Return the context of heads that keep their attention, by a fused kernel if torch supports the parameters."""
     if heads.softcap is not None or heads.sinks is not None:
         return _dropped(heads.attention(), len(values), dropout) @ values
     if heads.causal and heads.added is None and heads.query.shape[2] == heads.key.shape[2]:
         return scaled_dot_product_attention(
             heads.query, heads.key, values, dropout_p=dropout, scale=heads.scaling, is_causal=True
         )
-    added = heads.allowed
+    mask = heads.allowed
     if heads.added is not None:
-        added = heads.added if added is None else heads.added.masked_fill(~added, -torch.inf)
+        mask = heads.added if mask is None else heads.added.masked_fill(~mask, -torch.inf)
     return scaled_dot_product_attention(
-        heads.query, heads.key, values, attn_mask=added, dropout_p=dropout, scale=heads.scaling
+        heads.query, heads.key, values, attn_mask=mask, dropout_p=dropout, scale=heads.scaling
     )
 
 
@@ -360,5 +364,5 @@ def mixed_context(weights: Tensor, constants: Tensor, heads: Attending, values: 
 
 
 def _dropped(attention: Tensor, examples: int, dropout: float) -> Tensor:
-    # examples may share constants, but each drops other entries
+    # examples may share constants, but dropout is drawn separately for each
     return torch.dropout(attention.expand(examples, -1, -1, -1), dropout, True) if dropout else attention

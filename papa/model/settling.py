@@ -1,7 +1,8 @@
-"""Settle a model: find the form in which it accepts batches, and compare it with its stock form.
+"""Find the fastest form of batches that works for a model, and check the patched model against the stock one.
 
-If attention were not replaced, or positions differed from those in the model's code, results would be plausible but
-wrong. So on tiny batches a model must agree with transformers, and with the formula if heads are replaced.
+The stock model is the unmodified transformers model. If attention were not replaced, or positions were wrong, results
+would be plausible but wrong. So papa compares hidden states on tiny batches with those of the stock model and, with
+heads replaced, with a reference implementation of the paper's formula.
 """
 
 from __future__ import annotations
@@ -34,14 +35,14 @@ Stock = tuple[Packed, list[Tensor]]
 
 
 def settle(full: PreTrainedModel, session: Session) -> Trial:
-    """Replace the attention of a model (with its head, if any) by papa's, in place, and check it.
+    """Replace a model's attention with papa's, in place, and check it; the model may have a prediction head.
 
     Raises:
         InputError: the model's attention cannot be replaced, or a check fails.
     """
     model = cast("PreTrainedModel", full.base_model)
     stock = _stock_by_padding(model)
-    with _refusing_errors(type(model).__name__):
+    with _errors_as_input_errors(type(model).__name__):
         patch(model)
         freeze_linears(full)
         trial = Trial(full, session)
@@ -52,17 +53,17 @@ def settle(full: PreTrainedModel, session: Session) -> Trial:
 def settle_plain(
     model: PreTrainedModel, inputs: Mapping[str, Tensor] | None, before: Stock | None
 ) -> tuple[AttentionFacts, bool]:
-    """Check a patched model that accepts batches as its stock form does.
+    """Check a patched model that accepts the same inputs as the stock model.
 
     Args:
         model: a model in which only the attention is papa's.
         inputs: a tiny batch, if the model accepts no text.
-        before: results of the stock model for padding before the tokens; None if it cannot run on it.
+        before: results of the stock model on left-padded input; None if it does not support left padding.
 
     Returns:
         The facts about the model's attention, and whether padding may precede the tokens.
     """
-    with _refusing_errors(type(model).__name__), _at_rest(model):
+    with _errors_as_input_errors(type(model).__name__), _eval_without_gradients(model):
         trial = Trial(model, Session())
         batch = tiny_batch(trial.base, "after") if inputs is None else raw_batch(trial.base, inputs)
         facts = trial.read_facts(type(model).__name__, batch)
@@ -79,8 +80,8 @@ def stock_of(model: PreTrainedModel, padding: Padding) -> Stock:
 
 
 def stock_with_padding_before(model: PreTrainedModel) -> Stock | None:
-    """Return `stock_of` the model with padding before the tokens; None if the model cannot run on it."""
-    with _at_rest(model), suppress(Exception):
+    """Return `stock_of` the model with left padding; None if the model does not support it."""
+    with _eval_without_gradients(model), suppress(Exception):
         return stock_of(cast("PreTrainedModel", model.base_model), "before")
     return None
 
@@ -102,17 +103,17 @@ def _stock_by_padding(model: PreTrainedModel) -> dict[Padding, Stock]:
         if not all(bool(state.isfinite().all()) for state in stock[padding][1]):
             dtype = next(model.parameters()).dtype
             raise InputError(f"its hidden states are not finite in {dtype}; load it in float32.")
-    with suppress(Exception):  # some models refuse padding there
+    with suppress(Exception):  # some models do not support left padding
         stock["before"] = stock_of(model, "before")
     return stock
 
 
 class Trial:
-    """A patched model that is compared with its stock form.
+    """A patched model while it is compared with the stock model.
 
-    `form` is the fastest form that gives correct results, and `facts` describe its attention. `states` is the number of
-    hidden states, embeddings included, and `hidden` the size of the last one. `padding_before` is whether padding may
-    precede the tokens.
+    `form` is the fastest form of batches that gives correct results, and `facts` describe the model's attention.
+    `states` is the number of hidden states, embeddings included, and `hidden` is the size of the last one.
+    `padding_before` is True if padding may precede the tokens.
     """
 
     facts: AttentionFacts
@@ -177,7 +178,7 @@ class Trial:
     def _accepts_long_rows(self, batch: Packed) -> bool:
         """Return True if a packed row may have more tokens than the model has positions; else raise the model's error.
 
-        A model that checks the length of a row does so before its first attention.
+        Models that check the length of a row do so before their first attention, so the pass stops there.
         """
         limit = slots_limit(self.full.config, self.form)
         if limit > LONG_LAYOUT:
@@ -193,9 +194,9 @@ class Trial:
         return True
 
     def _isolates_examples(self, batch: Packed) -> bool:
-        """Return whether no token of a packed row affects another example, as it would through a convolution.
+        """Return whether examples in a packed row are independent; a convolution, for example, would leak between them.
 
-        Gradients show this exactly, even if the effect on hidden states is tiny.
+        Gradients show even a leak whose effect on hidden states is tiny.
         """
         shifts: list[Tensor] = []
 
@@ -215,12 +216,12 @@ class Trial:
         return len(shifts) == 1 and not bool(feeding[0].reshape(-1, feeding[0].shape[-1])[: len(inside)][~inside].any())
 
     def _identity(self, batch: Packed) -> Tensor:
-        """Return constants that let each token see only itself, which no softmax over several tokens does."""
+        """Return constants that let each token see only itself, which softmax over several tokens never does."""
         shape = self.facts.layers, self.facts.heads, batch.n, batch.n
         return torch.eye(batch.n, device=self.weight.device, dtype=self.weight.dtype).expand(shape)
 
     def _check_effect(self, batch: Packed) -> None:
-        """Refuse a model whose output does not change when all heads of a layer are replaced."""
+        """Raise `InputError` if replacing all heads of a layer does not change the output of the model."""
         constants, kept = self._identity(batch), self.run(batch)[-1]
         for layer in range(self.facts.layers):
             replacement = self.replacement(constants, [(layer, head) for head in range(self.facts.heads)])
@@ -228,7 +229,7 @@ class Trial:
                 raise InputError(f"replacing the attention of all heads of layer {layer} changes nothing.")
 
     def check_formula(self, batch: Packed) -> None:
-        """Refuse a model that differs from the reference if half of its heads are replaced."""
+        """Raise `InputError` unless the model matches the reference with half of its heads replaced."""
         if self.base.config.model_type in MODULES:
             return
         padded, (layers, heads) = Form(False), (self.facts.layers, self.facts.heads)
@@ -248,7 +249,7 @@ class Trial:
         """Choose the fastest output form of pruned projections that leaves hidden states unchanged."""
         layers, per_layer = self.facts.layers, self.facts.heads
         every = [(layer, head) for layer in range(layers) for head in range(per_layer)]
-        # different heads in each layer, groups with all heads replaced, and a single kept head
+        # covers different heads in each layer, groups with all heads replaced, and a single kept head
         chosen = [[(layer, head) for layer, head in every if (head + layer) % step] for step in (2, 3, per_layer)]
         constants = self._identity(batch)
         replacements = [self.replacement(constants, heads) for heads in (*chosen, every)]
@@ -260,7 +261,7 @@ class Trial:
             return [state for replacement in replacements for state in self.run(batch, replacement)]
 
         expected = states("full")
-        with suppress(Exception):  # some models need all heads
+        with suppress(Exception):  # some models fail if replaced heads are missing from a projection's output
             if distance(states("compact"), expected) <= self.tolerance:
                 return
         if not (difference := distance(states("zero-filled"), expected)) <= self.tolerance:
@@ -271,8 +272,8 @@ class Trial:
 
 
 @contextmanager
-def _refusing_errors(name: str) -> Iterator[None]:
-    """Turn errors in a model's code into an `InputError`; models may need more from an attention than papa supports."""
+def _errors_as_input_errors(name: str) -> Iterator[None]:
+    """Turn errors in a model's code, which may need features that papa's attention lacks, into an `InputError`."""
     try:
         yield
     except InputError:
@@ -282,8 +283,8 @@ def _refusing_errors(name: str) -> Iterator[None]:
 
 
 @contextmanager
-def _at_rest(model: PreTrainedModel) -> Iterator[None]:
-    """Switch off a model's dropout, and all gradients, inside the `with` block."""
+def _eval_without_gradients(model: PreTrainedModel) -> Iterator[None]:
+    """Switch off dropout and gradients inside the `with` block."""
     training = [module for module in model.modules() if module.training]
     model.eval()
     try:

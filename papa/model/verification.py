@@ -1,4 +1,4 @@
-"""`papa verify`: measure a model's distances from its stock form, and from the reference if heads are replaced."""
+"""`papa verify`: measure a model's distances from the stock model and, with heads replaced, from the reference."""
 
 from __future__ import annotations
 
@@ -34,10 +34,10 @@ class Verified:
         heads, groups: numbers of heads and of key heads per layer.
         numbers: indices of the layers with attention in the model's code; empty if all layers have it.
         stock: distance from the stock model.
-        half, all: distance from the reference, with every other head and with all heads replaced; NaN for models whose
-            attention is a module of papa's, which have no reference.
-        own_attention: distance from the stock model if each head's constant is its attention to the only text of a
-            batch; NaN if rows of attention do not sum to one, as with sinks.
+        half, all: distance from the reference, with every other head and with all heads replaced; NaN for the models in
+            `MODULES`, which have no reference.
+        own_attention: distance from the stock model on a single text, if each head's constant is its attention in
+            this text; NaN if rows of attention do not sum to one, as with sinks.
         skipped: share of queries and keys that are not computed if all heads are replaced.
     """
 

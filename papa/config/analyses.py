@@ -1,8 +1,8 @@
 """The table of analyses: the inputs and parameters of each, and the configs that include it.
 
-A class in `papa.results` computes and shows an analysis. Its entry here only names that class, because planning must
-not import pandas. Jobs, rules and the HTML report follow from the entries. A new analysis is one entry here and one
-module there.
+Each analysis is implemented by a class in `papa.results`. Its entry here only names that class, because planning must
+not import pandas. Jobs, rules and the HTML report follow from the entries. To add an analysis, add an entry here and a
+module in `papa.results`.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ Inputs = Mapping[str, Sequence["AnyJob"]]
 Parameters = Mapping[str, object]
 
 TABLE_OUTPUTS = {"table": "table", "markdown": "table_md", "latex": "table_tex"}
-"""The outputs of every analysis, each with its key in `ARTEFACTS`."""
+"""The outputs of every analysis: maps names to keys in `ARTEFACTS`."""
 FIGURE_OUTPUTS = {"svg": "figure_svg", "png": "figure_png", "html": "figure_html"}
 """The outputs of an analysis with a figure."""
 PATTERNS_OUTPUTS = {"table": "patterns", "markdown": "patterns_md", "latex": "patterns_tex"}
@@ -46,7 +46,7 @@ class Entry:
         included: whether a study includes the analysis.
         has_figure: whether the analysis has a figure.
         more_outputs: outputs that other analyses do not have, each with its key in `ARTEFACTS`.
-        stage: the stage that the table records, if it is not the name of the analysis.
+        stage: the stage that the table records; the default is the name of the analysis.
         version: the version of that stage; raise it when the numbers change.
     """
 
@@ -124,13 +124,13 @@ def _fractions_between(study: Study) -> object:
 
 
 def _several_weights(study: Study) -> bool:
-    """Return whether a task has several head weights: from several seeds, halves of the texts, or measures."""
+    """Return whether any task has more than one set of head weights, from different seeds, text halves or measures."""
     counts = Counter(tuple(map(job.wildcards.get, ("model", "task", "constant"))) for job in study.weights())
     return max(counts.values(), default=0) > 1
 
 
 def _several_rungs(study: Study) -> bool:
-    """Return whether, for some model and task, several rungs above zeros replace all heads."""
+    """Return whether, for some model and task, two or more constants of `LADDER` above zeros replace all heads."""
     rungs = {Constant(kind) for kind in LADDER[1:]}
     return any(
         len({variant.constant for variant in study.variants(*pair) if not variant.fraction} & rungs) > 1
@@ -139,11 +139,11 @@ def _several_rungs(study: Study) -> bool:
 
 
 def _published(study: Study) -> Parameters:
-    tasks, run = study.config.tasks, study.config.pairs
+    tasks, pairs = study.config.tasks, study.config.pairs
     mnli = {task.corpus for task in tasks.values() if task.published == "mnli_mismatched"}
     return {
-        "models": {name: study.config.models[name].hub for name, _ in run},
-        "tasks": {name: published for _, name in run if (published := tasks[name].published) is not None},
+        "models": {name: study.config.models[name].hub for name, _ in pairs},
+        "tasks": {name: published for _, name in pairs if (published := tasks[name].published) is not None},
         "more_settings": {f"{AVERAGE_OF}{corpus}": "mnli" for corpus in sorted(mnli)},
         "values": study.sources.published(),
     }
@@ -203,7 +203,7 @@ def reserved_names() -> set[str]:
 
 
 def grid_view(study: Study, name: str) -> GridView:
-    """Return a grid as its table and figure show it."""
+    """Return the parts of a grid that its table and figure need."""
     grid = study.grids[name]
     return GridView(
         name=name,

@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 
 MISSING, FRESH = "missing", "fresh"
 INPUT_OUTDATED = "has to be rebuilt"
-"""The end of a reason to rebuild an artefact because an input is rebuilt."""
+"""The end of the reason why an artefact is out of date, if an input has to be rebuilt."""
 PRUNED = "its hidden states were deleted, and a job has to read them"
 """The reason to rebuild hidden states whose index is up to date; artefacts made from them are kept."""
 LACKS_SEEDS = "it lacks some seeds"
@@ -62,7 +62,7 @@ class Freshness:
         return Trace(job.stage, job.settings.stamp[1], job.settings.recorded(), {}).request
 
     def outdated(self) -> dict[str, str]:
-        """Return by path why artefacts are out of date, except those that are rebuilt only because an input is."""
+        """Map paths of outdated artefacts to reasons, except those that only lack seeds or have an outdated input."""
         states = {job.main: self.state(job) for job in self._study.jobs()}
         expected = (FRESH, MISSING, LACKS_SEEDS)
         return {path: why for path, why in states.items() if why not in expected and not why.endswith(INPUT_OUTDATED)}
@@ -72,7 +72,7 @@ class Freshness:
         return any(later.state(job) != state for job, state in self._states.items())
 
     def mark(self) -> str:
-        """Write the marker, an input of every job that is newer than all outdated artefacts, and return its path."""
+        """Write the marker, which is newer than all outdated artefacts and an input of every job; return its path."""
         path = self._study.results / MARKER
         path.parent.mkdir(parents=True, exist_ok=True)
         outdated = [job for job in self._study.jobs() if self.state(job) not in (FRESH, MISSING)]
@@ -100,7 +100,7 @@ class Freshness:
                 return f"{needed.main} {INPUT_OUTDATED}"
         if difference := _difference(current, recorded):
             return difference
-        if isinstance(job.settings, stages.LabelsOf):  # the job explains what does not fit, and fails
+        if isinstance(job.settings, stages.LabelsOf):  # run the job, which fails with this explanation
             metric = METRICS[job.settings.metric]
             if misfit := metric.misfit(provenance.facts.get("label_names", ())):
                 return f"the metric {metric.name} {misfit}"
@@ -157,9 +157,9 @@ class SourceDigests:
     """
 
     of_origin = ("origin", "sha256")
-    """Names in a trace that matter only while a model's files are not here: their origin, and the weights' digest."""
+    """Names in a trace that matter only if a model's files are not on this machine: origin and digest of weights."""
     names = ("model", "tokenizer", *of_origin)
-    """Names in a trace: also the content of a model's files, and the files of a rare tokenizer."""
+    """All names in a trace that describe a model; `tokenizer` is for files that only rare tokenizers have."""
 
     def source(self, corpus: Corpus) -> dict[str, str]:
         """Return the digests of a corpus's files by split or name; empty if the files are only on the hub."""
@@ -184,8 +184,8 @@ class SourceDigests:
     def of(self, settings: stages.Settings) -> dict[str, str]:
         """Return the inputs of a job's trace that describe its model.
 
-        If the model's files are here, their content counts and their origin does not. Else only the origin is known,
-        and the digest of the weights if the config has it.
+        If the model's files are on this machine, the digest of their content is used. Otherwise it is unknown, so the
+        origin is used, and the digest of the weights if the config has it.
         """
         model = getattr(settings, "model", None)
         model = model.model if isinstance(model, stages.Encoding) else model
@@ -204,8 +204,7 @@ def _without_irrelevant(
     """Return the config's settings and those recorded in an artefact, without differences that change no result.
 
     There are three: a row limit that the training split does not reach, label names equal to those in the data, and
-    the revision of a dataset whose content is known on both sides. If it is known on only one side, revisions are
-    compared.
+    the revision of a dataset, if both sides have the digest of its content. If only one has it, revisions are compared.
     """
     current, recorded = {**current}, {**recorded}
     for settings in (current, recorded):

@@ -80,7 +80,7 @@ class Job(Generic[S]):
         return path
 
     def optional_input(self, name: str) -> str | None:
-        """Return the path of an input that consists of one file; None if the job has no such input."""
+        """Return the path of an input that consists of one file; None if the job does not have it."""
         return self.input(name) if self.inputs.get(name) else None
 
     def output(self, name: str) -> str:

@@ -1,7 +1,7 @@
-"""Metrics and kinds of tasks: a `Measure` contains everything that depends on a metric, a `Target` on a kind of task.
+"""Metrics (`Measure`) and kinds of tasks (`Target`), each with everything that depends on it.
 
-A metric counts something in every unit, which is a text or a sentence with its words. The score is a function of the
-summed counts, so scores of subsets and scores without single units follow from the same counts.
+A metric counts something in every unit: a text, or a sentence of labelled words. The score is a function of the summed
+counts, so the same counts also give the scores of subsets and the scores without single units.
 
 Planning imports this module, so it imports numpy only when something is counted.
 """
@@ -68,12 +68,12 @@ class Target:
         objective: the class of its objective, as module:class.
         labels: the function that reads labels, as module:function; None if outcomes are losses.
         texts: the keys of a corpus that may have its texts: first, words or choices.
-        keys: the keys of a task that need labels, and that it may have.
-        probed: whether a probe is trained; if not, the model's own head makes the predictions, so there are no seeds.
+        keys: the keys in `KEYS_OF_LABELS` that such a task may have.
+        probed: whether a probe is trained; if not, the model's prediction head is used, and there are no seeds.
         per_word: whether each word has a label and an outcome, instead of each text.
         decoder: whether the model must be a decoder (True), must not be one (False), or can be either (None).
         decoded: the share of tokens for which logits over the vocabulary are computed.
-        column: a column that outcomes of such tasks have, and those of targets after it in `TARGETS` have not.
+        column: a column of outcomes that identifies such tasks: later targets in `TARGETS` do not have it.
         right: the column of outcomes that predictions are compared with, or divided by.
         examples: what messages call the units that are scored.
     """
@@ -95,12 +95,12 @@ class Target:
 
     @property
     def labelled(self) -> bool:
-        """Whether labels say what is right."""
+        """Whether labels define the right predictions."""
         return self.labels is not None
 
     @property
     def recorded(self) -> dict[str, object]:
-        """The entries of settings that say whether the model's own head has the loss."""
+        """Entries for recorded settings: `direct` if the loss is that of the model's prediction head."""
         return {} if self.probed else {"direct": True}
 
     @property
@@ -131,7 +131,7 @@ class Measure:
         guess: the best guess that ignores the input, if it differs from the target's.
         misfit: returns why label names do not fit the metric, as words after "The metric NAME"; None if they fit.
         also_reported: other metrics of the same outcomes that are reported with this one.
-        note: a sentence below tables that explains scores of the model's own head.
+        note: a sentence below tables that explains scores of the model's prediction head.
         task_name: the default name that `papa init` gives to a task of this metric.
     """
 
@@ -387,7 +387,7 @@ CHOICE = Target(
     examples="questions",
 )
 TARGETS = (CHOICE, NEXT, MASKED, WORD, TEXT)
-"""All kinds of tasks. Outcomes are of the first whose `column` they have."""
+"""All kinds of tasks. Outcomes belong to the first kind whose `column` they have."""
 
 METRICS = {
     measure.name: measure
@@ -476,7 +476,7 @@ METRICS = {
 MEASURES = METRICS | {
     measure.name: measure
     for measure in (
-        # like the published code, use any label names, including bare tags
+        # like the published code, accept any label names, even tags without a type
         Measure("chunk_f1", "Chunk F1", WORD, _entities, _f1),
         Measure("perplexity", "Perplexity", NEXT, _sums, _perplexity, 1.0, math.inf, "loss", has_floors=False),
         Measure("kl_to_original", "KL to original", NEXT, _sums, _share, 0.0, math.inf, "kl", has_floors=False),

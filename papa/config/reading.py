@@ -74,7 +74,7 @@ def config_of(content: object) -> Config:
         return Config.model_validate(content)
     except ValidationError as error:
         errors = error.errors(include_url=False)
-        # report unknown keys first, because an unknown key is often a missing one misspelt
+        # report unknown keys first, because a key that seems to be missing is often misspelt
         worst = next((problem for problem in errors if problem["type"] == "extra_forbidden"), errors[0])
         raise InputError(_sentence(worst)) from None
 
@@ -129,7 +129,7 @@ class CarefulLoader(yaml.SafeLoader):
         return super().construct_mapping(node, deep)
 
     def number(self, node: yaml.ScalarNode) -> int | float:
-        """Read a number; reject it if YAML reads it differently from people."""
+        """Read a number; reject it if YAML does not read it as people do."""
         number = self.construct_yaml_int(node) if node.tag == INTEGER else self.construct_yaml_float(node)
         if ":" in node.value or re.fullmatch("[+-]?0[0-7_]+", node.value):
             raise InputError(

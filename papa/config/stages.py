@@ -43,8 +43,8 @@ class Settings(BaseModel):
     def recorded(self) -> dict[str, object]:
         """Return the settings as an artefact records them: as JSON, without `unrecorded` fields and default values.
 
-        A new setting whose default keeps the numbers therefore leaves finished artefacts fresh. If a default changes,
-        every stage that records the setting needs a new version, because a record without it means the old default.
+        So finished artefacts stay fresh if you add a setting whose default changes no number. If you change a default,
+        raise the version of every stage that records the setting, because a record without it means the old default.
         """
         return self.model_dump(mode="json", exclude_none=True, exclude_defaults=True, exclude=set(self.unrecorded))
 
@@ -110,7 +110,7 @@ class OfEncoding(Settings):
 class OfTask(OfEncoding):
     """A stage that uses the loss or the outcomes of a task.
 
-    The metric decides which objective the task has. Another metric of the same objective changes no number.
+    The metric determines the objective. Another metric with the same objective changes no number.
     """
 
     unrecorded = frozenset({"metric"})
@@ -140,7 +140,7 @@ class Training(Settings):
 
     @classmethod
     def of_probe(cls, task: Task, batch_size: int = 1) -> Training:
-        """Return the training of a task's probe; no epochs, in batches of this size, if it has no probe."""
+        """Return the hyperparameters of a task's probe; if it has none, zero epochs in batches of this size."""
         return cls.of(task) if task.target.probed else cls.none(batch_size)
 
     @classmethod
@@ -153,7 +153,7 @@ class OfCorpus(Settings):
     """A corpus; `source` contains the digests of its files, by split or name."""
 
     row_keys: ClassVar[tuple[str, ...]] = ()
-    """Keys that select rows and are not recorded, because the texts, an input of the stage, record them."""
+    """Keys that select rows. They are not recorded, because the stage has the texts as an input, which record them."""
 
     corpus: Corpus
     source: dict[str, str]
@@ -176,7 +176,7 @@ class TextsOf(OfCorpus):
 
 
 class LabelsOf(OfCorpus):
-    """Stage *labels*: the labels of a task, in the order of its texts. The metric decides what they are."""
+    """Stage *labels*: the labels of a task, in the order of its texts. The metric determines their kind."""
 
     stage = "labels"
     version = 2
@@ -254,7 +254,7 @@ class Gating(Settings):
     l1: float = 0.0
     """The coefficient of the mean λ in the loss."""
     settled: float | None = None
-    """Learning ends early if Kendall's τ between the orders of two epochs reaches this value; None: never."""
+    """Learning ends early if Kendall's τ between the orders of successive epochs reaches this value; None: never."""
 
 
 class LambdaOf(OfTask, Gating):
@@ -325,8 +325,8 @@ class HiddenOf(OfEncoding):
 class ProbeOf(OfTask):
     """Stage *probe*: a trained probe for each seed, and its outcomes on all validation examples.
 
-    Streamed hidden states are computed during training. The files may also contain further seeds. If the model's own
-    head makes the predictions, nothing is trained.
+    Streamed hidden states are computed during training. The files may contain more seeds than `seeds`. Nothing is
+    trained if the model's prediction head makes the predictions.
     """
 
     stage = "probe"
@@ -354,9 +354,10 @@ class TaskOf(Settings):
 
 
 class GridView(BaseModel):
-    """A grid as its table and figure show it.
+    """The parts of a grid that its table and figure need.
 
     Args:
+        drawn: whether the grid has a figure.
         tasks: the corpus of each task.
         order: the tasks in the order in which they are shown, because JSON objects are unordered.
     """

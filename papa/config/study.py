@@ -29,7 +29,7 @@ from papa.config.wiring import ANALYSIS_RULES, BUILDERS
 from papa.errors import InputError
 
 MATCHES_NOTHING = "(?!)"
-"""A pattern that no name matches."""
+"""A regular expression that no name matches."""
 
 
 class Study:
@@ -63,7 +63,7 @@ class Study:
     def variants(self, model: str, task: str) -> dict[Variant, list[int]]:
         """Map each variant of a task to the seeds of its probes.
 
-        The original and the context-free floor, the two ends of the scale of losses, have the seeds of all variants.
+        The original and the context-free floor define the loss scale, so they get every seed that any variant has.
         """
         seeds_of: dict[Variant, dict[int, None]] = {}
         corpus = self.config.tasks[task].corpus
@@ -83,8 +83,8 @@ class Study:
     def streamed(self, task: str, variant: Variant) -> bool:
         """Return whether hidden states are computed during training instead of being read from a file.
 
-        They are if the task's `features` is `stream`, if they differ between epochs, or if no probe is trained on
-        labels.
+        Hidden states are streamed if `features` is `stream`, if they change between epochs, or if no probe is trained
+        on labels.
         """
         block = self.config.tasks[task]
         differ = self.config.encoder_dropout or variant.trained
@@ -93,17 +93,17 @@ class Study:
     # -- patterns for the rules of the workflow -----------------------------------------------------------------------
 
     def corpora_pattern(self, sharded: bool) -> str:
-        """Return a pattern of the corpora, in any layout, that have several shards or only one."""
+        """Return a regular expression for corpora, in any layout, with several shards or with only one."""
         names = [name for name, corpus in self.config.corpora.items() if (corpus.shards > 1) == sharded]
         return f"(?:{'|'.join(names) or MATCHES_NOTHING})(?:/slots-[0-9]+)?"
 
     def stored_tasks_pattern(self) -> str:
-        """Return a pattern of the tasks whose hidden states are stored, unless constants are trained."""
+        """Return a regular expression for tasks whose hidden states are stored, unless constants are trained."""
         original = Variant.parse(ORIGINAL)
         return "|".join(task for task in self.config.tasks if not self.streamed(task, original)) or MATCHES_NOTHING
 
     def analyses_pattern(self, has_figure: bool) -> str:
-        """Return a pattern of the analyses with or without a figure."""
+        """Return a regular expression for analyses with or without a figure."""
         names = [name for name, entry in self.entries().items() if entry.has_figure == has_figure]
         return "|".join(names) or MATCHES_NOTHING
 
@@ -212,7 +212,7 @@ class Study:
         return [] if self.config.tasks[task].label is None else [self.job("prepare_labels", task=task)]
 
     def parts(self, laid_out: str) -> list[str]:
-        """Return the names of a corpus's parts, which are averaged and encoded separately; one for each shard."""
+        """Return the names of a corpus's parts, one for each shard; parts are averaged and encoded separately."""
         return part_names(self.config.corpora[laid_out.split("/")[0]].shards)
 
     def averaged(self, model: str, laid_out: str, kind: str = "average") -> AnyJob:
@@ -231,7 +231,7 @@ class Study:
         return [self.averaged(model, source if same_slots else f"{source}/slots-{slots}", constant.start)]
 
     def order(self, model: str, task: str, constant: Constant, order: Order) -> AnyJob:
-        """Return the job of an order, from head weights for a task and a constant or from the model only."""
+        """Return the job of an order: from head weights (for a task and a constant) or from the model only."""
         if not order.by_weight:
             return self.job("order_heads", model=model, order=order.name)
         return self.job("rank", model=model, task=task, constant=constant.untrained, order=order.name)
@@ -254,7 +254,7 @@ class Study:
         return 1 if (kind := job.settings.threads) is None else self.config.threads[kind]
 
     def parameters(self, job: AnyJob) -> JobParameters:
-        """Return a job's settings and the requests of its inputs as plain values, from which `Job.of` makes a job."""
+        """Return a job's settings and its inputs' requests as plain values; `Job.of` rebuilds the job from them."""
         return {
             "settings_of": type(job.settings).__name__,
             "settings": job.settings.model_dump(mode="json", exclude_none=True),

@@ -1,4 +1,4 @@
-"""Variants: replacements of attention by a constant, in an order of heads, except for a kept fraction (Sec. 3 and 5).
+"""Variants: which constant replaces attention, in which order, and which fraction of heads is kept (Sec. 3 and 5).
 
 This module defines which variants are valid, and how paths name them.
 """
@@ -68,8 +68,9 @@ TRAINED_SUFFIX, AVERAGE_OF = "-trained", "average-of-"
 TRAINABLE = tuple(name for name, kind in KINDS.items() if kind.trainable)
 """Constants from which training can start."""
 NAMES = (AVERAGED[0], f"{AVERAGE_OF}CORPUS", *AVERAGED[1:], RESAMPLED, *DATA_FREE)
+"""The names of untrained constants in a config."""
 TRAINED_NAMES = tuple(f"{start}{TRAINED_SUFFIX}" for start in TRAINABLE)
-"""The names that a config can use, for constants without and with training."""
+"""The names of trained constants in a config."""
 BY_LAMBDA = ("lambda", "lambda-reversed")
 FROM_LOSS, FROM_ACTIVATIONS = ("gradient", "leave-one-out"), ("variance", "output-norm")
 """Head weights other than λ: from a loss, which depends on a seed, or from activations."""
@@ -79,7 +80,7 @@ BY_POSITION: dict[str, Callable[[int, int], tuple[int, int]]] = {
     "first-layer-first": lambda layer, unit: (layer, unit),
     "last-layer-first": lambda layer, unit: (-layer, unit),
 }
-"""Orders by position: the sort keys, from a unit's layer and its index there; small keys are replaced first."""
+"""Orders by position. Each function maps a layer and an index in it to a sort key; the smallest is replaced first."""
 ORDERS = (*BY_LAMBDA, *BY_POSITION, RANDOM, *FROM_LOSS, *FROM_ACTIVATIONS)
 NUMBERED = (*SEEDED, RANDOM)
 """Orders whose names end in a number: the seed of their weights, or the index of a random draw."""
@@ -103,7 +104,7 @@ TRAINED_VARIANT_PATTERN = f"(?:{'|'.join(TRAINABLE)}){TRAINED_SUFFIX}/(?:{ALL_RE
 PART_PATTERN = "[0-9]+of[0-9]+"
 
 WHOLE = "1of1"
-"""The only part of a corpus that is not split."""
+"""The name of the single part of an unsplit corpus."""
 
 
 @dataclass(frozen=True)
@@ -138,16 +139,16 @@ class Constant:
 
     @property
     def untrained(self) -> str:
-        """The name of the constant before training, with which λ is learned."""
+        """The name of the constant before training; λ is learned with that constant."""
         return self.start if self.corpus is None else AVERAGE_OF + self.corpus
 
     @property
     def data_free(self) -> bool:
-        """Whether the constant depends on nothing but its size."""
+        """Whether the constant depends only on the number of slots."""
         return self.start in DATA_FREE
 
     def for_corpus(self, corpus: str) -> Constant:
-        """Return the constant as tasks on `corpus` call it: `average-of-CORPUS` of their own corpus is `average`."""
+        """Return the constant as tasks on `corpus` name it: for them, `average-of-<corpus>` is simply `average`."""
         return Constant(self.start, None, self.trained) if self.corpus == corpus else self
 
 
@@ -157,7 +158,7 @@ class Order:
 
     Args:
         base: one of `ORDERS`.
-        draw: the index of a random draw, counted from 1, or the seed of the weights that the order is made from.
+        draw: the index of a random draw, counted from 1, or the seed of the head weights that give the order.
     """
 
     base: str
@@ -182,12 +183,12 @@ class Order:
 
     @property
     def by_lambda(self) -> bool:
-        """Whether the order is made from λ of a task."""
+        """Whether the order follows the λ of a task."""
         return self.base in BY_LAMBDA
 
     @property
     def by_weight(self) -> bool:
-        """Whether the order is made from head weights for a task: λ or others."""
+        """Whether the order follows head weights for a task: λ or others."""
         return self.base in (*SEEDED, *FROM_ACTIVATIONS)
 
 
@@ -201,8 +202,8 @@ class Variant:
         fraction: the share of heads that keep their own attention.
 
     Raises:
-        InputError: a fraction strictly between 0 and 1 needs a constant and an order, fraction 0 a constant and no
-            order, fraction 1 neither.
+        InputError: constant or order does not fit the fraction. Fraction 1 takes neither, 0 takes only a constant,
+            and any fraction between them takes both.
     """
 
     constant: Constant | None
@@ -224,7 +225,7 @@ class Variant:
 
     @classmethod
     def of(cls, constant: Constant | None, order: Order | None, fraction: Fraction | str) -> Variant:
-        """Return the variant at a point of a grid, without a constant or an order that its fraction does not need."""
+        """Return the variant at a point of a grid; a constant or order that the fraction does not need is dropped."""
         fraction = Fraction(fraction)
         return cls(constant if fraction < 1 else None, order if 0 < fraction < 1 else None, fraction)
 
@@ -285,7 +286,7 @@ def part_names(shards: int) -> list[str]:
 
 
 def row_range(part: str, rows: int) -> tuple[int, int]:
-    """Return the first row of a part of `rows` rows, and the row after its last.
+    """Return the rows of a part as a half-open range (begin, end), if `rows` rows are split evenly.
 
     Raises:
         InputError: the part has no row.

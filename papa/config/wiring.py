@@ -28,7 +28,7 @@ class Wiring(NamedTuple):
         settings: the settings of its stage.
         needs: the jobs that make each input; an input without jobs is not read.
         outputs: the key in `ARTEFACTS` for each output.
-        more_wildcards: wildcards in the paths of the outputs that the rule does not have.
+        more_wildcards: wildcards in output paths that are not wildcards of the rule.
     """
 
     settings: stages.Settings
@@ -145,7 +145,7 @@ def _order_from_weights(study: Study, model: str, task: str, constant: str, orde
         weights = study.job("train_lambda", **names, seed=str(parsed.draw))
     else:
         weights = study.job("weigh_heads", **names, weights=order)
-    # finished orders record this name of the input, also for weights other than λ
+    # the input has this name for all head weights, because finished orders record it
     return Wiring(stages.OrderFromWeights(order=order), {"lambdas": [weights]}, {"order": "order"})
 
 
@@ -253,7 +253,7 @@ BUILDERS: dict[str, Callable[..., Wiring]] = {
 
 
 def _examples(study: Study, model: str, task: str) -> InputJobs:
-    """Return the jobs of a task's tokens and labels; it may have no labels."""
+    """Return the jobs of a task's tokens and of its labels, if it has any."""
     tokens = study.job("tokenize", model=model, laid_out=study.config.tasks[task].corpus)
     return {"tokens": [tokens], "labels": study.labels(task)}
 
@@ -292,6 +292,6 @@ def _model(study: Study, name: str) -> stages.ModelId:
 
 
 def _encoding(study: Study, name: str, with_gradients: bool = False) -> stages.Encoding:
-    """Return a model with the config's precision, except that gradients, which underflow in float16, need float32."""
+    """Return a model with the config's precision; gradients underflow in float16, so they get float32 instead."""
     underflow = with_gradients and study.config.precision == "float16"
     return stages.Encoding(model=_model(study, name), precision="float32" if underflow else study.config.precision)

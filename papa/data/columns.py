@@ -46,7 +46,7 @@ def similar_names(names: Iterable[str]) -> list[list[str]]:
 
 @dataclass(frozen=True)
 class Columns:
-    """The columns of a split, called `source` in error messages. Every row is checked; errors count rows from 0."""
+    """The columns of a split; error messages call it `source` and count rows from 0. Every row is checked."""
 
     source: str
     rows: SourceRows
@@ -85,9 +85,9 @@ class Columns:
     ) -> tuple[str, list[int]]:
         """Return the form of the labels in column `name`, and the index of the right choice [row].
 
-        If each choice in the column `names` has a label, labels have the form of these. Otherwise a label is one of the
-        names that the task has `listed`, in the order of the choices. If the task lists none, a label is a number from
-        0; a string may also be the text of a choice or a letter from A, and the form that fits most rows is used.
+        If the choices in the column `names` have labels, a row's label is that of its right choice. Otherwise it is
+        one of the names that the task has `listed`, in the order of the choices. If the task lists none, it is a number
+        from 0; a string may also be the text of a choice or a letter from A, and the form that fits most rows is used.
         """
         values = [_text(row[0]) for row in self._values(name, None, "label")]
         indices = range(max(map(len, choices), default=0))
@@ -123,7 +123,7 @@ class Columns:
         return bool(types.is_struct(data_type)) and data_type.get_field_index("label") >= 0
 
     def _lists_of_choices(self, name: str, field: str) -> list[list[str]]:
-        """Return the list in each row of a column; if a row is {text, label}, return the list in `field`."""
+        """Return the list in each row of a column; if the rows are {text, label}, return the lists in `field`."""
         import pyarrow.compute as pc
         from pyarrow import types
 
@@ -146,7 +146,8 @@ class Columns:
     ) -> list[list[str]]:
         """Return class names [row][word]; without `words`, each row has a single name.
 
-        A number without a class name is an index into the names that the task has `listed`, unless these are numbers.
+        If the data has no class names, numbers are indices into the names that the task has `listed`, unless one of
+        these is a number or a boolean.
         """
         values = self._values(name, words, "label")
         names = self.class_names(name)
@@ -174,7 +175,7 @@ class Columns:
         return named if by_word else [row[0] for row in named]
 
     def _values(self, name: str, words: Sequence[Sequence[str]] | None, role: str) -> list[list[Value]]:
-        """Return strings, whole numbers or booleans [row][word]; without `words`, each row has a single one."""
+        """Return strings, whole numbers or booleans [row][word]; without `words`, each row has a single value."""
         column = self._column(name)
         is_list = _is_list(column.type)
         if is_list != (words is not None) or not _is_class(column.type.value_type if is_list else column.type):
@@ -213,7 +214,7 @@ class Columns:
         self._refuse(wrong, f"a control character in a {role} in column {column}")
 
     def _refuse(self, wrong: Sequence[bool], fault: str) -> None:
-        """Raise `InputError` with the first rows that are `wrong`, if any."""
+        """Raise `InputError` if any row is `wrong`, with the indices of the first five."""
         rows = [row for row, is_wrong in enumerate(wrong) if is_wrong]
         if rows:
             line = f" in line {self.rows.lines[rows[0]]}" if self.rows.lines else ""
@@ -259,7 +260,7 @@ def _text(value: Value) -> str:
 
 
 def _indices(names: Iterable[str] | None) -> dict[str, int]:
-    """Return the index of each name; if names are equal, that of the first."""
+    """Map each name to its index; equal names map to the index of the first."""
     texts = [_text(name) for name in names or ()]
     return {text: texts.index(text) for text in texts}
 

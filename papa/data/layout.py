@@ -28,7 +28,7 @@ STYLES, SEGMENTS = ("paper", "published_code", "contiguous"), ("aligned", "publi
 CHUNK_TEXTS = 4096
 """Number of texts that are tokenized at a time."""
 SubTokens = tuple[list[int], list[int]]
-"""The ids of a text's sub-tokens, and the index of the word that each begins, or -1 (empty for a whole text)."""
+"""The ids of a text's sub-tokens, and for each the index of the word it begins, or -1 (empty without words)."""
 
 
 @dataclass(frozen=True)
@@ -40,8 +40,8 @@ class Placed:
         slots: the slot of each token.
         segments: the segment of each token.
         words: the index of the word that each token begins, or -1.
-        cut: number of tokens for which there was no slot.
-        begin: index of the first token of a choice, after its question.
+        cut: number of tokens that did not fit.
+        begin: index of a choice's first token, after those of its question.
         characters: number of characters of a choice.
     """
 
@@ -84,8 +84,8 @@ class Template:
     def rooms(self, slots: int, pairs: bool, contiguous: bool, halved: bool = False) -> tuple[int, int]:
         """Return the number of slots for the tokens of the first text, and for those of the second.
 
-        Texts in a `contiguous` layout share the first number. In a `halved` layout, a single text has only the first
-        half of the slots.
+        In a `contiguous` layout, both texts share the first number. In a `halved` layout, a single text has only the
+        first half of the slots.
         """
         start, between, end = len(self.start), len(self.between), len(self.end)
         if contiguous:
@@ -216,12 +216,12 @@ def texts_in_blocks(
 def place_choices(
     tokenizer: PreTrainedTokenizerBase, questions: Sequence[str] | None, choices: Sequence[Sequence[str]], slots: int
 ) -> Iterator[list[Placed]]:
-    """Yield the choices of each question, each after its question: from slot 0 on, without gaps or an end of text.
+    """Yield the choices of each question, each after its question: from slot 0 on, without gaps or an end token.
 
-    Question, space and choice are tokenized together. The tokens after those of the question are the choice, as in
-    lm-evaluation-harness. If a question and its choice have too many tokens, the question's first tokens are cut off.
-    The first token of a choice is also predicted, so a token must precede it: without a question, the tokenizer's BOS
-    token, or its EOS token if it has no BOS token.
+    Question, space and choice are tokenized together. If the question has k tokens, all tokens after the first k are
+    the choice, as in lm-evaluation-harness. If there are too many tokens, the question's first ones are cut off. The
+    first token of a choice is also predicted, so a token must precede it. Without a question, that is the tokenizer's
+    BOS token, or its EOS token if it has no BOS token.
 
     Args:
         tokenizer: A tokenizer of transformers.
@@ -316,7 +316,7 @@ def _sub_tokens(
 
 
 def _words_begun(word_of: Sequence[int | None]) -> list[int]:
-    """Return the index of the word that each sub-token begins, or -1, from the word of each sub-token."""
+    """Return the index of the word that each sub-token begins, or -1; `word_of` maps sub-tokens to words."""
     previous = [None, *word_of][: len(word_of)]
     return [-1 if word is None or word == last else word for word, last in zip(word_of, previous, strict=True)]
 
@@ -324,7 +324,7 @@ def _words_begun(word_of: Sequence[int | None]) -> list[int]:
 def _place_text(
     template: Template, text: SubTokens, partner: SubTokens | None, rooms: tuple[int, int], slots: int | None
 ) -> Placed:
-    """Place a text and its partner, from slots/2 on, between special tokens; if `slots` is None, leave no gaps."""
+    """Place a text, and its partner from slots/2 on, between special tokens; if `slots` is None, leave no gaps."""
     (ids, words), (partner_ids, _) = text, partner or ([], [])
     if slots is None:
         room, partner_room = _shares(len(ids), len(partner_ids), sum(rooms))
@@ -350,7 +350,7 @@ def _place_text(
 
 
 def _shares(first: int, second: int, room: int) -> tuple[int, int]:
-    """Return how many tokens of two texts fit in a common room: the longer text is cut first, then both equally."""
+    """Return how many tokens of each text fit in `room` slots: the longer text is cut first, then both equally."""
     if first + second <= room:
         return first, second
     short = max(min(first, second, room // 2), 0)
@@ -358,7 +358,7 @@ def _shares(first: int, second: int, room: int) -> tuple[int, int]:
 
 
 def _positions_before_move(template: Template, first: int, second: int, slots: int) -> range:
-    """Return the positions of a second text and its end before tokens move to their slots: after the first text."""
+    """Return the positions of the second text and its end tokens before they move to their slots."""
     room = slots - len(template.start) - len(template.between) - len(template.end)
     first, second = _shares(first, second, room)
     begin = len(template.start) + first + len(template.between)

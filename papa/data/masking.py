@@ -22,12 +22,12 @@ if TYPE_CHECKING:
 CHOSEN_SHARE, MASKED_SHARE, RANDOM_SHARE = 0.15, 0.8, 0.1
 """Probability that a token is chosen, and that a chosen token becomes the mask token or a random token."""
 VALIDATION = (0, 0)
-"""Seed and epoch of the validation masks, the same for every variant and probe; training starts at epoch 1."""
+"""Seed and epoch of the validation masks of every variant and probe; epochs of training start at 1."""
 
 
 @dataclass(frozen=True)
 class Masks:
-    """Masks of a split: `ids` `[token]`, what the model reads; `chosen` `[token]`, whether each is predicted."""
+    """Masks of a split: `ids` `[token]`, as the model reads them; `chosen` `[token]`, true for tokens to predict."""
 
     ids: Tensor
     chosen: Tensor

@@ -23,7 +23,7 @@ WEIGHT_PATTERNS = (
     r"model(-\d+-of-\d+)?\.safetensors(\.index\.json)?",
     r"pytorch_model(-\d+-of-\d+)?\.bin(\.index\.json)?",
 )
-"""Patterns of the names of weight files, the preferred pattern first; a model is fetched with the files of one."""
+"""Patterns of the names of weight files; only the files of the first pattern that matches any are fetched."""
 CONFIGS_AND_TOKENIZERS = r"[^/]+(?<!\.index)\.(json|txt|model)"
 """Pattern of the names of config and tokenizer files."""
 
@@ -64,8 +64,8 @@ def recorded(folder: Path) -> Record | None:
 def check_recorded(folder: Path, revision: str | None, config: str | None = None) -> None:
     """Check that a folder in the mirror has the requested revision and config.
 
-    A folder without a record passes, and so does any folder if no revision is requested. A branch or a tag passes if it
-    was fetched by that name, because only the hub can resolve another name to a commit.
+    A folder without a record passes, and so does any revision if none is requested. A branch or a tag passes only if it
+    was fetched by that name, because only the hub can resolve a name to a commit.
 
     Raises:
         InputError: `revision` is neither the recorded one nor its commit, or `config` was not fetched.
@@ -101,10 +101,10 @@ def fetch(job: Job[FetchOf]) -> str:
     """Stage *fetch*: download models and corpora from the hub to the mirror folder of this machine, as owner/name/.
 
     If a dataset has a folder for each config, only the requested configs are fetched. A repository is downloaded to a
-    temporary folder, which is then renamed. A repository in the mirror is left unchanged, without asking the hub,
+    temporary folder, which is then renamed. A repository in the mirror is left unchanged, without a request to the hub,
 
     - if it has no record, because papa did not fetch it;
-    - if it has the requested configs, and its record has the requested revision or commit or none is requested.
+    - if it has the requested configs, and no revision is requested or its record has the requested revision or commit.
 
     A new revision replaces the old one completely and includes the configs that were fetched before.
 

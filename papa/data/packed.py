@@ -50,7 +50,7 @@ class Packed:
 
     @classmethod
     def of(cls, inputs: Mapping[str, Tensor], pad_id: int | None = None) -> Packed:
-        """Pack dense inputs `[example, slot]`; if `pad_id` is given, the mask must exclude exactly these ids."""
+        """Pack dense inputs `[example, slot]`; if `pad_id` is given, the mask must exclude exactly its tokens."""
         ids, mask = inputs.get("input_ids"), inputs.get("attention_mask")
         if ids is None or mask is None:
             missing = "input_ids" if ids is None else "attention_mask"
@@ -98,7 +98,7 @@ class RawBatch(Packed):
 
     @classmethod
     def masked(cls, arguments: Mapping[str, Tensor], mask: Tensor) -> RawBatch:
-        """Return the batch from the arguments of a model and the mask `[example, slot]` of its tokens."""
+        """Build a batch from a model's arguments and the mask `[example, slot]` of its tokens."""
         real = mask.bool()
         slots = torch.arange(mask.shape[1], device=mask.device).expand_as(mask)[real]
         zeros = torch.zeros_like(slots)
@@ -116,12 +116,13 @@ class Examples:
     """The layout of a batch as attention needs it: `[example, position]`, each example padded to the longest one.
 
     Args:
-        slots: int64 `[example, position]`, the slot of each key.
-        columns: the slots as the model counts them, which may include padding before the tokens.
+        slots: int64 `[example, position]`, the slot of each key, which may be counted from the example's first token.
+        columns: int64 `[example, position]`, the slot of each key in the model's input, counting initial padding.
         real: bool `[example, position]`, whether a position has a token; None if all have one.
         n: number of slots in the layout, including padding.
-        positions: int64 `[token]`, the flat position of each token of a packed row; None: the token's index.
-        last_queries: number of positions at the end that have a query; None means all.
+        positions: int64 `[token]`, the flat index of the position of each token of a packed row; None if it is the
+            token's index.
+        last_queries: number of last positions, the only ones with a query; None means all.
         packed: whether the tokens are one row.
     """
 
@@ -138,7 +139,7 @@ class Examples:
     def of_packed(cls, batch: Packed, from_first: bool = False) -> Examples:
         """Return the layout of a packed row.
 
-        With `from_first`, slots are counted from the first token of each example, even after padding.
+        With `from_first`, slots are counted from the first token of each example, even if padding precedes it.
         """
         longest, shape = int(batch.lengths.max()), (len(batch.lengths), int(batch.lengths.max()))
         if bool((batch.lengths == longest).all()):
@@ -170,7 +171,7 @@ class Examples:
 
     @property
     def queries(self) -> int:
-        """Number of positions at the end that have a query."""
+        """Number of last positions, the only ones with a query."""
         return self.slots.shape[1] if self.last_queries is None else self.last_queries
 
     @cached_property
@@ -190,9 +191,10 @@ class Examples:
         return slots[:, :, None] - slots[:, None, :]
 
     def spread(self, row: Tensor) -> Tensor:
-        """Return `[token, head, channel]` of a row as `[example, head, position, channel]`, without idle tokens.
+        """Rearrange a row `[token, head, channel]` as `[example, head, position, channel]`.
 
-        An empty position gets a copy of its example's first token, which is never read.
+        Idle tokens, at the end of the row and in no example, are left out. An empty position gets a copy of its
+        example's first token; the copy is never read.
         """
         tokens, heads, channels = row.shape
         to, back = self._selections_of(tokens, heads)
@@ -200,7 +202,7 @@ class Examples:
         return moved.view(len(self.slots), heads, self.slots.shape[1], channels)
 
     def gather(self, spread: Tensor, tokens: int) -> Tensor:
-        """Return `[example, head, position, channel]` as `[token, head, channel]`; idle tokens are never read."""
+        """Rearrange `[example, head, position, channel]` as a row `[token, head, channel]`, the reverse of `spread`."""
         heads, channels = spread.shape[1], spread.shape[3]
         together = spread.transpose(1, 2)
         if heads > 1 and together.is_contiguous():  # fused attention returns a token's heads side by side
@@ -212,7 +214,7 @@ class Examples:
     def spread_heads(self, heads: Tensor, chosen: Tensor | None = None) -> Tensor:
         """Return the `chosen` heads (None: all) as `[example, head, position, channel]`.
 
-        `heads` is `[1, head, token, channel]` for a packed row, and otherwise has that shape already.
+        For a packed row, `heads` is `[1, head, token, channel]`; otherwise it already has the shape of the result.
         """
         if not self.packed:
             return heads if chosen is None else heads[:, chosen]
@@ -220,7 +222,7 @@ class Examples:
         return self.spread(tokens if chosen is None else tokens.index_select(1, chosen))
 
     def gather_heads(self, spread: Tensor, tokens: int) -> Tensor:
-        """Return `[example, head, position, channel]` in the model's form: a packed row, or tokens before heads."""
+        """Return `[example, head, position, channel]` in the model's form: a packed row, or positions before heads."""
         if not self.packed:
             return spread.transpose(1, 2).contiguous()  # models reshape it by views
         return self.gather(spread, tokens).unsqueeze(0)
@@ -249,7 +251,8 @@ class Examples:
 class Selection:
     """A move of rows to other positions.
 
-    `taken` is the row that moves to each position; `unread` are rows that are never read and get no gradient; int64.
+    `taken` has the index of the source row for each new position. `unread` has the indices of source rows that are
+    never read and get no gradient. Both are int64.
     """
 
     taken: Tensor

@@ -29,7 +29,7 @@ if TYPE_CHECKING:
 Labels = tuple[dict[str, "pa.Array"], list[str], list[int], str]
 """Columns of labels, the label names, the number of training examples with each label, and a line for the report."""
 ReadLabels = Callable[[LabelsOf, Sequence["PreparedSplit"], "pa.Table"], Labels]
-"""Reads the labels of a task from its corpus; the last argument is the table of texts."""
+"""A function that reads a task's labels; its last argument is the table of texts."""
 T = TypeVar("T")
 Prepared = TypeVar("Prepared", bound=OfCorpus)
 ALL = "all"
@@ -45,7 +45,7 @@ log = logging.getLogger(__name__)
 
 @dataclass(frozen=True)
 class PreparedSplit:
-    """A split of a corpus: the columns of all its rows, the indices of the rows used, and the number of usable rows."""
+    """A split of a corpus: the columns of all rows, the indices of the rows used, and the number of usable rows."""
 
     name: str
     columns: Columns
@@ -53,17 +53,18 @@ class PreparedSplit:
     available: int
 
     def used(self, values: Sequence[T]) -> list[T]:
-        """Select the values of the rows used from the values of all rows."""
+        """Return the values of the rows used; `values` has one for every row."""
         return [values[index] for index in self.indices]
 
 
 def prepare_texts(job: Job[TextsOf]) -> str:
-    """Stage *texts*: write the table `texts` of a corpus: split, row, and first [, second], words or choices.
+    """Stage *texts*: write the table `texts` of a corpus.
 
-    Choices may have a question, `first`. `row` is the index of the row in its split of the source. `train_limit` draws
-    this number of training rows at random. The draw is reproducible, and a smaller limit draws a subset of what a
-    larger one draws. All rows are checked, including those not drawn. A corpus with `blocks` is running text, so its
-    rows without text are skipped and not counted.
+    Its columns are split and row, then first [, second], or words, or [first,] choices; `first` is then the question.
+    `row` is the row's index in its split of the source. With `train_limit`, this number of training rows is drawn at
+    random. The draw is reproducible, and the draw of a smaller limit is a subset of that of a larger one. All rows are
+    checked, including those not drawn. In a corpus with `blocks` (running text), rows without text are skipped and not
+    counted.
 
     Facts: the fingerprint of the table, the number of rows used and available in each split, and the number of rows in
     each validation split that also occur in the training split (`shared`).
@@ -98,15 +99,15 @@ def prepare_texts(job: Job[TextsOf]) -> str:
 
 
 def prepare_labels(job: Job[LabelsOf]) -> str:
-    """Stage *labels*: write a task's labels as the table `labels`, with the rows of `texts`: split, row, label.
+    """Stage *labels*: write a task's labels as the table `labels` (split, row, label), with the same rows as `texts`.
 
-    `label` is an index into the fact `label_names`. If the corpus has `words`, it is a list of such indices, one per
-    word; another list, `by_word`, has each word's most frequent label in the training rows, in any context. The fact
+    `label` is an index into the fact `label_names`. If the corpus has `words`, `label` is a list of such indices, one
+    per word, and the column `by_word` lists the most frequent label of each word in the training rows. The fact
     `train_counts` is the number of training rows, or words, with each label.
 
     The label names are those that the task lists, otherwise the class names in the data, otherwise the sorted values of
-    the training rows. Values are compared with names as text, without surrounding spaces. Numbers without class names
-    may instead be positions in the task's list. The second of two names is the positive class of `f1` (for MRPC
+    the training rows. Values and names are compared as text, ignoring surrounding spaces. Numbers without class names
+    may instead be indices into the task's list. With two names, the second is the positive class of `f1` (for MRPC,
     "equivalent").
 
     In a corpus with choices, `label` is the index of the right choice, and `label_names` are these indices as text.
@@ -284,7 +285,7 @@ def _words(corpus: Corpus, split: PreparedSplit) -> list[list[str]] | None:
 
 
 def _shared(texts: pa.Table) -> dict[str, int]:
-    """Count the rows of each other split that equal a training row, without regard to surrounding spaces."""
+    """Count the rows of each validation split that equal a training row, ignoring surrounding spaces."""
     train: set[bytes] = set()
     shared: dict[str, int] = {}
     for chunk in texts.to_batches(CHUNK_ROWS):
@@ -300,7 +301,7 @@ def _shared(texts: pa.Table) -> dict[str, int]:
 
 
 def _with_texts(job: Job[Prepared], column: str) -> tuple[list[PreparedSplit], pa.Table]:
-    """Load the splits with an additional column, and the table of texts; refuse a source whose texts have changed."""
+    """Load the splits with an additional column, and build their table of texts; refuse texts that have changed."""
     corpus, texts = job.settings.corpus, job.input("texts")
     splits = _load_splits(corpus, job.machine, column)
     table = _texts(corpus, splits)
@@ -311,7 +312,7 @@ def _with_texts(job: Job[Prepared], column: str) -> tuple[list[PreparedSplit], p
 
 
 def _check_source(job: Job[Prepared]) -> None:
-    """Raise `InputError` if the source's digests, taken again after it was read, differ from the recorded ones."""
+    """Raise `InputError` if the source's digests, computed after reading it, differ from those of the run's start."""
     settings = job.settings
     if not settings.source:  # the source is only on the hub
         return
@@ -325,9 +326,9 @@ def _check_source(job: Job[Prepared]) -> None:
 def _by_word(
     words: Sequence[Sequence[str]], labels: Sequence[Sequence[int]], training_rows: int, counts: Sequence[int]
 ) -> list[list[int]]:
-    """Return the most frequent label of each word in the first `training_rows` rows.
+    """Return, for each word in every row, its most frequent label in the first `training_rows` rows.
 
-    Words that these rows lack get the most frequent label overall; `counts` are the occurrences of each label.
+    Words that do not occur there get the label with the highest of `counts`.
     """
     counts_by_word: dict[str, Counter[int]] = {}
     for row, labels_of_row in zip(words[:training_rows], labels, strict=False):
@@ -352,7 +353,7 @@ def _names_in_data(columns: Columns, column: str) -> list[str]:
 def _check_classes(
     column: str, listed: Sequence[str] | None, splits: Sequence[PreparedSplit], classes: Sequence[list[list[str]]]
 ) -> None:
-    """Refuse label names that are unknown or only in validation rows, and training rows with a single label."""
+    """Refuse unknown labels, labels that occur only in validation rows, and training rows with a single label."""
     train, validation = _distinct(classes[0]), _distinct(chain.from_iterable(classes[1:]))
     train_used = _distinct(splits[0].used(classes[0]))
     in_data = _names_in_data(splits[0].columns, column)
@@ -401,6 +402,6 @@ def sorted_names(names: set[str]) -> list[str]:
 
 
 def _quoted(names: Sequence[str]) -> str:
-    """Quote the first five of some names, each shortened to 40 characters."""
+    """Quote at most five of the names, each shortened to 40 characters."""
     quoted = ", ".join(repr(name if len(name) <= 40 else f"{name[:37]}...") for name in names[:5])
     return quoted + (f" and {len(names) - 5} more" if len(names) > 5 else "")

@@ -72,7 +72,7 @@ def read_file(
 
 
 def class_names_of(features: object) -> dict[str, list[str]]:
-    """Return the names of numbered classes, even inside lists, from the features that `datasets` records."""
+    """Map columns of numbered classes, or lists of them, to the class names in the features that `datasets` records."""
     names = {}
     for column, feature in features.items() if isinstance(features, Mapping) else ():
         while (isinstance(feature, list) and feature) or (isinstance(feature, Mapping) and "feature" in feature):
@@ -85,7 +85,7 @@ def class_names_of(features: object) -> dict[str, list[str]]:
 def _read_parquet(path: Path, wanted: Collection[str] | None) -> SourceRows:
     import pyarrow.parquet as pq
 
-    # pq.read_table would import pyarrow.dataset: 50 MB in every job
+    # pq.read_table would import pyarrow.dataset, which costs 50 MB of memory in every job
     with pq.ParquetFile(path) as file:
         names = file.schema_arrow.names
         table = file.read(columns=names if wanted is None else [name for name in names if name in wanted])
@@ -162,7 +162,7 @@ def _read_csv(path: Path, wanted: Collection[str] | None) -> SourceRows:
 
 
 def _read_lines(path: Path, _: Collection[str] | None) -> SourceRows:
-    """Read a text on each line into the column `text`; blank lines are skipped."""
+    """Read each line as a text, into the column `text`; skip blank lines."""
     with open(path, encoding="utf-8-sig") as lines:
         return SourceRows(_table(path, {"text": [line.rstrip("\n") for line in lines if line.strip()]}), ["text"])
 
@@ -203,7 +203,7 @@ def _sentences(path: Path) -> Iterator[tuple[int, list[list[str]]]]:
     for number, line in enumerate(stripped, start=1):
         if _is_word(line):
             fields = _fields(line)
-            # "#" may also be a word, which has tags
+            # "#" may also be a word, but then it has tags
             if line.startswith(COMMENT_MARK) and (len(fields) != width or tabs != ("\t" in line)):
                 continue
             if len(fields) != width:

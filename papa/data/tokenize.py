@@ -30,7 +30,7 @@ if TYPE_CHECKING:
     from transformers import PreTrainedConfig, PreTrainedTokenizerBase
 
 GROUP_TOKENS = 1 << 18
-"""Number of tokens after which a group ends. All its rows are from one split."""
+"""Number of tokens after which a group of rows ends; it also ends with its split."""
 PlacedRow = tuple[str, int, Placed]
 """Split, index of the row in the split, and the tokens with their slots."""
 
@@ -40,7 +40,7 @@ def tokenize_corpus(job: Job[TokensOf]) -> str:
 
     With `blocks`, the texts of a split are running text, cut into blocks that fill all slots. `row` is then the index
     of a block, so labels of texts do not apply. Each choice of a question is an example; the choices of a question are
-    consecutive and share its `row`. `begin` is the index of a choice's first token, and `characters` is its length.
+    consecutive and share its `row`. `begin` is the index of a choice's first token; `characters` is a choice's length.
 
     Raises:
         InputError: The texts cannot be laid out this way, or the corpus has choices and the model is not a decoder.
@@ -208,7 +208,7 @@ def _blocks(tokenizer: PreTrainedTokenizerBase, texts: pa.Table, settings: Token
 
 
 def _groups(rows: Iterable[PlacedRow], schema: pa.Schema) -> Iterator[pa.Table]:
-    """Yield tables of about `GROUP_TOKENS` tokens, each of a single split; Python lists would need too much memory."""
+    """Yield tables of about `GROUP_TOKENS` tokens, each of a single split, built in chunks to save memory."""
     import pyarrow as pa
 
     for split, rows_of_split in groupby(rows, key=lambda row: row[0]):

@@ -59,7 +59,7 @@ class Questions:
 
 
 def _members(begins: Tensor, sizes: Tensor, groups: Tensor) -> Tensor:
-    """Return the indices of the members of some groups, group by group, from the first index and size of each group."""
+    """Return the indices of the members of some groups, group by group; `begins` has each group's first index."""
     sizes = sizes[groups]
     shift = begins[groups] - (sizes.cumsum(0) - sizes)
     return torch.arange(int(sizes.sum())) + shift.repeat_interleave(sizes)
@@ -69,8 +69,8 @@ class Tokens:
     """Consecutive laid-out examples of a split: all of them, or some.
 
     An example is a text, or a choice after its question; `questions` is None for texts. The tokens of example i are
-    `offsets[i]:offsets[i+1]` in `ids`, `slots`, `segments` and `words` (None without words), all int32. `rows` is the
-    row of the first example in the tables of the corpus, followed by the number of examples.
+    `offsets[i]:offsets[i+1]` in `ids`, `slots`, `segments` and `words` (None without words), all int32. `rows` is a
+    pair: the first example's row in the tokens file, and the number of examples.
     """
 
     def __init__(self, table: pa.Table, split: str, first: int, provenance: dict[str, Any]):

@@ -47,7 +47,7 @@ def location_of(model: ModelId, machine: Machine) -> str:
     entry for the model (a path, or a package with `get_model_path()`), the mirror folder, the hub.
 
     Raises:
-        InputError: The folder is missing, contains no model, or is recorded as another revision.
+        InputError: The folder is missing or contains no model, or the mirror has another revision.
     """
     if model.random is not None:
         from papa.data.generated.models import random_model
@@ -138,7 +138,7 @@ def sources_of(model: ModelId, weights: str, machine: Machine) -> dict[str, str]
     """Return a model's entries in the trace of a job that reads it: digests of its files, and their origin."""
     # include files that this job does not need, because the digest must not depend on what is cached
     digest = digest_of_model(model, weights, machine, cached_only=False)
-    # a folder that should be a copy of the hub's model may contain other files
+    # a folder that is meant to be a copy of the hub's model may contain something else
     origin = "a folder" if machine.models.get(model.name) else model.origin
     return {"model": digest, "origin": origin, "sha256": weights}
 

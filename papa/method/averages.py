@@ -26,7 +26,7 @@ if TYPE_CHECKING:
     import altair as alt
 
 MEAN_TOLERANCE = 1e-6
-"""Distance from [0, 1] that a mean of attention may have, because of rounding."""
+"""Distance by which a mean of attention may be outside [0, 1], because of rounding."""
 
 
 @dataclass
@@ -59,7 +59,7 @@ class ConstantMatrices:
         mean = torch.empty(self.sum.shape)
         count = self.count.clamp(min=1)
         count = count.view(*count.shape, *(1,) * (self.sum.ndim - 2 - count.ndim))
-        for layer, total in enumerate(self.sum):  # layer by layer, because the quotient is float64
+        for layer, total in enumerate(self.sum):  # layer by layer, because a float64 quotient needs memory
             mean[layer] = total / count
         return mean
 
@@ -71,7 +71,7 @@ class ConstantMatrices:
     def by_pair(self) -> ConstantMatrices:
         """Return the averages with an entry for each pair of slots.
 
-        If pairs of slots share entries, rows are normalised as they are when they replace attention.
+        If pairs of slots share entries, rows are normalised, as when they replace attention.
 
         Raises:
             InputError: these are averages of the outputs of heads.

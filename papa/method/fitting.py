@@ -36,7 +36,7 @@ class Epoch:
 
 
 class Diverged(InputError):
-    """The loss is no longer finite; it was finite in the first `finite_epochs` epochs."""
+    """Training diverged after `finite_epochs` epochs with a finite loss."""
 
     finite_epochs = 0
 
@@ -65,7 +65,7 @@ class TrainingTask:
 
 
 class TrainingState:
-    """The progress from which training can resume, except for the order of batches, which the seed determines."""
+    """The state from which training resumes; it lacks the order of batches, which the seed determines."""
 
     def __init__(self, parameters: Sequence[nn.Parameter], learning_rate: float):
         self.parameters: list[Tensor] = list(parameters)
@@ -80,7 +80,7 @@ class TrainingState:
 
     @torch.no_grad()
     def step(self) -> None:
-        """Step exactly like `torch.optim.AdamW`, without importing the compiler: 1 s and 75 MB in every job."""
+        """Step exactly like `torch.optim.AdamW`, but without its import of the compiler (1 s, 75 MB in every job)."""
         gradients = [values.grad for values in self.parameters if values.grad is not None]
         settings = {"amsgrad": False, "beta1": 0.9, "beta2": 0.999, "weight_decay": 0.0, "eps": 1e-8, "maximize": False}
         update: Callable[..., None] = adamw
@@ -151,7 +151,7 @@ def fit(task: TrainingTask, training: Training, seed: int, checkpoint: Checkpoin
         task: the parameters and the loss.
         training: learning rate, batch size and epochs.
         seed: determines the order of the examples.
-        checkpoint: may have a state to resume from; the caller discards it when the result is written.
+        checkpoint: may have a state to resume from; the caller discards it after writing the result.
 
     Raises:
         Diverged: the loss of an epoch, the parameters or a recorded tensor is not finite. The parameters are then reset
@@ -191,7 +191,7 @@ def fit(task: TrainingTask, training: Training, seed: int, checkpoint: Checkpoin
                 keep()
             mean = float(state.total) / examples
             fault = None if isfinite(mean) else f"loss became {mean}"
-            if fault is None and not _finite(task.parameters):  # the last step of an epoch may break them
+            if fault is None and not _finite(task.parameters):  # the loss does not reflect the last step
                 fault = "learned weights are not finite"
             recorded = task.after_epoch() if fault is None else {}
             if fault is None and not _finite(recorded.values()):

@@ -1,8 +1,8 @@
 """The store of hidden states: flat files of float16, one for each part of a corpus, each with an index.
 
-A file contains `[token, L+1, hidden]` of the real tokens, in their order in the tokens file, followed by a checksum
-(CRC-32) of each example. The index records the digest of the checksums. So each example can be verified separately, and
-no file can be mistaken for another.
+A file contains the hidden states `[token, L+1, hidden]` of the real tokens, in the order of the tokens file, and then a
+checksum (CRC-32) of each example. The index records the digest of the checksums. So each example can be verified
+separately, and no file can be mistaken for another.
 """
 
 from __future__ import annotations
@@ -158,7 +158,7 @@ class HiddenStates:
             yield cls(indices, stack)
 
     def read(self, examples: Tensor, tokens: Tokens, positions: Tensor | None = None) -> Tensor:
-        """Return float32 `[token, L+1, hidden]` of `examples` of a split, or only of their tokens at `positions`.
+        """Return the hidden states of `examples` in a split, or of only their tokens at `positions`, as float32.
 
         Each example is compared with its checksum when it is first read.
         """
@@ -190,7 +190,7 @@ def hidden_file(index: PathLike) -> Path:
 def check_part(index: PathLike, lengths: Iterable[int] | None = None) -> None:
     """Raise `DamagedArtefact` unless the file of hidden states next to an index matches it.
 
-    If the `lengths` of its examples in tokens are given, each example is compared with its checksum.
+    If `lengths` lists the number of tokens of each example, each example is compared with its checksum.
     """
     facts, path = read_json(index), hidden_file(index)
     checksums, extent = _read_checksums(path, facts), Extent.of(facts)

@@ -1,4 +1,4 @@
-"""Objectives without a probe: a decoder's own head predicts the next tokens of texts or of choices."""
+"""Objectives without a probe: a decoder's prediction head predicts the next tokens of texts or of choices."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ if TYPE_CHECKING:
 
 
 class NextTokens(TokenPrediction):
-    """Next tokens: each token of a text, special or not, is predicted from those before it, except the first.
+    """Next tokens: each token of a text except the first, special or not, is predicted from those before it.
 
     Raises:
         InputError: the model sees later tokens, or no validation text has two tokens.
@@ -83,11 +83,11 @@ class NextTokens(TokenPrediction):
 
 
 class Choices(TokenPrediction):
-    """Choices after their questions; the prediction is the most likely choice according to the model's own head.
+    """Choices after their questions; the prediction is the choice with the highest likelihood.
 
     The likelihood of a choice is that of its tokens after the question. The softmax over the log-likelihoods of a
-    question's choices yields their probabilities; the loss is the cross-entropy of the right choice in nats. Training
-    examples are questions, but choices are scored one by one. Without a file of `labels`, the first choice is right.
+    question's choices yields their probabilities; the loss is the cross-entropy of the right choice in nats. A training
+    example is a question, but choices are scored one by one. Without a file of `labels`, the first choice is right.
 
     Raises:
         InputError: the model sees later tokens.
@@ -140,7 +140,7 @@ class Choices(TokenPrediction):
         return self._log_likelihoods(batch, hidden).double()
 
     def table(self, epochs: Sequence[Recorded]) -> pa.Table:
-        """Return a row for each question: the right choice, and the most likely ones in total and per character.
+        """Return a row for each question: the right choice, and the likeliest by total and by mean per character.
 
         `trivial` is 1 if the choice that is right most often in training is also right here, and otherwise 0. Without a
         file of labels, it is one divided by the number of choices.

@@ -36,7 +36,7 @@ ROWS_MULTIPLE = 64
 
 
 class MaskedTokens(TokenPrediction):
-    """Masked tokens; those of training texts are redrawn in every epoch, from (seed, epoch).
+    """Masked tokens; the masks of training texts are drawn again in every epoch, from (seed, epoch).
 
     The probe is tied to the input embeddings of `model`. Only masked tokens are decoded, at most `DECODED_AT_ONCE` at
     a time, because their logits need most of the memory.

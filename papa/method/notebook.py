@@ -1,4 +1,4 @@
-"""Functions for notebooks: learn λ and probes from batches and labels in memory."""
+"""Learn λ and train probes in a notebook, from batches and labels in memory."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ class Recipe:
         learning_rate: constant learning rate of AdamW.
         batch_size: number of examples in a training step.
         epochs: number of passes over the training examples.
-        seeds: a probe is trained for each seed; intervals need two or more. A decoder's own head needs none.
+        seeds: a probe is trained for each seed; intervals need two or more. Next tokens need no probe.
         fractions: shares of heads that keep their attention, such as "1/8".
         metric: by default accuracy, token_accuracy for labels `[example, slot]`, and log_likelihood without labels.
 
@@ -90,15 +90,15 @@ def learn_lambda(
     recipe: Recipe | None = None,
     seed: int = 0,
 ) -> Tensor:
-    """Learn λ, how much each head needs its attention (Sec. 3.2). Heads are replaced in the order of λ.
+    """Learn λ, which measures how much each head needs its attention (Sec. 3.2).
 
-    λ is learned together with a probe for the labels, which is discarded. Without labels, a decoder's own head predicts
-    the next tokens.
+    λ is learned together with a probe for the labels, which is discarded. Without labels, a decoder's prediction head
+    predicts the next tokens.
 
     Args:
         model: a model that `load_model` returned.
         constants: the constants that replace attention, such as the result of `average_attention`.
-        batches: inputs `[example, slot]` as `lay_out` returns them, laid out like the texts of the constants.
+        batches: inputs `[example, slot]` as `lay_out` returns them, in the same layout as the constants.
         labels: one label for each example, or whole numbers `[example, slot]`, -100 for slots without a label; None for
             next tokens.
         recipe: learning rate, batch size and epochs; by default `Recipe()`.
@@ -108,7 +108,7 @@ def learn_lambda(
         float32 `[layer, head]` in (0, 1); heads with small λ are replaced first.
 
     Raises:
-        InputError: model, constants, batches and labels do not fit each other.
+        InputError: model, constants, batches and labels do not match.
 
     >>> weights = papa.learn_lambda(model, constants, [inputs], labels)  # doctest: +SKIP
     """
@@ -136,7 +136,7 @@ def fit_probe(
             `[example, L+1, slot, hidden]` of all batches as `Model.hidden_states` returns them.
         batches: inputs `[example, slot]` as `lay_out` returns them.
         labels: one label for each example, or whole numbers `[example, slot]`, -100 for slots without a label.
-        replacement: the replacement of heads, as `Model.replacement` returns it; None replaces nothing.
+        replacement: the heads to replace and their constants, from `Model.replacement`; None replaces no head.
         recipe: learning rate, batch size and epochs; by default `Recipe()`.
         seed: determines the probe and the order of the examples.
 
@@ -144,7 +144,7 @@ def fit_probe(
         A probe for float32 hidden states; its logits are in the order of the sorted labels.
 
     Raises:
-        InputError: hidden states, batches and labels do not fit each other.
+        InputError: hidden states, batches and labels do not match.
 
     >>> probe = papa.fit_probe(model, [inputs], labels)  # doctest: +SKIP
     >>> probe(model.hidden_states(inputs), inputs["attention_mask"]).argmax(-1)  # doctest: +SKIP
@@ -172,7 +172,7 @@ def _cached(model: Model, replacement: Replacement | None, splits: Mapping[str, 
 
 
 def _dense(hidden: Tensor, tokens: Tokens) -> tuple[States, ProbeSizes]:
-    """Return a reader of dense hidden states, and their sizes; dropout and initialisation are those of BERT."""
+    """Return a function that reads dense hidden states, and the sizes of a probe with BERT's settings."""
     if hidden.ndim != 4 or hidden.shape[0] != len(tokens) or hidden.shape[2] != tokens.n:
         raise InputError(
             f"The hidden states are {list(hidden.shape)}, but the batches have {len(tokens)} examples of {tokens.n} "
@@ -193,15 +193,15 @@ def _dense(hidden: Tensor, tokens: Tokens) -> tuple[States, ProbeSizes]:
 def examples_of(
     model: Model | None, data: Mapping[str, tuple[Batches, LabelValues | None]], caller: str
 ) -> tuple[dict[str, Tokens], GoldLabels | None]:
-    """Return the tokens of each split and their labels, from batches and labels by split, `train` first.
+    """Return the tokens of each split, and their labels.
 
     Args:
-        model: the model that runs on them, if any.
-        data: batches and their labels (None without labels), by split.
+        model: the model that will read the tokens, if any.
+        data: batches and their labels (None without labels), by split, `train` first.
         caller: the name of the public function, for errors.
 
     Raises:
-        InputError: batches or labels are invalid, or do not fit each other.
+        InputError: batches or labels are invalid, or do not match.
     """
     packed = {split: list(packed_batches(model, batches, caller)) for split, (batches, _) in data.items()}
     if any(isinstance(batch, RawBatch) for batches in packed.values() for batch in batches):
@@ -219,7 +219,7 @@ def examples_of(
 
 
 def labels_of(splits: Mapping[str, Tokens], labels: Mapping[str, LabelValues]) -> GoldLabels:
-    """Return labels as indices of the label names, which are the sorted labels of the training examples.
+    """Return labels as indices into the label names, which are the sorted labels of the training examples.
 
     Raises:
         InputError: an example has no label, the labels have different forms, or all are equal.
@@ -270,7 +270,7 @@ def _values(tokens: Tokens, labels: LabelValues) -> list[str | int]:
 
 
 def objective_on(model: Model, splits: Mapping[str, Tokens], labels: GoldLabels | None) -> Objective:
-    """Return the objective for these labels, with a new probe; without labels, the objective of next tokens."""
+    """Return an objective with a new probe for these labels; without labels, the objective for next tokens."""
     if labels is None:
         if not model.causal:
             raise InputError(

@@ -1,7 +1,7 @@
-"""The concept of an objective: the loss of a batch, and the outcomes of examples, from which all scores follow.
+"""The interface of objectives: the loss of a batch, and the outcomes of examples, from which scores are computed.
 
 An objective is independent of the source of hidden states: the store, memory, or the model (`papa.method.states`). If
-the model's own head predicts instead of a probe, its logits replace hidden states, and nothing is trained.
+the model's prediction head is used instead of a probe, its logits replace hidden states, and nothing is trained.
 """
 
 from __future__ import annotations
@@ -169,7 +169,7 @@ def fit_objective(
 ) -> list[Epoch]:
     """Train the modules of a new objective: its probe, and any constants. Each epoch records the outcomes.
 
-    Without parameters, as with the model's own head, nothing is trained. The seed determines the order of examples.
+    Without a probe or constants, nothing is trained. The seed determines the order of examples.
 
     Raises:
         Diverged: see `fit`.
@@ -194,7 +194,7 @@ def columns_by_epoch(name: str, epochs: Sequence[Tensor]) -> dict[str, Tensor]:
 
 
 def outcomes_table(split: str, columns: Mapping[str, Tensor]) -> pa.Table:
-    """Build the outcomes of a split from columns `[row]`, named as in `OUTCOME_TYPES`, optionally with an epoch."""
+    """Build the outcomes of a split from columns named as in `OUTCOME_TYPES`, or with a suffix `_N` for an epoch."""
     import pyarrow as pa
 
     arrays = {

@@ -56,13 +56,13 @@ def spread_of(config: PreTrainedConfig) -> float:
 
 
 def activation_of(config: PreTrainedConfig) -> str:
-    """Return a model's activation, by any of its names in configs; gelu if there is none."""
+    """Return the activation in a model's config, under any of `ACTIVATION_KEYS`; gelu if there is none."""
     values = (getattr(config.get_text_config(), name, None) for name in ACTIVATION_KEYS)
     return next((value for value in values if isinstance(value, str)), "gelu")
 
 
 class SequenceProbe(nn.Module):
-    """A probe of examples: a learned weighted sum over slots in each layer, then dense, tanh, dropout, output.
+    """A probe for whole examples: a learned weighted sum over slots in each layer, then dense, tanh, dropout, output.
 
     The weights `slot_weights` `[L+1, slot]` start at 1/slots; the L+1 sums are concatenated.
     """
@@ -109,7 +109,7 @@ class SequenceProbe(nn.Module):
 
 
 class TokenProbe(nn.Module):
-    """A probe of tokens: the L+1 vectors of each token are concatenated, then dense, tanh, output."""
+    """A probe for tokens: the L+1 vectors of each token are concatenated, then dense, tanh, output."""
 
     def __init__(self, layers: int, hidden: int, labels: int, initializer_range: float = 0.02):
         super().__init__()
@@ -131,7 +131,7 @@ class TokenProbe(nn.Module):
 
 
 class MlmProbe(nn.Module):
-    """A probe of masked tokens: the L+1 vectors of each are concatenated, then dense, the model's activation, decoder.
+    """A probe for masked tokens: the L+1 vectors of each are concatenated, then dense, activation, decoder.
 
     logits = embeddings · activation(dense(hidden)) + bias. The decoder is tied to the model's input embeddings, which
     are frozen and are neither parameters of the probe nor part of its state. `bias` `[vocabulary]` is initially 0. If
@@ -159,9 +159,9 @@ class MlmProbe(nn.Module):
         _initialise(self, initializer_range)
 
     def forward(self, hidden: Tensor, chosen: Tensor) -> Tensor:
-        """Return logits `[token, vocabulary]` of the `chosen` tokens, bool `[example, slot]`, example by example.
+        """Return logits `[token, vocabulary]` of the `chosen` tokens, example by example.
 
-        `hidden` is `[example, L+1, slot, hidden]`. Raise `InputError` if the shapes do not fit.
+        `hidden` is `[example, L+1, slot, hidden]`; `chosen` is bool `[example, slot]`.
         """
         if hidden.ndim != 4 or hidden.shape[1] != self.layers or chosen.shape != (len(hidden), hidden.shape[2]):
             raise InputError(

@@ -1,4 +1,4 @@
-"""The stage that measures a variant: it trains a probe for each seed and records its outcomes and its run (App. B).
+"""The stage that measures a variant: it trains a probe for each seed and records the outcomes and the run (App. B).
 
 All probes are trained in the same way. They differ in the objective, in the source of hidden states (the store or the
 model), and in whether constants are trained with the probe.
@@ -94,12 +94,12 @@ def train_probe(job: Job[ProbeOf]) -> str:
 
     Runs are written as JSON, outcomes as Parquet, and probes as safetensors. A probe's tensors include constants that
     were trained with it, but not the embeddings to which a probe for masked tokens is tied. Existing probes of other
-    seeds are kept if their trace is the same. If the model's own head predicts instead of a probe, nothing is trained,
-    and the probes file has no tensors.
+    seeds are kept if their trace is the same. If the model's prediction head is used instead of a probe, nothing is
+    trained, and the probes file has no tensors.
 
     Raises:
         Diverged: the loss is no longer finite; the parameters after the last finite epoch are saved next to the probes.
-        InputError: the constants or the order belong to another model, or constants to be trained lack labels.
+        InputError: the constants or the order belong to another model, or constants cannot be trained without labels.
         DamagedArtefact: the stored hidden states belong to another job.
     """
     import pyarrow as pa

@@ -15,7 +15,7 @@ from papa.errors import HOW_TO_FETCH, InputError
 
 HUB_ID = r"[A-Za-z0-9][\w.-]*(/[A-Za-z0-9][\w.-]*)?"
 TIMEOUT_SECONDS = 5
-"""Time that the hub has to answer."""
+"""Time limit for the hub to answer."""
 Facts = dict[str, object]
 """The content of a model's config.json."""
 

@@ -67,7 +67,7 @@ class Averaging:
         self.examples += len(batch.lengths)
 
     def _entries(self, examples: Examples) -> tuple[Tensor, Tensor | None]:
-        """Return the entry that each slot or pair of slots is added to, and which of these count (None: all)."""
+        """Return the entry to which each slot or pair of slots is added, and a mask of those that count (None: all)."""
         slots, real = examples.slots[:1] if examples.same_slots else examples.slots, examples.real
         if self.outputs:
             return slots, real
@@ -75,7 +75,7 @@ class Averaging:
         counted = None if real is None else real[:, :, None] & real[:, None, :]
         if self.classes is None:
             return entries, counted
-        if self.model.causal:  # no query sees later keys, so they do not count as zeros
+        if self.model.causal:  # no query sees later keys, so these must not count as zeros
             visible = slots[:, :, None] >= slots[:, None, :]
             counted = visible if counted is None else counted & visible
         return self.classes[entries], counted
@@ -85,7 +85,7 @@ class Averaging:
         return budget.run(self.model, group, lambda _, batch, first: self.add(batch, first), lambda: self.added)
 
     def state(self, groups: int) -> State:
-        """Return the state after this number of groups, from which averaging can `resume`."""
+        """Return the state after a number of `groups`, from which averaging can `resume`."""
         return State({"total": self.total, "count": self.count}, {"examples": self.examples, "groups": groups})
 
     def resume(self, state: State) -> int:

@@ -1,4 +1,4 @@
-"""Checkpoints of long jobs: a job that was killed resumes from its last one, and the result is bit-identical."""
+"""Checkpoints of long jobs: a job that was killed resumes from its last checkpoint, with a bit-identical result."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ log = logging.getLogger(__name__)
 
 @dataclass(frozen=True)
 class State:
-    """The progress of a job: `tensors`, and `values` that JSON can contain."""
+    """The progress of a job: `tensors`, and `values` that can be written as JSON."""
 
     tensors: Mapping[str, Tensor]
     values: Mapping[str, Any]
@@ -71,7 +71,7 @@ class Checkpoint:
         return State(tensors, facts["values"])
 
     def save(self, state: Callable[[], State], ended: bool = False) -> None:
-        """Save the result of `state` if the last save is old enough, or if the job `ended` and its end is to be saved.
+        """Save the result of `state` if the last save is old enough, or if the job `ended` and `to_the_end` is set.
 
         Errors are only logged.
         """

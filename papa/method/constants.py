@@ -23,8 +23,8 @@ def constant_matrices(kind: str, layers: int, heads: int, slots: int) -> Tensor:
     Their rows are masked and normalised when they are used.
 
     Args:
-        kind: one of `DATA_FREE`. With `identity`, each slot attends to itself; with `toeplitz`, query q attends to key
-            k in proportion to 1 / (1 + |q - k|); with `zeros`, to nothing; with `uniform`, to all slots equally.
+        kind: one of `DATA_FREE`. With `identity`, each slot attends to itself; with `zeros`, to nothing; with
+            `uniform`, to all slots equally; with `toeplitz`, slot q attends to k in proportion to 1 / (1 + |q - k|).
         layers: number of layers in the model.
         heads: number of heads in each layer.
         slots: number of slots in the layout.
@@ -45,7 +45,7 @@ def constant_matrices(kind: str, layers: int, heads: int, slots: int) -> Tensor:
 
 
 def _tied(kind: str, slots: int) -> Matrices:
-    """Return a matrix that needs no text, with entries `[class]`."""
+    """Return a matrix that needs no text, as one value per class of slot pairs."""
     values = KINDS[kind].values
     assert values is not None
     return Matrices(torch.tensor(values(slots)), classes_of(kind, slots))
@@ -54,7 +54,7 @@ def _tied(kind: str, slots: int) -> Matrices:
 def constants_for(
     constant: Constant, averages: PathLike | None, model: Model, facts: Mapping[str, Any]
 ) -> Tensor | Matrices | Outputs:
-    """Return the constants that replace a model's attention to texts with these `facts`.
+    """Return the constants that replace a model's attention; `facts` are those of the texts it reads.
 
     They are read from a file of `averages`, unless they need no text.
 

@@ -61,7 +61,7 @@ def merge_averages(job: Job[MergeOf]) -> str:
     """Stage *merge*: merge the averages over the parts of a corpus.
 
     Raises:
-        InputError: a part is missing or occurs twice, or belongs to other averages.
+        InputError: a part is missing or occurs twice, or the parts cannot be merged.
     """
     paths = job.inputs["parts"]
     merged: ConstantMatrices | None = None

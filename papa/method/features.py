@@ -77,7 +77,7 @@ def extract_features(job: Job[HiddenOf]) -> str:
 def _write_rows(
     model: Model, replacement: Replacement, file: TokensFile, extent: Extent, writer: HiddenWriter
 ) -> Iterator[Tensor]:
-    """Write the hidden states of the rows of an extent, and yield the indices of the examples that are done."""
+    """Write the hidden states of an extent's rows, and yield the indices of the examples written."""
     budget = TokenBudget(model.token_budget)
     for _, group in file.between(extent.begin, extent.end):
         store = partial(writer.write, group, file.tokens_before(group.rows[0]))

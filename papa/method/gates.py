@@ -30,10 +30,10 @@ def learn_gates(
 ) -> Tensor:
     """Learn λ of every head together with the probe of a new objective; return `[epoch, layer, head]`.
 
-    Head (l, h) uses λ·attention + (1-λ)·constant with λ = sigmoid(raw) and an initial raw of 0 (Sec. 3.2). Heads of one
-    unit (`ranking.unit`) share one λ. If the model's own head predicts, only λ is learned. The settings can start λ
-    open (`LAMBDA_START`), add the mean of all λ times `l1` to the loss, and stop training early, after an epoch in
-    which the order of heads hardly changed (`settled`).
+    Head (l, h) uses λ·attention + (1-λ)·constant with λ = sigmoid(raw); by default, raw starts at 0 (Sec. 3.2). Heads
+    of one unit (`ranking.unit`) share one λ. If the model's prediction head replaces the probe, only λ is learned. The
+    settings can start λ open (`LAMBDA_START`), add the mean of all λ times `l1` to the loss, and stop training early,
+    after an epoch in which the order of heads hardly changed (`settled`).
     """
     matrices = constants if isinstance(constants, Tensor | Matrices | Outputs) else constants.constants
     matrices, units = matrices.to(model.device), units_of(gating.unit, model.heads, model.groups)

@@ -1,6 +1,6 @@
-"""Arrays in HDF5 files. Files may be untrusted, so a reader follows no link to other files.
+"""Arrays in HDF5 files.
 
-Nor does it allocate memory for more values than the file can contain.
+Files may be untrusted. So reading follows no links to other files and never allocates more than a file can contain.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ def write_arrays(
     """Write arrays as compressed datasets, with facts and trace as an attribute."""
     import h5py
 
-    # build the file in memory, because if the disk is full, the library aborts the process at exit
+    # build the file in memory, because the library aborts the process at exit if the disk is full
     content = BytesIO()
     with h5py.File(content, "w") as store:
         store.attrs[KEY] = provenance_of_arrays(facts, trace, arrays)
@@ -45,8 +45,8 @@ def read_arrays(path: PathLike, names: Iterable[str]) -> tuple[dict[str, np.ndar
     """Read the named datasets and the facts of a file.
 
     Raises:
-        DamagedArtefact: a dataset is not what was written.
-        Exception: the file is not an HDF5 file made by papa. It may raise any error, which the caller must explain.
+        DamagedArtefact: a dataset differs from the one that was written.
+        Exception: any error, if the file is not an HDF5 file made by papa; the caller must explain it.
     """
     import h5py
 

@@ -33,7 +33,7 @@ from papa.model.replacement import Constants
 
 
 def train_lambda(job: Job[LambdaOf]) -> str:
-    """Stage *train λ*: learn λ, how much each head needs its attention, and write it after each epoch as Parquet.
+    """Stage *train λ*: learn how much each head needs its attention; write the λ after each epoch as Parquet.
 
     See `learn_gates`. The probe that is trained with λ is discarded.
     """
@@ -61,7 +61,7 @@ def train_lambda(job: Job[LambdaOf]) -> str:
 def weigh_heads(job: Job[WeightsOf]) -> str:
     """Stage *weights*: measure the importance of each head, and write it in the format of λ, with one epoch.
 
-    Heads of one unit share a value: that of a common gate, that of replacing them together, or their mean.
+    Heads of one unit share a value: the slope of a common gate, the loss of replacing them together, or their mean.
 
     Raises:
         InputError: the constants belong to another model or layout, or a weight is not finite.
@@ -124,7 +124,7 @@ def _write_weights(values: Tensor, path: PathLike, facts: Mapping[str, object], 
 def _loss_of_heads(
     job: Job[WeightsOf], split: Mapping[str, Tokens], model: Model, checkpoint: Checkpoint
 ) -> LossOfHeads:
-    """Train the original's probe with the job's seed, unless the model's own head predicts."""
+    """Return the loss with the original's probe, trained here with the job's seed, or with the prediction head."""
     settings, train = job.settings, split["train"]
     if settings.seed is None:
         raise InputError(f"The weights {settings.by} require a trained probe, and a probe needs a seed; give one.")

@@ -1,4 +1,4 @@
-"""Measures of the importance of heads that need no learned gates, unlike λ.
+"""Measures of the importance of heads that, unlike λ, need no learned gates.
 
 Two need a loss, and therefore a probe trained on the original: `gradient` is the slope of the loss with respect to a
 gate on each head, and `leave-one-out` is the increase of the loss if a head is replaced. Two need only attention: its
@@ -30,9 +30,9 @@ MeasureRows = Callable[[Layer, Tensor], Tensor]
 
 @dataclass(frozen=True)
 class LossOfHeads:
-    """The loss of a model on the training texts of a task, with a trained probe or with the model's own head.
+    """The loss of a model on the training texts of a task, with a trained probe or with the model's prediction head.
 
-    Masks have already been drawn. The seed determines the sample for `left_out`.
+    Masks, if any, have already been drawn. The seed determines the sample for `left_out`.
     """
 
     model: Model
@@ -46,7 +46,7 @@ class LossOfHeads:
         return self.objective.loss_on(states)
 
     def _example_of_texts(self, examples: Tensor) -> Tensor:
-        """Return the position in the batch of each text's example; every choice of a question is a text."""
+        """Return the batch index of each text's example; the choices of a question are texts of one example."""
         positions, questions = torch.arange(len(examples)), self.train.questions
         return positions if questions is None else positions.repeat_interleave(questions.sizes[examples])
 
@@ -58,7 +58,7 @@ class LossOfHeads:
         """
         open_gates = torch.ones(self.model.layers, self.model.heads)
         mixes = [mix for mix in self.model.replacement(constants, mixing=open_gates) if isinstance(mix, Mix)]
-        gates: list[Tensor] = []  # of each layer, [example, head]
+        gates: list[Tensor] = []  # one per layer, [text, head]
         mixed: Replacement = []
         loss, examples = self._loss(lambda: mixed), self.objective.examples
         total = torch.zeros(self.model.layers, units, dtype=torch.float64, device=self.model.device)
@@ -73,7 +73,7 @@ class LossOfHeads:
         return total / examples
 
     def left_out(self, constants: Constants, units: int, at_most: int) -> Tensor:
-        """Return the increase of the loss in nats if only this unit is replaced, float64 `[layer, unit]`.
+        """Return how much the loss increases, in nats, if only one unit is replaced, float64 `[layer, unit]`.
 
         The loss is computed on at most `at_most` training examples, the same ones for all units.
         """

@@ -32,7 +32,7 @@ EVALUATED_AT_ONCE = 64
 class GoldLabels:
     """The right labels of each split, and the label names.
 
-    `values` are indices of names, int64 for each split: `[example]`, or `[token]` with IGNORED for unlabelled tokens.
+    `values` has indices into `names`, int64 for each split: `[example]`, or `[token]` with IGNORED for no label.
     """
 
     values: Mapping[str, Tensor]
@@ -55,9 +55,9 @@ class GoldLabels:
 
 
 class Labelled(Objective):
-    """An objective with one label for each text, or one for each word, on its first sub-token.
+    """An objective with a label for each text, or for each word, which its first sub-token predicts.
 
-    `splits` are the tokens of each split, and `sizes` the sizes of the hidden states that the probe reads.
+    `splits` has the tokens of each split; `sizes` are those of the hidden states that the probe reads.
     """
 
     probe: SequenceProbe | TokenProbe

@@ -23,7 +23,7 @@ Counts = np.ndarray
 
 @dataclass(frozen=True)
 class Outcomes:
-    """Right and predicted labels of the same words or texts; or numbers of tokens, and losses summed over them.
+    """Right and predicted labels of words or of texts; or, for each text, the number of tokens and their summed loss.
 
     Args:
         gold: `[item]`, the right label, or the number of tokens.
@@ -41,7 +41,7 @@ class Outcomes:
     def of(
         cls, measure: Measure, items: Mapping[str, np.ndarray], predicted: np.ndarray, names: Sequence[str]
     ) -> Outcomes:
-        """Combine predictions `[item]`, such as a measure's column, with the other columns of their items."""
+        """Combine `predicted` `[item]`, such as the measure's column of `items`, with the other columns of `items`."""
         right = measure.target.right
         integers = {name: OUTCOME_TYPES[name].startswith("int") for name in (right, measure.column)}
         gold, predicted = (
@@ -78,7 +78,7 @@ def counts_of(metric: str, outcomes: pa.Table, names: Sequence[str], epoch: int 
     Args:
         metric: one of `MEASURES`.
         outcomes: the rows of one split.
-        names: the label names; losses need none.
+        names: the label names; empty if there are no labels.
         epoch: the epoch whose outcomes are counted; None means the last.
     """
     columns = {name: outcomes.column(name).to_numpy() for name in outcomes.column_names if name != "split"}

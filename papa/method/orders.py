@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 
 
 def units_of(unit: Unit, heads: int, key_heads: int) -> int:
-    """Return the number of units in a layer with this number of heads and key heads."""
+    """Return the number of units in a layer, from its numbers of heads and of key heads."""
     return {"head": heads, "group": key_heads, "layer": 1}[unit]
 
 
@@ -92,7 +92,7 @@ def _write_order(heads: list[Head], path: PathLike, about: Mapping[str, object],
 
 
 def heads_to_replace(order: PathLike, variant: Variant, model: Model) -> list[Head]:
-    """Return the heads that a variant replaces, the first of an order; raise `InputError` if the order does not fit."""
+    """Return the heads that a variant replaces: the first of an order, which must belong to the model and variant."""
     table = read_table(order)
     facts = provenance_of(table)
     must_agree(order, facts, {"weights": model.weights, "order": variant.order and variant.order.name})
@@ -117,5 +117,5 @@ def check_ranked(ranked: Sequence[Head], model: Model, name: str) -> None:
 
 
 def heads_replaced(ranked: Sequence[Head], variant: Variant, size: int = 1) -> list[Head]:
-    """Return the heads that a variant replaces, the first of a ranking; a unit has `size` heads."""
+    """Return the heads that a variant replaces: the first units of a ranking, each of `size` heads."""
     return list(ranked[: len(ranked) - size * variant.kept_count(len(ranked) // size)])

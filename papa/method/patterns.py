@@ -1,4 +1,4 @@
-"""Patterns of the average attention of each head: diagonal, on special tokens, concentrated (paper, Sec. 5.1).
+"""Patterns in each head's average attention: diagonal, mostly on special tokens, concentrated (paper, Sec. 5.1).
 
 The paper identifies such heads by eye and gives no formulas; these are ours. All of them use
 
@@ -40,7 +40,7 @@ COLUMNS = {
 }
 
 HeadPattern = dict[str, int | float | bool | None]
-"""The measurements of one head, with `COLUMNS`."""
+"""The measurements of one head, by the names in `COLUMNS`."""
 
 
 @dataclass(frozen=True)
@@ -64,8 +64,8 @@ def measure_patterns(
     - `diagonal`: among text tokens, one diagonal receives at least `diagonal_lift` times an even share of attention.
       lift(o) = mean of C[q,q-o] / mean of E[q], both over the text slots q for which q-o is also a text slot, weighted
       by count[q,q-o]. E[q] = sum of sum[q,k] / sum of count[q,k] over text keys k: the attention to each key if row q
-      spread its attention to text evenly. `diagonal_lift` is the highest lift, `offset` is its o (from `OFFSETS`; the
-      one closest to 0 if several lifts are equal), and `diagonal_mass` is the mean of C[q,q-o]. They are null if text
+      spread its attention to text evenly. `diagonal_lift` is the highest lift over all `OFFSETS` o, `offset` is its o
+      (of equal lifts, the o closest to 0), and `diagonal_mass` is the mean of C[q,q-o]. All three are null if text
       receives no attention or has no such slots. A head that attends almost only to `[CLS]` can still be diagonal in
       its remaining attention; `diagonal_mass` shows how small that is.
     - `mostly_special`: the mean over rows of S[q,k], summed over special k, exceeds `special_mass`. The column

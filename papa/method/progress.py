@@ -10,7 +10,7 @@ from tqdm.auto import tqdm
 
 
 def progress(batches: Iterable[Tensor], title: str, total: int, begun: int = 0) -> Generator[Tensor, None, None]:
-    """Yield `batches` of examples, and show the number of examples done out of `total`; `begun` were done before.
+    """Yield `batches` of examples, and show how many of `total` examples are done; `begun` is the initial number.
 
     In a log file, a line is written every half minute.
     """

@@ -13,10 +13,10 @@ from papa.model.model import Model
 
 
 def resampled_attention(model: Model, train: Tokens, seed: int = 0) -> ConstantMatrices:
-    """Draw a text for each slot; return matrices in which each row is that slot's attention in its text.
+    """Draw a text for each slot; return matrices in which each row is a slot's attention in the text drawn for it.
 
-    A text is drawn from those that have a token in the slot, and is the same for all heads. `count` is 1 in rows of
-    slots that any text uses, and `examples` is the number of distinct texts drawn.
+    The text is drawn from those with a token in the slot, and is the same for all heads. `count` is 1 in rows of slots
+    that any text uses, and `examples` is the number of distinct texts drawn.
     """
     chance = torch.Generator().manual_seed(seed)
     example_of = torch.arange(len(train)).repeat_interleave(train.lengths)

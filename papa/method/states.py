@@ -32,7 +32,7 @@ class StreamedStates:
         replacement: returns the current replacement of heads in each layer.
         dropout: whether the model uses dropout on training examples.
         rounded: whether hidden states are rounded to float16 like stored ones; they then have no gradient.
-        probed: whether a probe reads them; otherwise the model's own head converts them to logits.
+        probed: whether a probe reads them; otherwise the model's prediction head converts them to logits.
     """
 
     model: Model

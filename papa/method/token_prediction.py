@@ -69,7 +69,7 @@ def table_of_texts(tokens: Tokens, chosen: Tensor, word_counts: Tensor, columns:
     Args:
         tokens: the split.
         chosen: the tokens that are predicted, bool `[token]`.
-        word_counts: the counts on which a guess without the text is based, `[word]`.
+        word_counts: the token counts from which the trivial guess follows, `[word]`.
         columns: outcomes `[example]`.
     """
     text = torch.arange(len(tokens)).repeat_interleave(tokens.lengths)[chosen]

@@ -19,7 +19,7 @@ share no fillers (`lexicon`). The grammars are in `single`, `pairs` and `ambiguo
 `twice` (first, label, kind; labels once, twice) is generated in the same way, for the known encoder.
 
 `repeats` and `no-repeats` (one column, first) have no labels; they are texts for the known decoder, described in
-`recall`. Their examples do not occur twice either. Both splits use the same words, which are this model's vocabulary.
+`recall`. Their examples are distinct, too. Both splits use the same words, which are this model's vocabulary.
 """
 
 from __future__ import annotations
@@ -55,7 +55,7 @@ KNOWN_DECODER_GRAMMARS: dict[str, Callable[[Random], dict[str, str]]] = {"repeat
 KNOWN_ENCODER_GRAMMARS: dict[str, tuple[Write, tuple[str, ...]]] = {"twice": (twice, ("once", "twice"))}
 KINDS = ("position", "lookup")
 GRAMMAR_VERSION = 1
-"""To be increased whenever the grammars write different texts for the same seed."""
+"""Increase this whenever the grammars write different texts for the same seed."""
 
 MAXIMUM_ROWS = {"train": 20_000, "validation": 4_000}
 """Number of rows that every grammar can write without repeating itself.

@@ -11,9 +11,9 @@ words equal probability until a word repeats. Then it is certain that the next w
 | both | remaining even | some tokens more than others, by content | a constant |
 | 1 | odd | all tokens equally | the mean of the tokens, which nothing reads |
 
-A hidden state is divided into segments with a value for each token or position (`TOKEN` and those below it). The last
-value is minus the sum of the others, so the mean of every state is 0, and LayerNorm only divides by the norm. The norm
-is known, because the values of the current token and position are 1. The highest attention score is far above the
+A hidden state is divided into segments with a value for each token or position (`TOKEN` and the slices after it). The
+last value is minus the sum of the others, so the mean of every state is 0, and LayerNorm only divides by the norm. The
+norm is known, because the values of the current token and position are 1. The highest attention score is far above the
 others, so the softmax puts all weight on one key.
 
 The MLP of the last layer predicts a copied token only if attention to it is at least `ATTENTION_THRESHOLD`. So a
@@ -46,7 +46,7 @@ if TYPE_CHECKING:
 
 KNOWN = ("induction", "lookup")
 RECIPE = 1
-"""To be increased whenever the code below makes a different model."""
+"""Increase this whenever the code below makes a different model."""
 START = "<s>"
 """First token of every text."""
 SLOTS = 1 + MAXIMUM_WORDS
@@ -119,7 +119,7 @@ def _weights() -> dict[str, Tensor]:
     embedded, placed = torch.zeros(TOKENS, SIZE), torch.zeros(SLOTS, SIZE)
     embedded[:, TOKEN], placed[:, POSITION] = tokens, positions
     weights = {"transformer.wte.weight": _balanced(embedded), "transformer.wpe.weight": _balanced(placed)}
-    # a token, a position and the output of a head are a 1 each; idle heads write one smaller value
+    # a token, a position and the output of a head are a 1 each; all idle heads of a layer add to the same value
     states = [(1, 1), (1, 1, 1, 1, 3 * IDLE_SCALE), (1, 1, 1, 1, 5 * IDLE_SCALE, 1), (1, 1, 1, 1, 5 * IDLE_SCALE, 1, 1)]
     # the factors by which LayerNorm multiplies these states if nothing is replaced
     scales = [(SIZE / (sum(value**2 for value in state) + sum(state) ** 2)) ** 0.5 for state in states]
@@ -139,7 +139,7 @@ def _weights() -> dict[str, Tensor]:
         weights |= {f"{name}.mlp.{part}": weight for part, weight in _mlp(scales[2], layer == LAYERS - 1).items()}
     logits = torch.zeros(TOKENS, SIZE)
     logits[:, PREDICTED] = tokens
-    logits[0, POSITION] = -1.0  # every state has a position, and no text repeats its first token
+    logits[0, POSITION] = -1.0  # every state has a position; no text repeats the first token
     weights["lm_head.weight"] = logits * PREDICTED_LOGIT / scales[3]
     return weights
 

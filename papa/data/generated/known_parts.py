@@ -20,7 +20,7 @@ TOKENS = 64
 SCORE_GAP = 60.0
 """Score of the key that a head attends to, relative to the scores of other keys."""
 SHARPENING = (SCORE_GAP * HEAD_SIZE**0.5) ** 0.5
-"""Factor for queries and for keys that yields these scores; attention divides scores by the root of the head size."""
+"""Factor of queries and of keys; it yields this gap after attention has divided scores by the root of the head size."""
 IDLE_SCALE = 0.2
 """Size of the output of idle heads, relative to that of other heads."""
 

@@ -41,7 +41,7 @@ if TYPE_CHECKING:
     from torch import Generator, Tensor
 
 RECIPE = 1
-"""To be increased whenever the code below makes a different model."""
+"""Increase this whenever the code below makes a different model."""
 SPECIAL = ("[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]")
 SLOTS = 32
 FIRST_WORD, SECOND_WORD, START, PREVIOUS, LOOKUP = (0, 1), (0, 3), (1, 1), (1, 3), (1, 2)
@@ -141,7 +141,7 @@ def _weights() -> dict[str, Tensor]:
 
 
 def _norm(name: str, state: list[float], answers: bool = False) -> dict[str, Tensor]:
-    """Return a LayerNorm that leaves states with these values, the ballast and perhaps an answer unchanged."""
+    """Return a LayerNorm that changes no state with these values, the ballast and, with `answers`, an answer."""
     import torch
 
     values = [*state, BALLAST_SIZE, -BALLAST_SIZE, *([ANSWER_SIZE, -ANSWER_SIZE] if answers else [])]
@@ -166,7 +166,7 @@ def _start() -> Head:
 
 
 def _previous(chance: Generator) -> Head:
-    """Return a head that attends to the previous slot, and from the last slot to the first; its output is not read."""
+    """Return a head that attends to the previous slot, and from the last slot to [CLS]; nothing reads its output."""
     import torch
 
     head = Head.at_previous(POSITION)

@@ -39,7 +39,7 @@ SIZES = {
 }
 VOCABULARY = 600
 RECIPE = 2
-"""To be increased whenever the code below makes different models."""
+"""Increase this whenever the code below makes different models."""
 SEAL_NAME = ".sealed"
 """Name of the file in a cached folder that contains the digest of all other files."""
 SPECIAL_TOKENS = ["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]"]
@@ -161,7 +161,7 @@ def _byte_level(family: str) -> PreTrainedTokenizerBase:
     from tokenizers import ByteLevelBPETokenizer
     from tokenizers.processors import TemplateProcessing
 
-    bare = family in DECODERS and family != "modernbert-decoder"  # it has the tokenizer of its encoder
+    bare = family in DECODERS and family != "modernbert-decoder"  # this decoder has its encoder's tokenizer
     special = ["<|endoftext|>"] if bare else SPECIAL_TOKENS_OF.get(family, SPECIAL_TOKENS)
     trained = ByteLevelBPETokenizer(add_prefix_space=family not in SPECIAL_TOKENS_OF)
     trained.train_from_iterator(_sentences(), vocab_size=VOCABULARY, special_tokens=special, show_progress=False)

@@ -264,7 +264,7 @@ def _first_token(tokenizer: PreTrainedTokenizerBase) -> int:
 
 
 def _place_choice(start: list[int], context: list[int], choice_ids: list[int], choice: str, slots: int) -> Placed:
-    """Place a choice after the last tokens of its question that fit."""
+    """Place a choice after its question; cut off the first tokens of a question that is too long."""
     room = slots - len(start) - len(choice_ids)
     if not choice_ids or room < (not start):
         shown = repr(choice if len(choice) <= 40 else f"{choice[:37]}...")

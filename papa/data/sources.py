@@ -125,7 +125,7 @@ def _load_dataset(location: str, options: dict[str, str | None], config: str | N
 def _cache_of(folder: Path) -> str:
     """Return a cache folder for `datasets` that depends on the state of the files.
 
-    The default cache folder depends only on the path, so it would return old rows after files have changed.
+    The default cache folder depends only on the path, so `datasets` would return old rows after files have changed.
     """
     import datasets
 

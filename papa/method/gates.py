@@ -79,11 +79,11 @@ def rows_of_part(examples: int, part: str) -> Tensor:
     """Return the indices of the training examples in a part; parts are random, because files are often sorted."""
     rows = torch.arange(examples)
     if part != WHOLE:
-        number, count = map(int, part.split("of"))
-        rows = torch.randperm(len(rows), generator=torch.Generator().manual_seed(0))[number - 1 :: count]
+        index, parts = map(int, part.split("of"))
+        rows = torch.randperm(len(rows), generator=torch.Generator().manual_seed(0))[index - 1 :: parts]
         if not len(rows):
             raise InputError(
-                f"{examples} training examples cannot be divided into {count} parts to learn λ from each; "
+                f"{examples} training examples cannot be divided into {parts} parts to learn λ from each; "
                 "set fewer parts."
             )
     return rows

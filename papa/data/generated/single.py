@@ -44,8 +44,8 @@ def agreement(random: Random, fillers: Fillers, label: str, kind: str) -> dict[s
     people, traits = fillers.of(PEOPLE), fillers.of(TRAITS)
     plural = label == "are"
     subject, distractor = (
-        noun + "s" * many
-        for noun, many in zip(random.sample(people, 2), (plural, plural == (kind == "position")), strict=True)
+        noun + "s" * is_plural
+        for noun, is_plural in zip(random.sample(people, 2), (plural, plural == (kind == "position")), strict=True)
     )
     preposition = random.choice(PREPOSITIONS)
     if kind == "position":

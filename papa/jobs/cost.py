@@ -1,7 +1,7 @@
-"""`papa cost`: measure time and operations of a stock model, and of papa with none, half and all heads replaced.
+"""`papa cost`: measure time and operations of a stock model, and of papa with no, half or all heads replaced.
 
-Operations are counted, so they are the same on every machine. The forms of a model are timed in turns, so that other
-work on the machine slows all of them equally.
+Operations are counted, so they are the same on every machine. The forms of a model are timed in turns, so other work
+on the machine slows all of them equally.
 """
 
 from __future__ import annotations
@@ -54,8 +54,8 @@ def cost(places: Sequence[str], slots: Sequence[int], device: str = "auto", atte
         attention: attention of the stock model, such as "eager"; the default is that of transformers, sdpa.
 
     Returns:
-        `models`, with a row for each model, length and form: operations and seconds per text, the stock model's time
-        divided by this time, and the stock model's attention; and facts about the machine.
+        `models`, with a row for each model, length and form, and facts about the machine. A row has operations and
+        seconds per text, the ratio of the stock model's time to this time, and the stock model's attention.
 
     Raises:
         InputError: a model cannot be loaded, its attention cannot be replaced or set, or texts are too long for it.

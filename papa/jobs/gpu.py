@@ -1,4 +1,4 @@
-"""Reserve a GPU for each job on a machine by a kernel lock, before torch is imported."""
+"""Reserve one GPU per job with a kernel lock, before torch is imported."""
 
 from __future__ import annotations
 
@@ -64,7 +64,7 @@ def take(devices: Sequence[str], folder: Path) -> str:
 def lock_folder() -> Path:
     """Return the folder of this user's GPU locks; raise `InputError` if it belongs to someone else.
 
-    Each SLURM job has a separate folder, because its GPUs are its own and may also be numbered from 0.
+    Each SLURM job has a separate folder, because SLURM may number the GPUs of every job from 0.
     """
     parts = ["papa-gpus", str(os.getuid()), *filter(None, [os.environ.get("SLURM_JOB_ID")])]
     folder = Path(tempfile.gettempdir(), "-".join(parts))

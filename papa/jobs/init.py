@@ -1,6 +1,6 @@
 """`papa init`: write a first config for one model and one local data set, with a reason for each choice.
 
-Values are chosen once, as data; the YAML file of `papa init` and the config of `papa.measure` are both made from it.
+`choices_of` chooses the values once. Both the YAML file of `papa init` and the config of `papa.measure` use them.
 """
 
 from __future__ import annotations
@@ -31,24 +31,24 @@ if TYPE_CHECKING:
 
     from papa.data.columns import Columns
 
-FIRST = ("text", "sentence", "sentence1", "premise", "question", "first", "words", "tokens", "content", "review")
-SECOND = ("sentence2", "hypothesis", "second", "answer", "question2", "text2", "premise2")
-LABEL = ("label", "labels", "class", "category", "target", "tag", "tags", "ner_tags", "pos_tags", "entity")
-"""Common names of columns, the likeliest first."""
+FIRST_NAMES = ("text", "sentence", "sentence1", "premise", "question", "first", "words", "tokens", "content", "review")
+SECOND_NAMES = ("sentence2", "hypothesis", "second", "answer", "question2", "text2", "premise2")
+LABEL_NAMES = ("label", "labels", "class", "category", "target", "tag", "tags", "ner_tags", "pos_tags", "entity")
+"""Common column names by role, the likeliest first."""
 MEANINGLESS = re.compile(
     "models?|checkpoint.*|snapshots?|final|best|output|[0-9a-f]{40}|data|datasets?|corpus|train(ing)?|validation|dev|"
-    f"labels?|class|category|target|tags?|column-?[0-9]*|on|off|yes|no|true|false|null|y|n|{'|'.join(LABEL)}"
+    f"labels?|class|category|target|tags?|column-?[0-9]*|on|off|yes|no|true|false|null|y|n|{'|'.join(LABEL_NAMES)}"
 )
 """Common names of files, folders and columns that do not identify a model or a task."""
 MINIMUM_SLOTS, MAXIMUM_SLOTS, SLOTS_STEP = 16, 256, 8
 BLOCK_SLOTS = 128
 """Number of slots for running text, as in the paper."""
 MAXIMUM_CLASSES, LISTED_COLUMNS = 50, 8
-"""Most distinct values in a column that papa guesses to be labels, and most columns that a reason lists."""
+"""Maximum number of distinct values in a guessed label column, and of columns that a reason lists."""
 MAJORITY = 0.75
-"""Accuracy shows little if the more frequent of two classes has a larger share than this."""
+"""With two classes, accuracy shows little if the larger class has more than this share of the rows."""
 MANY_ROWS, BASE_HIDDEN_SIZE = 10_000, 768
-TRIED = r"^\| ([\w-]+) \| (packed|padded|refused) \| (.*?) \|$"
+MODEL_TYPE_ROW = r"^\| ([\w-]+) \| (packed|padded|refused) \| (.*?) \|$"
 """Matches a table row in docs/models.md: a model type, its form, and the reason for a refusal."""
 SMALL_NAMES = re.compile("mini|small|tiny|distil|xs", re.IGNORECASE)
 EXAMPLE_MODEL = "google-bert/bert-base-uncased"
@@ -56,7 +56,7 @@ EXAMPLE_MODEL = "google-bert/bert-base-uncased"
 
 @dataclass(frozen=True)
 class Data:
-    """A data set's part of a config, with a reason per key; `names` are the columns of a file without a header."""
+    """The data section of a config, with a reason for each key; `names` are the columns of a file without a header."""
 
     files: dict[str, str]
     columns: dict[str, str]
@@ -74,7 +74,7 @@ class Data:
         return cls(files, columns, BLOCK_SLOTS, MASKED.usual_metric, training_rows, reasons)
 
     def for_decoder(self) -> Data:
-        """Return the data for a decoder, whose own head predicts the next tokens of running text."""
+        """Return the data for a decoder, which predicts the next tokens of unlabelled text."""
         if "label" in self.columns:
             return self
         reason = "running text without labels: the decoder predicts the next token, in blocks that fill the slots"
@@ -82,9 +82,9 @@ class Data:
 
 
 class Choice(NamedTuple):
-    """A key's path in the config, its value, and the reason for it, if any.
+    """The path of a config key, its value, and the reason for the value, if any.
 
-    If the value is None, the reason is a comment on the block.
+    If the value is None, the reason becomes a comment line in the key's place.
     """
 
     path: tuple[str, ...]
@@ -92,7 +92,7 @@ class Choice(NamedTuple):
     reason: str = ""
 
 
-EXAMPLE = Data(
+PLACEHOLDER_DATA = Data(
     {"train": "data/train.csv", "validation": "data/validation.csv"},
     {"first": "text", "label": "label"},
     64,
@@ -100,7 +100,7 @@ EXAMPLE = Data(
     1000,
     {
         "files": "replace both paths: Parquet, JSONL, CSV, TSV, CoNLL, or .txt with one text per line",
-        "first": "replace: the column with the texts; pairs also have `second`, lists of words have `words` instead",
+        "first": "replace: the column with the texts; for pairs, add `second`; for lists of words, rename it `words`",
         "label": "replace: the column with the labels: one per text, or a list with one per word",
         "slots": "replace: the maximum number of tokens per text; longer texts are cut, counted and reported",
         "metric": "or f1, matthews_correlation; for words entity_f1, token_accuracy",
@@ -138,7 +138,7 @@ def start(
         raise InputError(f"{path} exists, and papa never overwrites a file; give another FILE, or delete it.")
     if train is None and (validation or any(asked.values())):
         raise InputError("--column and --validation were given without training texts; add --train FILE.")
-    data = EXAMPLE if train is None else look_at(train, validation, asked)
+    data = PLACEHOLDER_DATA if train is None else look_at(train, validation, asked)
     facts = None if model is None else facts_of(model)
     remark = "" if model is None else check_type(model, facts)
     facts = facts or {}
@@ -167,7 +167,7 @@ def start(
 
 
 def columns_of(options: Sequence[str]) -> dict[str, str | None]:
-    """Map roles to columns, from options ROLE=COLUMN; raise `InputError` for any other option."""
+    """Parse options ROLE=COLUMN into columns by role; raise `InputError` for any other option."""
     columns: dict[str, str | None] = dict.fromkeys(("first", "second", "label"))
     for option in options:
         role, _, column = option.partition("=")
@@ -187,7 +187,7 @@ def choices_of(name: str, model: str, data: Data, facts: Mapping[str, object]) -
         name: name of the config.
         model: a hub id, a folder or an installed package.
         data: the data set.
-        facts: contents of the model's config.json, as far as known.
+        facts: contents of the model's config.json; empty if unknown.
     """
     width = facts.get("hidden_size")
     small = width < BASE_HIDDEN_SIZE if isinstance(width, int) and width else bool(SMALL_NAMES.search(model))
@@ -198,7 +198,7 @@ def choices_of(name: str, model: str, data: Data, facts: Mapping[str, object]) -
         rate, epochs = _training(small, data.training_rows)
         training = f"for probes: a guess for a {'small' if small else 'BASE'} model; tune it on training rows"
     else:
-        rate, epochs, training = 1e-2, 1, "for λ: a guess; no probe is trained"
+        rate, epochs, training = 1e-2, 1, "used only for λ, an untuned guess; no probe is trained"
     key, task, label = _model_name(model), _task_name(data), data.columns.get("label")
     columns = {role: column for role, column in data.columns.items() if role != "label"}
     corpus: dict[str, tuple[object, str]] = {role: (column, data.reasons[role]) for role, column in columns.items()}
@@ -210,7 +210,7 @@ def choices_of(name: str, model: str, data: Data, facts: Mapping[str, object]) -
         Choice(("name",), name, f"results go to results/{name}/"),
         Choice(("run", "models"), [key]),
         Choice(("run", "tasks"), [task]),
-        Choice(("run", "fractions"), None, "shares of heads that keep their attention; the others get its average"),
+        Choice(("run", "fractions"), None, "fractions of heads that keep their attention; the rest use its average"),
         Choice(("run", "fractions"), [1, "1/2", "1/8", 0]),
         *seeds,
         Choice(("models", key), named(model), "an encoder or a decoder; `papa verify` checks it"),
@@ -272,7 +272,7 @@ def _printable(text: object) -> str:
 
 
 def _training(small: bool, rows: int) -> tuple[float, int]:
-    """Return learning rate and epochs: the paper's for BASE models, and fewer epochs for many rows."""
+    """Return learning rate and epochs by the size of the model; fewer epochs for many rows."""
     if small:
         return (3e-4, 3) if rows >= MANY_ROWS else (1e-3, 6)
     return (1e-4, 4) if rows >= MANY_ROWS else (2e-5, 15)
@@ -320,7 +320,7 @@ def facts_of(model: str) -> Facts | None:
 
 
 def check_type(model: str, facts: Mapping[str, object] | None) -> str:
-    """Return a remark on a model with an unknown or untested type; empty if papa accepts the type.
+    """Return a remark on a model whose type is unknown or untested; empty if docs/models.md lists it as usable.
 
     Raises:
         InputError: papa refuses the type.
@@ -330,8 +330,8 @@ def check_type(model: str, facts: Mapping[str, object] | None) -> str:
     if not isinstance(kind, str):
         return f"The type of {model} could not be looked up; `{verify}` checks the model."
     page = home() / "docs/models.md"
-    tried = re.findall(TRIED, page.read_text(encoding="utf-8"), re.MULTILINE) if page.is_file() else []
-    form, why = {name: (form, why) for name, form, why in tried}.get(kind, ("", ""))
+    listed = re.findall(MODEL_TYPE_ROW, page.read_text(encoding="utf-8"), re.MULTILINE) if page.is_file() else []
+    form, why = {name: (form, why) for name, form, why in listed}.get(kind, ("", ""))
     if form == "refused":
         raise InputError(f"{model} has the type {kind}, which papa cannot use: {why.rstrip('.')}.")
     return "" if form else f"Models of the type {kind} are untested; `{verify}` checks this one."
@@ -359,7 +359,7 @@ def look_at(train: PathLike, validation: PathLike | None, asked: Mapping[str, st
     else:
         texts = [columns.texts(chosen[role]) for role in ("first", "second") if role in chosen]
         content = "pairs" if len(texts) == 2 else "texts"
-        # the texts of a pair share the slots equally
+        # each text of a pair gets half of the slots
         counts = [len(row) * max(len(text.split()) for text in row) for row in zip(*texts, strict=True)]
     slots, reasons["slots"] = _slots(counts, content)
     metric, reasons["metric"] = _metric(columns.classes(chosen["label"], None, words), words is not None)
@@ -376,27 +376,27 @@ def _stem_for_validation(train: Path) -> str:
 
 
 def _choose(columns: Columns, asked: Mapping[str, str | None]) -> tuple[dict[str, str], dict[str, str]]:
-    """Map roles to columns and to reasons; guess columns that are not given from their names, then from values."""
+    """Return columns and reasons by role; columns that are not given are guessed, first by name, then by values."""
     names = columns.rows.names
     types = {field.name: str(field.type) for field in columns.rows.table.schema}
     lists = [name for name in names if "list" in types[name]]
     texts = [name for name in names if types[name] in ("string", "large_string") or name in lists]
     distinct = {name: _distinct(columns.rows.table.column(name).to_pylist()) for name in names}
     taken = {name for name in asked.values() if name}
-    label = asked.get("label") or _with_name(LABEL, names, taken)
+    label = asked.get("label") or _with_name(LABEL_NAMES, names, taken)
     if label is None:
         few = [name for name in names if name not in taken and 1 < distinct[name] <= MAXIMUM_CLASSES]
         label = min(few, key=distinct.__getitem__, default=None)
     if label is None:
         raise _not_recognised(columns, "labels", "label")
     others = [name for name in texts if name != label and name not in taken and (name in lists) == (label in lists)]
-    common = _with_name(FIRST, others, taken)
+    common = _with_name(FIRST_NAMES, others, taken)
     first = asked.get("first") or common or max(others, key=distinct.__getitem__, default=None)
     if first is None:
         raise _not_recognised(columns, "texts", "first")
     guessed = f"guessed from the columns {', '.join(names[:LISTED_COLUMNS])}" + ", …" * (len(names) > LISTED_COLUMNS)
     chosen = {"words" if label in lists or first in lists else "first": first}
-    second = asked.get("second") or _with_name(SECOND, [name for name in others if name != first], taken)
+    second = asked.get("second") or _with_name(SECOND_NAMES, [name for name in others if name != first], taken)
     if second is not None and "first" in chosen:
         chosen["second"] = second
     chosen["label"] = label
@@ -418,13 +418,13 @@ def _distinct(values: Sequence[object]) -> int:
 
 
 def _with_name(known: Sequence[str], names: Sequence[str], taken: set[str]) -> str | None:
-    """Return the column with the likeliest of the known names, ignoring case."""
+    """Return the column whose name is first in `known`, ignoring case; None if there is none."""
     by_name = {name.lower(): name for name in reversed(names) if name not in taken}
     return next((by_name[name] for name in known if name in by_name), None)
 
 
 def _slots(counts: Sequence[int], content: str) -> tuple[int, str]:
-    """Choose a number of slots that fits nearly all texts, from their numbers of words."""
+    """Choose slots that fit 99 of 100 texts, given the number of words in each; return them with the reason."""
     longest = sorted(counts)[min(len(counts) - 1, math.ceil(0.99 * len(counts)))]
     needed = math.ceil((longest * TOKENS_PER_WORD + SPECIAL_TOKENS_PER_TEXT) / SLOTS_STEP) * SLOTS_STEP
     slots = min(MAXIMUM_SLOTS, max(MINIMUM_SLOTS, needed))
@@ -435,7 +435,7 @@ def _slots(counts: Sequence[int], content: str) -> tuple[int, str]:
 def _metric(labels: Sequence[Sequence[str]], words: bool) -> tuple[str, str]:
     counts = Counter(label for row in labels for label in row)
     if words and any(label.startswith(("B-", "I-")) for label in counts):
-        return "entity_f1", "labels are B-, I- and O; or token_accuracy"
+        return "entity_f1", "labels are B-/I-/O tags; alternative: token_accuracy"
     if words:
         return "token_accuracy", f"{len(counts)} word labels; entity_f1 if they are B-, I- and O"
     [(most, rows)] = counts.most_common(1)
@@ -447,7 +447,7 @@ def _metric(labels: Sequence[Sequence[str]], words: bool) -> tuple[str, str]:
 
 
 def how_to_split(files: Mapping[str, str]) -> str:
-    """Return a command that holds out a tenth of the training rows for validation; empty if the file has no rows."""
+    """Return a command that holds out a tenth of the training rows for validation; empty unless the file is a table."""
     train, validation = Path(files["train"]), files["validation"]
     tabs = ", sep='\\t', quoting=3"
     forms = {

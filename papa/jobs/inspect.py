@@ -26,7 +26,7 @@ DESCRIPTIONS = {
     ("summary", "all_outcomes"): "Outcomes of all probes",
     ("summary", "curves"): "Losses and scores after each epoch",
 }
-"""Descriptions of files that their stage's docstring does not describe, by stage and artefact."""
+"""Descriptions by stage and artefact, for files that the docstring of their stage does not describe."""
 SHOWN_ROWS, CELL_LENGTH, DIGEST_LENGTH = 5, 60, 12
 """Number of table rows shown, and number of characters shown of a cell and of a digest."""
 STAGE_SENTENCE = re.compile(r"Stage \*\w+\*[^:]*: (.+?)(\. |\.?$)")
@@ -91,7 +91,7 @@ def inspect(path: Path, layer: int | None = None, head: int | None = None) -> In
 
     Args:
         path: a file that papa wrote.
-        layer, head: for averages, the layer and the head to show; None means all, or one chosen head if both are None.
+        layer, head: for averages, the layer and head to show; None means all. If both are None, papa chooses one head.
 
     Returns:
         `what` the file is, how it was `made` (stage, version and settings), the digests of its `inputs`, whether it is

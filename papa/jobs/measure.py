@@ -45,7 +45,7 @@ Labels: TypeAlias = Sequence[str] | Sequence[int] | Sequence[Sequence[str]] | Se
 """One label per text or pair, or one list of labels per list of words."""
 
 HELD_OUT_ONE_IN = 5
-"""One in this number of distinct texts is held out if no validation texts are given."""
+"""If no validation texts are given, one of this many distinct texts is held out."""
 HEAD_COLUMNS = ["constant", "seed", "layer", "head", "value", "rank"]
 CURVE_COLUMNS = ["task", "constant", "order", "fraction", "kept", "heads", "mean", "low", "high"]
 CURVE_COLUMNS += ["trivial", "contextless", "status", "loss", "loss_low", "loss_high", "loss_bound"]
@@ -156,20 +156,19 @@ def measure(
 ) -> Measured:
     """Measure how much a model needs input-dependent attention: run a whole study in this process.
 
-    All results equal those of the workflow with the same config. By default there are five probe seeds, and all, 1/2,
-    1/8 and none of the heads keep their attention.
+    All results equal those of the workflow with the same config. By default, papa trains probes with five seeds, and
+    keeps the attention of all, 1/2, 1/8 or none of the heads in turn.
 
     Args:
         model: a hub id, a folder, an installed package, or a loaded transformers model, whose tokenizer is loaded from
             its `name_or_path`.
         train: texts for averaging attention and for training λ and probes.
         labels: one label per text, or one list of labels per list of words. Without labels, a decoder is measured by
-            the loss of its own head, and an encoder by masked language modelling.
+            the loss of its prediction head, and an encoder by masked language modelling.
         validation: texts and their labels, or only texts if there are no labels. By default, a random fifth of the
             training texts is held out.
-        settings: config keys to change, such as `{"run": {"seeds": [1, 2, 3]}, "margin": 0.05}`. Leave out the names
-            of the model, task and corpus below `models`, `tasks` and `corpora`, because there is only one of each:
-            `{"tasks": {"epochs": 3}}`.
+        settings: config keys to change, such as `{"run": {"seeds": [1, 2, 3]}, "margin": 0.05}`. Below `models`,
+            `tasks` and `corpora`, leave out the name, because there is only one of each: `{"tasks": {"epochs": 3}}`.
         folder: folder for the results; finished jobs of the same study are not run again. By default a temporary
             folder, which is deleted together with the returned object.
 
@@ -194,7 +193,7 @@ def measure(
             data = Data.unlabelled(paths, {"first": "first"}, len(rows["train"]["first"]))
         else:
             data = look_at(files["train"], files["validation"], columns_of(()))
-        return _measured(location, data, settings or {}, results, temporary)
+        return _run_study(location, data, settings or {}, results, temporary)
 
 
 def measure_files(
@@ -214,10 +213,10 @@ def measure_files(
     results = Path(folder).absolute()
     data = look_at(train, validation, columns_of(columns))
     with os.fdopen(lock(results)):
-        return _measured(model, data, {}, results)
+        return _run_study(model, data, {}, results)
 
 
-def _measured(
+def _run_study(
     model: str,
     data: Data,
     settings: Mapping[str, object],
@@ -234,9 +233,9 @@ def _measured(
 
 
 def run_here(study: Study, *targets: AnyJob) -> None:
-    """Run the outdated jobs of a study, or of some targets and the jobs that they need, in this process.
+    """Run all outdated jobs of a study in this process; if there are `targets`, only these and their dependencies.
 
-    A job runs after the jobs that it needs, and all jobs share one copy of each model.
+    A job runs after its dependencies, and all jobs share one copy of each model.
     """
     from tqdm.auto import tqdm
 
@@ -248,7 +247,7 @@ def run_here(study: Study, *targets: AnyJob) -> None:
 
 
 def _placed(study: Study, job: AnyJob) -> AnyJob:
-    """Return the job as it would be read in a process of the workflow."""
+    """Rebuild a job from its plain parameters, as a workflow process does, with its paths in the results folder."""
     placed = job.placed(study.results)
     return Job.of(study.parameters(job), placed.inputs, placed.outputs, study.config.machine)
 

@@ -1,8 +1,8 @@
-"""`papa plan`: estimate the jobs, time, memory and disk space of a run, and the smallest margin that it can show.
+"""`papa plan`: estimate a run's jobs, time, memory and disk space, and the smallest margin each task can meet.
 
-Estimates assume that there are no earlier results. The smallest margin of a task follows from the numbers of probe
-seeds and validation examples, and from how scores vary with both. This variation is measured if the config was run
-before, and assumed otherwise.
+Estimates of time, memory and disk space ignore earlier results. A task's smallest margin follows from its numbers of
+probe seeds and validation examples, and from how much scores vary with both. This variation is measured if the config
+was run before, and assumed otherwise.
 """
 
 from __future__ import annotations
@@ -52,25 +52,25 @@ if TYPE_CHECKING:
 SAMPLED_ROWS = 2000
 """Number of rows per split in which words are counted."""
 POWER = 0.8
-"""Probability that a task with no loss is shown to lose less than its smallest margin."""
+"""Statistical power: if the true loss is 0, the probability that its upper bound is below the smallest margin."""
 SEED_SPREAD = 0.005
 """Assumed standard deviation of (original − replaced) over probe seeds, as a share of the score's range."""
-DISCORDANT = 0.05
-"""Assumed share of examples whose outcome changes when heads are replaced; they are the same for every seed."""
+DISCORDANT_SHARE = 0.05
+"""Assumed share of examples whose outcome changes when heads are replaced, the same examples for every seed."""
 CONTRIBUTION = 0.2
 """Assumed contribution of attention to a score (original minus context-free floor), as a share of its range."""
 ASSUMED = (
-    f"Assumed, not measured: a difference from the original has a standard deviation of {SEED_SPREAD:g} of the score's "
-    f"range over probe seeds, {100 * DISCORDANT:g} % of the examples get another outcome, and attention contributes "
-    f"{CONTRIBUTION:g} of the range."
+    "Assumed, not measured: over probe seeds, score differences from the original have a standard deviation of "
+    f"{SEED_SPREAD:g} of the score's range; replacing heads changes the outcome of {100 * DISCORDANT_SHARE:g} % of "
+    f"examples; attention contributes {CONTRIBUTION:g} of the range."
 )
 SMALLEST_USEFUL_GAIN = 1 / 3
-"""Both seeds and examples are recommended only if the smaller of their gains is at least this share of the larger."""
+"""Adding both seeds and examples is advised only if the smaller gain is at least this share of the larger one."""
 UNFIT = {
     True: "its config lists no architecture that predicts next tokens, which task {task} needs ({metric}).",
     False: "it is a decoder, which cannot predict the masked tokens of task {task}; use the metric log_likelihood.",
 }
-"""Reasons why a model does not fit a task: the task needs a decoder (True) or an encoder (False)."""
+"""Reasons why a model does not fit a task, by whether the task needs a decoder."""
 
 
 class Total(TypedDict):
@@ -135,10 +135,10 @@ def plan(config: Config, cores: int) -> Plan:
     study = Study(config, Path("results", config.name))
     problems, sizes, corpora = _sizes(study)
     jobs, rows, stages = study.jobs(), dict[AnyJob, StageNeeds](), dict[str, StageNeeds]()
-    depths, outcomes = dict[AnyJob, int](), 0.0
+    depths, outcomes_mb = dict[AnyJob, int](), 0.0
     for job in jobs:  # ordered by their dependencies
         corpus, known = _sizes_of(job, sizes)
-        outcomes += disk_in_table(job, corpus)
+        outcomes_mb += disk_in_table(job, corpus)
         rows[job] = {
             "stage": job.rule,
             "jobs": 1,
@@ -146,16 +146,16 @@ def plan(config: Config, cores: int) -> Plan:
             "unknown": int(not known),
             "seconds": _seconds(job, config, corpus, study.threads(job)) if known else 0.0,
             "memory_mb": memory_of(job, config, corpus) if known else 0,
-            "disk_mb": disk(job, config, corpus) + math.ceil(outcomes) * (job.stage == "summary") if known else 0,
+            "disk_mb": disk(job, config, corpus) + math.ceil(outcomes_mb) * (job.stage == "summary") if known else 0,
         }
         depths[job] = 1 + max((depths[needed] for needed in job.needed), default=0)
         stages[job.rule] = _together(stages[job.rule], rows[job]) if job.rule in stages else rows[job]
     if not config.keep_hidden_states and "hidden_states" in stages:
-        # on disk at the same time: the inputs of running probes, of the next probes, and of jobs that weigh heads
+        # on disk at once: at most the inputs of running probes, of the next probes, and of jobs that weigh heads
         weighed = {needed for job in jobs if job.rule == "weigh_heads" for needed in job.needed}
         stored = {job: row["disk_mb"] for job, row in rows.items() if job.rule == "hidden_states"}
-        most = 2 * cores * max(stored.values()) + sum(size for job, size in stored.items() if job in weighed)
-        stages["hidden_states"]["disk_mb"] = min(sum(stored.values()), most)
+        peak = 2 * cores * max(stored.values()) + sum(size for job, size in stored.items() if job in weighed)
+        stages["hidden_states"]["disk_mb"] = min(sum(stored.values()), peak)
     total: AllNeeds = {
         "jobs": sum(stage["jobs"] for stage in stages.values()),
         "sized": sum(stage["sized"] for stage in stages.values()),
@@ -163,7 +163,7 @@ def plan(config: Config, cores: int) -> Plan:
         "seconds": sum(stage["seconds"] for stage in stages.values()),
         "disk_mb": sum(stage["disk_mb"] for stage in stages.values()),
         "elapsed_seconds": _elapsed(study, rows, cores),
-        "outcomes_mb": outcomes,
+        "outcomes_mb": outcomes_mb,
     }
     depth_of_stage = {job.rule: depth for job, depth in sorted(depths.items(), key=lambda pair: pair[1])}
     folder = next(folder for folder in study.results.absolute().parents if folder.exists())
@@ -245,7 +245,7 @@ class Noise:
     Args:
         over_seeds: standard deviation over probe seeds, including the variation between orders of heads.
         over_examples: standard deviation over validation examples.
-        unseen: the variance that unseen examples add, times the number of examples; see `statistics.UNSEEN_UNITS`.
+        unseen: extra variance of the mean, times the squared number of examples; see `statistics.UNSEEN_UNITS`.
         mostly_orders: whether most of the variation comes from the orders of heads.
         examples: number of measured validation examples; None before a run.
     """
@@ -258,22 +258,22 @@ class Noise:
 
     @classmethod
     def assumed(cls, seeded: bool = True) -> Noise:
-        """Return the variation assumed before a run; without probes there are no seeds, so it is not `seeded`."""
+        """Return the variation assumed before a run; `seeded` is False for a task without probes."""
         from papa.results.statistics import UNSEEN_UNITS
 
         over_seeds = SEED_SPREAD / CONTRIBUTION if seeded else 0.0
-        # two scores are compared, and each adds unseen units
-        return cls(over_seeds, math.sqrt(DISCORDANT) / CONTRIBUTION, 2 * UNSEEN_UNITS / CONTRIBUTION**2)
+        # the difference of two scores includes `UNSEEN_UNITS` twice, once per score
+        return cls(over_seeds, math.sqrt(DISCORDANT_SHARE) / CONTRIBUTION, 2 * UNSEEN_UNITS / CONTRIBUTION**2)
 
     def smallest_margin(self, seeds: int, examples: int) -> float:
-        """Return the smallest margin that a task with no loss can be shown to meet, with a power of `POWER`."""
+        """Return the smallest margin that a task whose true loss is 0 is shown to meet with probability `POWER`."""
         from papa.results.statistics import smallest_loss
 
         error = math.sqrt((self.over_examples**2 + self.unseen / examples) / examples)
         return smallest_loss(seeds, self.over_seeds, error, POWER)
 
     def best_addition(self, seeds: int, examples: int) -> str:
-        """Return the addition that lowers the margin most: `orders`, `seeds`, `examples`, or `both` of the last two."""
+        """Return the addition that lowers the margin most: orders, seeds, examples, or both (seeds and examples)."""
         if self.mostly_orders:
             return "orders"
         now = self.smallest_margin(seeds, examples)
@@ -285,9 +285,9 @@ class Noise:
 
 
 def smallest_margins(study: Study, corpora: Mapping[str, Mapping[str, SplitSize]]) -> list[SmallestMargin]:
-    """Return the smallest margin of each task with replaced heads, or the reason `why` it has none.
+    """Return an entry for each task with replaced heads: its smallest margin, or the reason `why` it has none.
 
-    The margin of a task is that of its worst model; `helps` is the addition that lowers it most.
+    The margin is the largest over the task's models; `helps` is the addition that lowers it most.
 
     Args:
         study: the config, and its results if it was run before.
@@ -306,8 +306,8 @@ def smallest_margins(study: Study, corpora: Mapping[str, Mapping[str, SplitSize]
         if not known and METRICS[task.metric].bounded:
             noises = [Noise.assumed(seeded=task.target.probed)]
         split = None if config.corpora[task.corpus].blocks else corpora.get(task.corpus, {}).get("validation")
-        counted = split and split.rows
-        examples = counted or min((noise.examples or 0 for noise in noises), default=0)
+        validation_rows = split and split.rows
+        examples = validation_rows or min((noise.examples or 0 for noise in noises), default=0)
         probe_seeds = min(seeds) if task.target.probed else None
         smallest = helps = why = None
         if not config.contextless:
@@ -330,7 +330,7 @@ def smallest_margins(study: Study, corpora: Mapping[str, Mapping[str, SplitSize]
                 task=name,
                 title=task.title or name,
                 seeds=probe_seeds,
-                examples=counted if why else examples,
+                examples=validation_rows if why else examples,
                 measured=bool(known),
                 smallest=smallest,
                 helps=helps,
@@ -399,7 +399,7 @@ def _counts(entry: SmallestMargin, between: str = ", ") -> str:
 
 
 def _measured_noise(study: Study) -> dict[tuple[str, str], Noise | str]:
-    """Return the variation of earlier results for each model and task, or the reason why they allow no claim.
+    """Return the variation in earlier results of each model and task, or the reason why the task has no loss.
 
     The variation is taken from the setting whose loss is nearest to 0. Tasks without results, or with a single seed,
     are omitted.
@@ -460,10 +460,10 @@ def _sizes(study: Study) -> tuple[list[str], dict[tuple[str, str], Sizes | None]
             needed, metric = config.tasks[task].target.decoder, config.tasks[task].metric
             if needed is not None and needed != decodes:
                 problems.append(f"Model {model}: {UNFIT[needed].format(task=task, metric=metric)}")
-    run = {task for _, task in config.pairs}
+    tasks_run = {task for _, task in config.pairs}
     for corpus in config.corpora_run:
         try:
-            tasks = [task for name, task in config.tasks.items() if task.corpus == corpus and name in run]
+            tasks = [task for name, task in config.tasks.items() if task.corpus == corpus and name in tasks_run]
             columns = [name for task in tasks for name in (task.label, task.subset) if name]
             texts = study.results / study.path("texts", corpus=corpus)
             corpora[corpus] = _count_rows(config.corpora[corpus], texts, columns, config.hub_mirror)
@@ -496,7 +496,7 @@ def _count_rows(corpus: Corpus, texts: Path, columns: Sequence[str], mirror: str
     """Count the rows and words of each split of a corpus.
 
     Raises:
-        InputError: the corpus cannot be read yet, or lacks one of the `columns` that tasks need.
+        InputError: the corpus cannot be read, or lacks one of the `columns` that tasks need.
     """
     from papa.data.sources import load_rows
 
@@ -517,7 +517,7 @@ def _count_rows(corpus: Corpus, texts: Path, columns: Sequence[str], mirror: str
 
 
 def _mean_counts(corpus: Corpus, rows: SourceRows, columns: Sequence[str]) -> tuple[float, float]:
-    """Return the mean numbers of words per example and of choices per row, from the first rows."""
+    """Return the mean numbers of words per example and of choices per row, in the first `SAMPLED_ROWS` rows."""
     from papa.data.columns import Columns
     from papa.data.readers import SourceRows
 
@@ -564,7 +564,7 @@ def _seconds(job: AnyJob, config: Config, sizes: Sizes | None, threads: int) -> 
 
 
 def _elapsed(study: Study, rows: Mapping[AnyJob, StageNeeds], cores: int) -> float:
-    """Estimate wall-clock seconds: the maximum of core time per core, GPU time, and the longest chain of jobs."""
+    """Estimate wall-clock seconds: the largest of the cores' busy time, GPU time, and the longest chain of jobs."""
     ends: dict[AnyJob, float] = {}
     busy, gpu = 0.0, 0.0
     for job, row in rows.items():  # ordered by their dependencies

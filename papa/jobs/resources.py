@@ -1,7 +1,7 @@
 """Estimate the memory, walltime and disk space that a job needs.
 
-Estimates follow from the sizes of the model and the corpus, which are in the footer of the tokenized corpus. `_needs`
-has one entry per stage. Memory coefficients are measured (docs/cluster.md); walltimes assume slow CPUs.
+Estimates follow from the sizes of the model and the corpus; the footer of the tokenized corpus records both. `_needs`
+has a case for each stage. Memory coefficients are measured (docs/cluster.md); walltimes assume slow CPUs.
 """
 
 from __future__ import annotations
@@ -107,7 +107,7 @@ class Sizes:
 
     @property
     def operation_count(self) -> int:
-        """Operations of one forward pass over all texts: per token, 2 for each layer weight, and those of attention."""
+        """Operations of one forward pass over all texts: 2 per token and layer weight, plus those of attention."""
         return (2 * self.layer_weight_count + 4 * self.layers * self.slots * self.hidden) * self.tokens
 
     def constant_entries(self, kind: str) -> int:
@@ -141,11 +141,11 @@ class Sizes:
         return self.tokens / max(self.examples, 1)
 
     def labels(self, target: Target) -> float:
-        """Bound the mean number of labels per example."""
+        """Return an upper bound of the mean number of labels per example."""
         return self.mean_length if target.per_word else 1
 
     def batch_tokens(self, examples: int) -> float:
-        """Estimate the tokens in the largest batch of this many examples, or questions with all their choices."""
+        """Estimate the tokens in the largest batch of `examples` texts, or of questions with all their choices."""
         return examples * self.choices * min(self.slots, LENGTH_FACTOR * self.mean_length)
 
 
@@ -195,7 +195,7 @@ def files_of(job: AnyJob) -> list[str]:
 
 
 def reader_of(job: AnyJob) -> AnyJob:
-    """Return the job that reads the tokenized corpus: this job, or one whose part it merges."""
+    """Return the job that reads the tokenized corpus: this job, or the first job whose part it merges."""
     return job.needs["parts"][0] if "parts" in job.needs else job
 
 
@@ -205,7 +205,7 @@ def _sizes_behind(study: Study, job: AnyJob) -> Sizes | None:
         return None
     try:
         return sizes_of(study.results / tokens)
-    except FileNotFoundError:  # snakemake waits for a file only if the job itself reads it
+    except FileNotFoundError:  # name an input of this job, because snakemake waits for no other file
         missing = study.results / job.inputs.get("parts", (tokens,))[0]
         raise FileNotFoundError(errno.ENOENT, os.strerror(errno.ENOENT), str(missing)) from None
 
@@ -257,7 +257,7 @@ def seconds(job: AnyJob, config: Config, sizes: Sizes | None, threads: int) -> f
 
 
 def walltime_of(job: AnyJob, config: Config, sizes: Sizes | None, threads: int) -> int:
-    """Return the minutes that a job requests: twice the estimate, and startup on a busy machine."""
+    """Return the minutes that a job requests: twice the estimate, plus startup on a busy machine."""
     return _rounded_up(START_MINUTES + WALLTIME_FACTOR * (seconds(job, config, sizes, threads) - START_SECONDS) / 60, 5)
 
 
@@ -268,7 +268,7 @@ def disk(job: AnyJob, config: Config, sizes: Sizes | None) -> int:
 
 
 def disk_in_table(job: AnyJob, sizes: Sizes | None) -> float:
-    """Return an upper bound of the megabytes that a job adds to the table of all outcomes (of the last epoch only)."""
+    """Return an upper bound of the megabytes that a job adds to the table of all outcomes (last epoch only)."""
     settings = job.settings
     if sizes is None or not isinstance(settings, ProbeOf):
         return 0.0
@@ -313,7 +313,7 @@ def _one_pass(job: AnyJob, config: Config, sizes: Sizes, share: float = 1.0, wri
 
 
 def _learn(job: AnyJob, settings: LambdaOf | WeightsOf | ProbeOf, config: Config, sizes: Sizes) -> Needs:
-    """Estimate the needs of training a probe, λ or constants on stored states or through the model, and of scoring."""
+    """Estimate the needs of a job that trains or scores probes, λ or constants, or weighs heads by a loss."""
     target = config.tasks[job.wildcards["task"]].target
     probe = settings if isinstance(settings, ProbeOf) else None
     kind, stored, epochs = _kind(settings), "index" in job.needs, settings.training.epochs
@@ -338,24 +338,24 @@ def _learn(job: AnyJob, settings: LambdaOf | WeightsOf | ProbeOf, config: Config
         memory += FLOAT32 * TRAINING_FLOATS * probe_parameters + (3 * FLOAT32 + FLOAT16) * loaded * sizes.state_size
     if trained and probe:
         memory += FLOAT32 * (TRAINING_FLOATS - 1) * sizes.constant_entries(kind)
-    memory += 2 * FLOAT32 * learned  # trained probes stay in memory until all are written, and so does the file
+    memory += 2 * FLOAT32 * learned  # trained probes and the file with all of them are in memory at once
 
-    rounds, measured = seeds * epochs, 0.0
+    rounds, loss_passes = seeds * epochs, 0.0
     if isinstance(settings, WeightsOf):
-        measured = _loss_passes(settings, sizes)
+        loss_passes = _loss_passes(settings, sizes)
     elif probe and not epochs:  # two passes over the validation texts: with and without replaced heads
-        measured = 2 * sizes.scored / max(sizes.examples, 1)
-    passes = rounds * (0 if stored else 3 if trained else 1) + measured
-    probed = rounds + measured / 3  # scoring has no backward pass
+        loss_passes = 2 * sizes.scored / max(sizes.examples, 1)
+    passes = rounds * (0 if stored else 3 if trained else 1) + loss_passes
+    probed = rounds + loss_passes / 3  # scoring has no backward pass
     decoded = target.decoded * sizes.tokens
     predictions = decoded or sizes.examples * sizes.labels(target)
     operations = passes * sizes.operation_count + 6 * probed * decoded * sizes.vocabulary * sizes.hidden
     operations += 6 * probed * predictions * probe_parameters
     steps = rounds * sizes.examples / settings.training.batch_size
     stored_bytes = stored * FLOAT16 * sizes.state_size * sizes.tokens
-    waiting = steps * probe_parameters * STEP_SECONDS + rounds * stored_bytes / DISK_BYTES_PER_SECOND
+    step_and_read_seconds = steps * probe_parameters * STEP_SECONDS + rounds * stored_bytes / DISK_BYTES_PER_SECOND
     outcomes = seeds * _outcome_bytes(probe, sizes, epochs) if probe else 0.0
-    return Needs(memory, operations, waiting, FLOAT32 * learned + outcomes, runs_model)
+    return Needs(memory, operations, step_and_read_seconds, FLOAT32 * learned + outcomes, runs_model)
 
 
 def _is_precise(job: AnyJob) -> bool:
@@ -371,7 +371,7 @@ def _model_bytes(job: AnyJob, sizes: Sizes, activations: float, averages: bool =
 
 
 def _kind(settings: Settings) -> str:
-    """Return the kind of constants that a job makes or uses; `zeros`, which need no memory, if there are none."""
+    """Return the kind of constants that a job makes or uses; `zeros` (no memory) if there are none."""
     constant: Constant | None = None
     match settings:
         case AverageOf(kind=kind):
@@ -386,7 +386,7 @@ def _kind(settings: Settings) -> str:
 
 
 def _loss_passes(settings: WeightsOf, sizes: Sizes) -> float:
-    """Count the passes over the training texts that weigh heads by a loss; a backward pass counts as two."""
+    """Count the forward passes over the training texts that weigh heads by a loss; a backward pass counts as two."""
     if settings.by == "gradient":
         return 3.0
     units = sizes.layers * (1 if settings.unit == "layer" else sizes.heads)
@@ -403,7 +403,7 @@ def _average_bytes(kind: str, sizes: Sizes) -> float:
 
 
 def _outcome_bytes(settings: ProbeOf, sizes: Sizes, epochs: int) -> float:
-    """Bound the bytes of one seed's outcomes: one per example, or at most one per token if words are labelled."""
+    """Return an upper bound of the bytes of one seed's outcomes, with one outcome per label."""
     target = settings.target
     fixed, per_epoch = BYTES_PER_LABEL if target.labelled else BYTES_PER_LOSS
     return sizes.scored * sizes.labels(target) * (fixed + per_epoch * (epochs if target.probed else 2))

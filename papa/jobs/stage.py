@@ -83,9 +83,9 @@ def stage(
 ) -> Iterator[Say]:
     """Redirect stderr to the job's log, and yield `say`, which prints the job's result as one line.
 
-    Heavy imports belong inside the `with` block, because threads and GPU are set first. If there is a mirror, only an
-    `online` job may use the hub. An `InputError` ends the job with its message, a signal with one line, and any other
-    error with a traceback in the log. The line in the terminal is also the last line of the log.
+    Heavy imports belong inside the `with` block, because threads and GPU must be set before them. If there is a mirror,
+    only an `online` job may use the hub. An `InputError` ends the job with its message, a signal with one line, and any
+    other error with a traceback in the log. The line in the terminal is also the last line of the log.
     """
     wanted = {"encoder": machine.encoder_threads, "probe": machine.probe_threads, None: 1}[threads]
     for variable in ("OMP_NUM_THREADS", "MKL_NUM_THREADS", "OPENBLAS_NUM_THREADS", "RAYON_NUM_THREADS"):

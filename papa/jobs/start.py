@@ -30,7 +30,7 @@ LISTED_ARTEFACTS = 10
 ALLOCATOR = {"MALLOC_MMAP_THRESHOLD_": str(2**25), "MALLOC_TRIM_THRESHOLD_": str(2**28)}
 """glibc settings that let jobs keep up to 256 MB of freed memory, because allocating it again page by page is slow.
 
-The first value is glibc's maximum, which must be set because the second one switches off its automatic growth.
+The first value is glibc's maximum. It must be set, because setting the second one stops glibc from raising it.
 """
 PLACES = ".models"
 """File in the results folder with the locations of models, which no artefact records."""

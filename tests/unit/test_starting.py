@@ -16,7 +16,7 @@ from typer.testing import CliRunner
 from papa.cli import app
 from papa.config.reading import config_of, read_config
 from papa.data.weights import locate
-from papa.jobs.init import EXAMPLE, Data, as_config, as_yaml, choices_of, look_at
+from papa.jobs.init import PLACEHOLDER_DATA, Data, as_config, as_yaml, choices_of, look_at
 
 ROWS = [("the cat sees a dog", "good"), ("a dog", "bad"), ("here and now", "bad"), ("one", "good")] * 10
 NONE: dict[str, str] = {}
@@ -204,10 +204,10 @@ def test_held_out_rows_must_not_be_in_training(here):
 
 
 def test_the_file_has_a_reason_for_each_choice_and_a_space_between_blocks():
-    text = as_yaml(choices_of("c", "owner/name", EXAMPLE, {}))
+    text = as_yaml(choices_of("c", "owner/name", PLACEHOLDER_DATA, {}))
     assert re.findall("\n\n(.*):\n", text) == ["run", "models", "corpora", "tasks"]
     assert "\n  fractions: [1, 1/2, 1/8, 0]\n" in text and "\n    learning_rate: 2.0e-05  # for probes: a guess" in text
-    assert all(f"# {reason}\n" in text for reason in EXAMPLE.reasons.values())
+    assert all(f"# {reason}\n" in text for reason in PLACEHOLDER_DATA.reasons.values())
     assert Path(re.findall(r"# (.*) explains all keys\.\n", text)[0]).is_file(), "also if papa is installed"
 
 

@@ -1,4 +1,4 @@
-"""Do better models drop more? Original scores against drops with every head replaced (paper, Figure 3)."""
+"""Compare models' original scores with their drops when every head is replaced (paper, Figure 3)."""
 
 from __future__ import annotations
 

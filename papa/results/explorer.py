@@ -66,8 +66,8 @@ def explorer_data(study: Study, grid: GridView, summary: pd.DataFrame) -> tuple[
         summary: the rows of the summary.
 
     Returns:
-        An entry for each model, task, constant and order with values of single heads; and the matrices, by the path of
-        the averages.
+        An entry for each model, task, constant and order for which heads have values; and the matrices, by the path
+        of the averages.
     """
     jobs = {job.main for job in study.jobs()}
     grid_orders = study.orders(study.grids[grid.name]) if has_between(grid.fractions) else []
@@ -145,7 +145,7 @@ def matrices_of(averages: ConstantMatrices, special: Sequence[int], maximum: int
 
 
 def special_slots_of(tokens: PathLike) -> list[int]:
-    """Return the slots that hold special tokens in the first training examples of a tokens file."""
+    """Return the slots that hold special tokens in all of the first training examples of a tokens file."""
     with TokensFile.opened(tokens) as file:
         first = file.extent("train").first
         blocks = [block for _, block in file.between(first, first + SPECIAL_SAMPLE_SIZE) if block.split == "train"]
@@ -154,7 +154,7 @@ def special_slots_of(tokens: PathLike) -> list[int]:
 
 
 def maximum_slots(heads: Sequence[int]) -> int:
-    """Return how many slots can be shown if all sets of matrices have to fit; `heads` is the size of each set."""
+    """Return how many slots can be shown within `MAXIMUM_BYTES`; `heads` is the number of heads in each set."""
     return max(1, min(MAXIMUM_SLOTS, isqrt(MAXIMUM_BYTES // max(1, sum(heads)))))
 
 

@@ -46,7 +46,7 @@ def grid_figure(frame: pd.DataFrame, grid: GridView) -> tuple[alt.ConcatChart, s
     """Draw a grid's rows; return the figure and its alternative text.
 
     Each task has a panel. If there is one line, each subset of the examples has a colour. If there are several, each
-    line has a colour, and each subset has dashes. In HTML, a click on an entry of a legend fades all other lines or
+    line has a colour, and each subset a dash pattern. In HTML, a click on an entry of a legend fades all other lines or
     subsets. A panel needs `usermeta.margin` pixels beyond its width, for its axis and for the labels on the right.
     """
     import altair as alt
@@ -80,7 +80,7 @@ def grid_figure(frame: pd.DataFrame, grid: GridView) -> tuple[alt.ConcatChart, s
         curve.append(
             alt.StrokeDash("subset:N", scale=dashes, legend=line_legend(titles["subset"], subsets, symbolOpacity=1))
         )
-    # as a colour, it would disable clicks in the legend of the curves, which are drawn after the rules of the floors
+    # floors use Stroke: if they used Color, clicks in the legend of the curves, which are drawn later, would do nothing
     stroke, thick = alt.Stroke("color:N", scale=None), alt.StrokeWidth("thick:Q", scale=None)
     barred = len(points.groupby(CURVE_KEYS)) > MAXIMUM_BANDS
 

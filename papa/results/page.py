@@ -73,7 +73,7 @@ def write_report(job: Job[PageOf]) -> str:
     The same results give the same report, except for seconds, memory and dates, which come from the workflow's files.
 
     Args:
-        job: the job, whose output `page` is two folders below the results.
+        job: the job, whose output `page` is in a subfolder of the results.
 
     Returns:
         A summary of the content for the terminal.
@@ -125,7 +125,7 @@ def write_report(job: Job[PageOf]) -> str:
 
 
 def reported_config(recorded: Mapping[str, Any]) -> Config:
-    """Return a valid config from the record in the report, which leaves out the paths of local models."""
+    """Rebuild a valid config from the one that the report records, which lacks the paths of local models."""
     models = {
         name: model if {"hub", "random", "known"} & model.keys() else {"path": "elsewhere", **model}
         for name, model in recorded["models"].items()

@@ -31,7 +31,7 @@ AREAS_NOTE = (
 
 
 def facts_of(line: LineClaim, margin: float) -> dict[str, object]:
-    """Return the main results of a line, each with its interval or a reason, and the tasks that need attention."""
+    """Return the main results of a line, each with its interval or why it is missing, and remarks on tasks."""
     facts = line.tasks and [
         _fact(f"loss with all {count(line.heads, 'head')} replaced", *_at_end(line)),
         _fact(f"replaceable at a margin of {phrases.percent(margin, None)}", *_replaceable(line)),

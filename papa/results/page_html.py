@@ -29,7 +29,7 @@ def render(content: Mapping[str, object]) -> str:
         loader=BaseLoader(), autoescape=True, undefined=StrictUndefined, trim_blocks=True, lstrip_blocks=True
     )
     environment.filters["unbroken"] = unbroken
-    environment.policies["json.dumps_kwargs"] = {"allow_nan": False}  # and keys keep their order
+    environment.policies["json.dumps_kwargs"] = {"allow_nan": False}  # jinja's default would also sort keys
     template = environment.from_string(_text("report.html"))
     return template.render(content, scripts=scripts, style=_text("report.css"), policy="; ".join(policy))
 

@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     import altair as alt
 
 COLORS = ("#0072B2", "#D55E00", "#009E73", "#CC79A7", "#E69F00", "#56B4E9", "#000000")
-"""Okabe and Ito's colours, which colour-blind readers can distinguish, without yellow, which is faint in print."""
+"""Okabe and Ito's colours, which colour-blind readers can distinguish; yellow is omitted: it is faint in print."""
 GREY = "#858585"
 """A grey with the same contrast on white paper and on a dark background."""
 FLOOR_WORDS = {
@@ -117,7 +117,7 @@ def words_only(title: str, text: str, width: float) -> alt.Chart:
 
 
 def heads_axis(points: pd.DataFrame, width: float) -> alt.X:
-    """Return the axis of replaced heads, to scale, with a tick at each measured number and its fraction below.
+    """Return a linear axis of replaced heads; each measured number has a tick, with the fraction kept below it.
 
     If models have different numbers of heads, the axis shows shares, with a tick at the exact share of each fraction.
 
@@ -147,9 +147,9 @@ def heads_axis(points: pd.DataFrame, width: float) -> alt.X:
 
 
 def tick_rows(positions: Sequence[float], lengths: Sequence[int]) -> list[int | None]:
-    """Return the row of each tick label below an axis: 0 or 1, so labels do not touch; None if neither is free.
+    """Return a row, 0 or 1, for each tick label, so labels do not touch; None if a label fits in neither row.
 
-    Rows are chosen first for the first and the last tick.
+    The labels of the first and the last tick are placed first.
 
     Args:
         positions: the positions of the ticks in pixels.
@@ -167,7 +167,7 @@ def tick_rows(positions: Sequence[float], lengths: Sequence[int]) -> list[int | 
 
 
 def domain_of(rows: pd.DataFrame) -> list[float]:
-    """Return the range of scores that a panel shows: all that is drawn with a margin, within the metric's range."""
+    """Return the range of a panel's score axis: everything drawn plus a margin, cut to the metric's range."""
     metric = MEASURES[rows["metric"].iloc[0]]
     drawn = rows[["mean", "low", "high", *FLOOR_WORDS]].astype("float64")
     low, high = float(drawn.min().min()), float(drawn.max().max())
@@ -180,7 +180,7 @@ def labels_of(rows: pd.DataFrame, field: str, domain: Sequence[float], height: f
     """Return the labels on the right of a panel: the floors, and the names of curves if there is room for all.
 
     A curve is labelled with its `field`, which is `line` or `subset`; if it is `line`, only curves of all examples have
-    labels. The `text` of a label belongs to the score `end` and is drawn at `y`; its leader starts at `at`.
+    labels. A leader connects the right end of the curve or floor, (`at`, `end`), with the `text` at height `y`.
     """
     main = rows[rows["subset"].eq(ALL) | (field == "subset")]
     curves = [curve for _, curve in main.groupby(CURVE_KEYS, sort=False)]
@@ -198,9 +198,9 @@ def labels_of(rows: pd.DataFrame, field: str, domain: Sequence[float], height: f
 
 
 def _floors(points: pd.DataFrame, tolerance: float) -> list[dict[str, object]]:
-    """Return the labels of floors: grey if they differ by at most `tolerance`, otherwise in the colour of their curve.
+    """Return the labels of floors. Floors of one kind share a grey label if they differ by at most `tolerance`.
 
-    Lines of one model share a floor; if there are several models, the label contains the model.
+    Otherwise each has a label in the colour of its curve, or, if models have several lines, with the model's name.
     """
     first = points.drop_duplicates(["model", "subset"])
     crowded = points["line"].nunique() > points["model"].nunique()
@@ -228,7 +228,7 @@ def without_overlap(labels: pd.DataFrame, domain: Sequence[float], height: float
 
 
 def spread_out(wanted: Sequence[float], gap: float, end: float) -> list[float]:
-    """Return positions from 0 to `end` with gaps of at least `gap`, close to the `wanted` ones, which ascend."""
+    """Return positions from 0 to `end`, close to `wanted` (in ascending order), with gaps of at least `gap`."""
     from scipy.optimize import isotonic_regression
 
     if not wanted:
@@ -242,7 +242,7 @@ def spread_out(wanted: Sequence[float], gap: float, end: float) -> list[float]:
 def leaders(
     labels: alt.Chart, x: alt.X, y: alt.Y, stroke: alt.Stroke | alt.StrokeValue, dash: Sequence[int] = (1, 0)
 ) -> tuple[alt.Chart, alt.Chart]:
-    """Draw labels at the right edge and the lines that lead to them, from a chart whose y is each label's `end`."""
+    """Draw labels at the right edge, and lines to them from the curves; the y of the chart is each label's `end`."""
     import altair as alt
 
     leader = labels.mark_rule(x2Offset=9, strokeDash=[*dash]).encode(x, alt.X2(value="width"), alt.Y2("y:Q"), stroke)

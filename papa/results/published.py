@@ -1,8 +1,8 @@
 """Comparison with the paper's values (Tables 1, 2, 4 and 5: fractions 1 and 0 of RoBERTa BASE and LARGE).
 
-`papa/data/published.csv` has a row for each table, model, setting and task. Tables 1 and 2 both print scores of RoBERTa
-BASE with averages over the texts of the task, as Tables 4 and 5 do for LARGE. On MRPC, Tables 4 and 5 disagree (0.81
-and 0.80), so every printed value has a row.
+`papa/data/published.csv` has a row for each table, model, setting and task. Two tables print scores for averages over
+the texts of the task: Tables 1 and 2 for BASE, Tables 4 and 5 for LARGE. On MRPC, Tables 4 and 5 disagree (0.81 and
+0.80), so every printed value has a row.
 """
 
 from __future__ import annotations

@@ -51,7 +51,7 @@ class Stability(Analysis):
     fractions: tuple[str, ...]
 
     def compute(self, job: Job[AnalysisOf]) -> Computed:
-        """Compare the `lambdas`."""
+        """Compare the orders of the weights in the input `lambdas`."""
         learned = pd.DataFrame(self.learned).assign(path=job.inputs["lambdas"])
         return Computed(stability_of(learned, self.fractions), {"table": "stability"})
 
@@ -135,7 +135,7 @@ def tables_of(frame: pd.DataFrame) -> list[Table]:
 
 
 def _cells(rows: pd.DataFrame) -> pd.DataFrame:
-    """Return the text of a row for each pair and fraction, with means over seeds if a pair has several."""
+    """Return the cells of the table: a row for each pair and fraction, with means over seeds."""
     keys = [name for name in (*PAIR, "fraction") if name != "seed"]
     means = (
         rows.groupby(keys, sort=False, dropna=False)

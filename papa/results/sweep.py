@@ -51,13 +51,13 @@ def sweep(
     """Score a model while more and more heads are replaced, as a study does for one constant and one order.
 
     With labels, a probe is trained for each fraction and seed on hidden states, which are computed once and kept in
-    memory. Without labels, the model's own head predicts next tokens, and nothing is trained.
+    memory. Without labels, the language-modelling head predicts next tokens, and nothing is trained.
 
     Args:
         model: a model returned by `load_model`.
         constants: the constants that replace attention, such as those returned by `average_attention`.
-        order: heads (layer, head) in the order in which they are replaced; or weights `[layer, head]`, such as those
-            returned by `learn_lambda`; heads with the smallest weights are replaced first.
+        order: heads (layer, head) in the order in which they are replaced; or weights `[layer, head]`, smallest
+            replaced first, such as those returned by `learn_lambda`.
         train: batches and their labels, (batches, labels); or only batches if there are no labels.
         validation: the examples to score, in the same form.
         recipe: fractions, seeds, metric and training; by default `Recipe()`.
@@ -104,7 +104,7 @@ class _Sweep:
         return metric_of(self.recipe, objective_on(self.model, self.splits, self.labels))
 
     def points(self, variant: Variant, replacement: Replacement) -> Iterator[tuple[Run, pd.DataFrame]]:
-        """Yield the runs of a variant and their outcomes: one for each seed if a probe is trained, otherwise one."""
+        """Yield each run of a variant with its outcomes: a run per seed if probes are trained, otherwise one."""
         total, seeds = self.model.layers * self.model.heads, self.recipe.seeds
         if METRICS[self.metric].target.probed:
             states: States = CachedStates(self.model, replacement, self.splits)

@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from rich.console import Console
 
 NAME_WIDTH = 16
-"""The width of a column of names in a terminal if the table is too wide."""
+"""The maximum width of a column of names if the table is too wide for the terminal."""
 LATEX_ESCAPES = str.maketrans(
     {character: f"\\{character}" for character in "&%$#_{}"}
     | {"\\": r"\textbackslash{}", "~": r"\textasciitilde{}", "^": r"\textasciicircum{}"}
@@ -36,7 +36,7 @@ class Table:
     Args:
         title: the heading; empty if it would be the only one.
         frame: the text of all cells; text between ** is bold.
-        names: the number of columns with names; they come first, and the others contain numbers.
+        names: the number of columns with names, which come first; the other columns contain numbers.
         note: a note about this table only.
         rules: the indices of rows with a rule above them.
     """
@@ -72,7 +72,7 @@ class Table:
         return "\n".join([*begin, *ruled, r"\bottomrule", r"\end{tabular}", r"\end{table}", ""])
 
     def fitting(self, width: int) -> list[Table]:
-        """Split the table into tables that fit a terminal of `width` characters, each with all names."""
+        """Split the table into tables that fit a terminal of `width` characters, each with all columns of names."""
         widths = self._widths()
         if sum(widths) + len(widths) <= width:
             return [self]
@@ -87,7 +87,7 @@ class Table:
         return [replace(self, frame=self.frame.iloc[:, [*range(self.names), *group]]) for group in groups]
 
     def print(self, console: Console) -> None:
-        """Print the table; if it is too wide, cells are wrapped, and names keep at least `NAME_WIDTH` characters."""
+        """Print the table; if it is too wide, cells are wrapped, columns of names at `NAME_WIDTH` characters."""
         from rich.box import SIMPLE_HEAD
         from rich.table import Table as Printed
 

@@ -124,9 +124,12 @@ class Comparison:
         wall = time.perf_counter() - begin
         if done.returncode:
             raise SystemExit(f"The part {side} {step} failed:\n{done.stdout}")
-        told = json.loads(report.read_text())
-        print(f"  {side} {step}: {wall:.1f} s, {told['peak'] / 1e6:,.0f} MB {told.get('said', '')}", flush=True)
-        return Measured(told["work"], wall, told["peak"], told)
+        measurement = json.loads(report.read_text())
+        print(
+            f"  {side} {step}: {wall:.1f} s, {measurement['peak'] / 1e6:,.0f} MB {measurement.get('said', '')}",
+            flush=True,
+        )
+        return Measured(measurement["work"], wall, measurement["peak"], measurement)
 
     def scaled(self, measured: Measured, runs: int = 1) -> tuple[float, float]:
         """Scale one measured epoch to `runs` runs of all epochs; return seconds of work, and with starts."""
@@ -220,9 +223,9 @@ def compare(comparison: Comparison) -> list[Row]:
         Row(f"{name}, {settling}", (published, others + encoded + settled.wall), (large, small)),
         Row(f"{name}, {settling_in_half}", (published, others + in_half), (large, small)),
     ]
-    for fraction, own in hidden.items():
-        peaks = published_probes.peak, max(own.peak, together.peak)
-        rows.append(Row(f"fraction {fraction}", (probes_work, own.work + of_probes), peaks))
+    for fraction, states in hidden.items():
+        peaks = published_probes.peak, max(states.peak, together.peak)
+        rows.append(Row(f"fraction {fraction}", (probes_work, states.work + of_probes), peaks))
     return rows
 
 

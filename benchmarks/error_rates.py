@@ -107,16 +107,16 @@ class World:
 def counts_of(metric: str, gold: np.ndarray, right: np.ndarray) -> Counts:
     """Return the counts of each item for a metric, `[..., item, count]`, for two classes."""
     if metric in ("accuracy", "token_accuracy"):
-        own = [right, np.ones_like(right)]
+        counts = [right, np.ones_like(right)]
     else:
         predicted = right == (gold == 1)
         pairs = [(gold == which) & (predicted == other) for which in (0, 1) for other in (0, 1)]
-        own = (
+        counts = (
             pairs
             if metric == "matthews_correlation"
             else [pairs[3], predicted, np.broadcast_to(gold == 1, right.shape)]
         )
-    return np.moveaxis(np.stack(own).astype(float), 0, -1)  # items of one count are adjacent in memory, which is faster
+    return np.moveaxis(np.stack(counts).astype(float), 0, -1)  # items of one count are adjacent in memory, which is faster
 
 
 @dataclass(frozen=True)
@@ -166,23 +166,23 @@ def drawn(world: World, size: Size, chance: np.random.Generator) -> Study:
         return 1 - chance.exponential(size=shape) if world.skewed else chance.standard_normal(shape)
 
     kept, common = normal(), effect(size.seeds)
-    found = []
+    outcomes = []
     for rates, orders, like in ((world.original, 1, 1), (world.contextless, 1, 0), (world.replaced, size.orders, 1)):
         moved = world.seed * math.sqrt(0.5) * (common + effect(size.seeds))
         if orders > 1:
             moved = moved + world.order * effect(orders, 1)
-        own = max(1 - world.shared - like * world.kept - world.noise, 0.0)
+        setting_share = max(1 - world.shared - like * world.kept - world.noise, 0.0)
         z = math.sqrt(world.shared) * hard + math.sqrt(like * world.kept) * kept
         if orders > 1:  # half of what is a setting's own is that of an order
-            z = z + math.sqrt(own / 2) * normal() + math.sqrt(own / 2) * normal(orders)[:, None]
-        elif own:
-            z = z + math.sqrt(own) * normal()
+            z = z + math.sqrt(setting_share / 2) * normal() + math.sqrt(setting_share / 2) * normal(orders)[:, None]
+        elif setting_share:
+            z = z + math.sqrt(setting_share) * normal()
         if world.noise:
             z = z + math.sqrt(world.noise) * normal(orders, size.seeds)
         least = -ndtri((np.array(rates) + np.atleast_2d(moved)[..., None]).clip(1e-9, 1 - 1e-9)).astype(np.float32)
         right = z > (least[..., gold] if rates[0] != rates[1] else least[..., :1])
-        found.append(np.broadcast_to(right, (orders, size.seeds, items)).reshape(-1, items))
-    right = np.concatenate(found)
+        outcomes.append(np.broadcast_to(right, (orders, size.seeds, items)).reshape(-1, items))
+    right = np.concatenate(outcomes)
 
     def by_unit(right: np.ndarray) -> Counts:
         counts = counts_of(world.metric, gold, right)
@@ -272,30 +272,30 @@ class Rates(NamedTuple):
 
 def studied(case: Case, chance: np.random.Generator, twice: bool = False) -> Rates:
     """Simulate a study; `twice` checks that losses and their bounds agree with tests."""
-    found = [judged(drawn(world, case.size, chance), world, case.size, twice) for world in case.tasks]
-    counting = [(own, world) for own, world in zip(found, case.tasks, strict=True) if own.counts]
-    claimed = bool(counting) and all(own.passes for own, _ in counting)
-    losses = [own.loss for own in found if own.loss]
+    verdicts = [judged(drawn(world, case.size, chance), world, case.size, twice) for world in case.tasks]
+    counting = [(verdict, world) for verdict, world in zip(verdicts, case.tasks, strict=True) if verdict.counts]
+    claimed = bool(counting) and all(verdict.passes for verdict, _ in counting)
+    losses = [verdict.loss for verdict in verdicts if verdict.loss]
     mean_held = math.nan
-    if len(losses) == len(found):
+    if len(losses) == len(verdicts):
         mean = combine(losses, [1 / len(losses)] * len(losses)).interval()
         mean_held = float(mean.low <= sum(world.loss for world in case.tasks) / len(losses) <= mean.high)
     wrong = claimed and any(world.loss >= MARGIN for _, world in counting)
-    free = not any(own.lost for own in found)
-    return Rates(found[0].counts, claimed, wrong, found[0].held, mean_held, free)
+    free = not any(verdict.lost for verdict in verdicts)
+    return Rates(verdicts[0].counts, claimed, wrong, verdicts[0].held, mean_held, free)
 
 
-def batch(told: tuple[Case, int, Sequence[int]]) -> np.ndarray:
+def batch(work: tuple[Case, int, Sequence[int]]) -> np.ndarray:
     """Return the conclusions of simulated studies of a case, `[study, rate]`."""
-    case, number, seed = told
+    case, number, seed = work
     chance = np.random.default_rng(seed)
     return np.array([studied(case, chance, study % TWICE == 0) for study in range(number)], float)
 
 
-def rates_of(found: np.ndarray) -> Rates:
+def rates_of(rates: np.ndarray) -> Rates:
     """Return the rate of each conclusion."""
-    known = ~np.isnan(found)
-    return Rates(*(float(own[ok].mean()) if ok.any() else math.nan for own, ok in zip(found.T, known.T, strict=True)))
+    known = ~np.isnan(rates)
+    return Rates(*(float(rate[ok].mean()) if ok.any() else math.nan for rate, ok in zip(rates.T, known.T, strict=True)))
 
 
 def at(world: World, *losses: float) -> list[tuple[World, ...]]:
@@ -443,15 +443,15 @@ def sections(quick: bool = False) -> list[Section]:
             "Other metrics",
             ("metric", *SIZE),
             OF_HARD,
-            tuple(_row((name,), size, at(own, 0.0, MARGIN)) for name, own in METRICS.items() for size in of_metrics),
+            tuple(_row((name,), size, at(world, 0.0, MARGIN)) for name, world in METRICS.items() for size in of_metrics),
         ),
         Section(
             "Hard cases",
             ("case", *SIZE),
             OF_HARD,
             tuple(
-                _row((name,), size, at(own, 0.0, MARGIN))
-                for name, (own, *own_sizes) in HARD.items()
+                _row((name,), size, at(world, 0.0, MARGIN))
+                for name, (world, *own_sizes) in HARD.items()
                 for size in own_sizes[places]
             ),
         ),
@@ -459,7 +459,7 @@ def sections(quick: bool = False) -> list[Section]:
             "Tasks that are excluded",
             ("case", *SIZE),
             OF_NO_SAY,
-            tuple(_row((name,), size, at(own, MARGIN)) for name, own in NO_SAY.items() for size in of_metrics),
+            tuple(_row((name,), size, at(world, MARGIN)) for name, world in NO_SAY.items() for size in of_metrics),
         ),
     ]
 
@@ -469,23 +469,23 @@ def _with(world: World, loss: float) -> World:
 
 
 def _row(head: tuple[str, ...], size: Size, worlds: Iterable[tuple[World, ...]]) -> Row:
-    told = tuple(f"{number:,}" for number in (size.seeds, size.orders, size.examples))
-    return Row(head + told, tuple(Case(own, size) for own in worlds))
+    sizes = tuple(f"{number:,}" for number in (size.seeds, size.orders, size.examples))
+    return Row(head + sizes, tuple(Case(tasks, size) for tasks in worlds))
 
 
-def tables(found: Mapping[int, Section], number: int, processes: int) -> Iterator[str]:
+def tables(sections: Mapping[int, Section], number: int, processes: int) -> Iterator[str]:
     """Yield the tables as Markdown, computed from a number of studies of each case."""
     with get_context("spawn").Pool(processes, os.nice, (10,)) as pool:
-        for place, section in found.items():
+        for place, section in sections.items():
             names = (*section.heads, *(name for name, _, _ in section.columns))
             lines = [f"### {section.title}", "", f"| {' | '.join(names)} |", "|--:" * len(names) + "|"]
-            told = [
+            work = [
                 (case, min(AT_ONCE, number - first), (place, line, column, first))
                 for line, row in enumerate(section.rows)
                 for column, case in enumerate(row.cases)
                 for first in range(0, number, AT_ONCE)
             ]
-            made = iter(pool.imap(batch, told))
+            made = iter(pool.imap(batch, work))
             for row in section.rows:
                 rates = []
                 for _ in row.cases:

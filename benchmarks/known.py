@@ -91,7 +91,7 @@ def costs(results: Path) -> Iterator[tuple[str, float, float]]:
 
     original = loss(average, [])
     for layer, head in product(range(LAYERS), range(HEADS)):
-        yield f"{layer}, {head}", *(loss(own, [(layer, head)]) - original for own in (average, zeros))
+        yield f"{layer}, {head}", *(loss(kept, [(layer, head)]) - original for kept in (average, zeros))
 
 
 def study(seed: int, folder: Path) -> Claim:
@@ -109,7 +109,7 @@ def small(seed: int) -> dict[str, Any]:
     given["run"] |= {"tasks": ["repeats"], "fractions": FRACTIONS}
     given["corpora"]["repeats"] |= {"rows": ROWS, "seed": seed}
     given["tasks"]["repeats"] |= STEPS
-    return {key: own for key, own in given.items() if key not in ("grids", "patterns")}
+    return {key: kept for key, kept in given.items() if key not in ("grids", "patterns")}
 
 
 def main() -> None:
@@ -124,14 +124,14 @@ def main() -> None:
             for head, of_average, of_zeros in costs(given.results):
                 print(f"| {head} | {round(of_average, 3) + 0.0:.3f} | {round(of_zeros, 3) + 0.0:.3f} |")  # no -0
         print("\n| order | AUROC |\n|---|--:|")
-        for name, found in orders(given.results):
-            print(f"| {name} | {found:.2f} |")
+        for name, aurocs in orders(given.results):
+            print(f"| {name} | {aurocs:.2f} |")
     claimed, ranked = Counter[int](), Counter[str]()
     for seed in range(1, given.studies + 1):
         with tempfile.TemporaryDirectory() as folder:
-            replaceable, found = study(seed, Path(folder))
+            replaceable, aurocs = study(seed, Path(folder))
         claimed[replaceable] += 1
-        ranked.update(name for name, share in found.items() if share == 1)
+        ranked.update(name for name, share in aurocs.items() if share == 1)
         if seed % 10 == 0 or seed == given.studies:
             heads = ", ".join(f"{number} heads in {times}" for number, times in sorted(claimed.items()))
             print(f"{count(seed, 'study', 'studies')}: replaceable are {heads}; last in {dict(ranked)}", flush=True)

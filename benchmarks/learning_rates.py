@@ -109,7 +109,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
         for rate, scores in search(
             given.model, Search(task, corpus, metric, int(batch), given.epochs, given.rows), given.rates
         ):
-            print(f"{task:8s} {rate:g}  " + " ".join(f"{own:.3f}" for own in scores), flush=True)
+            print(f"{task:8s} {rate:g}  " + " ".join(f"{score:.3f}" for score in scores), flush=True)
 
 
 if __name__ == "__main__":

@@ -97,21 +97,21 @@ def kinds() -> list[str]:
     """Return the types of all text models: causal and masked language models, and text encoders."""
     from transformers.models.auto import modeling_auto as auto
 
-    found: set[str] = set()
+    names: set[str] = set()
     for mapping in ("CAUSAL_LM", "MASKED_LM", "TEXT_ENCODING"):
-        found |= set(getattr(auto, f"MODEL_FOR_{mapping}_MAPPING_NAMES"))
-    return sorted(found)
+        names |= set(getattr(auto, f"MODEL_FOR_{mapping}_MAPPING_NAMES"))
+    return sorted(names)
 
 
 def kinds_of_no_text() -> list[str]:
     """Return the types of all image and audio models: classifiers and encoders."""
     from transformers.models.auto import modeling_auto as auto
 
-    found: set[str] = set()
+    names: set[str] = set()
     for mapping in ("IMAGE", "IMAGE_CLASSIFICATION", "AUDIO_CLASSIFICATION", "CTC"):
-        found |= set(getattr(auto, f"MODEL_FOR_{mapping}_MAPPING_NAMES"))
+        names |= set(getattr(auto, f"MODEL_FOR_{mapping}_MAPPING_NAMES"))
     parts = ("_vision_model", "_audio_model", "_encoder")
-    return sorted(found | {kind for kind in auto.MODEL_MAPPING_NAMES if kind.endswith(parts)})
+    return sorted(names | {kind for kind in auto.MODEL_MAPPING_NAMES if kind.endswith(parts)})
 
 
 def small_config(kind: str, **changed: Any) -> PreTrainedConfig:
@@ -123,26 +123,28 @@ def small_config(kind: str, **changed: Any) -> PreTrainedConfig:
 
 def _small(said: Mapping[Any, Any], changed: Mapping[str, Any]) -> dict[str, Any]:
     """Return the changes that make a config, or one inside another, small."""
-    told = {name: value for name, value in said.items() if isinstance(name, str)}
-    left_open = {name for name, value in told.items() if value is None and (changed.get("open") or name in LISTED)}
-    own: dict[str, Any] = {
+    named = {name: value for name, value in said.items() if isinstance(name, str)}
+    left_open = {name for name, value in named.items() if value is None and (changed.get("open") or name in LISTED)}
+    small: dict[str, Any] = {
         name: value
         for name, value in (SIZES | changed).items()
-        if name in told and (type(told[name]) in (int, type(value)) or name in left_open)
+        if name in named and (type(named[name]) in (int, type(value)) or name in left_open)
     }
-    if "num_key_value_heads" in told:  # models that compress keys have as many as queries
-        own["num_key_value_heads"] = changed.get("num_key_value_heads", 4 if "kv_lora_rank" in told else 2)
-    own |= {name: min(own_id, 5) for name, own_id in told.items() if name.endswith("_token_id") and type(own_id) is int}
-    if told.get("pad_token_id", 0) is None:
-        own["pad_token_id"] = 0
-    layers = next((told[name] for name in LAYERS if type(told.get(name)) is int), None)
-    for name, value in told.items():
+    if "num_key_value_heads" in named:  # models that compress keys have as many as queries
+        small["num_key_value_heads"] = changed.get("num_key_value_heads", 4 if "kv_lora_rank" in named else 2)
+    small |= {
+        name: min(own_id, 5) for name, own_id in named.items() if name.endswith("_token_id") and type(own_id) is int
+    }
+    if named.get("pad_token_id", 0) is None:
+        small["pad_token_id"] = 0
+    layers = next((named[name] for name in LAYERS if type(named.get(name)) is int), None)
+    for name, value in named.items():
         if isinstance(value, list) and (len(value) == layers or name in LISTED):
-            own[name] = (list({repr(one): one for one in value}.values()) * 4)[:4]  # what is listed layer by layer
+            small[name] = (list({repr(one): one for one in value}.values()) * 4)[:4]  # what is listed layer by layer
         elif isinstance(value, dict) and (name.endswith("_config") or "model_type" in value):
-            own[name] = {"model_type": value["model_type"]} if "model_type" in value else {}
-            own[name] |= _small(value, changed)
-    return own
+            small[name] = {"model_type": value["model_type"]} if "model_type" in value else {}
+            small[name] |= _small(value, changed)
+    return small
 
 
 def small_model(kind: str, text: bool = True) -> PreTrainedModel:
@@ -195,9 +197,9 @@ def _made(kind: str, config: PreTrainedConfig, text: bool) -> PreTrainedModel:
         "TEXT_ENCODING": AutoModelForTextEncoding,
     }
     makes: Any = AutoModel
-    for mapping, own in classes.items() if text else ():
+    for mapping, auto_class in classes.items() if text else ():
         if kind in getattr(auto, f"MODEL_FOR_{mapping}_MAPPING_NAMES"):
-            makes = own
+            makes = auto_class
             if not (getattr(config, "is_encoder_decoder", False) and mapping != "TEXT_ENCODING"):
                 break
     torch.manual_seed(0)
@@ -223,14 +225,14 @@ def check(kind: str, text: bool = True) -> dict[str, Any]:
         model = small_model(kind, text)
     except Exception as error:  # the sizes may not go together, or the model needs a package that is not there
         return failed(kind, f"{type(error).__name__}: {shorten(str(error), 250)}") | {"text": text}
-    found = verify(model)
-    if "allowed in torch.float32" in found.why:  # roundings grow in some models with weights as large as these
-        found = verify(model.double())
-    if text and found.form != "refused" and not _loads(kind):
-        found = Verified(
+    verified = verify(model)
+    if "allowed in torch.float32" in verified.why:  # roundings grow in some models with weights as large as these
+        verified = verify(model.double())
+    if text and verified.form != "refused" and not _loads(kind):
+        verified = Verified(
             kind, "refused", f"checkpoints are an encoder with a decoder; {type(model).__name__} alone can be used"
         )
-    return asdict(replace(found, kind=kind)) | {"text": text}  # some types share the class of another
+    return asdict(replace(verified, kind=kind)) | {"text": text}  # some types share the class of another
 
 
 def _loads(kind: str) -> bool:
@@ -258,10 +260,10 @@ def swept(chosen: list[tuple[str, bool]]) -> Iterator[dict[str, Any]]:
     small_model("bert")  # what all types import
     context = get_context("fork")
     for kind, text in chosen:
-        ours, its = context.Pipe()
-        process = context.Process(target=_told, args=(kind, text, its))
+        ours, theirs = context.Pipe()
+        process = context.Process(target=_told, args=(kind, text, theirs))
         process.start()
-        its.close()
+        theirs.close()
         try:
             late = f"took more than {PATIENCE} seconds"
             yield ours.recv() if ours.poll(PATIENCE) else failed(kind, late) | {"text": text}
@@ -285,38 +287,38 @@ def failed(kind: str, why: str) -> dict[str, Any]:
     return asdict(Verified(kind, "not made", why))
 
 
-def page_of(found: list[dict[str, Any]]) -> str:
+def page_of(records: list[dict[str, Any]]) -> str:
     """Return docs/models.md: the types that can be used, and the reasons of refusals."""
     from importlib.metadata import version
 
     from papa.jobs.verify import table_of
     from papa.results.table import escape_markdown
 
-    def told(own: list[dict[str, Any]]) -> str:
-        return table_of(own).markdown() if own else "None."
+    def listed(rows: list[dict[str, Any]]) -> str:
+        return table_of(rows).markdown() if rows else "None."
 
-    def reasons(own: list[dict[str, Any]]) -> str:
+    def reasons(rows: list[dict[str, Any]]) -> str:
         lines = [
             f"| {one['kind']} | {one['form']} | {escape_markdown(shorten(one['why'], 150, placeholder=' …'))} |"
-            for one in own
+            for one in rows
         ]
         return "\n".join(["| type | | why |", "|---|---|---|", *lines])
 
     def used(text: bool, *forms: str) -> list[dict[str, Any]]:
-        return [one for one in found if one["text"] == text and one["form"] in forms]
+        return [one for one in records if one["text"] == text and one["form"] in forms]
 
     packed, padded, given = used(True, "packed"), used(True, "padded"), used(False, "packed", "padded")
     return PAGE.format(
         transformers=version("transformers"),
         torch=version("torch"),
         used=len(packed) + len(padded),
-        number=sum(one["text"] for one in found),
-        packed=told(packed),
-        padded=told(padded),
+        number=sum(one["text"] for one in records),
+        packed=listed(packed),
+        padded=listed(padded),
         rest=reasons(used(True, "refused", "not made")),
         given_used=len(given),
-        given_number=sum(not one["text"] for one in found),
-        given=told(given),
+        given_number=sum(not one["text"] for one in records),
+        given=listed(given),
         given_rest=reasons(used(False, "refused", "not made")),
     )
 
@@ -392,10 +394,10 @@ def resumed(place: Path) -> dict[tuple[str, bool], dict[str, Any]]:
     if not place.is_file():
         return {}
     lines = [line for line in place.read_text(encoding="utf-8").splitlines() if line.endswith("}")]
-    found = [json.loads(line) for line in lines]
-    if not found or found[0] != swept_by():
+    records = [json.loads(line) for line in lines]
+    if not records or records[0] != swept_by():
         return {}
-    return {(one["kind"], one["text"]): one for one in found[1:]}
+    return {(one["kind"], one["text"]): one for one in records[1:]}
 
 
 def swept_by() -> dict[str, str]:
@@ -419,18 +421,18 @@ def main() -> None:
     named = given.kinds or [*texts, *others]
     every = [(kind, True) for kind in texts if kind in named] + [(kind, False) for kind in others if kind in named]
     log = ROOT / "build/models.jsonl" if given.page else None
-    found = resumed(log) if log else {}
-    if log and not found:
+    records = resumed(log) if log else {}
+    if log and not records:
         log.parent.mkdir(exist_ok=True)
         log.write_text(json.dumps(swept_by()) + "\n", encoding="utf-8")
-    for one in swept([own for own in every if own not in found]):
-        found[one["kind"], one["text"]] = one
+    for one in swept([each for each in every if each not in records]):
+        records[one["kind"], one["text"]] = one
         print(json.dumps(one), flush=True)
         if log:
             with log.open("a", encoding="utf-8") as lines:
                 lines.write(json.dumps(one) + "\n")
     if log:
-        given.page.write_text(page_of([found[own] for own in every]), encoding="utf-8")
+        given.page.write_text(page_of([records[each] for each in every]), encoding="utf-8")
         log.unlink()
 
 

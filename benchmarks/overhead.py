@@ -60,7 +60,7 @@ def first_step(folder: Path = ROOT, config: str = "config/config.yaml") -> float
     begin = time.perf_counter()
     subprocess.run([sys.executable, "-c", "pass"], check=True)
     start = time.perf_counter() - begin
-    found = subprocess.run(
+    done = subprocess.run(
         [sys.executable, "-c", PROBE.replace("CONFIG", config)],
         cwd=folder,
         check=True,
@@ -68,7 +68,7 @@ def first_step(folder: Path = ROOT, config: str = "config/config.yaml") -> float
         stderr=subprocess.DEVNULL,
         text=True,
     )
-    return start + float(found.stdout)
+    return start + float(done.stdout)
 
 
 def main() -> None:

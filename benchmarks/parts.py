@@ -61,7 +61,9 @@ def published_part(settings: Settings) -> Callable[[], Report]:
     files, task, size = places(Path(settings["work"])), settings["task"], settings["task"]["batch_size"]
     folder = location_of(model_id(settings), Machine.current())
     texts = read_table(files["texts"]).to_pydict()
-    split = {name: torch.tensor([own == name for own in texts["split"]]) for name in ("train", "validation")}
+    split = {
+        name: torch.tensor([split_name == name for split_name in texts["split"]]) for name in ("train", "validation")
+    }
     laid_out = published.lay_out(AutoTokenizer.from_pretrained(folder), texts["first"], None, settings["slots"])
     inputs = {name: {key: values[rows] for key, values in laid_out.items()} for name, rows in split.items()}
     gold = torch.tensor(read_table(files["labels"]).column("label").to_pylist())[split["train"]]
@@ -113,7 +115,7 @@ def project_job(settings: Settings) -> AnyJob:
     task = settings["task"] | ({"epochs": settings["epochs"]} if "epochs" in settings else {})
     metric, training = task.pop("metric"), stages.Training(**task)
     variant, seed = variant_of(settings["fraction"]), settings.get("seed", 0)
-    told: dict[str, stages.Settings] = {
+    settings: dict[str, stages.Settings] = {
         "tokenize": stages.TokensOf(
             model=identity, slots=settings["slots"], style="paper", segments="aligned", blocks=False
         ),
@@ -151,7 +153,7 @@ def project_job(settings: Settings) -> AnyJob:
     outputs = {name: files[name] for name in writes}
     if step == "probe":
         outputs = {name: files["work"] / f"seed-{seed}.{end}" for name, end in PROBE.items()}
-    return job_of(told[step], {name: files[name] for name in reads}, outputs)
+    return job_of(settings[step], {name: files[name] for name in reads}, outputs)
 
 
 def variant_of(fraction: str) -> str:
@@ -159,14 +161,14 @@ def variant_of(fraction: str) -> str:
     return {"1": "original", "0": "average/all"}.get(fraction, f"average/lambda-0/kept-{fraction.replace('/', 'of')}")
 
 
-def job_of(told: Told, inputs: Mapping[str, Path], outputs: Mapping[str, Path]) -> Job[Told]:
+def job_of(settings: Told, inputs: Mapping[str, Path], outputs: Mapping[str, Path]) -> Job[Told]:
     """A job outside of a workflow, with one path for each input and output."""
     from papa.config.job import Job
     from papa.config.settings import Machine
 
     read = {name: (str(path),) for name, path in inputs.items()}
     written = {name: str(path) for name, path in outputs.items()}
-    return Job(told.stage, told, read, written, machine=Machine.current())
+    return Job(settings.stage, settings, read, written, machine=Machine.current())
 
 
 def model_id(settings: Settings) -> ModelId:

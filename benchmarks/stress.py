@@ -77,7 +77,7 @@ def job_of_stage(stage: str, folder: Path, machine: Machine) -> AnyJob:
     identity = stages.ModelId(name="model")
     encoding = stages.Encoding(model=identity)
     files = Files(train=str(folder / "train.txt"), validation=str(folder / "validation.txt"))
-    told: dict[str, tuple[stages.Settings, list[str], list[str]]] = {
+    settings_of: dict[str, tuple[stages.Settings, list[str], list[str]]] = {
         "prepare": (stages.TextsOf(corpus=Corpus(files=files, first="text"), source={}), [], ["texts"]),
         "tokenize": (
             stages.TokensOf(model=identity, slots=SLOTS, style="paper", segments="aligned", blocks=False),
@@ -91,7 +91,7 @@ def job_of_stage(stage: str, folder: Path, machine: Machine) -> AnyJob:
             ["index", "hidden"],
         ),
     }
-    settings, reads, writes = told[stage]
+    settings, reads, writes = settings_of[stage]
     paths = {name: str(folder / file) for name, file in FILES.items()}
     inputs, outputs = {name: (paths[name],) for name in reads}, {name: paths[name] for name in writes}
     return Job(settings.stage, settings, inputs, outputs, machine=machine)
@@ -107,9 +107,9 @@ def measured(sentences: int, model: str, scratch: Path | None) -> list[dict[str,
             environment = os.environ | {"OMP_NUM_THREADS": "1", "ARROW_DEFAULT_MEMORY_POOL": "system"}
             environment["PYTHONPATH"] = str(ROOT)
             done = subprocess.run(command, env=environment, stdout=subprocess.PIPE, text=True, check=True)
-            found = json.loads(done.stdout)
-            print(f"{sentences:,} {stage}: {found['said']}", file=sys.stderr, flush=True)
-            rows.append({"sentences": sentences, "stage": stage, **found})
+            measured = json.loads(done.stdout)
+            print(f"{sentences:,} {stage}: {measured['said']}", file=sys.stderr, flush=True)
+            rows.append({"sentences": sentences, "stage": stage, **measured})
     return rows
 
 
@@ -152,8 +152,12 @@ def main(arguments: Sequence[str] | None = None) -> None:
     print("| stage | " + " | ".join(f"{sentences:,}" for sentences in sizes) + " |")
     print("|---|" + "--:|" * len(sizes))
     for stage in STAGES:
-        own = [row for row in rows if row["stage"] == stage]
-        print(f"| {stage} | " + " | ".join(f"{row['megabytes']:.0f} MB, {row['seconds']:.0f} s" for row in own) + " |")
+        of_stage = [row for row in rows if row["stage"] == stage]
+        print(
+            f"| {stage} | "
+            + " | ".join(f"{row['megabytes']:.0f} MB, {row['seconds']:.0f} s" for row in of_stage)
+            + " |"
+        )
     if given.figure:
         draw(rows, given.figure)
 

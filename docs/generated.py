@@ -17,8 +17,8 @@ GENERATED = "<!-- Written by `make docs`; change {} instead. -->"
 def commands() -> str:
     """The commands and options of papa, as typer tells them."""
     asked = ["papa.cli", "utils", "docs", "--name", "papa", "--title", "Commands"]
-    told = CliRunner().invoke(typer.cli.app, asked, catch_exceptions=False).output
-    title, _, rest = told.partition("\n")
+    written = CliRunner().invoke(typer.cli.app, asked, catch_exceptions=False).output
+    title, _, rest = written.partition("\n")
     listed = re.sub(r"^\* `(\w+)`: .*$", r"* [`papa \1`](#papa-\1)", rest.strip(), flags=re.MULTILINE)
     return f"""{title}
 
@@ -48,5 +48,5 @@ Next: [method.md](method.md) puts them together, [statistics.md](statistics.md) 
 PAGES = {"cli.md": commands, "glossary.md": glossary}
 
 if __name__ == "__main__":
-    for name, told in PAGES.items():
-        (DOCS / name).write_text(told(), encoding="utf-8")
+    for name, written in PAGES.items():
+        (DOCS / name).write_text(written(), encoding="utf-8")

@@ -34,8 +34,8 @@ PIECE = re.compile(r"```.*?```|`[^`\n]+`|\]\(([^)\s#]+)(#[^)\s]*)?\)", re.DOTALL
 
 def sources() -> dict[str, str]:
     """The pages of the repository, by their names on the site."""
-    own = {page.name: f"docs/{page.name}" for page in sorted((REPOSITORY / "docs").glob("*.md"))}
-    return {target: source for source, target in ELSEWHERE.items() if target not in own} | own
+    pages = {page.name: f"docs/{page.name}" for page in sorted((REPOSITORY / "docs").glob("*.md"))}
+    return {target: source for source, target in ELSEWHERE.items() if target not in pages} | pages
 
 
 def navigation(entries: list[dict[str, object]]) -> list[str]:
@@ -56,11 +56,11 @@ def place(file: Path) -> str:
 def with_links_of_site(text: str, folder: Path, pages: Path) -> str:
     """The text of a page of `folder`, with links as on the site. Files that are no pages are copied beside it."""
 
-    def linked(found: re.Match[str]) -> str:
-        target, heading = found.groups()
+    def linked(match: re.Match[str]) -> str:
+        target, heading = match.groups()
         file = Path(os.path.normpath(folder / unquote(target or "")))
         if not target or not file.is_file():  # an address, or a dead link, which zensical tells
-            return found[0]
+            return match[0]
         copy = pages / place(file)
         if copy.suffix != ".md":
             copy.parent.mkdir(parents=True, exist_ok=True)

@@ -101,11 +101,11 @@ def finish(study: Study, content: dict[str, Any] | None = None) -> None:
 def write(study: Study, job: Job[Settings], content: Any) -> None:
     inputs = {name: tuple(str(study.results / path) for path in paths) for name, paths in job.inputs.items()}
     outputs = {name: str(study.results / path) for name, path in job.outputs.items()}
-    told = Job.of(study.parameters(job), inputs, outputs, Machine())
+    read = Job.of(study.parameters(job), inputs, outputs, Machine())
     sources = {name: digest for name, digest in SourceDigests.of(study.sources, job.settings).items() if digest}
-    trace = told.trace(**sources)
+    trace = read.trace(**sources)
     facts = {"texts": {"rows_available": {"train": 23}}, "labels": {"label_names": ["b", "a"]}}.get(job.stage, {})
-    for path in map(Path, told.outputs.values()):
+    for path in map(Path, read.outputs.values()):
         path.parent.mkdir(parents=True, exist_ok=True)
         match path.suffix:
             case ".parquet":
@@ -198,13 +198,13 @@ def test_weights_depend_on_what_they_are_made_of_alone(tmp_path: Path) -> None:
     given = edited(run__orders=orders, run__constants=["zeros", "average"], ranking__seeds=[0, 3])
     study = study_of(given, tmp_path, Known())
     jobs = {job.main.removeprefix("models/m/tasks/mood/"): job for job in study.jobs() if job.rule == "weigh_heads"}
-    own = {path: job for path, job in jobs.items() if path.startswith(("average/", "zeros/"))}
+    by_weights = {path: job for path, job in jobs.items() if path.startswith(("average/", "zeros/"))}
     names = ["gradient-0", "gradient-3", "leave-one-out-0", "leave-one-out-3", "output-norm", "variance"]
-    assert sorted(own) == [f"{constant}/{name}.parquet" for constant in ("average", "zeros") for name in names]
-    needs = {path: set(job.needs) for path, job in own.items()}
+    assert sorted(by_weights) == [f"{constant}/{name}.parquet" for constant in ("average", "zeros") for name in names]
+    needs = {path: set(job.needs) for path, job in by_weights.items()}
     assert needs["average/gradient-3.parquet"] == {"tokens", "labels", "constants", "index"}
     assert needs["zeros/leave-one-out-0.parquet"] == {"tokens", "labels", "index"}
-    assert [job.wildcards["variant"] for job in own["zeros/gradient-0.parquet"].needs["index"]] == ["original"]
+    assert [job.wildcards["variant"] for job in by_weights["zeros/gradient-0.parquet"].needs["index"]] == ["original"]
     assert needs["average/variance.parquet"] == {"tokens", "constants"}
     assert needs["average/output-norm.parquet"] == {"tokens"}
     finish(study)

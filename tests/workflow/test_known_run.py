@@ -30,7 +30,7 @@ def scores(results, task, constant, order):
     return dict(zip(rows["kept"], rows["mean"], strict=True))
 
 
-def told():
+def expected_row():
     """The score of the induction head: words that come again are sure, all others as likely as any."""
     rows = generate("repeats", "validation", ROWS["validation"], 0)["first"].map(str.split)
     sure = sum(len(words) - len(set(words)) - 1 for words in rows)
@@ -47,7 +47,7 @@ def told():
     ],
 )
 def test_the_curve_is_the_one_predicted_by_hand(results, task, constant, order, needed):
-    expected = {kept: told() if needed is not None and kept >= needed else UNIFORM for kept in range(11)}
+    expected = {kept: expected_row() if needed is not None and kept >= needed else UNIFORM for kept in range(11)}
     assert scores(results, task, constant, order) == pytest.approx(expected, abs=2e-3)
 
 

@@ -116,7 +116,9 @@ def counts_of(metric: str, gold: np.ndarray, right: np.ndarray) -> Counts:
             if metric == "matthews_correlation"
             else [pairs[3], predicted, np.broadcast_to(gold == 1, right.shape)]
         )
-    return np.moveaxis(np.stack(counts).astype(float), 0, -1)  # items of one count are adjacent in memory, which is faster
+    return np.moveaxis(
+        np.stack(counts).astype(float), 0, -1
+    )  # items of one count are adjacent in memory, which is faster
 
 
 @dataclass(frozen=True)
@@ -443,7 +445,9 @@ def sections(quick: bool = False) -> list[Section]:
             "Other metrics",
             ("metric", *SIZE),
             OF_HARD,
-            tuple(_row((name,), size, at(world, 0.0, MARGIN)) for name, world in METRICS.items() for size in of_metrics),
+            tuple(
+                _row((name,), size, at(world, 0.0, MARGIN)) for name, world in METRICS.items() for size in of_metrics
+            ),
         ),
         Section(
             "Hard cases",

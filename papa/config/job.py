@@ -16,7 +16,7 @@ S = TypeVar("S", bound=stages.Settings, covariant=True)
 
 
 class JobParameters(TypedDict):
-    """The settings of a job, the name of their class, and the requests of its inputs, as plain values."""
+    """A job's settings, the name of the settings class, and what each input must record (`Trace.request`)."""
 
     settings_of: str
     settings: dict[str, object]

@@ -46,7 +46,7 @@ def similar_names(names: Iterable[str]) -> list[list[str]]:
 
 @dataclass(frozen=True)
 class Columns:
-    """The columns of a split; error messages call it `source` and count rows from 0. Every row is checked."""
+    """The columns of a split. Every row is checked; error messages begin with `source` and count rows from 0."""
 
     source: str
     rows: SourceRows
@@ -85,9 +85,9 @@ class Columns:
     ) -> tuple[str, list[int]]:
         """Return the form of the labels in column `name`, and the index of the right choice [row].
 
-        If the choices in the column `names` have labels, a row's label is that of its right choice. Otherwise it is
-        one of the names that the task has `listed`, in the order of the choices. If the task lists none, it is a number
-        from 0; a string may also be the text of a choice or a letter from A, and the form that fits most rows is used.
+        If the choices in the column `names` have labels, a value is the label of the right choice. Otherwise, it is one
+        of the names that the task has `listed`, in the order of the choices. If the task lists none, it is the index of
+        the choice, from 0, or if values are strings perhaps its text or its letter (A, B, …): whichever fits most rows.
         """
         values = [_text(row[0]) for row in self._values(name, None, "label")]
         indices = range(max(map(len, choices), default=0))
@@ -123,7 +123,7 @@ class Columns:
         return bool(types.is_struct(data_type)) and data_type.get_field_index("label") >= 0
 
     def _lists_of_choices(self, name: str, field: str) -> list[list[str]]:
-        """Return the list in each row of a column; if the rows are {text, label}, return the lists in `field`."""
+        """Return the list in each row; if rows are structs of two lists, text and label, return the one in `field`."""
         import pyarrow.compute as pc
         from pyarrow import types
 
@@ -146,15 +146,15 @@ class Columns:
     ) -> list[list[str]]:
         """Return class names [row][word]; without `words`, each row has a single name.
 
-        If the data has no class names, numbers are indices into the names that the task has `listed`, unless one of
-        these is a number or a boolean.
+        If the data has no class names, numbers are indices into the names that the task has `listed`. If a listed name
+        is itself a number or a boolean, they are not.
         """
         values = self._values(name, words, "label")
         names = self.class_names(name)
         if names is None and listed and all(isinstance(value, int | None) for row in values for value in row):
             names = None if any(text in BOOLEANS or _is_number(text) for text in listed) else list(listed)
         out_of_range = [any(_is_out_of_range(value, names) for value in row) for row in values]
-        fault = f"a label in column {name} that is out of range: there are {len(names or ())} classes"
+        fault = f"a label in column {name} that is out of range for {len(names or ())} classes"
         self._refuse(out_of_range, fault)
         name_of = {value: class_name(_name_of(value, names)) for value in set(chain.from_iterable(values))}
         missing = {"", *MISSING_LABELS}.difference(names or listed or ())

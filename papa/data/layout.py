@@ -28,7 +28,7 @@ STYLES, SEGMENTS = ("paper", "published_code", "contiguous"), ("aligned", "publi
 CHUNK_TEXTS = 4096
 """Number of texts that are tokenized at a time."""
 SubTokens = tuple[list[int], list[int]]
-"""The ids of a text's sub-tokens, and for each the index of the word it begins, or -1 (empty without words)."""
+"""The ids of a text's sub-tokens, and the index of the word that each begins, or -1; empty for a text without words."""
 
 
 @dataclass(frozen=True)
@@ -84,8 +84,8 @@ class Template:
     def rooms(self, slots: int, pairs: bool, contiguous: bool, halved: bool = False) -> tuple[int, int]:
         """Return the number of slots for the tokens of the first text, and for those of the second.
 
-        In a `contiguous` layout, both texts share the first number. In a `halved` layout, a single text has only the
-        first half of the slots.
+        In a `contiguous` layout, the first number is the room for both texts together, and the second is 0. In a
+        `halved` layout, a single text has only the first half of the slots.
         """
         start, between, end = len(self.start), len(self.between), len(self.end)
         if contiguous:
@@ -112,8 +112,8 @@ def lay_out(
         second: The second texts `[example]` of pairs.
         slots: Number of slots.
         style: "published_code" cuts single texts to the first half of the slots, as the published code does.
-            "contiguous" leaves no gaps between tokens, as decoders require. So does any style if the tokenizer adds no
-            special token at the end.
+            "contiguous" leaves no gaps between tokens, as decoders require. If the tokenizer adds no special token at
+            the end, no style leaves gaps.
         segments: "published_code" reproduces an effect of the published code: tokens move to their slots, but the
             segment ids of a pair stay at the tokens' previous positions.
 
@@ -216,12 +216,12 @@ def texts_in_blocks(
 def place_choices(
     tokenizer: PreTrainedTokenizerBase, questions: Sequence[str] | None, choices: Sequence[Sequence[str]], slots: int
 ) -> Iterator[list[Placed]]:
-    """Yield the choices of each question, each after its question: from slot 0 on, without gaps or an end token.
+    """Yield the choices of each question, laid out directly after the question, without gaps or an end token.
 
     Question, space and choice are tokenized together. If the question has k tokens, all tokens after the first k are
-    the choice, as in lm-evaluation-harness. If there are too many tokens, the question's first ones are cut off. The
-    first token of a choice is also predicted, so a token must precede it. Without a question, that is the tokenizer's
-    BOS token, or its EOS token if it has no BOS token.
+    the choice, as in lm-evaluation-harness. If there are too many tokens, the question's first ones are cut off. A
+    choice's first token is predicted, too, so a token must precede it. Without a question, this is the tokenizer's BOS
+    token, or its EOS token if it has no BOS token.
 
     Args:
         tokenizer: A tokenizer of transformers.
@@ -292,7 +292,7 @@ def _check_room(slots: int, room: int) -> None:
 
 
 def separates_words(tokenizer: PreTrainedTokenizerBase) -> bool:
-    """Return whether words have the same tokens in a list as in a text; byte-level tokenizers may drop the spaces."""
+    """Return whether a list of words is tokenized like a text; byte-level tokenizers may drop the spaces of a list."""
     options = {"add_special_tokens": False, "return_attention_mask": False}
     first, text = (tokenizer(words, **options)["input_ids"] for words in ("a", "a a"))
     second = text[len(first) :]
@@ -324,7 +324,7 @@ def _words_begun(word_of: Sequence[int | None]) -> list[int]:
 def _place_text(
     template: Template, text: SubTokens, partner: SubTokens | None, rooms: tuple[int, int], slots: int | None
 ) -> Placed:
-    """Place a text, and its partner from slots/2 on, between special tokens; if `slots` is None, leave no gaps."""
+    """Place a text between special tokens. A partner starts at slots/2; if `slots` is None, there are no gaps."""
     (ids, words), (partner_ids, _) = text, partner or ([], [])
     if slots is None:
         room, partner_room = _shares(len(ids), len(partner_ids), sum(rooms))

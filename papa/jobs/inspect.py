@@ -26,7 +26,7 @@ DESCRIPTIONS = {
     ("summary", "all_outcomes"): "Outcomes of all probes",
     ("summary", "curves"): "Losses and scores after each epoch",
 }
-"""Descriptions by stage and artefact, for files that the docstring of their stage does not describe."""
+"""Descriptions by stage and artefact, for files that no stage's docstring describes."""
 SHOWN_ROWS, CELL_LENGTH, DIGEST_LENGTH = 5, 60, 12
 """Number of table rows shown, and number of characters shown of a cell and of a digest."""
 STAGE_SENTENCE = re.compile(r"Stage \*\w+\*[^:]*: (.+?)(\. |\.?$)")
@@ -91,7 +91,8 @@ def inspect(path: Path, layer: int | None = None, head: int | None = None) -> In
 
     Args:
         path: a file that papa wrote.
-        layer, head: for averages, the layer and head to show; None means all. If both are None, papa chooses one head.
+        layer, head: for averages, the layer and the head to show. If one is None, all of them are shown. If both are
+            None, only the head with the most concentrated attention is shown.
 
     Returns:
         `what` the file is, how it was `made` (stage, version and settings), the digests of its `inputs`, whether it is
@@ -106,7 +107,7 @@ def inspect(path: Path, layer: int | None = None, head: int | None = None) -> In
     if not path.is_file():
         raise InputError(f"There is no file {path} (relative paths start from {Path.cwd()}).")
     if path.suffix not in READERS:
-        raise InputError(f"{path} is not a papa file that can be shown; their names end in {', '.join(READERS)}.")
+        raise InputError(f"papa cannot show {path}; it shows its files whose names end in {', '.join(READERS)}.")
     chosen = {name: index for name, index in (("layer", layer), ("head", head)) if index is not None}
     if chosen and READERS[path.suffix] is not _averages:
         raise InputError(f"{path} does not contain averages; use --layer and --head only with averages.")
@@ -152,7 +153,7 @@ def _shown(
 
 
 def _table(path: Path, trace: Trace | None) -> Content:
-    """Describe a table; for weights and orders, add a value for each head, and for outcomes, mean scores."""
+    """Describe a table. Weights and orders also have a value for each head; outcomes also have mean scores."""
     with opened_table(path) as file:
         table = file.read()
         facts = {"rows": table.num_rows, **file.facts}
@@ -164,7 +165,7 @@ def _table(path: Path, trace: Trace | None) -> Content:
         if stage == "lambda":
             last, name = int(frame["epoch"].max()), "value"
             frame = frame[frame["epoch"] == last]
-            part = f" of part {settings['part']} of the texts" if settings.get("part") else ""
+            part = f" on part {settings['part']} of the texts" if settings.get("part") else ""
             title = f"λ after {count(last, 'epoch')}{part}; heads with small λ are replaced first"
         values = frame.pivot(index="layer", columns="head", values=name).to_numpy().tolist()
         return {"facts": facts, "heads": {"title": title, "values": values}}
@@ -289,7 +290,7 @@ def _averages(path: Path, trace: Trace | None, layer: int | None = None, head: i
         for at_layer in (range(layers) if layer is None else [layer])
         for at_head in (range(heads) if head is None else [head])
     ]
-    title = "Largest attention of a query slot, averaged over query slots"
+    title = "Largest attention weight of each query slot, averaged over query slots"
     return {**shown, "heads": {"title": title, "values": peaks.tolist()}, "pictures": pictures}
 
 
@@ -336,7 +337,10 @@ def print_inspected(shown: Inspected, out: Console) -> None:
         form = "{:.0f}" if isinstance(heads["values"][0][0], int) else "{:.3f}"
         show("", frame.map(form.format).reset_index(names="layer"), 1)
     if pictures := shown.get("pictures"):
-        out.print("\nMean attention from a query slot to some key slots, and the largest entry", style="bold")
+        out.print(
+            "\nMean attention from a slot to itself, its neighbours and the first slot, and the largest entry",
+            style="bold",
+        )
         show("", pd.DataFrame(map(_summary, pictures)), 2)
 
 

@@ -71,7 +71,7 @@ class ConstantMatrices:
     def by_pair(self) -> ConstantMatrices:
         """Return the averages with an entry for each pair of slots.
 
-        If pairs of slots share entries, rows are normalised, as when they replace attention.
+        If pairs of slots share entries, each row is normalised, as it is when the averages replace attention.
 
         Raises:
             InputError: these are averages of the outputs of heads.
@@ -147,7 +147,7 @@ class ConstantMatrices:
 
     @classmethod
     def load_constants(cls, path: PathLike) -> tuple[Tensor | Matrices | Outputs, dict[str, str]]:
-        """Read only the constants, and `about` with the kind, in a fifth of the memory that `load` needs.
+        """Read the constants, and `about` with the key `kind` added. `load` needs five times the memory.
 
         Raise the same errors as `load`.
         """
@@ -176,7 +176,7 @@ def _read(path: PathLike, names: Sequence[str]) -> tuple[ConstantMatrices, Tenso
         axes = 3 if kind in TIED else 4
         fitting = len(shape) == axes and shape[2 : 2 + len(counted)] == counted
         if not fitting or any(values.shape != shapes[name] for name, values in arrays.items()):
-            raise ValueError(f"its datasets are not {list(shape)}")
+            raise ValueError(f"its datasets do not have the shape {list(shape)}")
     except DamagedArtefact:
         raise
     except Exception as error:  # an untrusted file may contain anything

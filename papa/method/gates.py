@@ -22,18 +22,21 @@ if TYPE_CHECKING:
     from papa.config.stages import Gating
 
 LAMBDA_START = {"half": 0.5, "open": 0.95}
-"""Initial λ, by the name of the setting."""
+"""The initial λ for each value of the setting `start`."""
 
 
 def learn_gates(
     model: Model, constants: Constants, objective: Objective, gating: Gating, checkpoint: Checkpoint | None = None
 ) -> Tensor:
-    """Learn λ of every head together with the probe of a new objective; return `[epoch, layer, head]`.
+    """Learn λ of every head together with the objective's probe, which must be untrained.
+
+    Returns:
+        λ after each epoch, `[epoch, layer, head]`.
 
     Head (l, h) uses λ·attention + (1-λ)·constant with λ = sigmoid(raw); by default, raw starts at 0 (Sec. 3.2). Heads
     of one unit (`ranking.unit`) share one λ. If the model's prediction head replaces the probe, only λ is learned. The
-    settings can start λ open (`LAMBDA_START`), add the mean of all λ times `l1` to the loss, and stop training early,
-    after an epoch in which the order of heads hardly changed (`settled`).
+    setting `start` gives the initial λ, `l1` times the mean of all λ is added to the loss, and with `settled`, training
+    stops after an epoch that hardly changes the order of heads.
     """
     matrices = constants if isinstance(constants, Tensor | Matrices | Outputs) else constants.constants
     matrices, units = matrices.to(model.device), units_of(gating.unit, model.heads, model.groups)

@@ -139,7 +139,7 @@ class HiddenStates:
                 raise DamagedArtefact(f"{path} begins at row {extent.begin} and not {covered}; {REBUILD}.")
             covered = extent.end
         if covered != sum(split.rows for split in splits):
-            raise DamagedArtefact(f"{parts[-1][1]} ends before row {covered}, so rows are missing; {REBUILD}.")
+            raise DamagedArtefact(f"{parts[-1][1]} ends after {covered} rows, but there are more; {REBUILD}.")
         self._extents, self._paths = [part[0] for part in parts], [part[1] for part in parts]
         self._checksums = [_read_checksums(path, facts) for _, path, facts in parts]
         self._files = [stack.enter_context(open(path, "rb", buffering=0)) for path in self._paths]  # noqa: SIM115
@@ -149,7 +149,7 @@ class HiddenStates:
     @classmethod
     @contextmanager
     def opened(cls, indices: Sequence[PathLike]) -> Iterator[HiddenStates]:
-        """Open the hidden states of all parts of a corpus, each next to its index.
+        """Open the hidden states of all parts of a corpus; each file is in the folder of its index.
 
         Raises:
             DamagedArtefact: a file does not match its index, or the parts are not those of one corpus.
@@ -158,7 +158,7 @@ class HiddenStates:
             yield cls(indices, stack)
 
     def read(self, examples: Tensor, tokens: Tokens, positions: Tensor | None = None) -> Tensor:
-        """Return the hidden states of `examples` in a split, or of only their tokens at `positions`, as float32.
+        """Return the hidden states of `examples` in a split as float32, all or only at `positions` of their tokens.
 
         Each example is compared with its checksum when it is first read.
         """

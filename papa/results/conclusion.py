@@ -1,7 +1,7 @@
 """A conclusion as typed values: the claims about each line, with losses, exclusions, bounds and differences.
 
-Stage *claims* draws a `Conclusion` and writes it as JSON. The HTML report, the terminal, `papa inspect`, `papa heads`
-and `papa compare` read it; `papa.results.phrases` puts it into words.
+Stage *claims* computes a `Conclusion` and writes it as JSON. The HTML report, the terminal, `papa inspect`,
+`papa heads` and `papa compare` read it; `papa.results.phrases` puts it into words.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from papa.errors import DamagedArtefact
 from papa.files import REBUILD, PathLike, read_json
 
 INCONCLUSIVE = "cannot tell"
-"""The verdict of comparisons that show neither a difference nor equality; stored results have these words."""
+"""The verdict of comparisons that show neither a difference nor equality, as stored results contain it."""
 
 
 def _null_is(number: float) -> BeforeValidator:
@@ -89,7 +89,8 @@ class Step(_Value):
         tasks: the number of tasks that count and were run with this many heads replaced.
         loss, low, high: their mean loss with its 95 % interval; unset if none has a loss.
         bound, worst: the largest upper bound of a loss, and its task; unset if no task counts.
-        margin: the largest bound up to this step; the number of heads is replaceable at every larger margin.
+        margin: the largest `bound` of this step and those before it. This number of heads is replaceable at any larger
+            margin.
     """
 
     grid: str
@@ -127,10 +128,10 @@ class LineClaim(_Value):
         tasks, excluded: the tasks that count, and the excluded tasks.
         ceiling, rising: the tasks whose original is at its ceiling, and those on which scores still rose.
         replaceable: the number of heads that are replaceable at the margin; None if no task counts.
-        measured: the numbers of replaced heads with a known bound.
+        measured: every number of replaced heads whose bound is known.
         half_margin: the margin above which half of the heads are replaceable.
         at_end: the loss with every head replaced; None if it was not measured.
-        area: the mean area over the tasks that count; None if it was not measured up to all heads.
+        area: the mean area over the tasks that count; None if it was not measured for every head replaced.
         sentence: the claims in words.
     """
 

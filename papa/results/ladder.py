@@ -44,11 +44,11 @@ COLUMNS = dict.fromkeys((*KEYS, "rung", "adds", "status"), "string")
 COLUMNS |= dict.fromkeys(("score", *LOSS, *STEP), "float64")
 TITLE = "Ladder of constants"
 NOTE = (
-    "In each row, constants that contain this information, and that of the rows above, replace every head; in the last "
-    "row no head is replaced. Loss: (original - score) / (original - contextless). Step: the loss in the row above "
-    "minus this loss, so the value of the added information; all steps add up to attention's contribution. In "
-    "brackets: 95 % intervals over probe seeds and validation examples. A step can be negative, because constants with "
-    "more information can also mislead more, and because only mean-output contains a bias in each slot."
+    "In every row but the last, constants replace every head; they contain the information of this row and of the rows "
+    "above. In the last row, no head is replaced. Loss: (original - score) / (original - contextless). Step: the loss "
+    "in the row above minus this loss, which is the value of the added information. All steps add up to attention's "
+    "contribution. In brackets: 95 % intervals over probe seeds and validation examples. A step can be negative: more "
+    "information can mislead, and the rows below the bias in each slot lose that bias."
 )
 
 
@@ -162,7 +162,7 @@ def sentence_of(frame: pd.DataFrame) -> str:
         steps = rows.dropna(subset="step").sort_values("step", ascending=False, kind="stable")
         worded = texts(lambda adds, *step: f"{adds}, {loss_text(*step)}", steps, "adds", *STEP)
         sentences.append(f"{name}: the largest step is {worded[0]}; the next is {worded[1]}")
-    return "; ".join(sentences) + "." if sentences else "No model has several rungs."
+    return "; ".join(sentences) + "." if sentences else "No model was run with enough constants for a ladder."
 
 
 def ladder_figure(frame: pd.DataFrame, plots: Plots) -> Any:

@@ -23,7 +23,7 @@ from papa.results.phrases import constant_name, order_name
 from papa.results.table import Table
 
 PAIR = ["between", "model", "task", "title", "constant", "order", "seed", "a", "b"]
-"""The columns that identify a pair of orders; null if the two differ in that column."""
+"""The columns that identify a pair of orders. A column in which the two orders differ is null."""
 TABLES = {"seeds": "Seeds and halves", "halves": "Seeds and halves", "orders": "Orders", "tasks": "Tasks"}
 """The title of the table that shows each kind of pair."""
 COLUMNS = dict.fromkeys((*PAIR, "fraction"), "string")
@@ -135,7 +135,7 @@ def tables_of(frame: pd.DataFrame) -> list[Table]:
 
 
 def _cells(rows: pd.DataFrame) -> pd.DataFrame:
-    """Return the cells of the table: a row for each pair and fraction, with means over seeds."""
+    """Return the table's cells: a row for each pair and fraction, averaged over seeds."""
     keys = [name for name in (*PAIR, "fraction") if name != "seed"]
     means = (
         rows.groupby(keys, sort=False, dropna=False)

@@ -96,7 +96,7 @@ def test_what_is_no_file_of_papa_is_one_sentence(tmp_path):
     cases = [
         (tmp_path, "is a folder"),
         (tmp_path / "nowhere.json", "There is no file"),
-        (REPOSITORY / "README.md", "is not a papa file that can be shown; their names end in .parquet"),
+        (REPOSITORY / "README.md", "it shows its files whose names end in .parquet"),
     ]
     for path, expected in cases:
         result = CliRunner().invoke(app, ["inspect", str(path)])

@@ -83,7 +83,7 @@ def test_a_blind_guess_is_the_lowest_rung_of_a_model_that_does_worse_with_zeros(
 def test_two_ends_and_the_average_are_no_ladder() -> None:
     few = {kind: RIGHT[kind] for kind in ("zeros", "average", OWN_ATTENTION)}
     frame = ladder_of([measured(right=few)], {"t": "T"})
-    assert frame.empty and sentence_of(frame) == "No model has several rungs."
+    assert frame.empty and sentence_of(frame) == "No model was run with enough constants for a ladder."
 
 
 def test_tables_and_figure_show_each_rung_once() -> None:

@@ -153,7 +153,7 @@ def test_numbers_that_are_no_averages_are_refused(tmp_path, constants):
         papa.ConstantMatrices.load(written(path, constants, count=-constants.count.numpy()))
     with pytest.raises(papa.DamagedArtefact, match="do not agree"):
         papa.ConstantMatrices.load(written(path, constants, mean=mean / 2))
-    with pytest.raises(papa.DamagedArtefact, match="its datasets are not"):
+    with pytest.raises(papa.DamagedArtefact, match="its datasets do not have the shape"):
         papa.ConstantMatrices.load(written(path, constants, count=constants.count.numpy()[1:]))
 
 

@@ -146,7 +146,7 @@ def test_a_table_wider_than_the_terminal_is_cut_between_columns(capsys):
 HEADS_SHOWN = {
     "lambda.parquet": ([[0.4891, 0.5113, 0.5], [0.5] * 3], "λ after 2 epochs", r"^0 +0\.489 +0\.511 +0\.500"),
     "order.parquet": ([[5, 4, 3], [2, 1, 0]], "", r"^1 +2 +1 +0$"),
-    "1of2.parquet": ([[0.5] * 3] * 2, "λ after 1 epoch of part 1of2 of the texts;", ""),
+    "1of2.parquet": ([[0.5] * 3] * 2, "λ after 1 epoch on part 1of2 of the texts;", ""),
     "weights.parquet": ([[0.5, 1.5, 2.5], [3.5, 4.5, 5.5]], "gradient: heads with small values are replaced first", ""),
 }
 

@@ -42,6 +42,8 @@ class Outcomes:
         cls, measure: Measure, items: Mapping[str, np.ndarray], predicted: np.ndarray, names: Sequence[str]
     ) -> Outcomes:
         """Combine `predicted` `[item]`, such as the measure's column of `items`, with the other columns of `items`."""
+        if measure.target.labelled and not names:
+            raise InputError(f"The metric {measure.name} counts labels, but they have no names; give the label names.")
         right = measure.target.right
         integers = {name: OUTCOME_TYPES[name].startswith("int") for name in (right, measure.column)}
         gold, predicted = (

@@ -33,7 +33,7 @@ def classes_of(kind: str, slots: int) -> Tensor:
             [0, 3, 2],
             [0, 4, 3]], dtype=torch.int32)
     """
-    class_of = KINDS[kind].class_of
+    class_of = KINDS[kind].class_of if kind in KINDS else None
     if class_of is None:
         raise InputError(f"Constants of the kind {kind!r} have no tied entries; kinds that do are {', '.join(TIED)}.")
     slot = torch.arange(slots)

@@ -53,7 +53,7 @@ DATA_NOTE = "Rows: used of available. Examples cut: examples with more tokens th
 
 FLOORS = ("trivial", "contextless")  # the column of the context-free floor is called contextless
 BY_FRACTION = "fraction of heads that keep their own attention"
-OUT_OF_DATE = "{} was made from another summary: `snakemake` without --until rebuilds it."
+OUT_OF_DATE = "{} is out of date: `snakemake` without --until rebuilds it."
 TITLE = "Scores by fraction of input-dependent heads"
 SUMMARY_COLUMNS = SETTING_COLUMNS | METRIC_COLUMNS | {"mean": "float64", "seeds": "int64"}
 SUMMARY_COLUMNS |= dict.fromkeys(("half_width", "low", "high", "relative_drop"), "float64")

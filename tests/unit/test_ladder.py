@@ -278,8 +278,9 @@ def test_constants_that_are_no_matrices_are_refused_where_matrices_are_needed(bo
     outputs = papa.average_attention(model, [inputs], "mean-output")
     with pytest.raises(papa.InputError, match="no entries for pairs of slots"):
         outputs.by_pair()
-    with pytest.raises(papa.InputError, match="no tied entries"):
-        classes_of("average", 3)
+    for kind in ("average", "unheard-of"):
+        with pytest.raises(papa.InputError, match="no tied entries"):
+            classes_of(kind, 3)
     with pytest.raises(papa.InputError, match="'uniform' is not a kind of average"):
         papa.average_attention(model, [inputs], "uniform")
     with pytest.raises(papa.InputError, match="this model needs"):

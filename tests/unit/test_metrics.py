@@ -205,3 +205,9 @@ def test_every_metric_has_readings():
 def test_bad_outcomes_are_named(gold, predicted, said):
     with pytest.raises(InputError, match=said):
         of_texts(gold, predicted, ["O", "B-X"])
+
+
+def test_labels_without_names_are_refused():
+    items = {"gold": np.array([0, 1]), "example": np.arange(2)}
+    with pytest.raises(InputError, match="accuracy counts labels, but they have no names"):
+        Outcomes.of(measure_of("accuracy"), items, np.array([0, 7]), ())

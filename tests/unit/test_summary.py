@@ -271,11 +271,11 @@ def test_what_is_older_than_the_summary_is_not_shown(tmp_path, capsys):
 
     write_claims("Little is lost.", claims, made_of("claims", summary=summary_file))
     second = text()
-    assert "Little is lost. Tables:" in second and f"Report: {page} was made from another summary" in second
+    assert "Little is lost. Tables:" in second and f"Report: {page} is out of date" in second
 
     write_summary(summary_file, 0.7)
     third = text()
-    assert "Little is lost" not in third and "claims.json was made from another summary" in third
+    assert "Little is lost" not in third and "claims.json is out of date" in third
 
 
 @pytest.mark.parametrize(

@@ -44,7 +44,7 @@ class Settings(BaseModel):
         """Return the settings as an artefact records them: as JSON, without `unrecorded` fields and default values.
 
         So finished artefacts stay fresh if you add a setting whose default changes no number. If you change a default,
-        raise the version of every stage that records the setting, because a record without it means the old default.
+        raise the version of every stage that records the setting: a record without the setting means the old default.
         """
         return self.model_dump(mode="json", exclude_none=True, exclude_defaults=True, exclude=set(self.unrecorded))
 
@@ -110,7 +110,7 @@ class OfEncoding(Settings):
 class OfTask(OfEncoding):
     """A stage that uses the loss or the outcomes of a task.
 
-    The metric determines the objective. Another metric with the same objective changes no number.
+    The metric determines the objective. Changing to another metric with the same objective changes no number.
     """
 
     unrecorded = frozenset({"metric"})
@@ -153,7 +153,7 @@ class OfCorpus(Settings):
     """A corpus; `source` contains the digests of its files, by split or name."""
 
     row_keys: ClassVar[tuple[str, ...]] = ()
-    """Keys that select rows. They are not recorded, because the stage has the texts as an input, which record them."""
+    """Keys that select rows. They are not recorded here, because the texts, an input of the stage, record them."""
 
     corpus: Corpus
     source: dict[str, str]
@@ -325,8 +325,8 @@ class HiddenOf(OfEncoding):
 class ProbeOf(OfTask):
     """Stage *probe*: a trained probe for each seed, and its outcomes on all validation examples.
 
-    Streamed hidden states are computed during training. The files may contain more seeds than `seeds`. Nothing is
-    trained if the model's prediction head makes the predictions.
+    Streamed hidden states are computed during training. The files may also contain other seeds than those in `seeds`.
+    Nothing is trained if the model's prediction head makes the predictions.
     """
 
     stage = "probe"

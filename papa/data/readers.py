@@ -72,7 +72,7 @@ def read_file(
 
 
 def class_names_of(features: object) -> dict[str, list[str]]:
-    """Map columns of numbered classes, or lists of them, to the class names in the features that `datasets` records."""
+    """Map each column of class numbers, or of lists of them, to the class names that `datasets` has recorded."""
     names = {}
     for column, feature in features.items() if isinstance(features, Mapping) else ():
         while (isinstance(feature, list) and feature) or (isinstance(feature, Mapping) and "feature" in feature):

@@ -142,7 +142,7 @@ class Tokens:
         yield order[begin:]
 
     def _sums_of_slots(self) -> np.ndarray:
-        """Return the sum of each example's slots, which nearly always differs between examples with different slots."""
+        """Return the sum of each example's slots; examples with different slots nearly always have different sums."""
         return np.add.reduceat(self.slots.numpy(), self.offsets[:-1].numpy(), dtype=np.int64)
 
 
@@ -206,7 +206,7 @@ class TokensFile:
         return total
 
     def between(self, begin: int, end: int, first_group: int = 0) -> Iterator[tuple[int, Tokens]]:
-        """Yield the examples in rows `begin` to `end` - 1 group by group, each group with its index.
+        """Yield the examples from row `begin` up to row `end` (excluded), as groups with their indices.
 
         Groups before the index `first_group` are skipped.
         """

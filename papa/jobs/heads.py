@@ -34,7 +34,7 @@ if TYPE_CHECKING:
 CARD = Path(__file__).parent / "card.md"
 """Template for the README.md in a shared folder; a test runs its code."""
 LISTED_ORDERS = 8
-"""Most orders that an error message lists."""
+"""Maximum number of orders in an error message."""
 
 
 class ChosenHeads(TypedDict):

@@ -36,7 +36,7 @@ class Epoch:
 
 
 class Diverged(InputError):
-    """Training diverged after `finite_epochs` epochs with a finite loss."""
+    """Training diverged; the loss was finite for the first `finite_epochs` epochs."""
 
     finite_epochs = 0
 
@@ -134,7 +134,7 @@ class TrainingState:
 
 
 def _clip(parameters: Sequence[nn.Parameter]) -> None:
-    """Clip the gradient norm at 1 like `torch.nn.utils.clip_grad_norm_`, but leave smaller gradients untouched."""
+    """Clip the gradient norm at 1. Unlike `torch.nn.utils.clip_grad_norm_`, do not multiply smaller gradients by 1."""
     norm = nn.utils.get_total_norm([values.grad for values in parameters if values.grad is not None])
     if not float(norm) + 1e-6 <= 1:
         nn.utils.clip_grads_with_norm_(parameters, 1.0, norm)

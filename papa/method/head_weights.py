@@ -61,7 +61,8 @@ def train_lambda(job: Job[LambdaOf]) -> str:
 def weigh_heads(job: Job[WeightsOf]) -> str:
     """Stage *weights*: measure the importance of each head, and write it in the format of λ, with one epoch.
 
-    Heads of one unit share a value: the slope of a common gate, the loss of replacing them together, or their mean.
+    Heads of one unit share a value. Depending on the measure, it is the slope of their common gate, the loss if all
+    of them are replaced, or the mean of their values.
 
     Raises:
         InputError: the constants belong to another model or layout, or a weight is not finite.
@@ -124,7 +125,7 @@ def _write_weights(values: Tensor, path: PathLike, facts: Mapping[str, object], 
 def _loss_of_heads(
     job: Job[WeightsOf], split: Mapping[str, Tokens], model: Model, checkpoint: Checkpoint
 ) -> LossOfHeads:
-    """Return the loss with the original's probe, trained here with the job's seed, or with the prediction head."""
+    """Return the loss of a probe of the original, which is trained here, or of the model's prediction head."""
     settings, train = job.settings, split["train"]
     if settings.seed is None:
         raise InputError(f"The weights {settings.by} require a trained probe, and a probe needs a seed; give one.")

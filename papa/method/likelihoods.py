@@ -140,7 +140,9 @@ class Choices(TokenPrediction):
         return self._log_likelihoods(batch, hidden).double()
 
     def table(self, epochs: Sequence[Recorded]) -> pa.Table:
-        """Return a row for each question: the right choice, and the most likely ones by total and per character.
+        """Return a row for each question, with the right choice and the predicted ones.
+
+        A choice is predicted by its total log-likelihood, and by its mean log-likelihood per character.
 
         `trivial` is 1 if the choice that is right most often in training is also right here, and otherwise 0. Without a
         file of labels, it is one divided by the number of choices.

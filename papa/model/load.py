@@ -94,7 +94,7 @@ def model_of(encoding: Encoding, machine: Machine) -> Model:
 
 
 def trace_with(job: Job[OfEncoding], model: Model) -> Trace:
-    """Return the trace of a job that reads `model`, and whose settings contain its encoding."""
+    """Return the trace of a job that reads `model`, the model in the job's settings."""
     return job.trace(**sources_of(job.settings.model.model, str(model.weights), job.machine))
 
 
@@ -146,8 +146,8 @@ def _loaded(name: str, revision: str | None, device: str, dtype: torch.dtype) ->
     try:
         options = {"revision": revision, "trust_remote_code": False}
         config = AutoConfig.from_pretrained(name, **options)
-        # eager, because the config may request a kernel, which is code from the hub; as an argument, because AutoModel
-        # prefers config.json to our config
+        # Request eager attention, because the config may request a kernel, which is code from the hub. Pass it as an
+        # argument, because AutoModel prefers config.json to this config.
         model, report = class_of(config, name).from_pretrained(
             name, config=config, attn_implementation="eager", dtype=dtype, output_loading_info=True, **options
         )

@@ -152,8 +152,8 @@ class GridAnalysis(GridView, Analysis):
 def rows_of(grid: GridView, rows: pd.DataFrame) -> pd.DataFrame:
     """Select the grid's rows from a summary or a table of runs, in the order of the grid and with their `line`.
 
-    Rows with nothing replaced have no constant, and rows with everything replaced have no order, so they are in several
-    lines. The average over a task's own texts has two names, and a grid may contain both.
+    With nothing replaced there is no constant, and with everything replaced no order, so these rows belong to several
+    lines. The average over a task's own texts is called `average` or `average-of-CORPUS`; a grid may have both.
     """
     orders = grid.orders if has_between(grid.fractions) else grid.orders[:1]
     requested = pd.DataFrame(

@@ -179,8 +179,8 @@ def domain_of(rows: pd.DataFrame) -> list[float]:
 def labels_of(rows: pd.DataFrame, field: str, domain: Sequence[float], height: float) -> pd.DataFrame:
     """Return the labels on the right of a panel: the floors, and the names of curves if there is room for all.
 
-    A curve is labelled with its `field`, which is `line` or `subset`; if it is `line`, only curves of all examples have
-    labels. A leader connects the right end of the curve or floor, (`at`, `end`), with the `text` at height `y`.
+    The label of a curve is its `field`, `line` or `subset`. Curves of subsets have no label if `field` is `line`. A
+    leader connects the right end of the curve or floor, (`at`, `end`), with the `text` at height `y`.
     """
     main = rows[rows["subset"].eq(ALL) | (field == "subset")]
     curves = [curve for _, curve in main.groupby(CURVE_KEYS, sort=False)]
@@ -200,7 +200,7 @@ def labels_of(rows: pd.DataFrame, field: str, domain: Sequence[float], height: f
 def _floors(points: pd.DataFrame, tolerance: float) -> list[dict[str, object]]:
     """Return the labels of floors. Floors of one kind share a grey label if they differ by at most `tolerance`.
 
-    Otherwise each has a label in the colour of its curve, or, if models have several lines, with the model's name.
+    Other floors have a label in the colour of their curve, or with the model's name if models have several lines.
     """
     first = points.drop_duplicates(["model", "subset"])
     crowded = points["line"].nunique() > points["model"].nunique()
@@ -242,7 +242,7 @@ def spread_out(wanted: Sequence[float], gap: float, end: float) -> list[float]:
 def leaders(
     labels: alt.Chart, x: alt.X, y: alt.Y, stroke: alt.Stroke | alt.StrokeValue, dash: Sequence[int] = (1, 0)
 ) -> tuple[alt.Chart, alt.Chart]:
-    """Draw labels at the right edge, and lines to them from the curves; the y of the chart is each label's `end`."""
+    """Draw labels at the right edge, and leader lines to them from the ends of the curves."""
     import altair as alt
 
     leader = labels.mark_rule(x2Offset=9, strokeDash=[*dash]).encode(x, alt.X2(value="width"), alt.Y2("y:Q"), stroke)

@@ -117,6 +117,28 @@ class Copy:
         assert process.returncode == 0, process.stdout + process.stderr
         return process
 
+    def compute(self, config):
+        """Compute all results of a config in this process, and return the results folder.
+
+        A run of the workflow loads the libraries again for each of its jobs. Figures are empty files, and nothing is
+        cached from earlier tests.
+        """
+        import pytest
+
+        from papa.config.reading import config_of
+        from papa.config.study import Study
+        from papa.data.local_digests import LocalSourceDigests
+        from papa.jobs.measure import run_here
+
+        self.write(config)
+        with pytest.MonkeyPatch.context() as patch:
+            patch.chdir(self.folder)
+            patch.setenv("XDG_CACHE_HOME", str(self.folder / "cache"))
+            patch.setattr("papa.results.analysis.save_figure", empty_figure)
+            study = Study(read := config_of(config), f"results/{read.name}", LocalSourceDigests(read.machine))
+            run_here(study)
+        return self.folder / study.results
+
     def started(self, *arguments):
         """Start snakemake in a new group of processes, and return the running process."""
         pipes = {"stdout": subprocess.PIPE, "stderr": subprocess.PIPE}

@@ -4,26 +4,17 @@ import fcntl
 
 import pytest
 import yaml
-from tiny import CONFIG, REPOSITORY, Copy, copy_of_repository, empty_figure, write_data, write_model
-
-from papa.config.reading import config_of
-from papa.config.study import Study
-from papa.data.local_digests import LocalSourceDigests
-from papa.jobs.measure import run_here
+from tiny import CONFIG, REPOSITORY, Copy, copy_of_repository, write_data, write_model
 
 
 @pytest.fixture(scope="module")
 def results_of(tmp_path_factory):
-    """Run a changed config of the project where nothing is cached; returns the folder of its results."""
+    """Compute a changed config of the project; returns the folder of its results."""
 
     def run(name, change):
-        workflow = copy_of_repository(tmp_path_factory.mktemp(name))
         config = yaml.safe_load((REPOSITORY / f"config/{name}.yaml").read_text(encoding="utf-8"))
         change(config)
-        with pytest.MonkeyPatch.context() as patch:
-            patch.setenv("XDG_CACHE_HOME", str(workflow.folder / "cache"))
-            workflow.run("--cores", "2", "--configfile", workflow.write(config))
-        return workflow.folder / "results" / name
+        return copy_of_repository(tmp_path_factory.mktemp(name)).compute(config)
 
     return run
 
@@ -39,17 +30,9 @@ def fresh(tmp_path_factory):
 
 @pytest.fixture(scope="session")
 def computed(fresh, tmp_path_factory):
-    """The workflow with all results of `CONFIG`, with empty figures, which no test changes.
-
-    They are computed in this process: a run of the workflow loads the libraries again for each of its 36 jobs.
-    """
+    """The workflow with all results of `CONFIG`, which no test changes."""
     workflow = fresh.copied(tmp_path_factory.mktemp("computed") / "papa")
-    workflow.write(CONFIG)
-    config = config_of(CONFIG)
-    with pytest.MonkeyPatch.context() as patch:
-        patch.chdir(workflow.folder)
-        patch.setattr("papa.results.analysis.save_figure", empty_figure)
-        run_here(Study(config, "results/tiny", LocalSourceDigests(config.machine)))
+    workflow.compute(CONFIG)
     return workflow
 
 

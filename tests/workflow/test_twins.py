@@ -46,14 +46,11 @@ def twin(name):
 
 
 @pytest.mark.parametrize("name", ["decoders", "encoders"])
-def test_the_twin_of_a_config_goes_through_every_rule(name, tmp_path, monkeypatch):
-    workflow = copy_of_repository(tmp_path / "papa")
-    monkeypatch.setenv("XDG_CACHE_HOME", str(workflow.folder / "cache"))
-    config = twin(name)
+def test_the_twin_of_a_config_goes_through_every_rule(name, tmp_path):
+    workflow, config = copy_of_repository(tmp_path / "papa"), twin(name)
     (workflow.folder / "data").mkdir()
     write_questions(workflow.folder / "data")
-    workflow.run("--cores", "2", "--configfile", workflow.write(config))
-    results = workflow.folder / "results/twin"
+    results = workflow.compute(config)
     summary = read_table(results / "tables/summary.parquet").to_pandas()
     main = summary[summary["main"] & summary["subset"].eq("all")]
     assert set(main["model"]) == {

@@ -53,8 +53,8 @@ def freeze(path: str | os.PathLike[str], hub_mirror: str | None = None) -> Froze
     outcomes = [path for name in ("outcomes", "all_outcomes") for path in ARTEFACTS[name].existing(study.results)]
     if outcomes:
         raise InputError(
-            f"{study.results} already has outcomes, such as {outcomes[0].relative_to(study.results)}, so nothing can be "
-            "declared before them; give the config another `name` for a new study."
+            f"{study.results} has outcomes ({outcomes[0].relative_to(study.results)}), so nothing can be declared "
+            "before them; give the config another `name` for a new study."
         )
     declared, expected = declared_by(study), _expected(study)
     digest, file = digest_of_declared(declared, expected), declaration_path(path)

@@ -49,11 +49,15 @@ def framed(
             "declared": declared,
             "estimand": Estimand(quantity=QUANTITY, floors=floors),
             "recipes": tuple(recipes.values()),
-            "assumptions": tuple(
-                item.model_copy(update={"sentence": phrases.assumption(item)}) for item in assumptions
-            ),
+            "assumptions": tuple(_worded(item, declared) for item in assumptions),
         }
     )
+
+
+def _worded(assumption: Assumption, declared: str) -> Assumption:
+    """Add the words of an assumption; those of the margin include the state of the declaration."""
+    words = phrases.assumption(assumption)
+    return assumption.model_copy(update={"sentence": f"{words} {declared}" if assumption.name == "margin" else words})
 
 
 def _recipe(line: Line, task: str, training: TrainingOf) -> Recipe:

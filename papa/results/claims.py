@@ -17,7 +17,7 @@ from math import inf, isnan
 
 import numpy as np
 import pandas as pd
-from pydantic import JsonValue
+from pydantic import Field, JsonValue
 
 from papa.config.job import Job
 from papa.config.stages import AnalysisOf, GridView, TaskOf
@@ -211,7 +211,7 @@ class ClaimsAnalysis(Analysis):
     tasks: dict[str, TaskOf]
     margin: float
     floors: tuple[str, ...] = ()
-    training: dict[str, TrainingOf] = {}
+    training: dict[str, TrainingOf] = Field(default_factory=dict)
     declaration: dict[str, JsonValue] | None = None
 
     def compute(self, job: Job[AnalysisOf]) -> Computed:

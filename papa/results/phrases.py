@@ -147,7 +147,7 @@ ASSUMPTIONS = {
     "orders": "The draws of an order are a random sample of all draws; with a single draw, a claim holds only for it",
     "floor": "The context-free floor is the best model in which no token sees another, among the constants tried",
     "texts": "The training rows are fixed, and so are the constants averaged over them",
-    "recipe": "The training recipe is fixed; another learning rate, number of epochs or number of rows may give another "
+    "recipe": "The training recipe is fixed; another learning rate, number of epochs or number of rows may change the "
     "loss",
     "margin": "The margin, the tasks and the numbers of heads were chosen before any outcome was seen",
 }

@@ -113,12 +113,13 @@ def compared(study: Study) -> dict[str, JsonValue] | None:
     }
 
 
-def _differences(declared: JsonValue, now: JsonValue, key: str = "") -> Iterator[JsonValue]:
-    """Yield the keys whose values differ, with both values; None for a missing value."""
-    if not isinstance(declared, dict) or not isinstance(now, dict):
-        if declared != now:
-            yield {"key": key, "declared": declared, "measured": now}
-        return
+def _differences(declared: dict[str, JsonValue], now: dict[str, JsonValue], key: str = "") -> Iterator[JsonValue]:
+    """Yield the keys whose values differ, with both values; a missing value is left out."""
     names = declared.keys() & now.keys() if key.split(".")[0] in EITHER_UNKNOWN else declared.keys() | now.keys()
     for name in sorted(names):
-        yield from _differences(declared.get(name), now.get(name), f"{key}.{name}" if key else name)
+        before, after, inner = declared.get(name), now.get(name), f"{key}.{name}" if key else name
+        if isinstance(before, dict) and isinstance(after, dict):
+            yield from _differences(before, after, inner)
+        elif before != after:
+            values = {"declared": before, "measured": after}
+            yield {"key": inner, **{side: value for side, value in values.items() if value is not None}}

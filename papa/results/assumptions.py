@@ -36,7 +36,7 @@ def framed(
     declaration: DeclarationCheck | None,
 ) -> Conclusion:
     """Add the estimand, the recipes, the assumptions with their tests, and the declaration to a conclusion."""
-    tasks = {(line.model, task): line for line in lines for task in line.samples}
+    tasks = {(line.model, task): line for line in lines for task in line.titles if task in line.samples}
     recipes = {task: _recipe(line, task, training[task]) for (_, task), line in tasks.items() if task in training}
     tests = tuple(_contribution(line, task) for (_, task), line in tasks.items())
     assumptions = [Assumption(name=name, sentence="") for name in phrases.ASSUMPTIONS]

@@ -152,7 +152,7 @@ class Line:
         losses: dict[str, list[ContributionShare | None]] = {}
         for task in self.counting:
             settings = [self.setting(task, fraction) for fraction in self.steps["fraction"]]
-            losses[task] = [setting and loss_of(self.samples[task], {setting: 1.0}) for setting in settings]
+            losses[task] = [loss_of(self.samples[task], {name: 1.0}) if name else None for name in settings]
         return losses
 
     def claims_about(self, *tasks: str) -> ClaimSequence:

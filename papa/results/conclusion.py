@@ -249,8 +249,8 @@ class DeclaredDifference(_Value):
     """A key whose value differs from the declaration; None if the key is missing on one side."""
 
     key: str
-    declared: JsonValue
-    measured: JsonValue
+    declared: JsonValue = None
+    measured: JsonValue = None
 
 
 class DeclarationCheck(_Value):

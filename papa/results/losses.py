@@ -57,7 +57,10 @@ class ContributionShare:
         """Return the p value of the claim that attention contributes something and that the share is below `margin`.
 
         This is the test behind `bound`: the p value is below 1 - level if the bound at this level is below `margin`.
+        It is 1 if the variance is unknown.
         """
+        if not self.spread.known:
+            return 1.0
         contrast = np.asarray(self.numerator) - margin * np.asarray(self.denominator)
         contribution = self.spread.estimate(self.denominator).p_above()
         return max(self.spread.estimate(contrast.tolist()).p_below(), contribution)

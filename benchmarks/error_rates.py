@@ -31,7 +31,9 @@ from scipy.special import ndtri, stdtrit
 from papa.config.measures import MEASURES
 from papa.errors import count
 from papa.method.metrics import Counts, pseudo_values
+from papa.results.losses import ContributionShare
 from papa.results.outcomes import FLOOR, ORIGINALS, Sample, Setting
+from papa.results.simultaneous import corrected_p_values
 from papa.results.statistics import LEVEL, Estimate, combine
 
 MARGIN = 0.1
@@ -66,6 +68,7 @@ class World:
         noise: how much is different for each probe; the rest is different for each setting.
         skewed: whether few seeds and orders are much worse than the rest, instead of equally many better and worse.
         words: whether examples are sentences, half of what makes their words hard being common to a sentence.
+        correlation: the correlation of seed effects between the tasks of a study.
     """
 
     loss: float = 0.0
@@ -80,6 +83,7 @@ class World:
     noise: float = 0.06
     skewed: bool = False
     words: bool = False
+    correlation: float = 0.0
 
     @cached_property
     def replaced(self) -> tuple[float, float]:
@@ -147,10 +151,16 @@ def places_of(size: Size) -> dict[Setting, pd.DataFrame]:
     return {ORIGINALS: pd.DataFrame(rows[:1]), FLOOR: pd.DataFrame(rows[1:2]), REPLACED: pd.DataFrame(rows[2:])}
 
 
-def drawn(world: World, size: Size, chance: np.random.Generator) -> Study:
+def drawn(world: World, size: Size, chance: np.random.Generator, shared: np.ndarray | None = None) -> Study:
     """A study of a task.
 
     With one order, it is of that order, which has no effect then; with several, each is one of all orders.
+
+    Args:
+        world: the task.
+        size: the size of the study.
+        chance: the source of everything that is drawn.
+        shared: seed effects that the tasks of a study share `[4, seed]`: common to all settings, and of each setting.
     """
     lengths = chance.integers(3, LONGEST + 1, size.examples) if world.words else np.ones(size.examples, int)
     starts, items = np.cumsum(lengths) - lengths, int(lengths.sum())
@@ -167,10 +177,17 @@ def drawn(world: World, size: Size, chance: np.random.Generator) -> Study:
     def effect(*shape: int) -> np.ndarray:
         return 1 - chance.exponential(size=shape) if world.skewed else chance.standard_normal(shape)
 
-    kept, common = normal(), effect(size.seeds)
+    def of_seeds(place: int) -> np.ndarray:
+        if shared is None or not world.correlation:
+            return effect(size.seeds)
+        mixed: np.ndarray = math.sqrt(world.correlation) * shared[place]
+        return mixed + math.sqrt(1 - world.correlation) * effect(size.seeds)
+
+    kept, common = normal(), of_seeds(0)
     outcomes = []
-    for rates, orders, like in ((world.original, 1, 1), (world.contextless, 1, 0), (world.replaced, size.orders, 1)):
-        moved = world.seed * math.sqrt(0.5) * (common + effect(size.seeds))
+    settings = ((world.original, 1, 1), (world.contextless, 1, 0), (world.replaced, size.orders, 1))
+    for place, (rates, orders, like) in enumerate(settings, start=1):
+        moved = world.seed * math.sqrt(0.5) * (common + of_seeds(place))
         if orders > 1:
             moved = moved + world.order * effect(orders, 1)
         setting_share = max(1 - world.shared - like * world.kept - world.noise, 0.0)
@@ -215,6 +232,7 @@ class Verdict(NamedTuple):
         held: whether the interval of the loss holds the true one, which is when a test keeps it; nan if there is none.
         loss: the loss as an estimate; None if the task does not count.
         lost: whether the old rule sees a loss: the paired t-interval over seeds of what is lost lies above 0.
+        p: the p value of the claim that the loss is below the margin; 1 if the task does not count.
     """
 
     counts: bool
@@ -222,6 +240,7 @@ class Verdict(NamedTuple):
     held: float
     loss: Estimate | None
     lost: bool
+    p: float
 
 
 def judged(study: Study, world: World, size: Size, twice: bool = False) -> Verdict:
@@ -241,7 +260,8 @@ def judged(study: Study, world: World, size: Size, twice: bool = False) -> Verdi
     lost = table[0] - table[2:].mean(0)
     half = stdtrit(size.seeds - 1, (1 + LEVEL) / 2) * lost.std(ddof=1) / math.sqrt(size.seeds)
     share = spread.share(above.tolist(), below.tolist()) if counts else None
-    return Verdict(counts, passes, float(held) if counts else math.nan, share, bool(lost.mean() - half > 0))
+    p = ContributionShare(spread, above.tolist(), below.tolist()).p_below(MARGIN) if counts else 1.0
+    return Verdict(counts, passes, float(held) if counts else math.nan, share, bool(lost.mean() - half > 0), p)
 
 
 @dataclass(frozen=True)
@@ -262,6 +282,10 @@ class Rates(NamedTuple):
         held: the interval of the first task holds its loss.
         mean_held: all tasks count, and the interval of their mean loss holds it.
         free: by the old rule, no task lost.
+        alone: how many of the tasks that count pass, each by itself.
+        alone_wrong: one of them passes by itself and loses the margin or more.
+        corrected: how many of them pass after the correction for all of them.
+        corrected_wrong: one of them passes after the correction and loses the margin or more.
     """
 
     counts: float
@@ -270,11 +294,16 @@ class Rates(NamedTuple):
     held: float
     mean_held: float
     free: float
+    alone: float
+    alone_wrong: float
+    corrected: float
+    corrected_wrong: float
 
 
 def studied(case: Case, chance: np.random.Generator, twice: bool = False) -> Rates:
     """Simulate a study; `twice` checks that losses and their bounds agree with tests."""
-    verdicts = [judged(drawn(world, case.size, chance), world, case.size, twice) for world in case.tasks]
+    shared = chance.standard_normal((4, case.size.seeds)) if any(world.correlation for world in case.tasks) else None
+    verdicts = [judged(drawn(world, case.size, chance, shared), world, case.size, twice) for world in case.tasks]
     counting = [(verdict, world) for verdict, world in zip(verdicts, case.tasks, strict=True) if verdict.counts]
     claimed = bool(counting) and all(verdict.passes for verdict, _ in counting)
     losses = [verdict.loss for verdict in verdicts if verdict.loss]
@@ -284,7 +313,17 @@ def studied(case: Case, chance: np.random.Generator, twice: bool = False) -> Rat
         mean_held = float(mean.low <= sum(world.loss for world in case.tasks) / len(losses) <= mean.high)
     wrong = claimed and any(world.loss >= MARGIN for _, world in counting)
     free = not any(verdict.lost for verdict in verdicts)
-    return Rates(verdicts[0].counts, claimed, wrong, verdicts[0].held, mean_held, free)
+    corrected = [p < 1 - LEVEL for [p] in corrected_p_values([[verdict.p] for verdict, _ in counting])]
+    passes = ([verdict.passes for verdict, _ in counting], corrected)
+    by_task = [
+        rate
+        for passed in passes
+        for rate in (
+            sum(passed) / len(passed) if passed else math.nan,
+            any(passed and world.loss >= MARGIN for passed, (_, world) in zip(passed, counting, strict=True)),
+        )
+    ]
+    return Rates(verdicts[0].counts, claimed, wrong, verdicts[0].held, mean_held, free, *by_task)
 
 
 def batch(work: tuple[Case, int, Sequence[int]]) -> np.ndarray:
@@ -311,6 +350,8 @@ def guessing(majority: float, right: float) -> tuple[float, float]:
 
 
 BASE = World()
+LITTLE = World(original=(0.80, 0.80), contextless=(0.77, 0.77))
+"""A task to which attention contributes little, so chance decides whether it counts."""
 RARE_ONES = World(original=(0.95, 0.95), contextless=(0.85, 0.85), shared=1, kept=0, noise=0, seed=0)
 TASKS = (
     BASE,
@@ -345,7 +386,7 @@ HARD = {
         Size(3, 2000, 3),
         Size(10, 2000),
     ),
-    "little is contributed": (World(original=(0.80, 0.80), contextless=(0.77, 0.77)), Size(3, 200), Size(5, 2000)),
+    "little is contributed": (LITTLE, Size(3, 200), Size(5, 2000)),
     "close to the ceiling": (
         World(original=(0.99, 0.99), contextless=(0.94, 0.94), seed=0.002),
         Size(3, 200),
@@ -412,6 +453,16 @@ OF_TASKS = (
     ("**all lose δ**", 3, "free"),
     ("**one loses 2δ**", 4, "free"),
 )
+OF_EACH_TASK = (
+    ("all lose δ: a task passes", 0, "alone"),
+    ("**wrong on any task**", 0, "alone_wrong"),
+    ("**corrected: wrong on any task**", 0, "corrected_wrong"),
+    ("**joint claim wrong**", 0, "wrong"),
+    ("half lose δ, half 0: **corrected: wrong on any task**", 1, "corrected_wrong"),
+    ("all lose 0: a task passes", 2, "alone"),
+    ("corrected: a task passes", 2, "corrected"),
+    ("joint claim", 2, "claimed"),
+)
 OF_HARD = (
     ("counts", 1, "counts"),
     ("replaceable: loss 0", 0, "claimed"),
@@ -465,6 +516,34 @@ def sections(quick: bool = False) -> list[Section]:
             OF_NO_SAY,
             tuple(_row((name,), size, at(world, MARGIN)) for name, world in NO_SAY.items() for size in of_metrics),
         ),
+        Section(
+            "Each task by itself",
+            ("tasks", "r", *SIZE),
+            OF_EACH_TASK,
+            tuple(
+                _row((name, f"{correlation:g}"), size, _each_task(tasks, correlation))
+                for name, tasks, size in _several_tasks(quick)
+                for correlation in (0.0, 0.3)
+            ),
+        ),
+    ]
+
+
+def _several_tasks(quick: bool) -> list[tuple[str, Sequence[World], Size]]:
+    """Return the tasks of studies that judge each task by itself, with their names and sizes."""
+    if quick:
+        return [("4", TASKS[:4], Size(5, 1000))]
+    few, many = (("4", TASKS[:4]), ("6", TASKS))
+    little = ("6, to which attention contributes little", [LITTLE] * 6, Size(5, 1000))
+    return [*((*tasks, Size(seeds, 1000)) for tasks in (few, many) for seeds in (5, 10)), little]
+
+
+def _each_task(tasks: Sequence[World], correlation: float) -> list[tuple[World, ...]]:
+    """Return tasks that all lose the margin, of which half lose it, and that lose nothing."""
+    some = [MARGIN if place % 2 else 0.0 for place in range(len(tasks))]
+    return [
+        tuple(replace(world, loss=loss, correlation=correlation) for world, loss in zip(tasks, losses, strict=True))
+        for losses in ([MARGIN] * len(tasks), some, [0.0] * len(tasks))
     ]
 
 

@@ -15,6 +15,7 @@ from pathlib import PurePosixPath
 from typing import TYPE_CHECKING
 
 from papa.config.artefacts import ARTEFACTS
+from papa.config.declaration import compared, floors_of
 from papa.config.settings import RUN
 from papa.config.stages import AnalysisOf, GridView, TaskOf
 from papa.config.variant import AVERAGE_OF, LADDER, Constant, Order
@@ -149,6 +150,19 @@ def _published(study: Study) -> Parameters:
     }
 
 
+def _claims(study: Study) -> Parameters:
+    tasks = study.config.tasks
+    training = ("learning_rate", "batch_size", "epochs")
+    return {
+        "grids": _grids(study),
+        "tasks": _tasks(study),
+        "margin": study.config.margin,
+        "floors": floors_of(study.config),
+        "training": {task: {key: getattr(tasks[task], key) for key in training} for _, task in study.config.pairs},
+        "declaration": compared(study),
+    }
+
+
 ANALYSES = {
     "summary": Entry(
         "papa.results.summary:Summary",
@@ -160,9 +174,9 @@ ANALYSES = {
     "claims": Entry(
         "papa.results.claims:ClaimsAnalysis",
         _summary("summary", "all_outcomes", "curves"),
-        lambda study: {"grids": _grids(study), "tasks": _tasks(study), "margin": study.config.margin},
+        _claims,
         more_outputs={"claims": "claims_json"},
-        version=4,
+        version=5,
     ),
     "stability": Entry(
         "papa.results.stability:Stability",

@@ -38,6 +38,10 @@ class Artefact:
         wildcards = match.groupdict()
         return Path(wildcards.pop("results")), wildcards
 
+    def existing(self, results: str | os.PathLike[str]) -> list[Path]:
+        """Return all files of this artefact in a results folder."""
+        return sorted(path for path in Path(results).rglob(self.name) if self.parsed(path) is not None)
+
     @property
     def name(self) -> str:
         """The name of the file."""
@@ -58,6 +62,15 @@ BENCHMARK = ".benchmark.tsv"
 """The suffix of the file with a job's time and memory, which snakemake writes next to the job's first output."""
 LAST_GOOD = ".seed-{seed}.last-good.safetensors"
 """The suffix of the file with the last state before training diverged, next to the file of the probes."""
+
+DECLARATION = ".frozen.json"
+"""The suffix of the declaration that `papa freeze` writes next to a config."""
+
+
+def declaration_path(config: str | os.PathLike[str]) -> Path:
+    """Return the path of the declaration that belongs to the file of a config."""
+    return Path(config).with_suffix(DECLARATION)
+
 
 _MODEL, _LAID_OUT, _TASK = "models/{model}", "models/{model}/corpora/{laid_out}", "models/{model}/tasks/{task}"
 

@@ -19,6 +19,7 @@ from papa.config.settings import Corpus
 from papa.files import Provenance, Trace, digest_of_json, read_provenance
 
 if TYPE_CHECKING:
+    from papa.config.declaration import Declaration
     from papa.config.study import Study
 
 MISSING, FRESH = "missing", "fresh"
@@ -160,6 +161,8 @@ class SourceDigests:
     """Names in a trace that matter only if a model's files are not on this machine: origin and digest of weights."""
     names = ("model", "tokenizer", *of_origin)
     """All names in a trace that describe a model; `tokenizer` is for files that only rare tokenizers have."""
+    config_files: tuple[str | os.PathLike[str], ...] = ()
+    """The files of the config; a declaration is next to one of them."""
 
     def source(self, corpus: Corpus) -> dict[str, str]:
         """Return the digests of a corpus's files by split or name; empty if the files are only on the hub."""
@@ -180,6 +183,10 @@ class SourceDigests:
     def published(self) -> str:
         """Return the digest of the published results."""
         return ""
+
+    def declaration(self) -> Declaration | None:
+        """Return the declaration next to the config; None if there is none."""
+        return None
 
     def of(self, settings: stages.Settings) -> dict[str, str]:
         """Return the inputs of a job's trace that describe its model.

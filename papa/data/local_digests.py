@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from pathlib import Path
 
+from papa.config.artefacts import declaration_path
+from papa.config.declaration import Declaration
 from papa.config.freshness import SourceDigests
 from papa.config.settings import Corpus, Machine
 from papa.config.stages import ModelId
@@ -11,6 +14,7 @@ from papa.data.digests import digest_of_file
 from papa.data.sources import source_digests
 from papa.data.weights import digest_of_model, digest_of_vocabulary, known_weights
 from papa.errors import InputError
+from papa.files import PathLike
 
 PUBLISHED = Path(__file__).with_name("published.csv")
 """The file with the numbers of the paper's tables."""
@@ -19,8 +23,8 @@ PUBLISHED = Path(__file__).with_name("published.csv")
 class LocalSourceDigests(SourceDigests):
     """Digests of the files on a machine, each computed only once."""
 
-    def __init__(self, machine: Machine) -> None:
-        self._machine = machine
+    def __init__(self, machine: Machine, config_files: Iterable[PathLike] = ()) -> None:
+        self._machine, self.config_files = machine, tuple(config_files)
         self._sources: dict[Corpus, dict[str, str]] = {}
         self._models: dict[ModelId, str | None] = {}
 
@@ -47,3 +51,7 @@ class LocalSourceDigests(SourceDigests):
 
     def published(self) -> str:
         return digest_of_file(PUBLISHED)
+
+    def declaration(self) -> Declaration | None:
+        paths = map(declaration_path, self.config_files)
+        return next((Declaration.read(path) for path in paths if path.exists()), None)

@@ -18,6 +18,7 @@ from statistics import fmean
 from typing import TYPE_CHECKING, NamedTuple, TypedDict
 
 from papa.config.artefacts import ARTEFACTS
+from papa.config.declaration import floors_of
 from papa.config.job import AnyJob
 from papa.config.measures import METRICS
 from papa.config.settings import Config, Corpus
@@ -310,7 +311,7 @@ def smallest_margins(study: Study, corpora: Mapping[str, Mapping[str, SplitSize]
         examples = validation_rows or min((noise.examples or 0 for noise in noises), default=0)
         probe_seeds = min(seeds) if task.target.probed else None
         smallest = helps = why = None
-        if not config.contextless:
+        if not floors_of(config):
             why = "without `contextless` no loss is measured"
         elif probe_seeds == 1:
             why = ONE_SEED
@@ -338,6 +339,13 @@ def smallest_margins(study: Study, corpora: Mapping[str, Mapping[str, SplitSize]
             )
         )
     return margins
+
+
+def expected_margins(study: Study) -> dict[str, float]:
+    """Return the smallest margin of each task for which it can be estimated, rounded up to a tenth of a percent."""
+    margins = smallest_margins(study, _sizes(study)[2])
+    known = {entry["task"]: smallest for entry in margins if (smallest := entry["smallest"]) is not None}
+    return {task: math.ceil(1000 * smallest) / 1000 for task, smallest in known.items()}
 
 
 ONE_SEED = "one seed"

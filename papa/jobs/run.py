@@ -81,7 +81,8 @@ def run(config: Path, cores: str | None, profile: str, options: Sequence[str]) -
             if ended.code:
                 raise
     for study in studies:
-        now = Study(study.config, study.results, LocalSourceDigests(study.config.machine))
+        sources = LocalSourceDigests(study.config.machine, study.sources.config_files)
+        now = Study(study.config, study.results, sources)
         if all(now.state(job) == FRESH for job in now.targets()):
             show_results(study)
 

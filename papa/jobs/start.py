@@ -65,6 +65,7 @@ def started(config: Mapping[str, object], files: Iterable[str | Path]) -> Study:
     Raises:
         InputError: the config, or a file or model in it, cannot be used.
     """
+    files = tuple(files)
     for path in files:
         check_yaml(path)
     checked = config_of(config)
@@ -76,7 +77,7 @@ def started(config: Mapping[str, object], files: Iterable[str | Path]) -> Study:
     os.environ[Machine.VARIABLE] = json.dumps(asdict(checked.machine))
     for name, value in ALLOCATOR.items():
         os.environ.setdefault(name, value)
-    study = Study(checked, f"results/{checked.name}", LocalSourceDigests(checked.machine))
+    study = Study(checked, f"results/{checked.name}", LocalSourceDigests(checked.machine, files))
     study.check_weights()
     if (studies := _studies.get()) is not None:
         studies.append(study)

@@ -2,24 +2,29 @@
 
 k heads are replaceable at margin δ if, for k and every smaller measured number of replaced heads, the one-sided 95 %
 upper bound of the loss on every task that counts is below δ. Because all tasks have to pass (intersection-union) and
-numbers are tested in ascending order (fixed sequence), multiple testing needs no correction; see docs/statistics.md.
+numbers are tested in ascending order (fixed sequence), this joint claim needs no correction for tasks and numbers. The
+claims about single tasks, and those of several lines, are corrected (`papa.results.simultaneous`); see
+docs/statistics.md.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from functools import cached_property
 from itertools import combinations
-from math import inf
+from math import inf, isnan
 
 import numpy as np
 import pandas as pd
+from pydantic import Field, JsonValue
 
 from papa.config.job import Job
 from papa.config.stages import AnalysisOf, GridView, TaskOf
 from papa.config.variant import Constant, Order
 from papa.files import read_table
 from papa.results.analysis import Analysis, Computed
+from papa.results.assumptions import TrainingOf, checked, framed
 from papa.results.conclusion import (
     INCONCLUSIVE,
     Area,
@@ -31,7 +36,9 @@ from papa.results.conclusion import (
     RisingTask,
     Step,
     SubsetLosses,
+    TaskClaim,
     TaskLoss,
+    TaskStep,
 )
 from papa.results.grids import rows_of
 from papa.results.losses import (
@@ -46,14 +53,17 @@ from papa.results.losses import (
     share_of,
 )
 from papa.results.outcomes import ALL, FLOOR, ORIGINALS, Sample, Setting, TaskOutcomes, is_probed, outcomes_in
-from papa.results.phrases import MORE_THAN_ALL, conclusion_of, interval_text, percent
-from papa.results.statistics import Estimate, Interval, combine, holm
+from papa.results.phrases import MORE_THAN_ALL, bound_text, conclusion_of, interval_text, percent
+from papa.results.simultaneous import ClaimSequence, corrected_margins, corrected_p_values
+from papa.results.statistics import LEVEL, Estimate, Interval, combine, holm
 from papa.results.summary import is_main, read_summary
 from papa.results.table import Table, read_frame, texts
 
 CLAIM_COLUMNS = dict.fromkeys(("grid", "line", "model", "constant", "order", "fraction"), "string")
 CLAIM_COLUMNS |= {"replaced": "int64", "heads": "int64", "tasks": "int64"}
 CLAIM_COLUMNS |= dict.fromkeys(("loss", "low", "high", "bound", "margin"), "float64") | {"worst": "string"}
+CLAIM_COLUMNS |= {"task": "string", "p": "float64", "corrected_p": "float64", "corrected_margin": "float64"}
+CLAIM_COLUMNS |= {"claims": "int64"}
 
 MINIMUM_RISE = 0.005
 """Training was too short if a probe's score rose by more than this over the last quarter of the epochs."""
@@ -61,6 +71,8 @@ END_RUNS = {ORIGINALS: "original", FLOOR: "contextless floor"}
 REPLACED_RUNS = "replaced heads"
 """The names of runs in `RisingTask`: those at the two ends of the scale of losses, and those between them."""
 
+SHARED_BY_STEPS = ("grid", "line", "model", "heads", "constant", "order", "fraction")
+"""The columns of a step that do not depend on the task."""
 NOTHING_REPLACED = "No heads are replaced, so there is nothing to conclude."
 
 CLAIMS_NOTE = (
@@ -69,6 +81,12 @@ CLAIMS_NOTE = (
     "the tasks' one-sided 95 % upper bounds. Margin: this number of heads is replaceable at every larger margin, "
     "because no task that counts has a larger bound at this or any smaller measured number. Tasks whose original does "
     f"not beat both floors are excluded. Above 100 %, {MORE_THAN_ALL}."
+)
+BY_TASK_NOTE = (
+    "Each task by itself: the largest number of heads that is replaceable at a margin of {margin}, if only this claim "
+    "is made, and corrected for all {claims} claims of this table (Holm's method). Passes at margins above: the "
+    "smallest margin for this corrected number. Next: the next measured number, and the margin above which it would "
+    "pass. A number that does not pass was not shown to be replaceable; this does not show that it is not."
 )
 
 
@@ -90,6 +108,11 @@ class Line:
     subset_rows: pd.DataFrame
 
     @property
+    def model(self) -> str:
+        """The name of the model."""
+        return str(self.rows["model"].iloc[0])
+
+    @property
     def heads(self) -> int:
         """The number of heads in the model."""
         return int(self.rows["heads"].iloc[0])
@@ -99,6 +122,11 @@ class Line:
         """The measured numbers of replaced heads in ascending order: `fraction` and `replaced`."""
         steps = self.rows[["fraction"]].assign(replaced=self.heads - self.rows["kept"]).drop_duplicates("replaced")
         return steps[steps["replaced"] > 0].sort_values("replaced", kind="stable")
+
+    @property
+    def titles(self) -> dict[str, str]:
+        """The title of each task."""
+        return dict(zip(self.rows["task"], self.rows["title"], strict=True))
 
     @property
     def counting(self) -> list[str]:
@@ -117,6 +145,20 @@ class Line:
             return None
         constant, order = rows[["run_constant", "order"]].astype(object).where(rows.notna(), None).iloc[0]
         return (constant, order, fraction)
+
+    @cached_property
+    def losses(self) -> dict[str, list[ContributionShare | None]]:
+        """The losses on each task that counts, one for each step; None if it is unknown."""
+        losses: dict[str, list[ContributionShare | None]] = {}
+        for task in self.counting:
+            settings = [self.setting(task, fraction) for fraction in self.steps["fraction"]]
+            losses[task] = [loss_of(self.samples[task], {name: 1.0}) if name else None for name in settings]
+        return losses
+
+    def claims_about(self, *tasks: str) -> ClaimSequence:
+        """Return the claims that the loss on all these tasks is below a margin, one for each step."""
+        by_step = zip(*(self.losses[task] for task in tasks), strict=True)
+        return ClaimSequence(self.steps["replaced"].tolist(), list(by_step))
 
     def loss(self, fraction: str) -> tuple[Interval, int] | None:
         """Return the mean loss at a fraction over the tasks that count and were run there, and how many these are."""
@@ -155,6 +197,9 @@ class ClaimsAnalysis(Analysis):
         grids: the grids of the config.
         tasks: title and metric of each task.
         margin: the accepted loss.
+        floors: the constants tried as the context-free floor.
+        training: the training of each task's probes.
+        declaration: the result of `papa.config.declaration.compared`; None without a declaration.
     """
 
     columns = CLAIM_COLUMNS
@@ -165,6 +210,9 @@ class ClaimsAnalysis(Analysis):
     grids: tuple[GridView, ...]
     tasks: dict[str, TaskOf]
     margin: float
+    floors: tuple[str, ...] = ()
+    training: dict[str, TrainingOf] = Field(default_factory=dict)
+    declaration: dict[str, JsonValue] | None = None
 
     def compute(self, job: Job[AnalysisOf]) -> Computed:
         """Draw the conclusion from `all_outcomes`, and also return it as JSON."""
@@ -174,11 +222,13 @@ class ClaimsAnalysis(Analysis):
         curves = read_frame(job.input("curves"), {"epoch": "int64", "score": "float64"}, "table of curves")
         lines = [line for grid in self.grids for line in lines_of(grid, summary, outcomes)]
         frame, conclusion = claims_of(lines, self.margin, curves)
+        declaration = checked(self.declaration, job.output("claims"))
+        conclusion = framed(conclusion, lines, self.floors, self.training, declaration)
         facts = {"table": "claims", "margin": self.margin}
         return Computed(frame, facts, {"claims": conclusion.to_json()}, sentence=conclusion.sentence)
 
     def tables(self, rows: pd.DataFrame) -> list[Table]:
-        return tables_of(rows)
+        return [table for tables in tables_of(rows, self.margin).values() for table in tables]
 
 
 def lines_of(grid: GridView, summary: pd.DataFrame, task_outcomes: Sequence[TaskOutcomes]) -> list[Line]:
@@ -208,6 +258,11 @@ def lines_of(grid: GridView, summary: pd.DataFrame, task_outcomes: Sequence[Task
 def claims_of(lines: Sequence[Line], margin: float, curves: pd.DataFrame) -> tuple[pd.DataFrame, Conclusion]:
     """Return the table of claims (`CLAIM_COLUMNS`) and the conclusion; its sentence covers only the first grid."""
     claims = [_claim(line, margin, curves) for line in lines]
+    for grid in dict.fromkeys(line.grid for line in lines):
+        places = [place for place, line in enumerate(lines) if line.grid == grid]
+        corrected = _corrected([lines[place] for place in places], [claims[place] for place in places], margin)
+        for place, claim in zip(places, corrected, strict=True):
+            claims[place] = claim
     # by grid, then by model and constant
     groups: dict[str, dict[tuple[str, str | None], list[LineClaim]]] = {}
     for claim in claims:
@@ -223,14 +278,71 @@ def claims_of(lines: Sequence[Line], margin: float, curves: pd.DataFrame) -> tup
         lines=tuple(worded),
         areas=tuple(_area_differences(lines, margin)),
     )
-    rows = [step.model_dump(exclude_unset=True) for claim in claims for step in claim.steps]
-    return pd.DataFrame(rows, columns=list(CLAIM_COLUMNS)), conclusion
+    return pd.DataFrame([row for claim in claims for row in _rows(claim)], columns=list(CLAIM_COLUMNS)), conclusion
+
+
+def _corrected(lines: Sequence[Line], claims: Sequence[LineClaim], margin: float) -> list[LineClaim]:
+    """Add the claims about single tasks to the claims of a grid's lines, and correct both kinds.
+
+    Claims about single tasks are corrected for all tasks and lines of the grid, and joint claims for all lines.
+    """
+    counting = [line for line in lines if line.counting]
+    joint = [line.claims_about(*line.counting) for line in counting]
+    of_lines = dict(zip(map(id, counting), corrected_margins(joint), strict=True))
+    pairs = [(line, task) for line in counting for task in line.counting]
+    by_task = {id(line): list[TaskClaim]() for line in lines}
+    alone = [line.claims_about(task) for line, task in pairs]
+    p_values = [sequence.p_values(margin) for sequence in alone]
+    corrected = zip(corrected_margins(alone), corrected_p_values(p_values), strict=True)
+    for (line, task), sequence, p, (margins, corrected_p) in zip(pairs, alone, p_values, corrected, strict=True):
+        rows = line.rows[line.rows["task"].eq(task)].set_index("fraction").reindex(line.steps["fraction"])
+        bounds = rows["loss_bound"].fillna(inf)
+        smallest = bounds.clip(lower=0).cummax().tolist()
+        numbers = zip(sequence.numbers, bounds, smallest, margins, p, corrected_p, strict=True)
+        names = ("replaced", "bound", "margin", "corrected_margin", "p", "corrected_p")
+        steps = [dict(zip(names, values, strict=True)) for values in numbers]
+        for step, loss in zip(steps, rows[["loss", "loss_low", "loss_high"]].to_numpy().tolist(), strict=True):
+            if not isnan(loss[0]):
+                step |= dict(zip(("loss", "low", "high"), loss, strict=True))
+        claim = TaskClaim(
+            task=line.titles[task],
+            replaceable=sequence.passed(smallest, margin),
+            corrected=sequence.passed(margins, margin),
+            steps=tuple(map(TaskStep.model_validate, steps)),
+        )
+        by_task[id(line)].append(claim)
+    claimed = []
+    for line, claim in zip(lines, claims, strict=True):
+        margins = of_lines.get(id(line))
+        steps = claim.steps
+        if margins is not None:
+            pairs_of_steps = zip(steps, margins, strict=True)
+            steps = tuple(step.model_copy(update={"corrected_margin": least}) for step, least in pairs_of_steps)
+        update = {
+            "steps": steps,
+            "lines": len(counting),
+            "corrected": None if margins is None else line.claims_about(*line.counting).passed(margins, margin),
+            "task_claims": len(pairs),
+            "by_task": tuple(by_task[id(line)]),
+        }
+        claimed.append(claim.model_copy(update=update))
+    return claimed
+
+
+def _rows(claim: LineClaim) -> Iterator[dict[str, object]]:
+    """Yield the rows of a line in the table of claims: those of all tasks together, then those of each task."""
+    for step in claim.steps:
+        yield {"claims": claim.lines} | step.model_dump(exclude_unset=True)
+    for task in claim.by_task:
+        for step, alone in zip(claim.steps, task.steps, strict=True):
+            shared = step.model_dump(include=set(SHARED_BY_STEPS))
+            yield shared | {"claims": claim.task_claims, "tasks": 1, "task": task.task} | alone.model_dump()
 
 
 def _claim(line: Line, margin: float, curves: pd.DataFrame) -> LineClaim:
     """Return the claims about a line, with an empty sentence."""
     tasks, steps, counting = line.rows.drop_duplicates("task"), _steps(line), line.counting
-    titles = dict(zip(tasks["task"], tasks["title"], strict=True))
+    titles = line.titles
     bounded = [step for step in steps if step.margin is not None]
     passed = [step.replaced for step in bounded if step.margin is not None and step.margin < margin]
     half_margins = [step.margin for step in bounded if 2 * step.replaced >= line.heads]
@@ -238,7 +350,7 @@ def _claim(line: Line, margin: float, curves: pd.DataFrame) -> LineClaim:
     return LineClaim(
         grid=line.grid,
         line=line.name,
-        model=tasks["model"].iloc[0],
+        model=line.model,
         constant=line.value("constant"),
         order=line.value("order"),
         heads=line.heads,
@@ -262,9 +374,9 @@ def _claim(line: Line, margin: float, curves: pd.DataFrame) -> LineClaim:
 
 
 def _steps(line: Line) -> list[Step]:
-    common = {"grid": line.grid, "line": line.name, "model": line.rows["model"].iloc[0], "heads": line.heads}
+    common = {"grid": line.grid, "line": line.name, "model": line.model, "heads": line.heads}
     common |= {"constant": line.value("constant"), "order": line.value("order")}
-    titles = dict(zip(line.rows["task"], line.rows["title"], strict=True))
+    titles = line.titles
     steps, margin, counting = [], 0.0, line.counting
     for fraction, replaced in line.steps.to_numpy().tolist():
         loss = line.loss(fraction)
@@ -333,22 +445,23 @@ def _area(line: Line) -> Area | None:
 def _area_differences(lines: Sequence[Line], margin: float) -> list[AreaDifference]:
     """Compare the areas of all pairs of lines in each grid.
 
-    Verdicts that two lines differ are corrected for all pairs of a grid (Holm's method). Verdicts that two lines are
-    equal within the margin are not corrected.
+    Both kinds of verdict, that two lines differ and that they are equal within the margin, are corrected for all pairs
+    of a grid (Holm's method).
     """
     differences = []
     for grid in dict.fromkeys(line.grid for line in lines):
         all_pairs = combinations([line for line in lines if line.grid == grid], 2)
         pairs = [(a, b, estimate) for a, b in all_pairs if (estimate := _area_difference(a, b)) is not None]
-        corrected = holm([estimate.p() for _, _, estimate in pairs])
-        for (a, b, estimate), p in zip(pairs, corrected, strict=True):
-            interval, narrow = estimate.interval(), estimate.interval(0.9)
-            verdict = INCONCLUSIVE
-            if p < 0.05:
+        differs = holm([estimate.p() for _, _, estimate in pairs])
+        equal = holm([estimate.p_within(margin) for _, _, estimate in pairs])
+        for (a, b, estimate), p, p_equal in zip(pairs, differs, equal, strict=True):
+            interval, verdict = estimate.interval(), INCONCLUSIVE
+            if p < 1 - LEVEL:
                 verdict = "differs"
-            elif -margin < narrow.low and narrow.high < margin:
+            elif p_equal < 1 - LEVEL:
                 verdict = "equal within the margin"
-            numbers = {"p": p, "difference": interval.mean, "low": interval.low, "high": interval.high}
+            numbers = {"p": p, "p_equal": p_equal, "difference": interval.mean}
+            numbers |= {"low": interval.low, "high": interval.high}
             differences.append(AreaDifference(grid=grid, a=a.name, b=b.name, verdict=verdict, **numbers))
     return differences
 
@@ -358,7 +471,7 @@ def _area_difference(a: Line, b: Line) -> Estimate | None:
 
     Lines of one model are compared run by run. Lines of two models are independent.
     """
-    by_task, same_model = [], a.rows["model"].iloc[0] == b.rows["model"].iloc[0]
+    by_task, same_model = [], a.model == b.model
     for task in (task for task in a.counting if task in b.counting):
         estimate: Estimate | None = None
         if same_model:
@@ -384,7 +497,7 @@ def _rising(line: Line, curves: pd.DataFrame) -> list[RisingTask]:
     """
     tasks, setting = [], ["constant", "order", "fraction"]
     for task, title in line.rows[["task", "title"]].drop_duplicates().itertuples(index=False):
-        curve = curves[curves["model"].eq(line.rows["model"].iloc[0]) & curves["task"].eq(task)]
+        curve = curves[curves["model"].eq(line.model) & curves["task"].eq(task)]
         scores = curve.fillna({name: "" for name in setting}).pivot(
             index=[*setting, "seed"], columns="epoch", values="score"
         )
@@ -428,22 +541,52 @@ def _loss_direction(line: Line, task: str, rising: Sequence[str]) -> str | None:
     return " or ".join(direction for direction, possible in directions.items() if possible) or None
 
 
-def tables_of(frame: pd.DataFrame) -> list[Table]:
-    """Return a table of claims for each grid."""
-    tables = []
+def tables_of(frame: pd.DataFrame, margin: float) -> dict[str, list[Table]]:
+    """Return the tables of claims of each grid: of all tasks together, and of each task by itself."""
+    tables = {}
     for grid, rows in frame.groupby("grid", sort=False):
+        title = str(grid).replace("_", " ").capitalize()
+        joint, alone = rows[rows["task"].isna()], rows[rows["task"].notna()]
         text = pd.DataFrame(
             {
-                "line": rows["line"],
-                "heads replaced": rows["replaced"].map("{:,}".format) + " of " + rows["heads"].map("{:,}".format),
-                "tasks": rows["tasks"],
-                "loss": rows["loss"].map(percent),
-                "95 % interval": texts(interval_text, rows, "low", "high"),
-                "largest bound": [percent(bound, upper=True) for bound in rows["bound"]],
-                "on": rows["worst"].fillna("-"),
-                "margin": [percent(margin, upper=True) for margin in rows["margin"]],
+                "line": joint["line"],
+                "heads replaced": joint["replaced"].map("{:,}".format) + " of " + joint["heads"].map("{:,}".format),
+                "tasks": joint["tasks"],
+                "loss": joint["loss"].map(percent),
+                "95 % interval": texts(interval_text, joint, "low", "high"),
+                "largest bound": [bound_text(bound, margin) for bound in joint["bound"]],
+                "on": joint["worst"].fillna("-"),
+                "margin": [bound_text(least, margin) for least in joint["margin"]],
             }
         )
-        rules = np.flatnonzero(rows["line"].ne(rows["line"].shift()).to_numpy()).tolist()
-        tables.append(Table(str(grid).replace("_", " ").capitalize(), text, 2, rules=tuple(rules)))
+        if (joint["claims"] > 1).any():
+            text["corrected for lines"] = [bound_text(least, margin) for least in joint["corrected_margin"]]
+        tables[str(grid)] = [Table(title, text, 2, rules=_rules(joint["line"]))]
+        if len(alone):
+            note = BY_TASK_NOTE.format(margin=percent(margin, None), claims=alone["claims"].iloc[0])
+            by_task = pd.DataFrame(
+                [_task_cells(group, margin) for _, group in alone.groupby(["line", "task"], sort=False)]
+            )
+            tables[str(grid)].append(Table(f"{title}, each task by itself", by_task, 2, note, _rules(by_task["line"])))
     return tables
+
+
+def _task_cells(rows: pd.DataFrame, margin: float) -> dict[str, str]:
+    """Return the cells of a line and a task in the table of each task by itself."""
+    heads = f" of {rows['heads'].iloc[0]:,}"
+    alone = rows.loc[rows["margin"] < margin, "replaced"].max()
+    passed, rest = rows[rows["corrected_margin"] < margin], rows[~(rows["corrected_margin"] < margin)]
+    following = rest.head(1).itertuples()
+    return {
+        "line": rows["line"].iloc[0],
+        "task": rows["task"].iloc[0],
+        "by itself": "none shown" if pd.isna(alone) else f"{alone:,.0f}{heads}",
+        "corrected": "none shown" if passed.empty else f"{passed['replaced'].iloc[-1]:,}{heads}",
+        "passes at margins above": "-" if passed.empty else bound_text(passed["corrected_margin"].iloc[-1], margin),
+        "next": next((f"{step.replaced:,}: {bound_text(step.corrected_margin, margin)}" for step in following), "-"),
+    }
+
+
+def _rules(lines: pd.Series[str]) -> tuple[int, ...]:
+    """Return the indices of rows at which another line begins."""
+    return tuple(np.flatnonzero(lines.ne(lines.shift()).to_numpy()).tolist())

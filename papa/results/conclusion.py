@@ -11,7 +11,7 @@ from collections.abc import Mapping
 from math import inf, nan
 from typing import Annotated
 
-from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, ValidationError
+from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, JsonValue, ValidationError
 
 from papa.errors import DamagedArtefact
 from papa.files import REBUILD, PathLike, read_json
@@ -91,6 +91,7 @@ class Step(_Value):
         bound, worst: the largest upper bound of a loss, and its task; unset if no task counts.
         margin: the largest `bound` of this step and those before it. This number of heads is replaceable at any larger
             margin.
+        corrected_margin: the same after the correction for all lines of the grid.
     """
 
     grid: str
@@ -107,7 +108,47 @@ class Step(_Value):
     high: Annotated[float | None, _null_is(inf)] = None
     bound: Annotated[float | None, _null_is(inf)] = None
     margin: Annotated[float | None, _null_is(inf)] = None
+    corrected_margin: Annotated[float | None, _null_is(inf)] = None
     worst: str | None = None
+
+
+class TaskStep(_Value):
+    """A measured number of replaced heads, for one task by itself.
+
+    Args:
+        replaced: the number of replaced heads.
+        loss, low, high: the loss with its 95 % interval; unset if it is unknown.
+        bound: the one-sided 95 % upper bound of the loss.
+        margin: this number of heads is replaceable at any larger margin, if only this claim is made.
+        corrected_margin: the same after the correction for all claims.
+        p, corrected_p: the p value at the margin of the study, without and with the correction.
+    """
+
+    replaced: int
+    loss: Annotated[float | None, _null_is(nan)] = None
+    low: Annotated[float | None, _null_is(-inf)] = None
+    high: Annotated[float | None, _null_is(inf)] = None
+    bound: High
+    margin: High
+    corrected_margin: High
+    p: float
+    corrected_p: float
+
+
+class TaskClaim(_Value):
+    """The claims about a line on one task by itself.
+
+    Args:
+        task: the title of the task.
+        replaceable: the number of heads that are replaceable at the margin, if only this claim is made.
+        corrected: the same after the correction for all claims.
+        steps: the measured numbers of replaced heads.
+    """
+
+    task: str
+    replaceable: int
+    corrected: int
+    steps: tuple[TaskStep, ...]
 
 
 class Area(_Value):
@@ -132,6 +173,10 @@ class LineClaim(_Value):
         half_margin: the margin above which half of the heads are replaceable.
         at_end: the loss with every head replaced; None if it was not measured.
         area: the mean area over the tasks that count; None if it was not measured for every head replaced.
+        lines: the number of lines of the grid with a claim; `corrected` is corrected for them.
+        corrected: the number of heads that are replaceable after this correction; None if no task counts.
+        task_claims: the number of claims about single tasks in the grid; those in `by_task` are corrected for them.
+        by_task: the claims about each task that counts, by itself.
         sentence: the claims in words.
     """
 
@@ -154,6 +199,10 @@ class LineClaim(_Value):
     at_end: EndLoss | None
     area: Area | None
     steps: tuple[Step, ...]
+    lines: int = 0
+    corrected: int | None = None
+    task_claims: int = 0
+    by_task: tuple[TaskClaim, ...] = ()
     sentence: str
 
     @property
@@ -167,22 +216,118 @@ class LineClaim(_Value):
         return next((step for step in self.bounded if step.replaced > (self.replaceable or 0)), None)
 
     @property
+    def passed(self) -> Step | None:
+        """The last step that is replaceable; None if none is."""
+        return next((step for step in reversed(self.bounded) if step.replaced <= (self.replaceable or 0)), None)
+
+    @property
     def half(self) -> Step | None:
         """The first step that replaces half of the heads or more."""
         return next((step for step in self.bounded if 2 * step.replaced >= self.heads), None)
 
 
 class AreaDifference(_Value):
-    """The area of line a minus that of line b, with its 95 % interval and its p value corrected by Holm's method."""
+    """The area of line a minus that of line b, with its 95 % interval.
+
+    Args:
+        p: the p value of the test that the areas are equal.
+        p_equal: the p value of the test that they differ by the margin or more. Both are corrected by Holm's method.
+    """
 
     grid: str
     a: str
     b: str
     verdict: str
     p: float | None
+    p_equal: float | None = None
     difference: Number
     low: Low
     high: High
+
+
+class DeclaredDifference(_Value):
+    """A key whose value differs from the declaration; None if the key is missing on one side."""
+
+    key: str
+    declared: JsonValue = None
+    measured: JsonValue = None
+
+
+class DeclarationCheck(_Value):
+    """A comparison of a study with the declaration that `papa freeze` wrote.
+
+    Args:
+        digest: the digest of the declaration.
+        written: the time when it was written.
+        intact: whether the digest matches the content.
+        before: whether it was written before the first outcome, by the timestamps of files.
+        differences: the keys that differ.
+    """
+
+    digest: str
+    written: str
+    intact: bool
+    before: bool
+    differences: tuple[DeclaredDifference, ...]
+
+    @property
+    def holds(self) -> bool:
+        """Whether all that is claimed was declared before the first outcome."""
+        return self.intact and self.before and not self.differences
+
+
+class Estimand(_Value):
+    """The quantity that is claimed: (original - score) / (original - floor).
+
+    Args:
+        floors: the constants tried as the context-free floor; empty if none was.
+    """
+
+    quantity: str
+    floors: tuple[str, ...]
+
+
+class Recipe(_Value):
+    """The training of a task's probes."""
+
+    task: str
+    learning_rate: float
+    batch_size: int
+    epochs: int
+    rows: int
+
+
+class TaskTest(_Value):
+    """A test of an assumption on one task.
+
+    Args:
+        p: the one-sided p value; None if it is unknown.
+        passed: whether the test passed at 5 %.
+    """
+
+    model: str
+    task: str
+    p: float | None
+    passed: bool
+
+
+class Assumption(_Value):
+    """An assumption of the claims.
+
+    Args:
+        name: a key of `papa.results.phrases.ASSUMPTIONS`.
+        tests: the tests of this assumption in this study; empty if it was not tested.
+        sentence: the assumption in words.
+    """
+
+    name: str
+    tests: tuple[TaskTest, ...] = ()
+    sentence: str
+
+    @property
+    def tested(self) -> bool:
+        """Whether this study tested the assumption."""
+        return bool(self.tests)
 
 
 class Conclusion(_Value):
@@ -193,12 +338,22 @@ class Conclusion(_Value):
         margin: the accepted loss.
         lines: the claims about each line of each grid.
         areas: the differences in area between the lines of each grid.
+        declaration: a comparison with the declaration; None if there is none, or in results of earlier versions.
+        declared: the state of the declaration in words; empty in results of earlier versions.
+        estimand: the claimed quantity; None in results of earlier versions.
+        recipes: the training that the claims hold for.
+        assumptions: the assumptions of the claims, and the tests of them.
     """
 
     sentence: str
     margin: float
     lines: tuple[LineClaim, ...]
     areas: tuple[AreaDifference, ...]
+    declaration: DeclarationCheck | None = None
+    declared: str = ""
+    estimand: Estimand | None = None
+    recipes: tuple[Recipe, ...] = ()
+    assumptions: tuple[Assumption, ...] = ()
 
     def to_json(self) -> dict[str, object]:
         """Return plain values for JSON, with null for NaN and infinity, and without unset fields."""

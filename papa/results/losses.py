@@ -49,6 +49,22 @@ class ContributionShare:
         """Return the share with Fieller's interval."""
         return self.spread.ratio(self.numerator, self.denominator)
 
+    def bound(self, level: float) -> float:
+        """Return the one-sided upper bound at a confidence level; infinite unless the contribution is above 0 there."""
+        return self.spread.ratio(self.numerator, self.denominator, level).bound
+
+    def p_below(self, margin: float) -> float:
+        """Return the p value of the claim that attention contributes something and that the share is below `margin`.
+
+        This is the test behind `bound`: the p value is below 1 - level if the bound at this level is below `margin`.
+        It is 1 if the variance is unknown.
+        """
+        if not self.spread.known:
+            return 1.0
+        contrast = np.asarray(self.numerator) - margin * np.asarray(self.denominator)
+        contribution = self.spread.estimate(self.denominator).p_above()
+        return max(self.spread.estimate(contrast.tolist()).p_below(), contribution)
+
     def estimate(self) -> Estimate:
         """Return the share as an estimate, which can be averaged with others."""
         return self.spread.share(self.numerator, self.denominator)

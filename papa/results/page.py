@@ -96,6 +96,7 @@ def write_report(job: Job[PageOf]) -> str:
         "version": __version__,
         "lead": [{"line": line.line, "sentence": unbroken(line.sentence)} for line in lines]
         or [{"line": "", "sentence": conclusion.sentence}],
+        "declared": conclusion.declared if lines else "",
         "blocks": [facts_of(line, conclusion.margin) for line in lines],
         "glossary": GLOSSARY,
         "claims": claim_parts,

@@ -22,11 +22,12 @@ from papa.results.page_section import Section, examples_in, span, unbroken
 from papa.results.panels import COLORS, REPORT_LEGEND, curves, line_legend, percent_axis, tooltips
 from papa.results.table import Table
 
+EACH_TASK = "Each task by itself"
 AREAS_NOTE = (
     "Area: the loss integrated over the share of replaced heads, from none to all. Difference: the area of the first "
     "line minus the area of the second. Two lines differ if p, corrected for all pairs of an analysis by Holm's "
-    "method, is below 0.05. Otherwise, they are equal within the margin if the 90 % interval lies within it; this test "
-    "is not corrected."
+    "method, is below 0.05. Otherwise, they are equal within the margin if p (equal), of two one-sided tests at the "
+    "margin and corrected in the same way, is below 0.05."
 )
 
 
@@ -34,8 +35,8 @@ def facts_of(line: LineClaim, margin: float) -> dict[str, object]:
     """Return the main results of a line, each with its interval or why it is missing, and remarks on tasks."""
     facts = line.tasks and [
         _fact(f"loss with all {count(line.heads, 'head')} replaced", *_at_end(line)),
-        _fact(f"replaceable at a margin of {phrases.percent(margin, None)}", *_replaceable(line)),
-        _fact("margin at which half of the heads are replaceable", *_half_margin(line)),
+        _fact(f"replaceable at a margin of {phrases.percent(margin, None)}", *_replaceable(line, margin)),
+        _fact("margin at which half of the heads are replaceable", *_half_margin(line, margin)),
         _fact("area under the loss, from no head replaced to all", *_area(line)),
     ]
     tasks: dict[str, Sequence[str]] = {
@@ -60,22 +61,24 @@ def _at_end(line: LineClaim) -> tuple[str, str]:
     return phrases.percent(end.loss), f"{note}; {above[0].lower()}{above[1:]}" if above else note
 
 
-def _replaceable(line: LineClaim) -> tuple[str, str]:
-    """Return the number of replaceable heads, and the bound that rules out the next measured number."""
+def _replaceable(line: LineClaim, margin: float) -> tuple[str, str]:
+    """Return the number of replaceable heads with the smallest margin that passes, and the bound at the next number."""
     if line.replaceable is None:
         return "–", "no number of replaced heads was measured"
-    stop = line.stopped_at
-    return f"{line.replaceable} of {line.heads} heads", phrases.bound(stop) if stop else "the most that were replaced"
+    passed, stop = line.passed, line.stopped_at
+    notes = [f"smallest margin that passes: {phrases.bound_text(passed.margin, margin)}"] if passed else []
+    notes.append(phrases.bound(stop, margin) if stop else "the most that were replaced")
+    return f"{line.replaceable} of {line.heads} heads" if passed else "none shown", "; ".join(notes)
 
 
-def _half_margin(line: LineClaim) -> tuple[str, str]:
+def _half_margin(line: LineClaim, margin: float) -> tuple[str, str]:
     half = line.half
     if half is None or half.margin is None:
         return "–", "no run has half of the heads replaced"
     measured = f"measured with {half.replaced} of {line.heads} replaced"
     if not isfinite(half.margin):
         return "–", f"no margin is large enough; {measured}"
-    return phrases.percent(half.margin, upper=True), measured
+    return phrases.bound_text(half.margin, margin), measured
 
 
 def _area(line: LineClaim) -> tuple[str, str]:
@@ -91,13 +94,17 @@ def _area(line: LineClaim) -> tuple[str, str]:
 def claim_sections(study: Study, summary: pd.DataFrame, conclusion: Conclusion) -> list[Section]:
     """Return a section for the claims of each grid, with their curves, and one for the differences between areas."""
     frame = read_table(study.results / study.path("claims")).to_pandas()
-    tables = dict(zip(frame["grid"].unique(), claims.tables_of(frame), strict=True))
     sections = []
-    for name, table in tables.items():
+    for name, tables in claims.tables_of(frame, conclusion.margin).items():
         if frame.loc[frame["grid"] == name, "loss"].isna().all():
             continue
         grid, lines = grid_view(study, name), [line for line in conclusion.lines if line.grid == name]
-        section = Section(f"_claims-{name}", grid.title, "", [replace(table, title="")])
+        section = Section(
+            f"_claims-{name}",
+            grid.title,
+            "",
+            [replace(table, title=EACH_TASK if place else "") for place, table in enumerate(tables)],
+        )
         if any(len(line.measured) > 1 for line in lines):
             seeds = sorted({line.seeds for line in lines if line.seeds})
             n = f"{span(seeds)} {'seed' if seeds == [1] else 'seeds'}, " if seeds else ""
@@ -109,11 +116,24 @@ def claim_sections(study: Study, summary: pd.DataFrame, conclusion: Conclusion) 
             alternative = f"Number of replaceable heads by margin: {count(len(lines), 'line')}"
             section = section.drawn(_margins(grid, lines, conclusion.margin), alternative, caption)
         sections.append(section)
+    if conclusion.assumptions:
+        sections.append(_assumptions(conclusion))
     titles = {name: grid_view(study, name).title for name in study.grids}
     if conclusion.areas:
         areas = _areas(conclusion.areas, titles)
         sections.append(Section("_areas", "Differences between lines", AREAS_NOTE, [areas]))
     return sections
+
+
+def _assumptions(conclusion: Conclusion) -> Section:
+    """Return the section with the claimed quantity, the assumptions, which of them were tested, and the recipes."""
+    rows = [
+        {"assumption": item.sentence, "tested here": "yes" if item.tested else "no"} for item in conclusion.assumptions
+    ]
+    note = f"{phrases.estimand(conclusion.estimand)} " if conclusion.estimand else ""
+    recipes = "; ".join(map(phrases.recipe, conclusion.recipes))
+    note += f"{conclusion.declared} Training: {recipes}." if recipes else conclusion.declared
+    return Section("_assumptions", "What the claims assume", note, [Table("", pd.DataFrame(rows), 2)])
 
 
 def _areas(pairs: Sequence[AreaDifference], titles: Mapping[str, str]) -> Table:
@@ -124,11 +144,16 @@ def _areas(pairs: Sequence[AreaDifference], titles: Mapping[str, str]) -> Table:
             "verdict": "inconclusive" if pair.verdict == INCONCLUSIVE else pair.verdict,
             "difference of areas": phrases.percent(pair.difference).replace("-", "−"),
             "95 % interval": phrases.interval_text(pair.low, pair.high).replace("-", "−"),
-            "p": "–" if pair.p is None else "<0.001" if pair.p < 0.001 else f"{pair.p:.3f}",
+            "p": _p(pair.p),
+            "p (equal)": _p(pair.p_equal),
         }
         for pair in pairs
     ]
     return Table("", pd.DataFrame(rows), 3)
+
+
+def _p(value: float | None) -> str:
+    return "–" if value is None else "<0.001" if value < 0.001 else f"{value:.3f}"
 
 
 def _margins(grid: GridView, lines: Sequence[LineClaim], margin: float) -> Any:
@@ -151,8 +176,8 @@ def _margins(grid: GridView, lines: Sequence[LineClaim], margin: float) -> Any:
             row = {"line": line.line, "margin": at, "k": replaced * unit}
             if step:
                 row |= {"replaced": f"{replaced} of {line.heads}", "loss": phrases.percent(step.loss)}
-                row |= {"above": phrases.percent(at, upper=True)}
-                row |= {"worst": f"{step.worst}, {phrases.percent(step.bound, upper=True)}"}
+                row |= {"above": phrases.bound_text(at, margin)}
+                row |= {"worst": f"{step.worst}, {phrases.bound_text(step.bound, margin)}"}
             rows.append(row)
     titles = {"line": " / ".join(varied(grid)), "replaced": "heads replaced", "above": "replaceable at margins above"}
     titles |= {"loss": "mean loss", "worst": "largest bound"}

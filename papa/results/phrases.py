@@ -5,16 +5,37 @@ The HTML report, the terminal and JSON use the same words, because they all call
 
 from __future__ import annotations
 
+import json
 from collections.abc import Iterable, Sequence
 from math import ceil, isfinite, isnan
 
 from papa.config.variant import AVERAGE_OF, TRAINED_SUFFIX, Constant
 from papa.errors import count
-from papa.results.conclusion import EndLoss, Exclusion, LineClaim, RisingTask, Step, SubsetLosses, TaskLoss
+from papa.results.conclusion import (
+    Assumption,
+    DeclarationCheck,
+    EndLoss,
+    Estimand,
+    Exclusion,
+    LineClaim,
+    Recipe,
+    RisingTask,
+    Step,
+    SubsetLosses,
+    TaskLoss,
+)
 
+MAXIMUM_VALUE_LENGTH = 60
+"""The number of characters of a value in a sentence about a declaration."""
 MAXIMUM_SUBSETS = 4
 """A sentence leaves out subsets if there are more than this; tables have all of them."""
 
+LARGEST_SHOWN_BOUND = 2.0
+"""The largest upper bound that is shown as a number. A larger one mostly reflects an uncertain contribution."""
+WIDEST_INTERVAL = 2.0
+"""The width beyond which an interval of a loss is shown as unbounded: twice all that attention contributes."""
+MAXIMUM_DECIMALS = 9
+"""The largest number of decimals, less one, to show that a bound is below a margin."""
 MORE_THAN_ALL = "more is lost than attention contributes: worse than no context at all"
 """The meaning of a loss above 100 %."""
 LOSS_NOTE = (
@@ -24,7 +45,8 @@ LOSS_NOTE = (
     "(one-sided, 95 %). Its interval is Fieller's, over probe seeds, validation examples and, if there are several, "
     f"orders of heads. Above 100 %, {MORE_THAN_ALL}."
 )
-NO_INTERVAL = "no interval, because attention's contribution is too uncertain"
+NO_MORE = "no more were tried"
+NO_INTERVAL = "the loss cannot be bounded, because attention's contribution is too uncertain"
 FLOOR_NAMES = {"contextless floor": "context-free floor"}
 """The words for run names in the JSON of a conclusion."""
 
@@ -49,13 +71,12 @@ def _finite(*numbers: float | None) -> bool:
     return all(number is not None and isfinite(number) for number in numbers)
 
 
-def percent(share: float | None, decimals: int | None = 0, upper: bool = False) -> str:
+def percent(share: float | None, decimals: int | None = 0) -> str:
     """Format a share in percent: "34 %"; "-" if it is unknown, and "no bound" if it is infinite.
 
     Args:
         share: the share, from 0 to 1.
         decimals: digits after the point; None for a number from a config, which is never rounded.
-        upper: whether the share is an upper bound, which is never rounded down.
     """
     if share is None or isnan(share):
         return "-"
@@ -63,22 +84,44 @@ def percent(share: float | None, decimals: int | None = 0, upper: bool = False) 
         return "no bound"
     if decimals is None:
         return f"{100 * share:g} %"
-    number = ceil(100 * share - 1e-9) if upper else round(100 * share, decimals)
-    return f"{number + 0.0:.{decimals}f} %"  # + 0.0 removes a negative zero
+    return f"{round(100 * share, decimals) + 0.0:.{decimals}f} %"  # + 0.0 removes a negative zero
+
+
+def bound_text(bound: float | None, margin: float) -> str:
+    """Format an upper bound or a smallest margin, which is never rounded down: "35 %".
+
+    It has the decimals that keep it below the margin of the study, if it is below: 0.0991 at a margin of 0.1 is
+    "9.92 %" and not "10 %". A bound far above all that attention contributes is "over 200 %".
+    """
+    if bound is None or isnan(bound) or not isfinite(bound):
+        return percent(bound)
+    if bound > LARGEST_SHOWN_BOUND:
+        return f"over {percent(LARGEST_SHOWN_BOUND)}"
+    for decimals in range(MAXIMUM_DECIMALS):
+        scale = 10**decimals
+        number = ceil(100 * bound * scale - 1e-9) / scale
+        if (number < 100 * margin) == (bound < margin):
+            return f"{number + 0.0:.{decimals}f} %"
+    return f"just below {percent(margin, None)}"
 
 
 def interval_text(low: float | None, high: float | None) -> str:
-    """Format an interval of shares: "29 to 40 %"; "-" if it is unknown, and "unbounded" if an end is infinite."""
+    """Format an interval of shares: "29 to 40 %"; "-" if it is unknown, and "unbounded" if it says nothing."""
     if low is None or high is None or isnan(low) or isnan(high):
         return "-"
-    if not _finite(low, high):
+    if not _informative(low, high):
         return "unbounded"
     return f"{percent(low).removesuffix(' %')} to {percent(high)}"
 
 
+def _informative(low: float | None, high: float | None) -> bool:
+    """Whether an interval has two ends and is at most `WIDEST_INTERVAL` wide."""
+    return low is not None and high is not None and _finite(low, high) and high - low <= WIDEST_INTERVAL
+
+
 def loss_text(loss: float | None, low: float | None, high: float | None) -> str:
     """Format a loss with its interval for a table: "34 % (29 to 40)"; "-" if there is none."""
-    bounded = _finite(loss, low, high)
+    bounded = _finite(loss) and _informative(low, high)
     return percent(loss) + (f" ({interval_text(low, high).removesuffix(' %')})" if bounded else "")
 
 
@@ -89,7 +132,78 @@ def mean_text(share: float | None) -> str:
 
 def with_interval(low: float, high: float) -> str:
     """Describe an interval in words, or the reason why there is none."""
-    return f"95 % interval {interval_text(low, high)}" if _finite(low, high) else NO_INTERVAL
+    return f"95 % interval {interval_text(low, high)}" if _informative(low, high) else NO_INTERVAL
+
+
+# -- declaration, estimand and assumptions ------------------------------------------------------------------------
+
+NOT_DECLARED = "The margin was not declared beforehand."
+"""The state of a study without a declaration."""
+ASSUMPTIONS = {
+    "contribution": "The original beats both floors on every task that counts: the context-free floor and the best "
+    "guess that ignores the input",
+    "seeds": "The probe seeds are a random sample of all seeds",
+    "examples": "The validation examples are independent draws from the texts of interest",
+    "orders": "The draws of an order are a random sample of all draws; with a single draw, a claim holds only for it",
+    "floor": "The context-free floor is the best model in which no token sees another, among the constants tried",
+    "texts": "The training rows are fixed, and so are the constants averaged over them",
+    "recipe": "The training recipe is fixed; another learning rate, number of epochs or number of rows may change the "
+    "loss",
+    "margin": "The margin, the tasks and the numbers of heads were chosen before any outcome was seen",
+}
+"""The assumptions of claims, each as a clause."""
+
+
+def estimand(value: Estimand) -> str:
+    """Describe the claimed quantity in a sentence."""
+    floors = ", ".join(value.floors) or "none"
+    return f"Loss: {value.quantity}, the share of attention's contribution that is lost. Floors tried: {floors}."
+
+
+def assumption(value: Assumption) -> str:
+    """Describe an assumption and its tests in a sentence."""
+    words = ASSUMPTIONS.get(value.name, value.name)
+    if not value.tests:
+        return f"{words}."
+    several = len({test.model for test in value.tests}) > 1
+    tests = [
+        f"{test.task}{f' ({test.model})' if several else ''} {_p_text(test.p)}{'' if test.passed else ', not shown'}"
+        for test in value.tests
+    ]
+    return f"{words}. One-sided tests: {'; '.join(tests)}."
+
+
+def _p_text(p: float | None) -> str:
+    if p is None or isnan(p):
+        return "without a p value"
+    return "p < 0.001" if p < 0.001 else f"p = {p:.3f}"
+
+
+def recipe(value: Recipe) -> str:
+    """Describe the training of a task's probes: "A: learning rate 0.001, batches of 8, 4 epochs, 1,000 rows"."""
+    training = f"learning rate {value.learning_rate:g}, batches of {value.batch_size}, {count(value.epochs, 'epoch')}"
+    return f"{value.task}: {training}, {count(value.rows, 'training row')}"
+
+
+def declaration(check: DeclarationCheck | None) -> str:
+    """Describe in a sentence whether a study is the declared one."""
+    if check is None:
+        return NOT_DECLARED
+    name = f"declaration {check.digest[:12]}"
+    if check.holds:
+        return f"Declared before the first outcome ({name})."
+    problems = [] if check.intact else ["its content was changed after it was written, so its digest does not match"]
+    problems += [] if check.before else ["it was written after the first outcome"]
+    problems += [
+        f"{difference.key} was declared as {_value(difference.declared)} and is {_value(difference.measured)}"
+        for difference in check.differences
+    ]
+    return f"This study does not match its {name}: {'; '.join(problems)}."
+
+
+def _value(value: object) -> str:
+    text = "missing" if value is None else json.dumps(value, ensure_ascii=False)
+    return text if len(text) <= MAXIMUM_VALUE_LENGTH else f"{text[: MAXIMUM_VALUE_LENGTH - 1]}…"
 
 
 # -- names ------------------------------------------------------------------------------------------------------------
@@ -204,29 +318,47 @@ def _on_subset(subset: SubsetLosses) -> str:
 
 
 def replaceable(line: LineClaim, margin: float, named: bool) -> str:
-    """Describe the number of replaceable heads of a line, and the bound that rules out the next larger number."""
+    """Describe the number of heads of a line that all tasks together allow, and the claims about single tasks."""
     number, heads, by = line.replaceable or 0, "heads", ""
     if named or line.at_end is None:  # otherwise the sentence before has the model and the constant
         heads, by = f"heads of {line.model}", f" by {constants(line.constant)}"
     at = f"replaceable{by} at a margin of {percent(margin, None)}"
-    step = line.stopped_at
-    if step is not None:
-        claim = f"{number} of {line.heads} {heads} are {at}; " if number else f"no measured number of {heads} is {at}: "
-        claim += bound(step)
-    elif number == line.heads:
-        claim = f"all {line.heads} {heads} are {at}"
+    passed, step = line.passed, line.stopped_at
+    least = f" (smallest margin that passes: {bound_text(passed.margin, margin)})" if passed else ""
+    if number == line.heads:
+        claim = f"all {line.heads} {heads} are {at}{least}"
+    elif number:
+        claim = f"{number} of {line.heads} {heads} are {at}{least}; {bound(step, margin) if step else NO_MORE}"
     else:
-        claim = f"{number} of {line.heads} {heads} are {at}; no more were tried"
+        claim = f"no number of {heads} was shown to be {at}" + (f": {bound(step, margin)}" if step else "")
     words = ", ".join(filter(None, [in_order(line.order, line.orders), claim]))
-    return f"{words[0].upper()}{words[1:]}."
+    sentences = [f"{words[0].upper()}{words[1:]}."]
+    if line.lines > 1 and line.corrected is not None and line.corrected < number:
+        sentences.append(f"Corrected for {line.lines} lines: {_number(line.corrected, line.heads)}.")
+    return " ".join([*sentences, *filter(None, [by_task(line)])])
 
 
-def bound(step: Step) -> str:
+def by_task(line: LineClaim) -> str:
+    """Describe the claims about single tasks, corrected for all of them; empty if there is only one claim."""
+    if line.task_claims < 2 or not line.by_task:
+        return ""
+    numbers: dict[int, list[str]] = {}
+    for claim in sorted(line.by_task, key=lambda claim: -claim.corrected):
+        numbers.setdefault(claim.corrected, []).append(claim.task)
+    claims = "; ".join(f"{_number(number, line.heads)} on {', '.join(tasks)}" for number, tasks in numbers.items())
+    return f"Each task by itself, corrected for {line.task_claims} claims: {claims}."
+
+
+def _number(number: int, heads: int) -> str:
+    return f"all {heads} heads" if number == heads else f"{count(number, 'head')}" if number else "none shown"
+
+
+def bound(step: Step, margin: float) -> str:
     """Describe the largest upper bound of a loss at a step."""
     with_replaced = f"with {step.replaced} replaced"
     if not _finite(step.bound):
-        return f"{with_replaced}, the loss on {step.worst} has no upper bound"
-    return f"{with_replaced}, the upper bound of the loss on {step.worst} is {percent(step.bound, upper=True)}"
+        return f"{with_replaced}, the loss on {step.worst} cannot be bounded"
+    return f"{with_replaced}, the upper bound of the loss on {step.worst} is {bound_text(step.bound, margin)}"
 
 
 def excluded(exclusion: Exclusion, model: str = "", counted: bool = False) -> str:

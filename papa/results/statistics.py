@@ -82,6 +82,14 @@ class Estimate:
         """Return the two-sided p value of the test that the true value is 0."""
         return 2 * self._tail(0.0)
 
+    def p_above(self, least: float = 0.0) -> float:
+        """Return the one-sided p value of the test that the true value is at most `least`; 1 if the mean is."""
+        return self._tail(least) if self.mean > least or not self.freedom else 1.0
+
+    def p_below(self, most: float = 0.0) -> float:
+        """Return the one-sided p value of the test that the true value is at least `most`; 1 if the mean is."""
+        return self._tail(most) if self.mean < most or not self.freedom else 1.0
+
     def p_within(self, delta: float) -> float:
         """Return the p value of the test that the true value is outside -delta to delta (two one-sided tests)."""
         if not abs(self.mean) < delta:

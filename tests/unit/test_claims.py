@@ -4,6 +4,7 @@ import math
 import re
 from collections.abc import Callable, Sequence
 from dataclasses import replace
+from itertools import combinations
 from typing import Any
 
 import numpy as np
@@ -17,7 +18,7 @@ from papa.results.claims import Line, claims_of, lines_of, tables_of
 from papa.results.conclusion import Conclusion
 from papa.results.losses import COUNTS, difference, lost_score, share_of
 from papa.results.outcomes import FLOOR, ORIGINALS, VARIANT_KEYS, Setting, TaskOutcomes, outcomes_in, table_of
-from papa.results.statistics import Estimate
+from papa.results.statistics import Estimate, holm
 from papa.results.summary import CURVE_COLUMNS
 
 EXAMPLES, HEADS = 400, 16
@@ -86,6 +87,7 @@ def test_losses_are_shares_of_what_attention_contributes():
 def test_heads_are_replaceable_up_to_the_first_number_at_which_a_task_may_lose_more():
     tasks = [measured("a"), measured("b")]
     frame, claims = concluded(tasks)
+    frame = frame[frame["task"].isna()]
     [line] = claims["lines"]
     assert (line["replaceable"], line["measured"], line["tasks"]) == (8, [8, 14, 16], ["A", "B"])
     assert line["half_margin"] == pytest.approx(frame["margin"].iloc[0]) and frame["margin"].is_monotonic_increasing
@@ -96,7 +98,9 @@ def test_heads_are_replaceable_up_to_the_first_number_at_which_a_task_may_lose_m
 
 
 def test_one_task_that_loses_is_enough_and_a_later_number_that_passes_does_not_help():
-    words = "In the order of λ, no measured number of heads is replaceable at a margin of 10 %: with 8 replaced, the"
+    words = (
+        "In the order of λ, no number of heads was shown to be replaceable at a margin of 10 %: with 8 replaced, the"
+    )
     line = only_line(measured("a"), measured("b", RIGHT | {"1/2": 330}))
     assert line["replaceable"] == 0 and words in line["sentence"]
     assert only_line(measured("a", RIGHT | {"1/2": 300, "1/8": 360}))["replaceable"] == 0
@@ -129,14 +133,15 @@ def without(outcomes: TaskOutcomes, fraction: str, order: str | None = None) -> 
 def test_a_task_that_was_not_run_at_a_number_of_heads_may_lose_all_there():
     frame, claims = concluded([measured("a"), without(measured("b"), "1/2")])
     assert claims["lines"][0]["replaceable"] == 0
-    assert "with 8 replaced, the loss on B has no upper bound" in claims["sentence"]
-    assert frame["bound"].tolist()[0] == math.inf and frame["tasks"].tolist() == [1, 2, 2]
+    assert "with 8 replaced, the loss on B cannot be bounded" in claims["sentence"]
+    assert frame["bound"].tolist()[0] == math.inf and frame["tasks"].tolist()[:3] == [1, 2, 2]
 
 
 def test_a_number_of_heads_that_was_run_with_other_seeds_shows_nothing():
     task = measured("a")
     seeds = task.runs["seed"].where(task.runs["fraction"] != "1/2", task.runs["seed"] + 100)
     frame, claims = concluded([replace(task, runs=task.runs.assign(seed=seeds))])
+    frame = frame[frame["task"].isna()]
     assert claims["lines"][0]["replaceable"] == 0 and claims["lines"][0]["area"] is None
     assert frame["loss"].isna().tolist() == [True, False, False] and frame["margin"].tolist()[0] == math.inf
 
@@ -268,6 +273,65 @@ def test_several_orders_of_lambda_count_as_one_line():
     assert line["orders"] == 3 and "Averaged over 3 orders of λ, " in line["sentence"]
 
 
+# -- each task by itself ----------------------------------------------------------------------------------------------
+
+CLOSE = RIGHT | {"1/2": 351}
+"""A loss of 6 %, whose bound is below 10 % only if no other claim is made."""
+
+
+def test_each_task_by_itself_is_corrected_for_all_claims():
+    tasks = [measured("a"), measured("b", CLOSE), measured("c", dict.fromkeys(RIGHT, 360) | {"floor": 200})]
+    frame, claims = concluded(tasks)
+    [line] = claims["lines"]
+    a, b, c = line["by_task"]
+    assert (line["replaceable"], line["task_claims"]) == (8, 3)
+    assert [(task["replaceable"], task["corrected"]) for task in (a, b, c)] == [(8, 8), (8, 0), (16, 16)]
+    # c passes completely, so the others are corrected for two claims; margins and p values are of the same test
+    lines_of_tasks = lines_of(grid_view("abc", fractions=("1", "1/2", "1/8", "0")), summary(tasks), tasks)
+    bounds = [lines_of_tasks[0].losses[name][0].bound(1 - 0.05 / 2) for name in "ab"]
+    assert [task["steps"][0]["corrected_margin"] for task in (a, b)] == pytest.approx(bounds)
+    for task in (a, b, c):
+        for step in task["steps"]:
+            assert (step["corrected_margin"] < 0.1) == (step["corrected_p"] < 0.05)
+            assert (step["margin"] < 0.1) == (step["p"] < 0.05)
+    words = "Each task by itself, corrected for 3 claims: all 16 heads on C; 8 heads on A; none shown on B."
+    assert words in claims["sentence"]
+    rows = frame[frame["task"].notna()]
+    assert rows["task"].tolist() == [*"AAABBBCCC"] and set(rows["claims"]) == {3}
+    assert rows["corrected_p"].tolist() == [step["corrected_p"] for task in (a, b, c) for step in task["steps"]]
+    [(_, alone)] = tables_of(frame, 0.1).values()
+    assert [row[2:4] for row in alone.rows] == [["8 of 16"] * 2, ["8 of 16", "none shown"], ["16 of 16"] * 2]
+    assert "for all 3 claims" in alone.note and "this does not show that it is not" in alone.note
+
+
+def test_lines_are_corrected_for_all_lines_of_a_grid():
+    both = measured("b", CLOSE, orders=("lambda-0", "first-layer-first"))
+    _, claims = concluded([both], orders=("lambda", "first-layer-first"))
+    first, second = claims["lines"]
+    assert (first["replaceable"], first["corrected"], first["lines"]) == (8, 0, 2)
+    assert second["corrected"] == 0 and first["steps"][0]["corrected_margin"] > first["steps"][0]["margin"]
+    assert "Corrected for 2 lines: none shown." in first["sentence"]
+    single = only_line(measured("b", CLOSE))
+    assert (single["replaceable"], single["corrected"], single["lines"]) == (8, 8, 1)
+    assert "Corrected for" not in single["sentence"]
+
+
+def test_equality_of_lines_is_corrected_as_a_difference_is():
+    """Three lines that are close: each pair is equal by itself."""
+    orders = ("lambda-0", "first-layer-first", "last-layer-first")
+    task = measured("a", orders=orders)
+    names = tuple(order.removesuffix("-0") for order in orders)
+    _, claims = concluded([task], orders=names, margin=0.03)
+    assert all(pair["p_equal"] is not None for pair in claims["areas"])
+    lines_of_task = lines_of(grid_view("a", orders=names, fractions=("1", "1/2", "1/8", "0")), summary([task]), [task])
+    alone = [
+        share_of(a.samples["a"], difference(*(lost_score(line.area_weights("a")) for line in (a, b)))).estimate()
+        for a, b in combinations(lines_of_task, 2)
+    ]
+    raw = [estimate.p_within(0.03) for estimate in alone]
+    assert [pair["p_equal"] for pair in claims["areas"]] == pytest.approx(holm(raw)) != pytest.approx(raw)
+
+
 # -- sentences ---------------------------------------------------------------------------------------------
 
 
@@ -355,9 +419,10 @@ def test_outcomes_come_back_from_their_table(tmp_path):
 
 def test_the_table_reads_well():
     frame, _ = concluded([measured("a"), measured("b", FLAT)])
-    [table] = tables_of(frame)
-    assert table.rows[0][:3] == ["m", "8 of 16", "1"]
-    assert not any("nan" in cell for line in table.rows for cell in line)
+    [(joint, alone)] = tables_of(frame, 0.1).values()
+    assert joint.rows[0][:3] == ["m", "8 of 16", "1"] and "corrected for lines" not in joint.header
+    assert alone.rows[0][:4] == ["m", "A", "8 of 16", "8 of 16"] and alone.rows[0][-1].startswith("14: ")
+    assert not any("nan" in cell for table in (joint, alone) for line in table.rows for cell in line)
 
 
 # -- areas against a bootstrap ----------------------------------------------------------------------------------------

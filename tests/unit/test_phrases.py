@@ -2,14 +2,28 @@
 
 import math
 
+import numpy as np
 import pytest
 
 from papa.config.variant import NUMBERED, ORDERS
-from papa.results.conclusion import EndLoss, Exclusion, RisingTask, Step, TaskLoss
+from papa.results.conclusion import (
+    Assumption,
+    DeclarationCheck,
+    EndLoss,
+    Exclusion,
+    RisingTask,
+    Step,
+    TaskLoss,
+    TaskTest,
+)
 from papa.results.phrases import (
+    ASSUMPTIONS,
     NO_INTERVAL,
     above_all,
+    assumption,
     bound,
+    bound_text,
+    declaration,
     excluded,
     in_order,
     interval_text,
@@ -42,17 +56,34 @@ def test_words_of_orders_are_parts_of_sentences():
 
 
 @pytest.mark.parametrize(
-    ("share", "decimals", "upper", "text"),
+    ("share", "decimals", "text"),
     [
-        *((0.344, 0, False, "34 %"), (-0.06, 0, False, "-6 %"), (-0.004, 0, False, "0 %"), (1.12, 0, False, "112 %")),
-        *((0.2484, 1, False, "24.8 %"), (-0.0353, 1, False, "-3.5 %")),
-        *((0.125, None, False, "12.5 %"), (0.1, None, False, "10 %")),
-        *((0.07, 0, True, "7 %"), (0.1, 0, True, "10 %"), (0.1001, 0, True, "11 %"), (math.inf, 0, True, "no bound")),
-        *((math.nan, 0, False, "-"), (None, 1, False, "-")),
+        *((0.344, 0, "34 %"), (-0.06, 0, "-6 %"), (-0.004, 0, "0 %"), (1.12, 0, "112 %")),
+        *((0.2484, 1, "24.8 %"), (-0.0353, 1, "-3.5 %"), (0.125, None, "12.5 %"), (0.1, None, "10 %")),
+        *((math.inf, 0, "no bound"), (math.nan, 0, "-"), (None, 1, "-")),
     ],
 )
-def test_a_share_in_percent(share, decimals, upper, text):
-    assert percent(share, decimals, upper) == text
+def test_a_share_in_percent(share, decimals, text):
+    assert percent(share, decimals) == text
+
+
+@pytest.mark.parametrize(
+    ("bound", "margin", "text"),
+    [
+        *((0.07, 0.1, "7 %"), (0.0701, 0.1, "8 %"), (0.1, 0.1, "10 %"), (0.1001, 0.1, "11 %"), (-0.004, 0.1, "0 %")),
+        *((0.099, 0.1, "9.9 %"), (0.0991, 0.1, "9.92 %"), (0.09999, 0.1, "9.999 %"), (0.099, 0.2, "10 %")),
+        *((0.024, 0.025, "2.4 %"), (0.0251, 0.025, "3 %"), (0.1 - 1e-13, 0.1, "just below 10 %")),
+        *((2.0, 0.1, "200 %"), (5.28, 0.1, "over 200 %"), (math.inf, 0.1, "no bound"), (math.nan, 0.1, "-")),
+    ],
+)
+def test_a_bound_is_rounded_up_and_stays_below_the_margin(bound, margin, text):
+    assert bound_text(bound, margin) == text
+
+
+def test_printed_bounds_compare_with_the_margin_as_they_are():
+    for exact in np.random.default_rng(3).uniform(0.09, 0.11, 997):
+        printed = float(bound_text(exact, 0.1).removesuffix(" %")) / 100
+        assert (printed < 0.1) == (exact < 0.1) and printed >= exact - 1e-12
 
 
 def test_intervals_and_losses():
@@ -61,6 +92,9 @@ def test_intervals_and_losses():
     assert interval_text(-math.inf, math.inf) == "unbounded"
     assert with_interval(0.29, 0.4) == "95 % interval 29 to 40 %" and with_interval(0.29, math.inf) == NO_INTERVAL
     assert loss_text(0.34, 0.29, 0.4) == "34 % (29 to 40)" and loss_text(0.34, -math.inf, math.inf) == "34 %"
+    # an interval of twice all that attention contributes says nothing
+    assert interval_text(-0.48, 5.28) == "unbounded" and with_interval(-0.48, 5.28) == NO_INTERVAL
+    assert loss_text(0.8, -0.48, 5.28) == "80 %" and interval_text(2.4, 2.6) == "240 to 260 %"
     assert loss_text(None, None, None) == loss_text(math.nan, math.nan, math.nan) == "-"
     assert mean_text(0.15) == "15.0 %" and mean_text(None) == "-"
     assert loss(TaskLoss(task="A", loss=0.5, low=0.42, high=0.58)) == "50 % (95 % interval 42 to 58 %)"
@@ -71,9 +105,9 @@ def test_intervals_and_losses():
 
 def test_a_bound_an_exclusion_and_a_rising_curve():
     bounded = Step(**STEP, bound=0.4401, margin=0.4401)
-    assert bound(bounded) == "with 14 replaced, the upper bound of the loss on A is 45 %"
+    assert bound(bounded, 0.1) == "with 14 replaced, the upper bound of the loss on A is 45 %"
     for unbounded in (Step(**STEP), Step(**STEP, bound=math.inf, margin=math.inf)):
-        assert bound(unbounded) == "with 14 replaced, the loss on A has no upper bound"
+        assert bound(unbounded, 0.1) == "with 14 replaced, the loss on A cannot be bounded"
     silent = Exclusion(task="B", why="attention contributes nothing measurable")
     assert excluded(silent) == "B: attention contributes nothing measurable"
     assert excluded(silent, " (m)", counted=True) == "B (m) is excluded: attention contributes nothing measurable"
@@ -83,3 +117,37 @@ def test_a_bound_an_exclusion_and_a_rising_curve():
         "A (original, replaced heads and context-free floor: its loss may be larger than measured)"
     )
     assert rising(RisingTask(task="A", runs=runs[:1], loss=None)) == "A (original)"
+
+
+CHECK = {"digest": "a" * 64, "written": "2026-01-02T03:04:05+00:00", "intact": True, "before": True, "differences": ()}
+
+
+@pytest.mark.parametrize(
+    ("fields", "text"),
+    [
+        ({}, "Declared before the first outcome (declaration aaaaaaaaaaaa)."),
+        ({"before": False}, "does not match its declaration aaaaaaaaaaaa: it was written after the first outcome."),
+        ({"intact": False}, "its content was changed after it was written, so its digest does not match."),
+        (
+            {"differences": ({"key": "margin", "declared": 0.05, "measured": 0.1},)},
+            "margin was declared as 0.05 and is 0.1.",
+        ),
+        (
+            {"differences": ({"key": "grids.more", "declared": None, "measured": {"seeds": list(range(40))}},)},
+            'grids.more was declared as missing and is {"seeds": [0, 1, 2, 3,',
+        ),
+    ],
+)
+def test_a_declaration_holds_or_the_differences_are_listed(fields, text):
+    assert text in declaration(DeclarationCheck.model_validate(CHECK | fields))
+
+
+def test_without_a_declaration_the_margin_was_not_declared():
+    assert declaration(None) == "The margin was not declared beforehand."
+
+
+def test_an_assumption_names_its_tests():
+    tests = (TaskTest(model="m", task="A", p=1e-5, passed=True), TaskTest(model="m", task="B", p=0.4, passed=False))
+    words = assumption(Assumption(name="contribution", tests=tests, sentence=""))
+    assert words == f"{ASSUMPTIONS['contribution']}. One-sided tests: A p < 0.001; B p = 0.400, not shown."
+    assert assumption(Assumption(name="seeds", sentence="")) == f"{ASSUMPTIONS['seeds']}."

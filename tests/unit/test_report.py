@@ -36,7 +36,7 @@ from papa.files import digest_of, read_json, read_table, trace_of
 from papa.results.analysis import analyse
 from papa.results.page import GLOSSARY, write_report
 from papa.results.page_html import PAGES
-from papa.results.phrases import percent
+from papa.results.phrases import ASSUMPTIONS, bound_text
 
 SMALL: dict[str, Any] = {"run": CONFIG["run"] | {"models": ["small"], "tasks": ["second"]}, "grids": {}}
 """One model and one task, and no second grid."""
@@ -145,7 +145,8 @@ def test_hostile_names_stay_text(page, written):
 
 def test_the_conclusion_comes_first(page, claims):
     lines = [line for line in claims["lines"] if line["grid"] == "score_by_fraction"]
-    assert claims["sentence"] == " ".join(line["sentence"] for line in lines) and len(lines) == 2
+    words = " ".join([*(line["sentence"] for line in lines), claims["declared"]])
+    assert claims["sentence"] == words and len(lines) == 2
     places = [page.words.index(" ".join(line["sentence"].split())) for line in lines]
     assert page.words.index("How much does attention depend on its input?") < places[0] < places[1]
     assert places[1] < page.words.index("loss with all 15 heads replaced")
@@ -155,17 +156,29 @@ def test_each_line_has_its_numbers_with_intervals_and_reasons(page, claims):
     line = claims["lines"][0]
     end, area, step = line["at_end"], line["area"], line["steps"][1]
     assert (line["replaceable"], step["replaced"]) == (8, 15)
-    bound, half = (percent(number, upper=True) for number in (step["bound"], line["half_margin"]))
+    bound, half = (bound_text(number, claims["margin"]) for number in (step["bound"], line["half_margin"]))
     for words in (
         f"loss with all 15 heads replaced {100 * end['loss']:.0f} % "
         f"95 % interval {100 * end['low']:.0f} to {100 * end['high']:.0f} %; mean over 2 tasks",
-        "replaceable at a margin of 10 % 8 of 15 heads "
-        f"with 15 replaced, the upper bound of the loss on {step['worst']} is {bound}",
+        "replaceable at a margin of 10 % 8 of 15 heads smallest margin that passes: "
+        f"{bound_text(line['steps'][0]['margin'], 0.1)}; with 15 replaced, the upper bound of the loss on {step['worst']} is {bound}",
         f"margin at which half of the heads are replaceable {half} measured with 8 of 15 replaced",
         f"area under the loss, from no head replaced to all {100 * area['mean']:.0f} % "
         f"95 % interval {100 * area['low']:.0f} to {100 * area['high']:.0f} %",
     ):
         assert words in page.words
+
+
+def test_each_task_has_its_claims_and_assumptions_are_listed(page, claims):
+    header, *rows = page.tables["_claims-score_by_fraction-1"]
+    assert header == ["line", "task", "by itself", "corrected", "passes at margins above", "next"]
+    assert [row[0] for row in rows] == ["small", "small", "other", "other"]
+    assert "for all 4 claims of this table" in page.words
+    header, *rows = page.tables["_assumptions-0"]
+    assert [row[1] for row in rows] == ["yes", *["no"] * (len(ASSUMPTIONS) - 1)]
+    assert "The margin was not declared beforehand." in page.words
+    for words in ("Loss: (original − score) / (original − floor)", "learning rate 0.001, batches of 8, 3 epochs"):
+        assert words.replace("−", "-") in page.words.replace("−", "-")
 
 
 def test_claims_are_in_a_table_and_differences_too(page):

@@ -1,10 +1,13 @@
 """Results that an earlier version finished stay fresh, and their tables are computed to the same values today.
 
+Only the claims are out of date: they now also have claims about single tasks. Their other values are the same.
+
 `finished_at_11dd431.tar.xz` is a finished study with its config, texts and models: an encoder with a task of texts and
 one of words, a decoder, three seeds, two λ, halves of texts, a subset, random orders, rungs of the ladder and patterns.
 Figures are empty and the report is its head, because only their presence and provenance count.
 """
 
+import re
 import subprocess
 import sys
 import tarfile
@@ -29,6 +32,10 @@ from papa.jobs.stage import performed
 ARCHIVE = Path(__file__).with_name("finished_at_11dd431.tar.xz")
 JOBS = {"prepare_texts": 3, "prepare_labels": 2, "prepare_subsets": 1, "summarise": 1, "claims": 1, "analysis": 2}
 JOBS |= {"drawn_analysis": 4, "describe_patterns": 1, "page": 1}
+OUTDATED = {
+    "tables/claims.parquet": "it was made by stage claims, version 4, but the current one is claims, version 5",
+    "report/index.html": "tables/claims.parquet has to be rebuilt",
+}
 TABLES = ("summarise", "claims", "analysis", "drawn_analysis")
 
 
@@ -45,7 +52,7 @@ def study(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Study:
 def test_finished_results_stay_finished(study):
     rules = Counter(job.rule for job in study.jobs())
     assert {rule: rules[rule] for rule in JOBS} == JOBS
-    assert {job.main: state for job in study.jobs() if (state := study.state(job)) != FRESH} == {}
+    assert {job.main: state for job in study.jobs() if (state := study.state(job)) != FRESH} == OUTDATED
 
 
 def test_tables_have_the_same_values(study, tmp_path):
@@ -57,6 +64,8 @@ def test_tables_have_the_same_values(study, tmp_path):
         for name, path in job.outputs.items():
             if path.endswith(".parquet"):
                 before, now = (read_table(file).to_pandas() for file in (study.results / path, here.outputs[name]))
+                if job.rule == "claims":
+                    now = now[now["task"].isna()].reset_index(drop=True)
                 pd.testing.assert_frame_equal(now[list(before)], before, check_exact=True, obj=path)
                 compared[job.rule] += len(before)
             elif path.endswith(".json"):
@@ -83,8 +92,9 @@ def values_in(value: object, place: str = "") -> Iterator[tuple[str, object]]:
 
 
 @pytest.mark.slow
-def test_the_workflow_plans_no_job(study):
+def test_the_workflow_plans_only_the_claims_and_the_report(study):
     command = [sys.executable, "-m", "papa.cli", "run", "config.yaml", "-n"]
     process = subprocess.run(command, capture_output=True, text=True, timeout=500)
     assert process.returncode == 0, process.stdout + process.stderr
-    assert "Nothing to be done" in process.stdout + process.stderr
+    planned = re.findall(r"^(\w+) +\d+$", process.stdout + process.stderr, re.MULTILINE)
+    assert set(planned) - {"total", "all"} == {"claims", "page"}

@@ -1,0 +1,96 @@
+"""The frame of the claims: the quantity, its assumptions, the tests of these, and the declaration of the study."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from papa.config.artefacts import ARTEFACTS
+from papa.config.settings import Block
+from papa.results import phrases
+from papa.results.conclusion import Assumption, Conclusion, DeclarationCheck, Estimand, Recipe, TaskTest
+from papa.results.losses import COUNTS
+from papa.results.outcomes import FLOOR, ORIGINALS
+
+if TYPE_CHECKING:
+    from papa.results.claims import Line
+
+QUANTITY = "(original - score) / (original - floor)"
+
+
+class TrainingOf(Block):
+    """The training of a task's probes, as the config sets it."""
+
+    learning_rate: float
+    batch_size: int
+    epochs: int
+
+
+def framed(
+    conclusion: Conclusion,
+    lines: Iterable[Line],
+    floors: tuple[str, ...],
+    training: Mapping[str, TrainingOf],
+    declaration: DeclarationCheck | None,
+) -> Conclusion:
+    """Add the estimand, the recipes, the assumptions with their tests, and the declaration to a conclusion."""
+    tasks = {(line.model, task): line for line in lines for task in line.titles if task in line.samples}
+    recipes = {task: _recipe(line, task, training[task]) for (_, task), line in tasks.items() if task in training}
+    tests = tuple(_contribution(line, task) for (_, task), line in tasks.items())
+    assumptions = [Assumption(name=name, sentence="") for name in phrases.ASSUMPTIONS]
+    assumptions[0] = Assumption(name="contribution", tests=tests, sentence="")
+    declared = phrases.declaration(declaration)
+    return conclusion.model_copy(
+        update={
+            "sentence": f"{conclusion.sentence} {declared}",
+            "declaration": declaration,
+            "declared": declared,
+            "estimand": Estimand(quantity=QUANTITY, floors=floors),
+            "recipes": tuple(recipes.values()),
+            "assumptions": tuple(_worded(item, declared) for item in assumptions),
+        }
+    )
+
+
+def _worded(assumption: Assumption, declared: str) -> Assumption:
+    """Add the words of an assumption; those of the margin include the state of the declaration."""
+    words = phrases.assumption(assumption)
+    return assumption.model_copy(update={"sentence": f"{words} {declared}" if assumption.name == "margin" else words})
+
+
+def _recipe(line: Line, task: str, training: TrainingOf) -> Recipe:
+    rows = line.rows.loc[line.rows["task"].eq(task), "rows_train"].max()
+    return Recipe(task=line.titles[task], rows=int(rows), **training.model_dump())
+
+
+def _contribution(line: Line, task: str) -> TaskTest:
+    """Test whether the original beats both floors: the larger of the two one-sided p values."""
+    status = line.rows.loc[line.rows["task"].eq(task), "status"].iloc[0]
+    spread, p = line.samples[task].spread(ORIGINALS, FLOOR), None
+    if spread is not None and spread.known:
+        p = max(spread.estimate(weights).p_above() for weights in ([-1, 1, 0], [0, 1, -1]))
+    return TaskTest(model=line.model, task=line.titles[task], p=p, passed=status == COUNTS)
+
+
+def checked(declaration: Mapping[str, object] | None, claims: str) -> DeclarationCheck | None:
+    """Return the comparison with a declaration, and whether it was written before the first outcome.
+
+    Args:
+        declaration: the result of `papa.config.declaration.compared`.
+        claims: the path of an output of stage *claims*, which is in the results folder.
+    """
+    if declaration is None:
+        return None
+    written = datetime.fromisoformat(str(declaration["written"]))
+    first = min(_times_of_outcomes(claims), default=None)
+    before = first is None or written.astimezone(UTC) <= first
+    return DeclarationCheck.model_validate({**declaration, "before": before})
+
+
+def _times_of_outcomes(claims: str) -> Iterator[datetime]:
+    """Yield the time at which each file of outcomes was written, according to the file system."""
+    placed = ARTEFACTS["claims_json"].parsed(Path(claims))
+    for path in ARTEFACTS["outcomes"].existing(placed[0]) if placed else ():
+        yield datetime.fromtimestamp(path.stat().st_mtime, UTC)

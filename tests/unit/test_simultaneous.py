@@ -1,0 +1,101 @@
+"""Corrections for several claims, against the closed test of all their intersections and by simulation."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from itertools import product
+
+import numpy as np
+import pytest
+from scipy import stats
+
+from benchmarks.error_rates import MARGIN, TASKS, Case, Size, batch, rates_of
+from papa.results.simultaneous import ClaimSequence, corrected_margins, corrected_p_values
+
+ERROR = 0.05
+
+
+def closed(sequences: Sequence[Sequence[float]], place: int, number: int) -> bool:
+    """Whether a claim passes because every intersection of hypotheses that contains its own is rejected.
+
+    A hypothesis says that the loss is too large with this number of heads or with a smaller one. So the true ones of a
+    sequence are those from some number on, and an intersection is the first true number of each sequence in it.
+    """
+    firsts = [[None, *range(len(values))] for values in sequences]
+    for first in product(*firsts):
+        if first[place] is None or first[place] > number:
+            continue
+        p = [values[at] for values, at in zip(sequences, first, strict=True) if at is not None]
+        if min(p) >= ERROR / len(p):
+            return False
+    return True
+
+
+@pytest.mark.parametrize("seed", range(23))
+def test_a_corrected_claim_passes_the_closed_test(seed):
+    chance = np.random.default_rng(seed)
+    sequences = [np.maximum.accumulate(chance.uniform(0, 0.04, size) ** 1.5).tolist() for size in (3, 1, 2, 3)]
+    corrected = corrected_p_values(sequences)
+    passes = [[p < ERROR for p in values] for values in corrected]
+    assert passes == [
+        [closed(sequences, place, number) for number in range(len(values))] for place, values in enumerate(sequences)
+    ]
+
+
+@dataclass(frozen=True)
+class NormalLoss:
+    """A loss with a normal error."""
+
+    mean: float
+    error: float
+
+    def bound(self, level: float) -> float:
+        return float(self.mean + stats.norm.ppf(level) * self.error)
+
+    def p_below(self, margin: float) -> float:
+        return float(stats.norm.cdf((self.mean - margin) / self.error))
+
+
+def drawn(seed: int) -> list[ClaimSequence]:
+    chance = np.random.default_rng(seed)
+    return [
+        ClaimSequence(
+            range(1, size + 1), [[NormalLoss(chance.uniform(-0.05, 0.12), chance.uniform(0.01, 0.04))]] * size
+        )
+        for size in (2, 1, 3, 1, 2)
+    ]
+
+
+@pytest.mark.parametrize("seed", range(11))
+def test_smallest_margins_and_p_values_are_of_the_same_test(seed):
+    sequences = drawn(seed)
+    smallest = corrected_margins(sequences)
+    for place, margins in enumerate(smallest):
+        for number, least in enumerate(margins):
+            for margin, passes in ((least + 1e-6, True), (least - 1e-6, False)):
+                corrected = corrected_p_values([sequence.p_values(margin) for sequence in sequences])
+                assert (corrected[place][number] < ERROR) == (passes or least == 0)
+
+
+def test_a_single_sequence_needs_no_correction():
+    [sequence] = drawn(0)[:1]
+    assert corrected_margins([sequence]) == [sequence.smallest_margins(0.95)]
+    assert corrected_p_values([[0.01, 0.02]]) == [[0.01, 0.02]] and corrected_p_values([]) == []
+
+
+def test_a_claim_includes_those_before_it_and_all_tasks():
+    losses = [[NormalLoss(0.0, 0.01), NormalLoss(0.05, 0.01)], [NormalLoss(0.0, 0.01), None]]
+    sequence = ClaimSequence((3, 5), losses)
+    assert sequence.smallest_margins(0.95) == [NormalLoss(0.05, 0.01).bound(0.95), np.inf]
+    assert sequence.p_values(0.1)[1] == 1 and sequence.passed(sequence.smallest_margins(0.95), 0.1) == 3
+    assert sequence.passed([0.1, 0.2], 0.1) == 0
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("correlation", [0.0, 0.3])
+def test_corrected_claims_about_single_tasks_are_rarely_wrong(correlation):
+    """Four tasks that lose exactly the margin: each by itself errs in 5 %, so one of them in far more."""
+    tasks = tuple(replace(world, loss=MARGIN, correlation=correlation) for world in TASKS[:4])
+    rates = rates_of(batch((Case(tasks, Size(5, 400)), 300, (31, round(10 * correlation)))))
+    assert rates.alone_wrong > 0.08
+    # four standard deviations of 300 studies at 5 %
+    assert rates.corrected_wrong < 0.05 + 4 * (0.05 * 0.95 / 300) ** 0.5 and rates.wrong < 0.02

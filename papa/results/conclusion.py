@@ -133,6 +133,8 @@ class LineClaim(_Value):
         at_end: the loss with every head replaced; None if it was not measured.
         area: the mean area over the tasks that count; None if it was not measured for every head replaced.
         sentence: the claims in words.
+        floors: the context-free floors of each task, best on inner folds first; None if there is only one.
+        by_floor: the number of replaceable heads if all losses are measured against one floor.
     """
 
     grid: str
@@ -155,6 +157,8 @@ class LineClaim(_Value):
     area: Area | None
     steps: tuple[Step, ...]
     sentence: str
+    floors: dict[str, tuple[str, ...]] | None = None
+    by_floor: dict[str, int | None] | None = None
 
     @property
     def bounded(self) -> list[Step]:

@@ -53,8 +53,8 @@ GLOSSARY = {
     "Contextless": "the same probe with zeros in place of all attention, so no token sees another; also called the "
     "context-free floor",
     "Trivial": "the best guess that ignores the input, such as the most frequent class of the training rows",
-    "Loss": "(original − score) / (original − contextless), the share of attention's contribution that is lost; a "
-    "task is excluded unless its original significantly beats both floors, contextless and trivial; above 100 %, "
+    "Loss": "(original − score) / (original − context-free), the share of attention's contribution that is lost; a "
+    "task is excluded unless its original significantly beats both floors, context-free and trivial; above 100 %, "
     f"{MORE_THAN_ALL}",
     "Estimate": "a number with its variance over seeds, orders, examples and their interactions; it determines every "
     "interval, bound and p value",

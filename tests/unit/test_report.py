@@ -262,7 +262,7 @@ def test_every_analysis_is_there_with_its_figure_and_table(page):
     assert set(page.data["figures"]) == figures
     sections = {"section-score_by_fraction", "section-ends", "section-score_and_drop", "explorer", "runs"}
     assert sections <= set(page.values("id"))
-    names = ["task", "metric", "model", "trivial", "contextless", "1", "1/2", "0", "drop at 0", "loss at 0"]
+    names = ["task", "metric", "model", "trivial", "context-free", "1", "1/2", "0", "drop at 0", "loss at 0"]
     assert page.tables["score_by_fraction-0"][0] == names
     assert page.tables["ends-0"][0] == ["constants", TITLE, "Second"]
     assert not any("**" in cell for line in page.tables["ends-0"] for cell in line)

@@ -125,17 +125,17 @@ def test_nothing_can_be_changed_afterwards():
         (
             "contextless",
             "yes",
-            r"contextless is 'yes', but was true or false in earlier versions; write `floors: \[zeros\]`",
+            r"contextless is 'yes', but was true or false in earlier versions; write `floors",
         ),
         (
             "tasks.tags.tune",
             {"learning_rate": [0.1]},
-            "tasks.tags.tune.learning_rate is too short; its minimum length is 2",
+            "tasks.tags.tune.learning_rate is too short; its minimum",
         ),
         (
             "tasks.tags.tune",
             {"learning_rate": [0.1, 0.03]},
-            r"learning_rate is \[0.1, 0.03\]; list each rate once, in asc",
+            r"learning_rate is \[0.1, 0.03\]; list each rate once",
         ),
         ("tasks.tags.tune", {"learning_rate": [0.1, 0.1]}, "list each rate once, in ascending order"),
         ("ranking", {"start": "shut"}, "ranking.start is 'shut'; it must be one of half, open"),

@@ -544,7 +544,7 @@ def test_each_floor_gets_every_seed_and_only_several_are_scored_on_folds() -> No
     floors, seeds = ["identity", "mean-output"], {"seeds": [1, 3]}
     config = TINY | {"run": TINY["run"] | seeds, "grids": {"more": {"seeds": [5]}}}
     several = variants(config | {"floors": floors}, "tags")
-    assert {name: several[f"{name}/all"] for name in floors} == dict.fromkeys(floors, [1, 3, 5])
+    assert {name: several[f"{name}/all"] for name in floors} == {name: [1, 3, 5] for name in floors}
     assert "zeros/all" not in several and several["original"] == [1, 3, 5]
 
     def folds(**changes: Any) -> list[str]:

@@ -75,7 +75,7 @@ class GridAnalysis(GridView, Analysis):
             parts = [
                 "In the rows of constants, every head is replaced; the best of several constants is bold.",
                 score_note(rows),
-                "Trivial: the best guess that ignores the input. Contextless: zeros in place of all attention.",
+                "Trivial: the best guess that ignores the input. Context-free: no token sees another.",
                 "Metrics: " + "; ".join(f"{title}, {metric_name(metric)}" for title, metric in metrics) + ".",
             ]
         return " ".join(filter(None, [*parts, same_heads_note(rows)]))

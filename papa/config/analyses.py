@@ -15,10 +15,10 @@ from pathlib import PurePosixPath
 from typing import TYPE_CHECKING
 
 from papa.config.artefacts import ARTEFACTS
-from papa.config.declaration import compared, floors_of
+from papa.config.declaration import compared
 from papa.config.settings import RUN
 from papa.config.stages import AnalysisOf, GridView, TaskOf
-from papa.config.variant import AVERAGE_OF, LADDER, Constant, Order
+from papa.config.variant import AVERAGE_OF, DEFAULT_FLOORS, LADDER, Constant, Order, Variant
 
 if TYPE_CHECKING:
     from papa.config.job import AnyJob
@@ -98,7 +98,30 @@ def _runs(study: Study) -> Inputs:
         "outcomes": probes,
         "labels": [job for task in tasks for job in study.labels(task)],
         "subsets": [study.job("prepare_subsets", task=task) for task in tasks if study.config.tasks[task].subset],
+        "folds": _folds_of_floors(study),
     }
+
+
+def _folds_of_floors(study: Study) -> list[AnyJob]:
+    """Return the jobs that score context-free floors on inner folds; empty unless there are several floors."""
+    floors = study.config.floors if len(study.config.floors) > 1 else ()
+    return [
+        job
+        for model, task in study.config.pairs
+        for floor in floors
+        for job in study.folds_of(model, task, Variant.floor(floor))
+    ]
+
+
+def _floors(study: Study) -> object:
+    """Return the context-free floors; None for those of old configs, whose tables do not record them."""
+    floors = study.config.floors
+    return None if floors in ((), DEFAULT_FLOORS) else list(floors)
+
+
+def _several_floors(study: Study) -> bool:
+    """Return whether several context-free floors are run."""
+    return len(study.config.floors) > 1
 
 
 def _weights_of_heads(study: Study) -> Inputs:
@@ -157,7 +180,7 @@ def _claims(study: Study) -> Parameters:
         "grids": _grids(study),
         "tasks": _tasks(study),
         "margin": study.config.margin,
-        "floors": floors_of(study.config),
+        "floors": list(study.config.floors),
         "training": {task: {key: getattr(tasks[task], key) for key in training} for _, task in study.config.pairs},
         "declaration": compared(study),
     }
@@ -167,7 +190,7 @@ ANALYSES = {
     "summary": Entry(
         "papa.results.summary:Summary",
         _runs,
-        lambda study: {"tasks": _tasks(study), "seeds": _seeds(study)},
+        lambda study: {"tasks": _tasks(study), "seeds": _seeds(study), "floors": _floors(study)},
         more_outputs={"runs": "all_runs", "all_outcomes": "all_outcomes", "curves": "curves"},
         version=2,
     ),
@@ -199,6 +222,18 @@ ANALYSES = {
         lambda study: {"tasks": _tasks(study), "plots": _plots(study)},
         _several_rungs,
         has_figure=True,
+    ),
+    "floor_sensitivity": Entry(
+        "papa.results.sensitivity:Sensitivity",
+        _summary("all_outcomes"),
+        lambda study: {"tasks": _tasks(study)},
+        _several_floors,
+    ),
+    "inner_folds": Entry(
+        "papa.results.inner_folds:InnerFolds",
+        lambda study: {"folds": study.folds()},
+        lambda study: {"tasks": _tasks(study), "floors": list(study.config.floors)},
+        lambda study: bool(study.folds()),
     ),
     "published": Entry(
         "papa.results.published:Published",

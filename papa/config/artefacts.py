@@ -92,6 +92,7 @@ ARTEFACTS = {
     "runs": Artefact(f"{_TASK}/runs/{{variant}}/runs.json"),
     "outcomes": Artefact(f"{_TASK}/runs/{{variant}}/outcomes.parquet"),
     "probes": Artefact(f"{_TASK}/runs/{{variant}}/probes.safetensors"),
+    "folds": Artefact(f"{_TASK}/runs/{{variant}}/folds.parquet"),
     "all_outcomes": Artefact("tables/outcomes.parquet"),
     "curves": Artefact("tables/curves.parquet"),
     "all_runs": Artefact("tables/runs.parquet"),

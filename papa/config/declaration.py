@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING
 
 from pydantic import BaseModel, ConfigDict, JsonValue, ValidationError
 
-from papa.config.settings import OF_MACHINES, Config
+from papa.config.settings import OF_MACHINES
 from papa.config.stages import ModelId
 from papa.errors import InputError
 from papa.files import PathLike, digest_of_json
@@ -21,7 +21,7 @@ from papa.files import PathLike, digest_of_json
 if TYPE_CHECKING:
     from papa.config.study import Study
 
-DECLARED_SEPARATELY = {"name", "run", "grids", "margin", "contextless", "ranking"}
+DECLARED_SEPARATELY = {"name", "run", "grids", "margin", "floors", "ranking"}
 """Keys of a config that a declaration has under other names, and the name, on which nothing depends."""
 PRESENTATION = {"plots": True, "patterns": True, "tasks": {"__all__": {"title", "published", "features"}}}
 """Keys of a config on which no claim depends."""
@@ -69,11 +69,6 @@ def digest_of_declared(declared: Mapping[str, JsonValue], expected: Mapping[str,
     return digest_of_json({"declared": declared, "expected": expected})
 
 
-def floors_of(config: Config) -> list[str]:
-    """Return the constants that are tried as the context-free floor."""
-    return ["zeros"] if config.contextless else []
-
-
 def declared_by(study: Study) -> dict[str, JsonValue]:
     """Return all that the claims of a study depend on.
 
@@ -88,7 +83,7 @@ def declared_by(study: Study) -> dict[str, JsonValue]:
     weights = {name: study.sources.weights(ModelId.of(name, config.models[name])) for name in models}
     content = {
         "margin": config.margin,
-        "floors": floors_of(config),
+        "floors": list(config.floors),
         "grids": {name: grid.model_dump(mode="json", exclude={"title"}) for name, grid in study.grids.items()},
         "ranking": config.ranking.model_dump(mode="json", exclude_none=True),
         "settings": settings,

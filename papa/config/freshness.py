@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any
 from papa.config import stages
 from papa.config.job import AnyJob, has_trace
 from papa.config.measures import METRICS
-from papa.config.settings import Corpus
+from papa.config.settings import Corpus, with_floors
 from papa.files import Provenance, Trace, digest_of_json, read_provenance
 
 if TYPE_CHECKING:
@@ -133,7 +133,8 @@ class Freshness:
     def _is_read(self, hidden: AnyJob) -> bool:
         """Return whether a job that reads these hidden states has to run for another reason."""
         self._states[hidden] = FRESH
-        readers = [job for job in (*self._study.probes(), *self._study.weights()) if hidden in job.needed]
+        study = self._study
+        readers = [job for job in (*study.probes(), *study.folds(), *study.weights()) if hidden in job.needed]
         return any(self._state(job) != FRESH for job in readers)
 
     def _digests(self, job: AnyJob) -> dict[str, str]:
@@ -215,6 +216,8 @@ def _without_irrelevant(
     """
     current, recorded = {**current}, {**recorded}
     for settings in (current, recorded):
+        if "config" in settings:  # reports of earlier versions recorded `contextless`
+            settings["config"] = with_floors(settings["config"])
         if "corpus" in settings:  # earlier versions also recorded defaults
             corpus = settings["corpus"].items()
             settings["corpus"] = {key: value for key, value in corpus if value != DEFAULTS.get(key)}

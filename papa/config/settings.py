@@ -22,7 +22,7 @@ from pydantic import AfterValidator, BaseModel, BeforeValidator, ConfigDict, Fie
 from pydantic.fields import FieldInfo
 
 from papa.config.measures import KEYS_OF_LABELS, METRICS, UNLABELLED_METRICS, Target, check_metric, labelled_targets
-from papa.config.variant import NAMES, ORDERS, TRAINED_NAMES, Constant
+from papa.config.variant import CONTEXT_FREE, DEFAULT_FLOORS, NAMES, ORDERS, TRAINED_NAMES, Constant
 from papa.errors import InputError
 
 if TYPE_CHECKING:
@@ -83,9 +83,11 @@ Known = Literal["induction", "lookup"]
 if TYPE_CHECKING:
     Metric = str
     OrderName = str
+    Floor = str
 else:
     Metric = Literal[tuple(METRICS)]
     OrderName = Literal[ORDERS]
+    Floor = Literal[CONTEXT_FREE]
 
 
 def fraction(written: object) -> str:
@@ -333,6 +335,16 @@ class Corpus(Block):
         return (*(split for split, name in zip(SPLITS, named, strict=True) if name), *(self.more_validation or ()))
 
 
+class Tune(Block):
+    """Values of a setting that are tried on inner folds of the training rows."""
+
+    learning_rate: Annotated[
+        tuple[Annotated[float, Field(gt=0, le=10)], ...],
+        Field(min_length=2, max_length=9, strict=False),
+        key("learning rates to try, in ascending order", "none"),
+    ]
+
+
 class Task(Block):
     """A task: a corpus, its labels, a metric and the hyperparameters of its probes.
 
@@ -369,6 +381,14 @@ class Task(Block):
         Field(gt=0, le=10),
         key("constant learning rate of AdamW; write 2.0e-5, because YAML reads 2e-5 as text", "none"),
     ]
+    tune: Annotated[
+        Tune | None,
+        key(
+            "learning rates to try on inner folds of the training rows, separately for the original, each floor and "
+            "each variant with replaced heads; probes are then trained with the best one (default: all probes have "
+            "`learning_rate`)"
+        ),
+    ] = None
     batch_size: Annotated[Positive, key("examples per training step", "examples")]
     epochs: Annotated[Positive, key("passes over the training split", "epochs")]
     features: Annotated[
@@ -538,13 +558,14 @@ class Config(Block):
             "share of attention's contribution",
         ),
     ] = 0.1
-    contextless: Annotated[
-        bool,
+    floors: Annotated[
+        tuple[Floor, ...],
+        Field(strict=False),
         key(
-            "whether every task is also run with all attention replaced by zeros, so no token receives information "
-            "from another; losses are measured against this context-free floor"
+            "constants that replace every head of a context-free floor, with which no token receives information from "
+            "another; losses are measured against the best floor, which is chosen on inner folds of the training rows"
         ),
-    ] = True
+    ] = DEFAULT_FLOORS
     layout: Annotated[Layout, key("layout of texts in slots"), Field(default_factory=Layout)]
     ranking: Annotated[Ranking, key("ranking of heads"), Field(default_factory=Ranking)]
     patterns: Annotated[
@@ -611,10 +632,11 @@ class Config(Block):
             written["grids"] = {name: run | grid if isinstance(grid, dict) else grid for name, grid in grids.items()}
         if written.get("fidelity") == "published_code" and isinstance(layout, dict):
             written = PUBLISHED_CODE | written | {"layout": PUBLISHED_LAYOUT | layout}
-        return written
+        return with_floors(written)
 
     @model_validator(mode="after")
     def _fits_together(self) -> Config:
+        _check_once("floors", self.floors)
         _check_runs(self)
         for name, model in self.models.items():
             _check_model(f"models.{name}", model)
@@ -673,6 +695,21 @@ class Config(Block):
             checkpoint_minutes=self.checkpoint_minutes,
             models={name: location for name, location in locations.items() if location},
         )
+
+
+def with_floors(written: Mapping[str, object]) -> dict[str, object]:
+    """Return a written config with the key `floors` in place of `contextless`, which earlier versions had."""
+    if "contextless" not in written:
+        return dict(written)
+    rest = {name: value for name, value in written.items() if name != "contextless"}
+    contextless = written["contextless"]
+    if not isinstance(contextless, bool):
+        raise ValueError(
+            f"contextless is {contextless!r}, but was true or false in earlier versions; write `floors: [zeros]`"
+        )
+    if "floors" in rest:
+        raise ValueError("`floors` replaces `contextless`, but the config has both; leave out `contextless`")
+    return rest | {"floors": list(DEFAULT_FLOORS) if contextless else []}
 
 
 @dataclass(frozen=True)
@@ -858,6 +895,8 @@ def _check_task(where: str, task: Task, corpora: Mapping[str, Corpus]) -> None:
             f"{where}.{extra} does not apply to {task.metric}, a metric for tasks {target.description}; leave out "
             f"`{extra}`, or choose another metric."
         )
+    if task.tune is not None:
+        _check_tune(f"{where}.tune", task)
     if task.label is not None:
         _check_label(where, task, corpus)
     elif target.learns_labels:
@@ -870,6 +909,18 @@ def _check_task(where: str, task: Task, corpora: Mapping[str, Corpus]) -> None:
             f"{where}.labels lists the choices in order, but no label marks the right one; add `label`, or leave out "
             "`labels` if the first choice is right."
         )
+
+
+def _check_tune(where: str, task: Task) -> None:
+    rates = task.tune.learning_rate if task.tune else ()
+    if not task.target.probed:
+        raise InputError(
+            f"{where} tunes the training of probes, but a model's own head is scored by {task.metric}, without "
+            "training; leave out `tune`."
+        )
+    if list(rates) != sorted(set(rates)):
+        listed = ", ".join(f"{rate:g}" for rate in rates)
+        raise InputError(f"{where}.learning_rate is [{listed}]; list each rate once, in ascending order.")
 
 
 def _check_label(where: str, task: Task, corpus: Corpus) -> None:

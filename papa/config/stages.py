@@ -322,21 +322,11 @@ class HiddenOf(OfEncoding):
     part: str
 
 
-class ProbeOf(OfTask):
-    """Stage *probe*: a trained probe for each seed, and its outcomes on all validation examples.
-
-    Streamed hidden states are computed during training. The files may also contain other seeds than those in `seeds`.
-    Nothing is trained if the model's prediction head makes the predictions.
-    """
-
-    stage = "probe"
-    version = 4
-    function = "papa.method.training:train_probe"
-    unrecorded = frozenset({"streamed", "metric", "seeds"})
+class OfProbe(OfTask):
+    """A stage that trains probes on the hidden states of a variant; streamed ones are computed during training."""
 
     task: str
     training: Training
-    seeds: tuple[int, ...]
     variant: str
     encoder_dropout: bool
     streamed: bool
@@ -344,6 +334,41 @@ class ProbeOf(OfTask):
     @property
     def threads(self) -> Literal["encoder", "probe"] | None:
         return "encoder" if self.streamed else "probe"
+
+
+class ProbeOf(OfProbe):
+    """Stage *probe*: a trained probe for each seed, and its outcomes on all validation examples.
+
+    The files may also contain other seeds than those in `seeds`. Nothing is trained if the model's prediction head
+    makes the predictions. If learning rates were tried on inner folds, the best of `learning_rates` is used.
+    """
+
+    stage = "probe"
+    version = 4
+    function = "papa.method.training:train_probe"
+    unrecorded = frozenset({"streamed", "metric", "seeds"})
+
+    seeds: tuple[int, ...]
+    learning_rates: tuple[float, ...] = ()
+
+
+INNER_FOLDS = 2
+"""The number of inner folds of the training rows; each is scored by a probe that was trained on all others."""
+
+
+class FoldsOf(OfProbe):
+    """Stage *folds*: the score of each learning rate on inner folds of the training rows.
+
+    The metric is recorded, because it decides which learning rate and which context-free floor are best.
+    """
+
+    stage = "folds"
+    function = "papa.method.folds:score_folds"
+    unrecorded = frozenset({"streamed"})
+
+    learning_rates: tuple[float, ...]
+    folds: int = INNER_FOLDS
+    seed: int = 0
 
 
 class TaskOf(Settings):

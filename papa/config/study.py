@@ -13,9 +13,8 @@ from papa.config.artefacts import ARTEFACTS
 from papa.config.freshness import Freshness, SourceDigests
 from papa.config.job import AnyJob, Job, JobParameters
 from papa.config.settings import Config, Grid
-from papa.config.stages import AnalysisOf, ModelId, ProbeOf
+from papa.config.stages import AnalysisOf, FoldsOf, ModelId, ProbeOf
 from papa.config.variant import (
-    CONTEXT_FREE,
     ORIGINAL,
     RANDOM,
     RESAMPLED,
@@ -63,7 +62,7 @@ class Study:
     def variants(self, model: str, task: str) -> dict[Variant, list[int]]:
         """Map each variant of a task to the seeds of its probes.
 
-        The original and the context-free floor define the loss scale, so they get every seed that any variant has.
+        The original and the context-free floors define the loss scale, so they get every seed that any variant has.
         """
         seeds_of: dict[Variant, dict[int, None]] = {}
         corpus = self.config.tasks[task].corpus
@@ -72,13 +71,21 @@ class Study:
                 for fraction, constant, order in product(grid.fractions, grid.constants, self.orders(grid)):
                     variant = Variant.of(Constant.parse(constant).for_corpus(corpus), order, Fraction(fraction))
                     seeds_of.setdefault(variant, {}).update(dict.fromkeys(grid.seeds))
-        if self.config.contextless:
+        if self.config.floors:
             all_seeds = dict.fromkeys(seed for seeds in seeds_of.values() for seed in seeds)
-            for variant in map(Variant.parse, (ORIGINAL, CONTEXT_FREE)):
+            for variant in (Variant.parse(ORIGINAL), *map(Variant.floor, self.config.floors)):
                 seeds_of.setdefault(variant, {}).update(all_seeds)
         if not self.config.tasks[task].target.probed:  # nothing is trained, so nothing depends on a seed
             return {variant: [0] for variant in seeds_of}
         return {variant: list(seeds) for variant, seeds in seeds_of.items()}
+
+    def scored_on_folds(self, task: str, variant: Variant) -> bool:
+        """Return whether a variant is scored on inner folds: to tune its probes, or to choose between several floors.
+
+        A choice between floors needs no folds if there is only one.
+        """
+        floors = self.config.floors if len(self.config.floors) > 1 else ()
+        return self.config.tasks[task].tune is not None or variant in map(Variant.floor, floors)
 
     def streamed(self, task: str, variant: Variant) -> bool:
         """Return whether hidden states are computed during training instead of being read from a file.
@@ -190,6 +197,19 @@ class Study:
     def probes(self) -> tuple[Job[ProbeOf], ...]:
         """Return the jobs that train probes for all models and tasks."""
         return tuple(job for model, task in self.config.pairs for job in self.probes_of(model, task))
+
+    def folds_of(self, model: str, task: str, variant: Variant) -> list[AnyJob]:
+        """Return a list with the job that scores a variant on inner folds; empty if no choice depends on its scores."""
+        if not self.scored_on_folds(task, variant):
+            return []
+        rule = "stream_folds" if self.streamed(task, variant) else "folds"
+        return [self.job(rule, model=model, task=task, variant=variant.path)]
+
+    @cache  # noqa: B019  a study lives as long as its process
+    def folds(self) -> tuple[Job[FoldsOf], ...]:
+        """Return the jobs that score variants of all models and tasks on inner folds."""
+        variants = ((*pair, variant) for pair in self.config.pairs for variant in self.variants(*pair))
+        return tuple(cast(Job[FoldsOf], job) for of_variant in variants for job in self.folds_of(*of_variant))
 
     @cache  # noqa: B019  a study lives as long as its process
     def weights(self) -> list[AnyJob]:

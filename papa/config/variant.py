@@ -86,8 +86,10 @@ NUMBERED = (*SEEDED, RANDOM)
 """Orders whose names end in a number: the seed of their weights, or the index of a random draw."""
 
 ORIGINAL, ALL_REPLACED = "original", "all"
-CONTEXT_FREE = f"zeros/{ALL_REPLACED}"
-"""The context-free floor, in which no token receives information from another."""
+CONTEXT_FREE = ("zeros", "identity", "mean-output")
+"""The constants with which no token receives information from another; each can be a context-free floor."""
+DEFAULT_FLOORS = CONTEXT_FREE[:1]
+"""The context-free floors that are run by default."""
 
 # regular expressions of names in paths
 CONSTANT_PATTERN = f"(?:{'|'.join(KINDS)}|{AVERAGE_OF}[a-z0-9_-]+)"
@@ -264,6 +266,11 @@ class Variant:
     def trained(self) -> bool:
         """Whether the constant is trained with the probe, so hidden states cannot be stored."""
         return self.constant is not None and self.constant.trained
+
+    @classmethod
+    def floor(cls, constant: str) -> Variant:
+        """Return a context-free floor, in which one of `CONTEXT_FREE` replaces every head."""
+        return cls(Constant(constant), None, Fraction(0))
 
     def kept_count(self, heads: int) -> int:
         """Return how many of `heads` heads keep their attention, rounded down."""

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from functools import partial
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from papa.config import stages
 from papa.config.analyses import ANALYSES, Entry, grid_entry, patterns_entry
@@ -167,24 +167,24 @@ def _hidden(study: Study, model: str, owner: str, variant: str, part: str) -> Wi
 
 
 def _probe(study: Study, model: str, task: str, variant: str) -> Wiring:
-    block, replaced = study.config.tasks[task], Variant.parse(variant)
-    streamed = study.streamed(task, replaced)
+    replaced, tune = Variant.parse(variant), study.config.tasks[task].tune
     settings = stages.ProbeOf(
-        model=_encoding(study, model, with_gradients=replaced.trained),
-        task=task,
-        metric=block.metric,
-        training=stages.Training.of_probe(block),
+        **_of_probe(study, model, task, replaced),
         seeds=tuple(study.variants(model, task).get(replaced) or study.config.run.seeds),
-        variant=variant,
-        encoder_dropout=study.config.encoder_dropout,
-        streamed=streamed,
+        learning_rates=tune.learning_rate if tune else (),
     )
-    needs = _examples(study, model, task)
-    if streamed:
-        needs |= _replacement(study, model, block.corpus, task, replaced)
-    else:
-        needs["index"] = _hidden_states(study, model, task, variant)
+    needs = _examples(study, model, task) | _states(study, model, task, replaced)
+    if tune:
+        needs["folds"] = study.folds_of(model, task, replaced)
     return Wiring(settings, needs, {name: name for name in ("runs", "outcomes", "probes")})
+
+
+def _folds(study: Study, model: str, task: str, variant: str) -> Wiring:
+    replaced, tune = Variant.parse(variant), study.config.tasks[task].tune
+    shared = _of_probe(study, model, task, replaced)
+    rates = tune.learning_rate if tune else (shared["training"].learning_rate,)
+    needs = _examples(study, model, task) | _states(study, model, task, replaced)
+    return Wiring(stages.FoldsOf(**shared, learning_rates=rates), needs, {"folds": "folds"})
 
 
 def _analysis(study: Study, analysis: str) -> Wiring:
@@ -239,6 +239,8 @@ BUILDERS: dict[str, Callable[..., Wiring]] = {
     "hidden_states": _hidden,
     "probe": _probe,
     "stream_probe": _probe,
+    "folds": _folds,
+    "stream_folds": _folds,
     "analysis": _analysis,
     "drawn_analysis": _analysis,
     "describe_patterns": _patterns,
@@ -256,6 +258,27 @@ def _examples(study: Study, model: str, task: str) -> InputJobs:
     """Return the jobs of a task's tokens and of its labels, if it has any."""
     tokens = study.job("tokenize", model=model, laid_out=study.config.tasks[task].corpus)
     return {"tokens": [tokens], "labels": study.labels(task)}
+
+
+def _of_probe(study: Study, model: str, task: str, variant: Variant) -> dict[str, Any]:
+    """Return the settings of all stages that train probes on a variant."""
+    block = study.config.tasks[task]
+    return {
+        "model": _encoding(study, model, with_gradients=variant.trained),
+        "task": task,
+        "metric": block.metric,
+        "training": stages.Training.of_probe(block),
+        "variant": variant.path,
+        "encoder_dropout": study.config.encoder_dropout,
+        "streamed": study.streamed(task, variant),
+    }
+
+
+def _states(study: Study, model: str, task: str, variant: Variant) -> InputJobs:
+    """Return the jobs of a variant's hidden states, or of its constants and its order if states are streamed."""
+    if study.streamed(task, variant):
+        return _replacement(study, model, study.config.tasks[task].corpus, task, variant)
+    return {"index": _hidden_states(study, model, task, variant.path)}
 
 
 def _hidden_states(study: Study, model: str, task: str, variant: str) -> list[AnyJob]:

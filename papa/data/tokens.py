@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
+from copy import copy
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
@@ -31,6 +32,7 @@ class Questions:
 
     Args:
         question: int64 `[example]`, the index of each choice's question.
+        rows: int64 `[question]`, the row of each question in its split.
         begin: int64 `[example]`, the index of each choice's first token in its example.
         characters: int64 `[example]`, the number of characters of each choice.
         sizes: int64 `[question]`, the number of choices of each question.
@@ -40,6 +42,7 @@ class Questions:
     begin: Tensor
     characters: Tensor
     sizes: Tensor
+    rows: Tensor
 
     @classmethod
     def of(cls, table: pa.Table) -> Questions:
@@ -48,7 +51,7 @@ class Questions:
             whole_numbers(table.column(name).combine_chunks()).long() for name in ("row", "begin", "characters")
         )
         _, question, sizes = torch.unique_consecutive(row, return_inverse=True, return_counts=True)
-        return cls(question, begin, characters, sizes)
+        return cls(question, begin, characters, sizes, torch.arange(len(sizes)))
 
     def __len__(self) -> int:
         return len(self.sizes)
@@ -56,6 +59,12 @@ class Questions:
     def choices_of(self, questions: Tensor) -> Tensor:
         """Return the example indices of the choices of some questions, question by question."""
         return _members(self.sizes.cumsum(0) - self.sizes, self.sizes, questions)
+
+    def select(self, questions: Tensor) -> Questions:
+        """Return some questions with all their choices, in this order."""
+        choices, sizes = self.choices_of(questions), self.sizes[questions]
+        question = torch.arange(len(questions)).repeat_interleave(sizes)
+        return Questions(question, self.begin[choices], self.characters[choices], sizes, self.rows[questions])
 
 
 def _members(begins: Tensor, sizes: Tensor, groups: Tensor) -> Tensor:
@@ -71,11 +80,14 @@ class Tokens:
     An example is a text, or a choice after its question; `questions` is None for texts. The tokens of example i are
     `offsets[i]:offsets[i+1]` in `ids`, `slots`, `segments` and `words` (None without words), all int32. `rows` is a
     pair: the first example's row in the tokens file, and the number of examples.
+
+    A selection of examples (`select`) may have another name than the split in the file, which is `source`. `index` has
+    the index of each example in the group that was read, and `begins` the index of each example's first token there.
     """
 
     def __init__(self, table: pa.Table, split: str, first: int, provenance: dict[str, Any]):
         self.split, self.provenance, self.n = split, provenance, int(provenance["slots"])
-        self.rows = first, table.num_rows
+        self.rows, self.source = (first, table.num_rows), split
         lists = {name: table.column(name).combine_chunks() for name in ("ids", "slots", "segments")}
         if "words" in table.column_names:
             lists["words"] = table.column("words").combine_chunks()
@@ -84,6 +96,7 @@ class Tokens:
         self.words = flat.get("words")
         self.lengths = whole_numbers(lists["ids"].value_lengths()).long()
         self.offsets = torch.cat([torch.zeros(1, dtype=torch.long), self.lengths.cumsum(0)])
+        self.index, self.begins = torch.arange(table.num_rows), self.offsets[:-1]
         self.cut = int(whole_numbers(table.column("cut").combine_chunks()).count_nonzero())
         self.questions = Questions.of(table) if "begin" in table.column_names else None
 
@@ -115,6 +128,28 @@ class Tokens:
 
     def __len__(self) -> int:
         return len(self.lengths)
+
+    @property
+    def units(self) -> int:
+        """Number of texts or questions."""
+        return len(self) if self.questions is None else len(self.questions)
+
+    def select(self, units: Tensor, split: str) -> Tokens:
+        """Return some texts or questions, in this order, as a split of this name; a unit may occur several times.
+
+        Args:
+            units: int64 `[unit]`, the indices of texts, or of questions.
+            split: the name of the new split; labels and stored hidden states are still those of the old one.
+        """
+        examples = units if self.questions is None else self.questions.choices_of(units)
+        selected, tokens = copy(self), self.tokens_of(examples)
+        selected.split, selected.index, selected.begins = split, self.index[examples], self.begins[examples]
+        selected.ids, selected.slots, selected.segments = self.ids[tokens], self.slots[tokens], self.segments[tokens]
+        selected.words = None if self.words is None else self.words[tokens]
+        selected.lengths = self.lengths[examples]
+        selected.offsets = torch.cat([torch.zeros(1, dtype=torch.long), selected.lengths.cumsum(0)])
+        selected.questions = None if self.questions is None else self.questions.select(units)
+        return selected
 
     def tokens_of(self, examples: Tensor) -> Tensor:
         """Return the indices of the tokens of `examples`, example by example."""

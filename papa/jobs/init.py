@@ -19,6 +19,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 from papa.config.measures import MASKED, METRICS, NEXT
 from papa.config.reading import UNPRINTABLE, config_of
+from papa.config.variant import CONTEXT_FREE
 from papa.data.named import Facts, facts_in, facts_in_package, facts_on_hub, named
 from papa.data.weights import predicts_next
 from papa.errors import InputError
@@ -147,7 +148,9 @@ def start(
     if path.parent.resolve() != Path.cwd():
         data = replace(data, files={split: os.path.abspath(file) for split, file in data.files.items()})
         model = os.path.abspath(model) if model and os.path.isdir(model) else model
-    choices = choices_of(name, model or EXAMPLE_MODEL, data, facts)
+    named, *others = choices_of(name, model or EXAMPLE_MODEL, data, facts)
+    floors = Choice(("floors",), list(CONTEXT_FREE), "no token sees another; losses are measured against the best one")
+    choices = [named, floors, *others]
     config_of(as_config(choices))
     try:
         path.parent.mkdir(parents=True, exist_ok=True)

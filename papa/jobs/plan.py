@@ -18,13 +18,12 @@ from statistics import fmean
 from typing import TYPE_CHECKING, NamedTuple, TypedDict
 
 from papa.config.artefacts import ARTEFACTS
-from papa.config.declaration import floors_of
 from papa.config.job import AnyJob
 from papa.config.measures import METRICS
 from papa.config.settings import Config, Corpus
 from papa.config.stages import ModelId
 from papa.config.study import Study
-from papa.config.variant import CONTEXT_FREE, ORIGINAL
+from papa.config.variant import DEFAULT_FLOORS, ORIGINAL, Variant
 from papa.errors import InputError, count
 from papa.files import footer_of
 from papa.jobs.resources import (
@@ -299,7 +298,8 @@ def smallest_margins(study: Study, corpora: Mapping[str, Mapping[str, SplitSize]
     for name in dict.fromkeys(task for _, task in config.pairs):
         task, models = config.tasks[name], [model for model, paired in config.pairs if paired == name]
         variants = [item for model in models for item in study.variants(model, name).items()]
-        seeds = [len(seeds) for variant, seeds in variants if variant.path not in (ORIGINAL, CONTEXT_FREE)]
+        ends = {ORIGINAL, *(Variant.floor(floor).path for floor in config.floors or DEFAULT_FLOORS)}
+        seeds = [len(seeds) for variant, seeds in variants if variant.path not in ends]
         if not seeds:
             continue
         known = [measured[model, name] for model in models if (model, name) in measured]
@@ -311,8 +311,8 @@ def smallest_margins(study: Study, corpora: Mapping[str, Mapping[str, SplitSize]
         examples = validation_rows or min((noise.examples or 0 for noise in noises), default=0)
         probe_seeds = min(seeds) if task.target.probed else None
         smallest = helps = why = None
-        if not floors_of(config):
-            why = "without `contextless` no loss is measured"
+        if not config.floors:
+            why = "without `floors` no loss is measured"
         elif probe_seeds == 1:
             why = ONE_SEED
         elif known and not noises:
@@ -417,7 +417,7 @@ def _measured_noise(study: Study) -> dict[tuple[str, str], Noise | str]:
         return {}
     from papa.results.compare import read_outcomes
     from papa.results.losses import COUNTS, loss_of, status_of
-    from papa.results.outcomes import ALL, FLOOR, ORIGINALS
+    from papa.results.outcomes import ALL, ORIGINALS
 
     try:
         outcomes, _ = read_outcomes(path)
@@ -428,14 +428,15 @@ def _measured_noise(study: Study) -> dict[tuple[str, str], Noise | str]:
         if key not in study.config.pairs or outcome.metric != study.config.tasks[outcome.task].metric:
             continue
         sample = outcome.sample(outcome.metric, outcome.subsets()[ALL])
-        ends = sample.spread(ORIGINALS, FLOOR)
+        ends = sample.spread(ORIGINALS, sample.floor_setting)
         if ends is None or not ends.known:
             continue
         status = status_of(sample, outcome, outcome.metric)
         if status != COUNTS:
             noises[key] = status
             continue
-        replaced = [setting for setting in sample.settings if setting not in (ORIGINALS, FLOOR)]
+        at_ends = (ORIGINALS, *((floor, None, "0") for floor in sample.floors))
+        replaced = [setting for setting in sample.settings if setting not in at_ends]
         losses = [loss for setting in replaced if (loss := loss_of(sample, {setting: 1.0})) is not None]
         if losses:
             loss = min(losses, key=lambda loss: abs(loss.in_scores().mean))

@@ -18,11 +18,13 @@ from papa.config.settings import Config
 from papa.config.stages import (
     LEAVE_ONE_OUT_EXAMPLES,
     AverageOf,
+    FoldsOf,
     HiddenOf,
     LambdaOf,
     MergeOf,
     OfCorpus,
     OfEncoding,
+    OfProbe,
     ProbeOf,
     ResampleOf,
     Settings,
@@ -300,7 +302,7 @@ def _needs(job: AnyJob, config: Config, sizes: Sizes) -> Needs | None:
             return replace(needs, memory=needs.memory + copies)
         case WeightsOf(by=by) if by in FROM_ACTIVATIONS:
             return _one_pass(job, config, sizes)
-        case LambdaOf() | WeightsOf() | ProbeOf() as settings:
+        case LambdaOf() | WeightsOf() | ProbeOf() | FoldsOf() as settings:
             return _learn(job, settings, config, sizes)
     return None
 
@@ -312,15 +314,16 @@ def _one_pass(job: AnyJob, config: Config, sizes: Sizes, share: float = 1.0, wri
     return Needs(memory, share * sizes.operation_count, written=written)
 
 
-def _learn(job: AnyJob, settings: LambdaOf | WeightsOf | ProbeOf, config: Config, sizes: Sizes) -> Needs:
+def _learn(job: AnyJob, settings: LambdaOf | WeightsOf | ProbeOf | FoldsOf, config: Config, sizes: Sizes) -> Needs:
     """Estimate the needs of a job that trains or scores probes, λ or constants, or weighs heads by a loss."""
     target = config.tasks[job.wildcards["task"]].target
-    probe = settings if isinstance(settings, ProbeOf) else None
+    probe = settings if isinstance(settings, OfProbe) else None
     kind, stored, epochs = _kind(settings), "index" in job.needs, settings.training.epochs
-    seeds = len(probe.seeds) if probe else 1
+    seeds = _probe_count(settings)
     trained = Variant.parse(probe.variant).trained if probe else isinstance(settings, LambdaOf)
     probe_parameters = target.probed * sizes.probe_parameters
-    learned = seeds * (probe_parameters + trained * sizes.constant_entries(kind)) if probe else 0
+    kept = seeds if isinstance(settings, ProbeOf) else 0
+    learned = kept * (probe_parameters + trained * sizes.constant_entries(kind))
     runs_model = not (stored and probe)
 
     # tokens in memory during training and during scoring
@@ -354,8 +357,18 @@ def _learn(job: AnyJob, settings: LambdaOf | WeightsOf | ProbeOf, config: Config
     steps = rounds * sizes.examples / settings.training.batch_size
     stored_bytes = stored * FLOAT16 * sizes.state_size * sizes.tokens
     step_and_read_seconds = steps * probe_parameters * STEP_SECONDS + rounds * stored_bytes / DISK_BYTES_PER_SECOND
-    outcomes = seeds * _outcome_bytes(probe, sizes, epochs) if probe else 0.0
+    outcomes = kept * _outcome_bytes(settings, sizes, epochs) if isinstance(settings, ProbeOf) else 0.0
     return Needs(memory, operations, step_and_read_seconds, FLOAT32 * learned + outcomes, runs_model)
+
+
+def _probe_count(settings: LambdaOf | WeightsOf | ProbeOf | FoldsOf) -> float:
+    """Return the number of probes that are trained on all training rows, or λ; inner folds train on a part of them."""
+    match settings:
+        case ProbeOf(seeds=seeds):
+            return len(seeds)
+        case FoldsOf(learning_rates=rates, folds=folds):
+            return len(rates) * (folds - 1)
+    return 1
 
 
 def _is_precise(job: AnyJob) -> bool:
@@ -380,7 +393,7 @@ def _kind(settings: Settings) -> str:
             return "average"
         case LambdaOf(constant=name) | WeightsOf(constant=str(name)):
             constant = Constant.parse(name)
-        case HiddenOf(variant=variant) | ProbeOf(variant=variant):
+        case HiddenOf(variant=variant) | ProbeOf(variant=variant) | FoldsOf(variant=variant):
             constant = Variant.parse(variant).constant
     return constant.start if constant else "zeros"
 

@@ -185,8 +185,12 @@ def _right_choices(splits: Mapping[str, Tokens], labels: PathLike) -> tuple[dict
     import pyarrow.compute as pc
 
     table = labels_file(labels, splits)
-    rows = {split: table.filter(pc.equal(table["split"], split)) for split in splits}
-    right = {split: whole_numbers(table.column("label").combine_chunks()).long() for split, table in rows.items()}
+    right = {}
+    for split, tokens in splits.items():
+        labels_of_split = table.filter(pc.equal(table["split"], tokens.source)).column("label").combine_chunks()
+        right[split] = whole_numbers(labels_of_split).long()
+        if tokens.questions is not None:
+            right[split] = right[split][tokens.questions.rows]
     counts = list(provenance_of(table)["train_counts"])
     return right, counts.index(max(counts))
 

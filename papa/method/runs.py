@@ -62,6 +62,7 @@ class Run(_Record):
         kept: number of heads that keep their attention.
         heads: number of heads in the model.
         learning_rate, batch_size, epochs: the training settings of the probe.
+        learning_rates: the learning rates that were tried on inner folds; None if the rate was not tuned.
         seed: seed of the probe.
         rows: number of examples in each split.
         rows_available: number of examples in each split without the limits of the config.
@@ -86,6 +87,7 @@ class Run(_Record):
     cut: SplitCounts
     curve: list[dict[str, int | float]]
     provenance: Origin
+    learning_rates: list[float] | None = None
 
 
 class _RunsFile(_Record):
@@ -94,7 +96,12 @@ class _RunsFile(_Record):
 
 def write_runs(runs: Sequence[Run], path: PathLike, trace: Trace) -> None:
     """Write the runs of a variant, one for each seed."""
-    write_json({"runs": [run.model_dump() for run in runs]}, path, trace, {"seeds": [run.seed for run in runs]})
+    write_json(
+        {"runs": [run.model_dump(exclude_unset=True) for run in runs]},
+        path,
+        trace,
+        {"seeds": [run.seed for run in runs]},
+    )
 
 
 def read_runs(path: PathLike) -> list[Run]:
@@ -117,6 +124,8 @@ def check_comparable(runs: Iterable[tuple[Run, PathLike]]) -> None:
     seen: dict[tuple[object, ...], tuple[PathLike, object]] = {}
     for run, path in runs:
         fields: Mapping[str, object] = run.model_dump() | run.provenance.model_dump()
+        if run.learning_rates is not None:  # each setting has the best of the same learning rates
+            fields = {**fields, "learning_rate": run.learning_rates}
         identity = tuple(fields[name] for name in IDENTITY_FIELDS)
         if identity in seen:
             raise InputError(f"{path} and {seen[identity][0]} contain the same run; give each run once.")

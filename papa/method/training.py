@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager
 from dataclasses import dataclass, fields, replace
 from pathlib import Path
 from statistics import fmean
@@ -21,7 +21,7 @@ from papa import __version__
 from papa.config.artefacts import LAST_GOOD
 from papa.config.freshness import SourceDigests
 from papa.config.job import Job
-from papa.config.stages import ProbeOf
+from papa.config.stages import FoldsOf, ProbeOf, Training
 from papa.config.variant import Variant
 from papa.data.tokens import Tokens
 from papa.data.weights import sources_of
@@ -35,6 +35,7 @@ from papa.method.objective import States, fit_objective, objective_of
 from papa.method.probes import ProbeSizes
 from papa.method.runs import Origin, Run, SplitCounts, read_runs, write_runs
 from papa.method.states import StreamedStates, stored_states
+from papa.method.tuning import Choice, read_folds
 from papa.method.variants import names_of, replaced_by
 from papa.model.load import model_of
 from papa.model.model import Model
@@ -105,9 +106,10 @@ def train_probe(job: Job[ProbeOf]) -> str:
     import pyarrow as pa
 
     settings, splits = job.settings, Tokens.read(job.input("tokens"))
-    with (_streamed if settings.streamed else _stored)(job, splits) as source:
+    with source_of(job, splits) as source:
         trace = job.trace(**source.digests)
         probe_of, checkpoints = _finished_probes(job, trace), dict[int, Checkpoint]()
+        tuned = replace(job, settings=settings.model_copy(update={"training": _training(job)}))
         for seed in settings.seeds:
             if seed not in probe_of:
                 seed_trace = replace(trace, settings={**trace.settings, "seed": seed})
@@ -115,7 +117,7 @@ def train_probe(job: Job[ProbeOf]) -> str:
                 is_last = seed == settings.seeds[-1]
                 # a finished probe stays in its checkpoint until the probes of all seeds are written
                 checkpoints[seed] = Checkpoint(path, seed_trace, job.machine, source.device, to_the_end=not is_last)
-                probe_of[seed] = _train(job, splits, source, seed, checkpoints[seed])
+                probe_of[seed] = _train(tuned, splits, source, seed, checkpoints[seed])
     probes = [probe_of[seed] for seed in sorted(probe_of)]
     score = fmean(probe_of[seed].score(str(settings.metric)) for seed in settings.seeds)
     tensors = {f"seed-{probe.run.seed}/{name}": values for probe in probes for name, values in probe.state.items()}
@@ -131,6 +133,23 @@ def train_probe(job: Job[ProbeOf]) -> str:
     report = f"{settings.metric} {score:.3f}{seeds} with {run.kept} of {run.heads} heads"
     resumed = (f"; seed {seed}{checkpoint.resumed}" for seed, checkpoint in checkpoints.items() if checkpoint.resumed)
     return report + "".join(resumed)
+
+
+def _training(job: Job[ProbeOf]) -> Training:
+    """Return the hyperparameters of a job; if learning rates were tried on inner folds, with the best of them."""
+    path, training = job.optional_input("folds"), job.settings.training
+    if path is None:
+        return training
+    choice, listed = Choice.of(read_folds(path)[1]), ", ".join(f"{rate:g}" for rate in job.settings.learning_rates)
+    if choice.at_end:
+        log.warning(
+            "The best learning rate of %s on %s is %g, at the end of the list (%s); a better one may lie beyond.",
+            job.settings.variant,
+            job.settings.task,
+            choice.learning_rate,
+            listed,
+        )
+    return training.model_copy(update={"learning_rate": choice.learning_rate})
 
 
 def _train(
@@ -158,6 +177,7 @@ def _train(
         kept=source.kept,
         heads=source.heads,
         **settings.training.model_dump(),
+        **({"learning_rates": list(settings.learning_rates)} if settings.learning_rates else {}),
         seed=seed,
         rows=SplitCounts(**facts["rows"]),
         rows_available=SplitCounts(**facts["rows_available"]),
@@ -204,8 +224,13 @@ def _of_content(trace: Trace | None) -> Trace | None:
     return trace and replace(trace, inputs=content)
 
 
+def source_of(job: Job[ProbeOf] | Job[FoldsOf], splits: Mapping[str, Tokens]) -> AbstractContextManager[StateSource]:
+    """Open the source of a job's hidden states; `splits` has the tokens of each split."""
+    return (_streamed if job.settings.streamed else _stored)(job, splits)
+
+
 @contextmanager
-def _stored(job: Job[ProbeOf], splits: Mapping[str, Tokens]) -> Iterator[StateSource]:
+def _stored(job: Job[ProbeOf] | Job[FoldsOf], splits: Mapping[str, Tokens]) -> Iterator[StateSource]:
     """Open the hidden states that earlier jobs stored."""
     settings, indices = job.settings, job.inputs["index"]
     with stored_states(indices, splits, settings.model.model.name, Variant.parse(settings.variant)) as (states, index):
@@ -217,7 +242,7 @@ def _stored(job: Job[ProbeOf], splits: Mapping[str, Tokens]) -> Iterator[StateSo
 
 
 @contextmanager
-def _streamed(job: Job[ProbeOf], splits: Mapping[str, Tokens]) -> Iterator[StateSource]:
+def _streamed(job: Job[ProbeOf] | Job[FoldsOf], splits: Mapping[str, Tokens]) -> Iterator[StateSource]:
     """Compute hidden states with the model.
 
     They are rounded like stored ones, unless constants are trained or no probe learns labels: such states are never

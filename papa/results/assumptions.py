@@ -12,7 +12,7 @@ from papa.config.settings import Block
 from papa.results import phrases
 from papa.results.conclusion import Assumption, Conclusion, DeclarationCheck, Estimand, Recipe, TaskTest
 from papa.results.losses import COUNTS
-from papa.results.outcomes import FLOOR, ORIGINALS
+from papa.results.outcomes import ORIGINALS
 
 if TYPE_CHECKING:
     from papa.results.claims import Line
@@ -68,7 +68,8 @@ def _recipe(line: Line, task: str, training: TrainingOf) -> Recipe:
 def _contribution(line: Line, task: str) -> TaskTest:
     """Test whether the original beats both floors: the larger of the two one-sided p values."""
     status = line.rows.loc[line.rows["task"].eq(task), "status"].iloc[0]
-    spread, p = line.samples[task].spread(ORIGINALS, FLOOR), None
+    sample, p = line.samples[task], None
+    spread = sample.spread(ORIGINALS, sample.floor_setting)
     if spread is not None and spread.known:
         p = max(spread.estimate(weights).p_above() for weights in ([-1, 1, 0], [0, 1, -1]))
     return TaskTest(model=line.model, task=line.titles[task], p=p, passed=status == COUNTS)

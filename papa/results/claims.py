@@ -47,12 +47,14 @@ from papa.results.losses import (
     ContributionShare,
     at_ceiling,
     difference,
+    interval_of,
+    is_counted,
     loss_of,
     lost_score,
     mean_of,
     share_of,
 )
-from papa.results.outcomes import ALL, FLOOR, ORIGINALS, Sample, Setting, TaskOutcomes, is_probed, outcomes_in
+from papa.results.outcomes import ALL, ORIGINALS, Sample, Setting, TaskOutcomes, is_probed, outcomes_in
 from papa.results.phrases import MORE_THAN_ALL, bound_text, conclusion_of, interval_text, percent
 from papa.results.simultaneous import ClaimSequence, corrected_margins, corrected_p_values
 from papa.results.statistics import LEVEL, Estimate, Interval, combine, holm
@@ -67,8 +69,7 @@ CLAIM_COLUMNS |= {"claims": "int64"}
 
 MINIMUM_RISE = 0.005
 """Training was too short if a probe's score rose by more than this over the last quarter of the epochs."""
-END_RUNS = {ORIGINALS: "original", FLOOR: "contextless floor"}
-REPLACED_RUNS = "replaced heads"
+ORIGINAL_RUNS, FLOOR_RUNS, REPLACED_RUNS = "original", "contextless floor", "replaced heads"
 """The names of runs in `RisingTask`: those at the two ends of the scale of losses, and those between them."""
 
 SHARED_BY_STEPS = ("grid", "line", "model", "heads", "constant", "order", "fraction")
@@ -76,7 +77,7 @@ SHARED_BY_STEPS = ("grid", "line", "model", "heads", "constant", "order", "fract
 NOTHING_REPLACED = "No heads are replaced, so there is nothing to conclude."
 
 CLAIMS_NOTE = (
-    "Loss: (original - score) / (original - contextless), averaged over the tasks that count. Its 95 % interval is "
+    "Loss: (original - score) / (original - context-free), averaged over the tasks that count. Its 95 % interval is "
     "over probe seeds, validation examples and, if there are several, orders of heads. Largest bound: the largest of "
     "the tasks' one-sided 95 % upper bounds. Margin: this number of heads is replaceable at every larger margin, "
     "because no task that counts has a larger bound at this or any smaller measured number. Tasks whose original does "
@@ -370,7 +371,37 @@ def _claim(line: Line, margin: float, curves: pd.DataFrame) -> LineClaim:
         area=_area(line),
         steps=tuple(steps),
         sentence="",
+        **_floors(line, titles, margin),
     )
+
+
+def _floors(line: Line, titles: Mapping[str, str], margin: float) -> dict[str, object]:
+    """Return the floors of each task, best first, and the replaceable heads against each; empty for a single floor."""
+    floors = {titles[task]: line.samples[task].floors for task in titles if task in line.samples}
+    several = sorted({floor for each in floors.values() for floor in each})
+    if len(several) < 2:
+        return {}
+    return {"floors": floors, "by_floor": {floor: _replaceable_against(line, floor, margin) for floor in several}}
+
+
+def _replaceable_against(line: Line, floor: str, margin: float) -> int | None:
+    """Return the number of heads that are replaceable if all losses are measured against one context-free floor.
+
+    None if no task counts then.
+    """
+    samples = {task: sample.against(floor) for task, sample in line.samples.items()}
+    counting = [task for task in samples if is_counted(samples[task])]
+    replaceable = 0 if counting else None
+    for fraction, replaced in line.steps.to_numpy().tolist() if counting else ():
+        settings = {task: line.setting(task, fraction) for task in counting}
+        intervals = [
+            interval_of(samples[task], lost_score({setting: 1.0})) if setting else ()
+            for task, setting in settings.items()
+        ]
+        if any(not interval or not interval[3] < margin for interval in intervals):
+            break
+        replaceable = int(replaced)
+    return replaceable
 
 
 def _steps(line: Line) -> list[Step]:
@@ -519,8 +550,10 @@ def _rising(line: Line, curves: pd.DataFrame) -> list[RisingTask]:
 def _role(line: Line, task: str, constant: str, order: str, fraction: str) -> str:
     """Return the role of a setting in a line; empty if it belongs to another line."""
     setting = (constant or None, Order.parse(order).base if order else None, fraction)
-    if setting in END_RUNS:
-        return END_RUNS[setting]
+    if setting == ORIGINALS:
+        return ORIGINAL_RUNS
+    if task in line.samples and setting == line.samples[task].floor_setting:
+        return FLOOR_RUNS
     return REPLACED_RUNS if setting == line.setting(task, fraction) else ""
 
 
@@ -533,9 +566,9 @@ def _loss_direction(line: Line, task: str, rising: Sequence[str]) -> str | None:
     losses = line.rows.loc[line.rows["task"].eq(task), "loss"].dropna()
     if losses.empty:
         return None
-    original_rises = END_RUNS[ORIGINALS] in rising
+    original_rises = ORIGINAL_RUNS in rising
     directions = {
-        "larger": END_RUNS[FLOOR] in rising or (original_rises and losses.min() < 1),
+        "larger": FLOOR_RUNS in rising or (original_rises and losses.min() < 1),
         "smaller": REPLACED_RUNS in rising or (original_rises and losses.max() > 1),
     }
     return " or ".join(direction for direction, possible in directions.items() if possible) or None

@@ -178,6 +178,8 @@ class LineClaim(_Value):
         task_claims: the number of claims about single tasks in the grid; those in `by_task` are corrected for them.
         by_task: the claims about each task that counts, by itself.
         sentence: the claims in words.
+        floors: the context-free floors of each task, best on inner folds first; None if there is only one.
+        by_floor: the number of replaceable heads if all losses are measured against one floor.
     """
 
     grid: str
@@ -204,6 +206,8 @@ class LineClaim(_Value):
     task_claims: int = 0
     by_task: tuple[TaskClaim, ...] = ()
     sentence: str
+    floors: dict[str, tuple[str, ...]] | None = None
+    by_floor: dict[str, int | None] | None = None
 
     @property
     def bounded(self) -> list[Step]:

@@ -29,7 +29,7 @@ from papa.results.panels import (
     short_score,
     tooltips,
 )
-from papa.results.phrases import MORE_THAN_ALL, loss_text
+from papa.results.phrases import MORE_THAN_ALL, floor_name, loss_text
 from papa.results.table import metric_name, texts
 
 if TYPE_CHECKING:
@@ -62,7 +62,7 @@ def grid_figure(frame: pd.DataFrame, grid: GridView) -> tuple[alt.ConcatChart, s
     points["color"] = points[field].map(dict(zip(names, colors, strict=True)))
     x = heads_axis(points, width)
     titles = {"line": " / ".join(varied(grid)), "subset": "examples", "fraction": "fraction kept", "kept": "heads kept"}
-    titles |= {"score": "mean", "interval": "95 % interval", "seeds": "seeds", "floors": "trivial, contextless"}
+    titles |= {"score": "mean", "interval": "95 % interval", "seeds": "seeds", "floors": "trivial, context-free"}
     tooltip = tooltips(titles | {"loss_text": "loss"})
 
     # without a legend, only the HTML report can select a line
@@ -150,7 +150,7 @@ def figure_note(frame: pd.DataFrame) -> str:
         if not measure.target.probed and rows["metric"].eq(name).any():
             over = f"{measure.target.examples} and orders"
             intervals.append(f"{shape} of {measure.title.lower()} are 95 % intervals over {over}")
-    floors = [f"{name.replace('_', ' ')} ({words})" for name, words in FLOOR_WORDS.items() if rows[name].notna().any()]
+    floors = [f"{floor_name(name)} ({words})" for name, words in FLOOR_WORDS.items() if rows[name].notna().any()]
     dashed = f" Dashed floors: {'; '.join(floors)}." if floors else ""
     above = f" A loss above 100 %: {MORE_THAN_ALL}." if (rows["loss"] > 1).any() else ""
     return (

@@ -21,7 +21,7 @@ from papa.config.variant import NUMBERED, Constant
 from papa.errors import InputError, count
 from papa.results.analysis import Analysis, Computed, Drawing
 from papa.results.outcomes import ALL
-from papa.results.phrases import LOSS_NOTE, constant_name, loss_text, order_name
+from papa.results.phrases import LOSS_NOTE, constant_name, floor_name, loss_text, order_name
 from papa.results.summary import (
     BY_FRACTION,
     DROP_NOTE,
@@ -75,7 +75,7 @@ class GridAnalysis(GridView, Analysis):
             parts = [
                 "In the rows of constants, every head is replaced; the best of several constants is bold.",
                 score_note(rows),
-                "Trivial: the best guess that ignores the input. Contextless: zeros in place of all attention.",
+                "Trivial: the best guess that ignores the input. Context-free: no token sees another.",
                 "Metrics: " + "; ".join(f"{title}, {metric_name(metric)}" for title, metric in metrics) + ".",
             ]
         return " ".join(filter(None, [*parts, same_heads_note(rows)]))
@@ -111,7 +111,9 @@ class GridAnalysis(GridView, Analysis):
 
         def laid_out(cells: pd.DataFrame, names: Sequence[str]) -> pd.DataFrame:
             text = cells.reindex(index=pd.Index(names), columns=[*self.tasks]).fillna("").rename(columns=titles)
-            text.insert(0, "constants", [constant_name(name, constants) for name in names], allow_duplicates=True)
+            text.insert(
+                0, "constants", [floor_name(constant_name(name, constants)) for name in names], allow_duplicates=True
+            )
             return text
 
         title = f"{model} ({count(rows['heads'].iloc[0], 'head')})" if len(rows) else model

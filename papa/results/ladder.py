@@ -37,7 +37,7 @@ ADDED_INFORMATION = {
     OWN_ATTENTION: "the content of the text",
 }
 """The information that each rung adds to the rung below."""
-BLIND_GUESS = "nothing: a blind guess, because zeros do worse"
+BLIND_GUESS = "nothing: a blind guess, because this floor does worse"
 KEYS = ["model", "task", "title", "metric", "subset"]
 LOSS, STEP = ("loss", "low", "high"), ("step", "step_low", "step_high")
 COLUMNS = dict.fromkeys((*KEYS, "rung", "adds", "status"), "string")
@@ -45,7 +45,7 @@ COLUMNS |= dict.fromkeys(("score", *LOSS, *STEP), "float64")
 TITLE = "Ladder of constants"
 NOTE = (
     "In every row but the last, constants replace every head; they contain the information of this row and of the rows "
-    "above. In the last row, no head is replaced. Loss: (original - score) / (original - contextless). Step: the loss "
+    "above. In the last row, no head is replaced. Loss: (original - score) / (original - context-free). Step: the loss "
     "in the row above minus this loss, which is the value of the added information. All steps add up to attention's "
     "contribution. In brackets: 95 % intervals over probe seeds and validation examples. A step can be negative: more "
     "information can mislead, and the rows below the bias in each slot lose that bias."
@@ -113,7 +113,7 @@ def _rows(outcomes: TaskOutcomes, title: str) -> Iterator[dict[str, object]]:
         for below, rung in zip([None, *rungs], rungs, strict=False):
             score, setting = sample.mean(settings[rung]), settings[rung]
             row: dict[str, object] = common | {"rung": rung, "adds": _added(below, rung), "score": score}
-            if rung == "zeros" and sample.guess_as_floor:
+            if setting == sample.floor_setting and sample.guess_as_floor:
                 row |= {"adds": BLIND_GUESS, "score": sample.trivial}
             if common["status"] == COUNTS:
                 loss = difference({ORIGINALS: 1.0}, {setting: 1.0})

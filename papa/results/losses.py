@@ -14,7 +14,7 @@ import numpy as np
 import pandas as pd
 
 from papa.config.measures import MEASURES
-from papa.results.outcomes import ALL, FLOOR, ORIGINALS, Sample, Setting, TaskOutcomes
+from papa.results.outcomes import ALL, ORIGINALS, Sample, Setting, TaskOutcomes
 from papa.results.statistics import SOURCES, Estimate, Interval, Spread, combine
 
 LOSS_COLUMNS = dict.fromkeys(("trivial", "contextless", "by_word"), "float64") | {"status": "string"}
@@ -28,8 +28,6 @@ CEILING_SHARE = 0.995
 
 Combination = Mapping[Setting, float]
 """A linear combination of scores: the coefficient of each setting's score."""
-CONTRIBUTION: Combination = {ORIGINALS: 1.0, FLOOR: -1.0}
-"""Attention's contribution: the original minus the floor."""
 
 
 @dataclass(frozen=True)
@@ -79,18 +77,24 @@ class ContributionShare:
         return float(np.asarray(self.denominator) @ self.spread.means)
 
 
+def contribution_of(sample: Sample) -> Combination:
+    """Return attention's contribution: the original minus the context-free floor of a sample."""
+    return {ORIGINALS: 1.0, sample.floor_setting: -1.0}
+
+
 def share_of(sample: Sample, combination: Combination) -> ContributionShare | None:
     """Estimate a combination of scores as a share of attention's contribution; None if their runs do not match.
 
     A setting that occurs several times is a single quantity: in the combination and in the contribution, or in two
     curves that share it, such as the model with every head replaced, which is the same in every order.
     """
-    settings = list(dict.fromkeys([*CONTRIBUTION, *(setting for setting, weight in combination.items() if weight)]))
+    contribution = contribution_of(sample)
+    settings = list(dict.fromkeys([*contribution, *(setting for setting, weight in combination.items() if weight)]))
     spread = sample.spread(*settings)
     if spread is None:
         return None
     numerator, denominator = (
-        [0.0, *(sums.get(name, 0.0) for name in settings)] for sums in (combination, CONTRIBUTION)
+        [0.0, *(sums.get(name, 0.0) for name in settings)] for sums in (combination, contribution)
     )
     return ContributionShare(spread, numerator, denominator)
 
@@ -107,7 +111,7 @@ def lost_score(weights: Combination) -> Combination:
 
 def interval_of(sample: Sample, combination: Combination) -> Sequence[float]:
     """Return a combination as a share of attention's contribution, with its interval; empty if it is unknown."""
-    if combination == CONTRIBUTION:  # all of it, by definition
+    if combination == contribution_of(sample):  # all of it, by definition
         return Interval(1.0, 1.0, 1.0, 1.0)
     if not any(combination.values()):
         return Interval(0.0, 0.0, 0.0, 0.0)
@@ -155,7 +159,11 @@ def _rows(outcomes: TaskOutcomes) -> Iterator[dict[str, object]]:
                 "subset": subset,
                 "status": status,
             }
-            common |= {"trivial": sample.trivial, "contextless": sample.mean(FLOOR), "by_word": sample.by_word}
+            common |= {
+                "trivial": sample.trivial,
+                "contextless": sample.mean(sample.floor_setting),
+                "by_word": sample.by_word,
+            }
             for setting in sample.settings:
                 names = dict(zip(("constant", "order", "fraction"), setting, strict=True))
                 width = {"half_width_without_seeds": _half_width(sample, setting)}
@@ -182,9 +190,10 @@ def _half_width(sample: Sample, setting: Setting) -> float:
 
 def status_of(sample: Sample, outcomes: TaskOutcomes, metric: str) -> str:
     """Return `COUNTS` if the original beats both floors significantly; otherwise the reason why it does not count."""
-    spread = sample.spread(ORIGINALS, FLOOR)
-    original = sample.mean(ORIGINALS)
-    if spread is None or original is None:
+    if is_counted(sample):
+        return COUNTS
+    spread = sample.spread(ORIGINALS, sample.floor_setting)
+    if spread is None:
         return "no context-free floor was measured"
     if spread.seeds < 2 and spread.seeded:
         return "one seed, so no interval"
@@ -193,9 +202,15 @@ def status_of(sample: Sample, outcomes: TaskOutcomes, metric: str) -> str:
     if not spread.estimate([-1, 1, 0]).above():
         guess = outcomes.guess(metric).words
         return f"the {sample.metric.target.predictor} is no better than {guess} ({sample.trivial:.3f})"
-    if not spread.estimate([0, 1, -1]).above():
-        return "attention contributes nothing measurable"
-    return COUNTS
+    return "attention contributes nothing measurable"
+
+
+def is_counted(sample: Sample) -> bool:
+    """Return whether the original beats both floors significantly, so a task has losses and counts in claims."""
+    spread = sample.spread(ORIGINALS, sample.floor_setting)
+    if spread is None or not spread.known or (spread.seeds < 2 and spread.seeded):
+        return False
+    return spread.estimate([-1, 1, 0]).above() and spread.estimate([0, 1, -1]).above()
 
 
 def at_ceiling(sample: Sample) -> bool:

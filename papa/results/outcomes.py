@@ -11,7 +11,7 @@ import numpy as np
 import pandas as pd
 
 from papa.config.measures import MEASURES, OUTCOME_TYPES, Guess, Measure, measure_of
-from papa.config.variant import ALL_REPLACED, CONTEXT_FREE, Order
+from papa.config.variant import DEFAULT_FLOORS, Order
 from papa.errors import DamagedArtefact
 from papa.files import REBUILD, PathLike, provenance_of, read_table
 from papa.method.metrics import Counts, Outcomes, pseudo_values
@@ -36,7 +36,8 @@ COLUMNS |= OUTCOME_TYPES
 Setting = tuple[str | None, str | None, str]
 """A constant, an order (without draw or seed) and a fraction."""
 ORIGINALS: Setting = (None, None, "1")
-FLOOR: Setting = (CONTEXT_FREE.removesuffix(f"/{ALL_REPLACED}"), None, "0")
+FLOOR: Setting = (DEFAULT_FLOORS[0], None, "0")
+"""The context-free floor, unless a config lists others; see `Sample.floor_setting`."""
 
 
 def is_probed(metrics: pd.Series[str]) -> pd.Series[bool]:
@@ -56,6 +57,8 @@ class TaskOutcomes:
         runs: a row for each run, with the columns `RUN_KEYS`.
         items: a row for each label or text, with columns of `ITEM_COLUMNS`.
         values: an array `[run, item]` for each recorded column of `OUTCOME_COLUMNS`.
+        floors: the constants of the context-free floors, best on inner folds of the training rows first; the first one
+            is used.
     """
 
     model: str
@@ -66,6 +69,7 @@ class TaskOutcomes:
     runs: pd.DataFrame
     items: pd.DataFrame
     values: Mapping[str, np.ndarray]
+    floors: tuple[str, ...] = DEFAULT_FLOORS
 
     @classmethod
     def of(
@@ -155,7 +159,6 @@ class TaskOutcomes:
         guess that ignores the input, that guess is the floor.
         """
         measure, settings = MEASURES[metric], self.settings()
-        probed = measure.target.probed
         counts, trivial, tagger = self.counts(metric, mask), self.trivial(metric, mask), self.by_word()
         scores, floor = measure.score(counts.sum(1)), float(measure.score(trivial.sum(1))[0])
         return Sample(
@@ -168,8 +171,8 @@ class TaskOutcomes:
             self.runs,
             floor,
             None if tagger is None else float(measure.score(self.counts(metric, mask, tagger).sum(1))[0]),
-            probed,
-            not probed and FLOOR in settings and bool(scores[settings[FLOOR]].mean() < floor),
+            measure.target.probed,
+            self.floors,
         )
 
 
@@ -188,7 +191,7 @@ class Sample:
         trivial: the score of the trivial classifier.
         by_word: the score of a tagger that sees single words; None for texts.
         seeded: whether runs depend on a seed.
-        guess_as_floor: whether the trivial classifier replaces the context-free floor, because it scores higher.
+        floors: the constants of the context-free floors; the first one is used.
     """
 
     metric: Measure
@@ -201,17 +204,32 @@ class Sample:
     trivial: float
     by_word: float | None
     seeded: bool = True
-    guess_as_floor: bool = False
+    floors: tuple[str, ...] = DEFAULT_FLOORS
     _tables: dict[Setting, pd.DataFrame] = field(default_factory=dict, repr=False)
 
     def mean(self, setting: Setting) -> float | None:
         """Return the mean score of a setting over its runs; None if there are none."""
         return float(np.mean(self.scores[self.settings[setting]])) if setting in self.settings else None
 
+    def against(self, floor: str) -> Sample:
+        """Return the same scores with another of the context-free floors, given its constant."""
+        return replace(self, floors=(floor, *(other for other in self.floors if other != floor)))
+
+    @property
+    def floor_setting(self) -> Setting:
+        """The setting of the context-free floor."""
+        return (self.floors[0], None, "0")
+
+    @cached_property
+    def guess_as_floor(self) -> bool:
+        """Whether the trivial classifier replaces the floor of a model's own head, because it scores higher."""
+        score = None if self.seeded else self.mean(self.floor_setting)
+        return score is not None and score < self.trivial
+
     @property
     def floor(self) -> float | None:
         """The score of the context-free floor, or of the trivial classifier that replaces it; None if unknown."""
-        return self.trivial if self.guess_as_floor else self.mean(FLOOR)
+        return self.trivial if self.guess_as_floor else self.mean(self.floor_setting)
 
     def spread(self, *settings: Setting) -> Spread | None:
         """Return the joint spread of the trivial classifier and of several settings; see `joint_spread`."""
@@ -229,9 +247,9 @@ class Sample:
     @cached_property
     def step(self) -> float:
         """The typical change of a unit's pseudo-value if attention changes its outcome (root mean square)."""
-        if not {ORIGINALS, FLOOR} <= self.settings.keys():
+        if not {ORIGINALS, self.floor_setting} <= self.settings.keys():
             return 0.0
-        originals, floors = (self.runs_of(setting) for setting in (ORIGINALS, FLOOR))
+        originals, floors = (self.runs_of(setting) for setting in (ORIGINALS, self.floor_setting))
         seeds = originals.columns.intersection(floors.columns)
         if not len(seeds):
             return 0.0
@@ -277,7 +295,8 @@ def joint_spread(
     quantities = [trivial]
     for (sample, setting), table in zip(scores, tables, strict=True):
         values = sample.values[table[seeds].to_numpy()[:draw_count]]
-        quantities.append(trivial if guess_as_floor and setting == FLOOR else np.broadcast_to(values, trivial.shape))
+        is_guess = guess_as_floor and setting == sample.floor_setting
+        quantities.append(trivial if is_guess else np.broadcast_to(values, trivial.shape))
     return Spread.of(np.stack(quantities), first.step if step is None else step, first.seeded)
 
 
@@ -376,9 +395,11 @@ def table_of(task_outcomes: Sequence[TaskOutcomes]) -> tuple[pa.Table, dict[str,
 
     dictionary = pa.dictionary(pa.int32(), pa.string())
     schema = pa.schema([(name, dictionary if form == "string" else form) for name, form in COLUMNS.items()])
-    tables, facts = [], dict[str, object]()
+    tables, facts, floors = [], dict[str, object](), dict[str, list[str]]()
     for outcomes in task_outcomes:
         facts[outcomes.task] = {"label_names": list(outcomes.names), "train_counts": list(outcomes.train_counts)}
+        if outcomes.floors != DEFAULT_FLOORS:
+            floors[f"{outcomes.model}/{outcomes.task}"] = list(outcomes.floors)
         columns = outcomes.items.columns.intersection(ITEM_COLUMNS)
         items = {name: pa.array(outcomes.items[name], COLUMNS[name], from_pandas=True) for name in columns}
         size = len(outcomes.items)
@@ -393,7 +414,7 @@ def table_of(task_outcomes: Sequence[TaskOutcomes]) -> tuple[pa.Table, dict[str,
                 for field in schema
             ]
             tables.append(pa.table(arrays, schema=schema))
-    return pa.concat_tables(tables).combine_chunks(), {"tasks": facts}
+    return pa.concat_tables(tables).combine_chunks(), {"tasks": facts} | ({"floors": floors} if floors else {})
 
 
 def outcomes_in(table: pa.Table, metrics: Mapping[str, str]) -> Iterator[TaskOutcomes]:
@@ -403,7 +424,7 @@ def outcomes_in(table: pa.Table, metrics: Mapping[str, str]) -> Iterator[TaskOut
         table: the table of all outcomes.
         metrics: the main metric of each task.
     """
-    facts = provenance_of(table)["tasks"]
+    facts, floors = provenance_of(table)["tasks"], provenance_of(table).get("floors", {})
     frame = table.to_pandas(strings_to_categorical=True)
     for (model, task), rows in frame.groupby(["model", "task"], sort=False, observed=True):
         rows = rows.dropna(axis=1, how="all")
@@ -423,4 +444,5 @@ def outcomes_in(table: pa.Table, metrics: Mapping[str, str]) -> Iterator[TaskOut
             runs.where(runs.notna(), None),
             items.astype({name: str for name in ("split", "subset") if name in items}),
             {name: rows[name].to_numpy().reshape(-1, size) for name in OUTCOME_COLUMNS if name in rows},
+            tuple(floors.get(f"{model}/{task}", DEFAULT_FLOORS)),
         )

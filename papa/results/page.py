@@ -50,11 +50,11 @@ GLOSSARY = {
     "tokens are",
     "Probe": "a small classifier that is trained on the model's hidden states; the model itself is not trained",
     "Original": "the model with no head replaced",
-    "Contextless": "the same probe with zeros in place of all attention, so no token sees another; also called the "
-    "context-free floor",
+    "Context-free floor": "the best of the models that were tried in which no token sees another; zeros replace all "
+    "attention unless the config lists other floors",
     "Trivial": "the best guess that ignores the input, such as the most frequent class of the training rows",
-    "Loss": "(original − score) / (original − contextless), the share of attention's contribution that is lost; a "
-    "task is excluded unless its original significantly beats both floors, contextless and trivial; above 100 %, "
+    "Loss": "(original − score) / (original − context-free), the share of attention's contribution that is lost; a "
+    "task is excluded unless its original significantly beats both floors, context-free and trivial; above 100 %, "
     f"{MORE_THAN_ALL}",
     "Estimate": "a number with its variance over seeds, orders, examples and their interactions; it determines every "
     "interval, bound and p value",

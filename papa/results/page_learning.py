@@ -81,7 +81,7 @@ def learning_section(study: Study, summary: pd.DataFrame, scores: pd.DataFrame) 
 def _setting(constant: str | None, order: str | None, fraction: str) -> str:
     if not isinstance(constant, str):
         return "original"
-    if f"{constant}/all" == CONTEXT_FREE and fraction == "0":
-        return "context-free floor"
+    if constant in CONTEXT_FREE and fraction == "0":
+        return f"context-free, {constant}"
     ordered = f", {order_name(Order.parse(order).base)} order" if isinstance(order, str) else ""
     return f"{fraction} kept, {constant_name(constant)}{ordered}"

@@ -16,6 +16,7 @@ import pandas as pd
 from papa.config.measures import MEASURES
 from papa.method.pictures import PANELS_PER_ROW, styled
 from papa.results.outcomes import ALL
+from papa.results.phrases import floor_name
 from papa.results.summary import fractions_of
 
 if TYPE_CHECKING:
@@ -27,7 +28,7 @@ GREY = "#858585"
 """A grey with the same contrast on white paper and on a dark background."""
 FLOOR_WORDS = {
     "trivial": "the best guess that ignores the input",
-    "contextless": "the same probe with zeros in place of all attention, so no token sees another",
+    "contextless": "the best model tried in which no token sees another",
     "by_word": "a tagger that predicts the most frequent label of each word",
 }
 MINIMUM_SPAN = 0.05
@@ -210,7 +211,7 @@ def _floors(points: pd.DataFrame, tolerance: float) -> list[dict[str, object]]:
         shared = name == "by_word" or known[name].max() - known[name].min() <= tolerance
         for row in known[: 1 if shared else None].to_dict("records"):
             model = f" ({row['model']})" if crowded and not shared else ""
-            text = f"{name.replace('_', ' ')} {short_score(row[name])}{model}"
+            text = f"{floor_name(name)} {short_score(row[name])}{model}"
             label = {"text": text, "end": row[name], "at": row["edge"], "floor": True, "color": GREY}
             label |= {"thick": 0.6 if name == "by_word" else 1.2}
             labels.append(

@@ -39,8 +39,8 @@ MAXIMUM_DECIMALS = 9
 MORE_THAN_ALL = "more is lost than attention contributes: worse than no context at all"
 """The meaning of a loss above 100 %."""
 LOSS_NOTE = (
-    "Loss: (original - score) / (original - contextless), the share of attention's contribution that is lost. "
-    "Contextless: the same probe with zeros in place of all attention, so no token sees another. Trivial: the best "
+    "Loss: (original - score) / (original - context-free), the share of attention's contribution that is lost. "
+    "Context-free: no token sees another; zeros replace all attention unless other floors are named. Trivial: the best "
     "guess that ignores the input, based on the training rows. A loss is given only if the original beats both floors "
     "(one-sided, 95 %). Its interval is Fieller's, over probe seeds, validation examples and, if there are several, "
     f"orders of heads. Above 100 %, {MORE_THAN_ALL}."
@@ -218,6 +218,11 @@ def constant_name(constant: str, shown_with: Sequence[str] = ()) -> str:
     return constant.replace(TRAINED_SUFFIX, ", trained").replace("toeplitz", "Toeplitz")
 
 
+def floor_name(column: str) -> str:
+    """Return the name for readers of a column with the scores of a floor."""
+    return column.replace("contextless", "context-free").replace("_", " ")
+
+
 def order_name(order: str) -> str:
     """Return an order's name for readers: `lambda-reversed` is "λ reversed"."""
     return order.replace("lambda", "λ").replace("-", " ")
@@ -257,12 +262,48 @@ def conclusion_of(lines: Sequence[LineClaim], margin: float, named: bool) -> str
     """
     first = lines[0]
     model = f" ({first.model})" if named else ""
-    sentences = [opening(lines), *(replaceable(line, margin, named) for line in lines if line.tasks and line.measured)]
+    sentences = [
+        floor_dependence(lines, margin),
+        opening(lines),
+        *(replaceable(line, margin, named) for line in lines if line.tasks and line.measured),
+    ]
     sentences += [f"{excluded(exclusion, model, bool(first.tasks))}." for exclusion in first.excluded]
     if still_rising := dict.fromkeys(rising(task) for line in lines for task in line.rising):
         sentences.append(f"Still rising{model}, train longer: {', '.join(still_rising)}.")
+    sentences.append(floors_used(first))
     sentences.append(sample_size(lines))
     return " ".join(filter(None, sentences)).replace("?.", "?")  # a title may be a question
+
+
+def floor_dependence(lines: Sequence[LineClaim], margin: float) -> str:
+    """Describe how many heads are replaceable against each context-free floor; empty if all agree."""
+    sentences = []
+    for line in lines:
+        by_floor = line.by_floor or {}
+        if set(by_floor.values()) - {line.replaceable}:
+            order = in_order(line.order, line.orders)
+            named = f", {order}" if len(lines) > 1 and order else ""
+            numbers = ", ".join(
+                f"{'no task counts' if number is None else number} against {floor}"
+                for floor, number in by_floor.items()
+            )
+            sentences.append(
+                f"The verdict depends on the context-free floor{named}: at a margin of {percent(margin, None)}, "
+                f"this many of {line.heads} heads are replaceable: {numbers}."
+            )
+    return " ".join(sentences)
+
+
+def floors_used(line: LineClaim) -> str:
+    """Name the context-free floor of each task, and those that were tried; empty if there is only one."""
+    if not line.floors:
+        return ""
+    tasks: dict[str, list[str]] = {}
+    for task, floors in line.floors.items():
+        tasks.setdefault(floors[0], []).append(task)
+    used = tasks if len(tasks) == 1 else [f"{floor} ({', '.join(titles)})" for floor, titles in tasks.items()]
+    tried = ", ".join(sorted({floor for floors in line.floors.values() for floor in floors}))
+    return f"Context-free floor: {'; '.join(used)}, the best of {tried} on inner folds of the training rows."
 
 
 def opening(lines: Sequence[LineClaim]) -> str:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import replace
 from fractions import Fraction
 from pathlib import Path
 from statistics import fmean, stdev
@@ -15,15 +16,17 @@ from papa.config.artefacts import ARTEFACTS
 from papa.config.job import Job
 from papa.config.measures import MEASURES, METRICS
 from papa.config.stages import AnalysisOf, TaskOf
+from papa.config.variant import CONTEXT_FREE, DEFAULT_FLOORS
 from papa.errors import InputError, count
 from papa.files import PathLike, digest_of, provenance_of, read_table, trace_of
 from papa.method.metrics import counts_of
 from papa.method.runs import Run, read_runs
+from papa.method.tuning import best_floors
 from papa.results.analysis import Analysis, Computed
 from papa.results.conclusion import Conclusion, Exclusion
 from papa.results.losses import COUNTS, LOSS_COLUMNS, losses_of
 from papa.results.outcomes import ALL, TaskOutcomes, is_probed, read_task_outcomes, table_of
-from papa.results.phrases import LOSS_NOTE, loss_text, mean_text, without_loss
+from papa.results.phrases import LOSS_NOTE, floor_name, loss_text, mean_text, without_loss
 from papa.results.scores import (
     DATA_COLUMNS,
     METRIC_COLUMNS,
@@ -73,6 +76,7 @@ class Summary(Analysis):
     Args:
         tasks: title and metric of each task.
         seeds: the seeds to use from each file of runs, which may contain others.
+        floors: the constants of the context-free floors; each task uses the best one on inner folds.
     """
 
     columns = SUMMARY_COLUMNS
@@ -81,6 +85,7 @@ class Summary(Analysis):
 
     tasks: dict[str, TaskOf]
     seeds: tuple[tuple[int, ...], ...]
+    floors: tuple[str, ...] = DEFAULT_FLOORS
 
     def compute(self, job: Job[AnalysisOf]) -> Computed:
         """Score all `runs`, and also return the tables of runs, curves and outcomes.
@@ -96,7 +101,11 @@ class Summary(Analysis):
         metrics = {name: task.metric for name, task in self.tasks.items()}
         labels, subsets = (_by_task(job.inputs.get(name, ())) for name in ("labels", "subsets"))
         records = [(run.model_dump(), outcomes_of[str(path)]) for run, path in runs_with_paths]
-        outcomes = read_task_outcomes(records, metrics, labels, subsets)
+        best = best_floors(job.inputs.get("folds", ()), self.floors)
+        outcomes = [
+            replace(task, floors=best.get((task.model, task.task), self.floors))
+            for task in read_task_outcomes(records, metrics, labels, subsets)
+        ]
         runs = collect_runs(runs_with_paths, outcomes, {name: task.title for name, task in self.tasks.items()})
         outcomes_table, facts = table_of(outcomes)
         further: dict[str, tuple[pa.Table, Mapping[str, object]]] = {
@@ -239,13 +248,13 @@ def series(rows: pd.DataFrame) -> list[tuple[str, pd.DataFrame]]:
     """Split summary rows into named series by fraction, one for each constant and order.
 
     Rows at fraction 1 have no constant and rows at fraction 0 no order, so they belong to several series. A series has
-    the tasks that were run with its constant and order. The context-free floor is a separate series only if there are
-    no other constants.
+    the tasks that were run with its constant and order. A constant that was run only as a context-free floor is a
+    separate series only if there are no other constants.
     """
     constants, orders = rows["constant"], rows["order"]
     names = set(constants.dropna())
-    only_floor = set(rows.loc[constants.eq("zeros"), "fraction"]) == {"0"}
-    shown = names - {"zeros"} if only_floor and len(names) > 1 else names  # the floor has a column
+    only_floors = {name for name in CONTEXT_FREE if set(rows.loc[constants.eq(name), "fraction"]) == {"0"}}
+    shown = names - only_floors or names  # the floor has a column
     replaced, parts = rows[constants.isin(shown)], []
     for constant, order in replaced[["constant", "order"]].drop_duplicates().to_numpy().tolist():
         ordered = isinstance(order, str)
@@ -363,7 +372,7 @@ def _cells(shown: pd.DataFrame, text: str, fractions: list[str]) -> pd.DataFrame
 def _with_floors(table: pd.DataFrame, shown: pd.DataFrame) -> pd.DataFrame:
     """Add a column for each floor."""
     by_row = shown.groupby("row")
-    floors = {name: [score_text(score, math.nan) for score in by_row[name].first()] for name in FLOORS}
+    floors = {floor_name(name): [score_text(score, math.nan) for score in by_row[name].first()] for name in FLOORS}
     return table.assign(**floors)
 
 

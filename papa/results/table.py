@@ -135,7 +135,7 @@ def printable(text: str) -> str:
 
 def _on_two_lines(heading: str) -> str:
     """Break a long heading into two lines."""
-    return heading.replace("drop at", "drop\nat").replace("contextless", "context-\nless")
+    return heading.replace("drop at", "drop\nat").replace("context-free", "context-\nfree")
 
 
 def _latex_cell(text: str) -> str:

@@ -119,7 +119,7 @@ def test_files_show_models_tasks_and_subsets(tmp_path):
     files = plot(tmp_path, rows)
     svg = files["svg"].read_text(encoding="utf-8")
     texts = ("Figure 2a: BASE", "Title of ner", "Title of names", "Entity F1", "first", "second", "lookup", "1/2", "12")
-    for text in (*texts, "trivial .200", "contextless .300", "Constants: average; order: λ."):
+    for text in (*texts, "trivial .200", "context-free .300", "Constants: average; order: λ."):
         assert f">{text}<" in svg
     assert "#fff" in svg or "white" in svg  # the paper
     page = files["html"].read_text(encoding="utf-8")
@@ -215,7 +215,7 @@ def test_equal_scores_have_an_axis(score, tmp_path):
 def test_both_floors_are_rules_with_labels():
     panel = Panel(curve(trivial=0.535, contextless=-0.012))
     ends = {label["text"]: label["end"] for label in panel.floors}
-    assert ends == {"trivial .535": 0.535, "contextless −.012": -0.012}
+    assert ends == {"trivial .535": 0.535, "context-free −.012": -0.012}
     rule = panel.content["layer"][0]
     assert (rule["mark"]["type"], rule["mark"]["strokeDash"]) == ("rule", [4, 3])
     assert rule["encoding"]["y"]["field"] == "end" and rule["transform"] == [{"filter": "datum.floor"}]
@@ -235,27 +235,27 @@ def test_a_floor_that_is_not_known_is_not_drawn():
 def test_words_have_a_third_floor_drawn_lightly():
     panel = Panel(curve(by_word=0.871))
     thick = {label["text"].split(" .")[0]: label["thick"] for label in panel.floors}
-    assert thick["by word"] < thick["contextless"] == thick["trivial"]
+    assert thick["by word"] < thick["context-free"] == thick["trivial"]
 
 
 def test_floors_that_differ_by_model_have_its_colour():
     rows = curve() + curve(0.8, 0.7, 0.6, model="n", contextless=0.45)
     panel = Panel(rows)
     floors = {label["text"]: label for label in panel.floors}
-    assert set(floors) == {"trivial .200", "contextless .300", "contextless .450"}
-    assert (floors["contextless .300"]["line"], floors["contextless .450"]["line"]) == ("m", "n")
+    assert set(floors) == {"trivial .200", "context-free .300", "context-free .450"}
+    assert (floors["context-free .300"]["line"], floors["context-free .450"]["line"]) == ("m", "n")
     colors = {point["line"]: point["color"] for point in panel.points}
-    assert floors["contextless .450"]["color"] == colors["n"] != floors["trivial .200"]["color"]
+    assert floors["context-free .450"]["color"] == colors["n"] != floors["trivial .200"]["color"]
     # several lines of each model: its name is in the label
     texts = [label["text"] for label in Panel([r | {"line": f"{r['model']} / {n}"} for n in "ab" for r in rows]).floors]
-    assert sorted(texts) == ["contextless .300 (m)", "contextless .450 (n)", "trivial .200"]
+    assert sorted(texts) == ["context-free .300 (m)", "context-free .450 (n)", "trivial .200"]
 
 
 @pytest.mark.parametrize("floors", [(0.535, 0.535), (0.5, 0.505), (0.7, 0.699)])
 def test_no_label_overlaps_another(floors):
     names = ["λ", "λ reversed", "random", "top down", "bottom up"]
     panel = Panel(lines(names, curve(trivial=floors[0], contextless=floors[1])))
-    assert sorted(label["text"].split(" .")[0] for label in panel.labels) == sorted([*names, "contextless", "trivial"])
+    assert sorted(label["text"].split(" .")[0] for label in panel.labels) == sorted([*names, "context-free", "trivial"])
     heights = sorted(panel.height_of(label) for label in panel.labels)
     size = panel.layer("text")["mark"]["fontSize"]
     assert size >= 10 and all(above - below >= 1.1 * size - 1e-6 for below, above in pairwise(heights))
@@ -344,13 +344,13 @@ def test_one_line_has_a_colour_for_each_subset():
 def test_floors_of_subsets_are_named():
     floors = {"all": 0.52, "lookup": 0.5, "position": 0.75}
     panel = Panel([r for name in floors for r in curve(subset=name, contextless=floors[name], trivial=0.5)])
-    expected = {f"contextless {floor:.3f}".replace("0.", "."): name for name, floor in floors.items()}
+    expected = {f"context-free {floor:.3f}".replace("0.", "."): name for name, floor in floors.items()}
     assert {label["text"]: label["subset"] for label in panel.floors} == expected | {"trivial .500": None}
 
 
 def test_the_note_explains_intervals_and_floors():
     note = figure_note(pd.DataFrame(curve(by_word=0.5)))
-    for words in ("bands are 95 % Student-t intervals over 3 probe seeds", "trivial (", "contextless (", "by word ("):
+    for words in ("bands are 95 % Student-t intervals over 3 probe seeds", "trivial (", "context-free (", "by word ("):
         assert words in note
     bars = figure_note(pd.DataFrame(lines("abc", curve(seeds=5))))
     assert "bars are" in bars and "over 5 probe seeds" in bars and "by word" not in bars

@@ -53,7 +53,7 @@ def test_constants_are_lines_and_tasks_columns(tmp_path):
         "| --- | --- | --- |",
         "| original |  | 0.900 ±.013 |",
         "| trivial | 0.100 | 0.100 |",
-        "| contextless | 0.200 | 0.200 |",
+        "| context-free | 0.200 | 0.200 |",
         "| zeros |  | 0.500 ±.013 |",
         "| Toeplitz, trained |  |  |",
         "| average | **0.300 ±.013** | **0.700 ±.013** |",
@@ -109,7 +109,7 @@ def test_an_excluded_task_is_named_with_the_reason(tmp_path):
     assert grid.losses[2] == "| average | - | 25 % (10 to 41) |"
     note = grid.markdown.split("Loss\n")[1]
     assert "No loss: COLA: the probe is no better than the majority class, yes (0.690)." in note
-    assert "NER:" not in note and "(original - score) / (original - contextless)" in note
+    assert "NER:" not in note and "(original - score) / (original - context-free)" in note
 
 
 def test_a_floor_that_was_not_measured_has_no_line(tmp_path):
@@ -126,7 +126,7 @@ def test_equal_scores_are_both_best_and_an_undefined_one_is_not(tmp_path):
     grid = Grid(tmp_path, rows, constants=list(scores), tasks={"ner": "conll"}, fractions=["0"])
     assert grid.lines[2:] == [
         "| trivial | 0.100 |",
-        "| contextless | 0.200 |",
+        "| context-free | 0.200 |",
         "| zeros | **0.700 ±.013** |",
         "| average | **0.700 ±.013** |",
         "| identity | - |",
@@ -162,7 +162,7 @@ def test_fractions_are_columns(tmp_path):
     cells = [[grid.cell(line, fraction)[:5] for fraction in ("1", "1/16", "0")] for line in range(4)]
     assert cells == [[*n[:2], ""], m, n, m]
     assert grid.cell(1, "0") == "0.600 ±.013" and grid.cell(0, "drop at 0") == grid.cell(0, "loss at 0") == "-"
-    assert (grid.cell(3, "trivial"), grid.cell(3, "contextless")) == ("0.100", "0.200")
+    assert (grid.cell(3, "trivial"), grid.cell(3, "context-free")) == ("0.100", "0.200")
     assert (grid.cell(3, "drop at 0"), grid.cell(3, "loss at 0")) == ("25.0 %", "25 % (10 to 41)")
     assert "of heads that keep their own attention. Constants: average; order: λ. Cells" in grid.markdown
     assert "a seed's score is its mean over these orders" in grid.markdown and "Loss: " in grid.markdown

@@ -161,7 +161,8 @@ def test_each_line_has_its_numbers_with_intervals_and_reasons(page, claims):
         f"loss with all 15 heads replaced {100 * end['loss']:.0f} % "
         f"95 % interval {100 * end['low']:.0f} to {100 * end['high']:.0f} %; mean over 2 tasks",
         "replaceable at a margin of 10 % 8 of 15 heads smallest margin that passes: "
-        f"{bound_text(line['steps'][0]['margin'], 0.1)}; with 15 replaced, the upper bound of the loss on {step['worst']} is {bound}",
+        f"{bound_text(line['steps'][0]['margin'], 0.1)}; with 15 replaced, the upper bound of the loss on "
+        f"{step['worst']} is {bound}",
         f"margin at which half of the heads are replaceable {half} measured with 8 of 15 replaced",
         f"area under the loss, from no head replaced to all {100 * area['mean']:.0f} % "
         f"95 % interval {100 * area['low']:.0f} to {100 * area['high']:.0f} %",
@@ -275,7 +276,7 @@ def test_every_analysis_is_there_with_its_figure_and_table(page):
     assert set(page.data["figures"]) == figures
     sections = {"section-score_by_fraction", "section-ends", "section-score_and_drop", "explorer", "runs"}
     assert sections <= set(page.values("id"))
-    names = ["task", "metric", "model", "trivial", "contextless", "1", "1/2", "0", "drop at 0", "loss at 0"]
+    names = ["task", "metric", "model", "trivial", "context-free", "1", "1/2", "0", "drop at 0", "loss at 0"]
     assert page.tables["score_by_fraction-0"][0] == names
     assert page.tables["ends-0"][0] == ["constants", TITLE, "Second"]
     assert not any("**" in cell for line in page.tables["ends-0"] for cell in line)

@@ -17,6 +17,7 @@ from papa.config.settings import Config
 from papa.config.stages import (
     AverageOf,
     Encoding,
+    FoldsOf,
     HiddenOf,
     LambdaOf,
     ModelId,
@@ -88,6 +89,11 @@ def probing(variant="original", streamed=False, task="mood", **more):
     return job(settings, task, stored=not streamed)
 
 
+def folding(rates, folds=2):
+    about = {"task": "mood", "metric": "accuracy", "encoder_dropout": False, "learning_rates": rates, "folds": folds}
+    return job(FoldsOf(model=ENCODING, training=training(), variant="original", streamed=False, **about), stored=True)
+
+
 def weighing(by, unit="head", stored=False, **more):
     observed = by in ("variance", "output-norm")
     how = {"training": Training.none()} if observed else {"training": training(**more), "seed": 0}
@@ -119,6 +125,15 @@ def test_what_is_not_there_yet_is_a_missing_file(tmp_path):
     with pytest.raises(FileNotFoundError) as error:
         sizes_of(tmp_path / "tokens.parquet")
     assert error.value.filename == str(tmp_path / "tokens.parquet")
+
+
+@pytest.mark.parametrize(("rates", "folds"), [(1, 2), (3, 2), (3, 4)])
+def test_folds_take_the_time_of_a_probe_for_each_rate_and_each_fold_but_one(rates, folds):
+    one, several = (
+        seconds(asked, CONFIG, BERT_BASE, 1) - START_SECONDS
+        for asked in (probing(), folding(tuple(0.1 * n for n in range(1, rates + 1)), folds))
+    )
+    assert several == pytest.approx(rates * (folds - 1) * one) and one > 10
 
 
 def test_the_missing_file_is_one_that_the_job_reads(tmp_path):

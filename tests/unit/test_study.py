@@ -180,6 +180,9 @@ def test_what_is_done_is_not_done_again(results: Path) -> None:
         ({"plots__width": 333}, {"drawn_analysis": 2, "claims": 1, "page": 1}),
         ({"margin": 0.2}, {"claims": 1, "page": 1}),
         ({"contextless": False}, RESULTS),
+        ({"contextless": True}, {}),
+        ({"floors": []}, RESULTS),
+        ({"floors": ["zeros"]}, {}),
         # outcomes are there: another metric or subset trains nothing
         ({"tasks__mood__metric": "matthews_correlation"}, RESULTS),
         ({"tasks__mood__subset": "length"}, {"prepare_subsets": 1} | RESULTS),
@@ -535,6 +538,35 @@ def test_without_a_contextless_floor_only_what_grids_name_is_run() -> None:
     assert variants(TINY | {"contextless": False}, "tags") == {"original": [1]} | grid
     replaced = TINY | {"contextless": False, "run": TINY["run"] | {"fractions": ["1/2"]}}
     assert variants(replaced, "tags").keys() == {"average/lambda-0/kept-1of2"}
+
+
+def test_each_floor_gets_every_seed_and_only_several_are_scored_on_folds() -> None:
+    floors, seeds = ["identity", "mean-output"], {"seeds": [1, 3]}
+    config = TINY | {"run": TINY["run"] | seeds, "grids": {"more": {"seeds": [5]}}}
+    several = variants(config | {"floors": floors}, "tags")
+    assert {name: several[f"{name}/all"] for name in floors} == {name: [1, 3, 5] for name in floors}
+    assert "zeros/all" not in several and several["original"] == [1, 3, 5]
+
+    def folds(**changes: Any) -> list[str]:
+        study = Study(config_of(with_keys(config, changes)), "nowhere")
+        return [job.settings.variant for job in study.folds() if job.settings.task == "tags"]
+
+    assert folds(floors=floors) == ["identity/all", "mean-output/all"]
+    assert folds(floors=floors[:1]) == folds(floors=[]) == []
+    tuned = folds(floors=floors[:1], **{"tasks.tags.tune": {"learning_rate": [0.01, 0.1]}})
+    assert sorted(tuned) == sorted(variants(config | {"floors": floors[:1]}, "tags")), "all settings, alike"
+
+
+def test_a_tuned_probe_reads_its_folds_and_others_do_not() -> None:
+    tune = {"tasks.tags.tune": {"learning_rate": [0.01, 0.1]}, "floors": ["zeros", "identity"]}
+    study = Study(config_of(with_keys(TINY, tune)), "nowhere")
+    of_tags, of_animals = ([job for job in study.probes() if job.settings.task == task] for task in ("tags", "animals"))
+    assert all(job.settings.learning_rates == (0.01, 0.1) and "folds" in job.needs for job in of_tags)
+    assert not any(job.settings.learning_rates or "folds" in job.needs for job in of_animals)
+    summary = study.analysis("summary")
+    assert {job.settings.variant for job in summary.needs["folds"]} == {"zeros/all", "identity/all"}
+    assert {"floor_sensitivity", "inner_folds"} <= study.entries().keys()
+    assert not {"floor_sensitivity", "inner_folds"} & Study(config_of(TINY), "nowhere").entries().keys()
 
 
 def test_grids_with_fractions_between_none_and_all_heads_have_a_figure(tmp_path: Path) -> None:

@@ -36,7 +36,7 @@ def test_scores_drops_and_rules(tmp_path):
     assert "\\midrule\n" r"mean drop &  &  &  & 0.0 \% & $-$5.0 \% & 25.0 \% & 25.0 \% &  \\" in text
     assert r"\begin{tabular}{llrrrrrrr}" in text
     assert re.findall(r"\\(\w+rule)", text) == ["toprule", "midrule", "midrule", "bottomrule"]
-    assert r"task & metric & trivial & contextless & 1 & 1/2 & 0 & drop at 0 & loss at 0 \\" in text
+    assert r"task & metric & trivial & context-free & 1 & 1/2 & 0 & drop at 0 & loss at 0 \\" in text
     assert r"\caption{Scores, tiny\_1 (23 heads): average constants, lambda order. Columns: fraction" in text
     assert r"mean over 3 seeds $\pm$ half-width of the 95 \% Student-t interval" in text
 

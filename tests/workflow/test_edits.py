@@ -88,7 +88,9 @@ VALUES |= {"tasks.*.subset": ("long", ABSENT), "tasks.*.metric": ("f1", "matthew
 VALUES |= {"tasks.*.learning_rate": (0.02, 0.01), "tasks.*.batch_size": (5, 8), "tasks.*.epochs": (2, 1)}
 VALUES |= {"tasks.*.features": ("stream", "store", ABSENT), "fidelity": ("published_code", ABSENT)}
 VALUES |= {"encoder_dropout": (True, ABSENT), "score_validation": ("all", "reported"), "margin": (0.3, ABSENT)}
-VALUES |= {"contextless": (False, True), "layout": (ABSENT,), "layout.style": ("published_code", "paper")}
+VALUES |= {"floors": ([], ["identity", "zeros"], ["zeros", "mean-output"], ["zeros"]), "tasks.*.tune": (ABSENT,)}
+VALUES |= {"tasks.*.tune.learning_rate": ([0.01, 0.03], [0.003, 0.01])}
+VALUES |= {"layout": (ABSENT,), "layout.style": ("published_code", "paper")}
 VALUES |= {"layout.segments": ("published_code", "aligned"), "ranking": (ABSENT,), "ranking.seeds": ([1], [0, 1], [0])}
 VALUES |= {"ranking.unit": ("layer", "group", "head"), "ranking.halves": (True, False), "ranking.draws": (1, 2)}
 VALUES |= {"ranking.epochs": (2, ABSENT), "ranking.start": ("open", "half"), "ranking.l1": (0.5, ABSENT)}
@@ -160,7 +162,7 @@ NOT_DRAWN = {
     "threads.probe": "changes rounding",
 }
 """Keys that the walk cannot draw, with the reason."""
-RESTORED = ("grids", "corpora.*.files", "layout", "ranking", "patterns", "plots")
+RESTORED = ("grids", "tasks.*.tune", "corpora.*.files", "layout", "ranking", "patterns", "plots")
 """Keys whose edits undo those of other keys."""
 
 

@@ -33,8 +33,13 @@ from papa.model.load import keeping_models
 
 EQUAL, REBUILT = "equal", "rebuilt"
 OF_CORPUS = "TextsOf LabelsOf SubsetsOf"
-OF_MODEL = "TokensOf AverageOf ResampleOf LambdaOf WeightsOf OrderFromModel HiddenOf ProbeOf"
-EVERY = {"run.constants": ["average", "resample"], "run.orders": ["lambda", "random", "gradient"], "ranking.draws": 1}
+OF_MODEL = "TokensOf AverageOf ResampleOf LambdaOf WeightsOf OrderFromModel HiddenOf ProbeOf FoldsOf"
+TWO_FLOORS = {"floors": ["zeros", "identity"]}
+EVERY = TWO_FLOORS | {
+    "run.constants": ["average", "resample"],
+    "run.orders": ["lambda", "random", "gradient"],
+    "ranking.draws": 1,
+}
 """Further settings of `CONFIG`, with which every stage has a job."""
 ON_HUB = {CORPUS: HUB, "hub_mirror": "hub"}
 COPIED = {f"{MODEL}.hub": "some/model"}
@@ -82,7 +87,7 @@ ROWS = [
     Row("metric", "LambdaOf WeightsOf ProbeOf", {f"{TASK}.metric": "matthews_correlation"}, EQUAL, EVERY),
     Row("seeds", "ProbeOf", {"run.seeds": [1, 2]}, REBUILT),
     Row("seeds", "ProbeOf", {"run.seeds": [2]}, EQUAL, {"run.seeds": [1, 2]}),
-    Row("streamed", "ProbeOf", {f"{TASK}.features": "stream"}, REBUILT),
+    Row("streamed", "ProbeOf FoldsOf", {f"{TASK}.features": "stream"}, REBUILT, TWO_FLOORS),
     Row("model.hub", OF_MODEL, COPIED, EQUAL, EVERY),
     Row("model.hub", OF_MODEL, {MODEL: {"hub": "some/model"}}, REBUILT, EVERY),
     Row("model.weights", OF_MODEL, {f"{MODEL}.path": ABSENT}, REBUILT, EVERY | COPIED),

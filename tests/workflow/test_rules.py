@@ -39,13 +39,13 @@ def test_a_rule_has_twelve_lines_and_one_for_each_further_output():
     assert max(lines.values()) <= 20
     assert len((WORKFLOW / "rules/common.smk").read_text(encoding="utf-8").splitlines()) <= 60
     files = [path for path in WORKFLOW.rglob("*") if path.is_file() and path.suffix != ".rst"]
-    assert sum(code(path) for path in files if "schemas" not in path.parts and path.suffix != ".pyc") < 590
+    assert sum(code(path) for path in files if "schemas" not in path.parts and path.suffix != ".pyc") < 620
 
 
 def test_what_takes_seconds_is_not_queued():
     """A rule made with `use rule` does not inherit `localrule`."""
     queued = {"tokenize", "average", "average_part", "train_lambda", "half_lambda", "weigh_heads", "hidden_states"}
-    queued |= {"resample", "probe", "stream_probe", "all", "everything"}
+    queued |= {"resample", "probe", "stream_probe", "folds", "stream_folds", "all", "everything"}
     assert {name for name, body in BODIES.items() if "localrule: True" not in body} <= queued
 
 

@@ -1,7 +1,7 @@
 # The probes of a variant, one for each seed. Probes of new seeds are added to the existing ones.
 use rule tokenize as probe with:
     input:
-        unpack(reads("probe", "tokens", "labels", "index", "hidden")),
+        unpack(reads("probe", "tokens", "labels", "index", "hidden", "folds")),
     output:
         runs=update(file("runs")),
         outcomes=update(file("outcomes")),
@@ -21,7 +21,7 @@ use rule tokenize as probe with:
 # rule, including `index`, for probes on stored hidden states, before it prefers the rule `probe`.
 use rule train_lambda as stream_probe with:
     input:
-        unpack(reads("stream_probe", "tokens", "labels", "constants", "order", "index")),
+        unpack(reads("stream_probe", "tokens", "labels", "constants", "order", "index", "folds")),
     output:
         runs=update(file("runs")),
         outcomes=update(file("outcomes")),
@@ -34,3 +34,29 @@ use rule train_lambda as stream_probe with:
 
 
 ruleorder: probe > stream_probe
+
+
+# Scores of probes on inner folds of the training rows, from which learning rates and context-free floors are chosen.
+use rule probe as folds with:
+    input:
+        unpack(reads("folds", "tokens", "labels", "index", "hidden")),
+    output:
+        folds=file("folds"),
+    pathvars:
+        path=ARTEFACTS["folds"].stem,
+    resources:
+        **sized("folds"),
+
+
+use rule stream_probe as stream_folds with:
+    input:
+        unpack(reads("stream_folds", "tokens", "labels", "constants", "order", "index")),
+    output:
+        folds=file("folds"),
+    pathvars:
+        path=ARTEFACTS["folds"].stem,
+    resources:
+        **sized("stream_folds"),
+
+
+ruleorder: folds > stream_folds

@@ -1,0 +1,110 @@
+"""Choices on inner folds of the training rows: context-free floors and learning rates, with their scores."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pandas as pd
+
+from papa.config.job import Job
+from papa.config.stages import AnalysisOf, TaskOf
+from papa.config.variant import ORIGINAL, Variant
+from papa.method.tuning import Choice, best_floors, mean_scores, read_folds
+from papa.results.analysis import Analysis, Computed
+from papa.results.phrases import constant_name, order_name
+from papa.results.table import Table, metric_name, score_text
+
+COLUMNS = dict.fromkeys(("model", "task", "title", "metric", "variant"), "string")
+COLUMNS |= {"learning_rate": "float64", "score": "float64", "best_rate": "bool", "at_end": "bool", "floor": "bool"}
+NOTE = (
+    "Scores: mean over inner folds of the training rows. A probe that was trained on the other folds scores each fold, "
+    "so no choice depends on a validation row. Chosen: the best learning rate of a setting, or the best context-free "
+    "floor of a task. At the end: the best learning rate is the smallest or the largest that was tried, so a better "
+    "one may lie beyond."
+)
+
+
+class InnerFolds(Analysis):
+    """List the scores on inner folds, and the choices that follow from them.
+
+    Args:
+        tasks: title and metric of each task.
+        floors: the constants of the context-free floors.
+    """
+
+    columns = COLUMNS
+    title_text = "Choices on inner folds of the training rows"
+    note_text = NOTE
+
+    tasks: dict[str, TaskOf]
+    floors: tuple[str, ...]
+
+    def compute(self, job: Job[AnalysisOf]) -> Computed:
+        """Read the scores of all `folds`."""
+        paths = job.inputs["folds"]
+        floors = best_floors(paths, self.floors) if len(self.floors) > 1 else {}
+        rows: list[dict[str, Any]] = []
+        for facts, folds in map(read_folds, paths):
+            choice, scores = Choice.of(folds), mean_scores(folds)
+            best = floors.get((facts["model"], facts["task"]), ())[:1]
+            row = facts | {"title": self.tasks[facts["task"]].title}
+            for rate in sorted({fold["learning_rate"] for fold in folds}):
+                chosen = rate == choice.learning_rate
+                row = row | {"learning_rate": rate, "score": scores.get(rate), "best_rate": chosen}
+                is_floor = chosen and facts["variant"] in (Variant.floor(name).path for name in best)
+                rows.append(row | {"at_end": chosen and choice.at_end, "floor": is_floor})
+        return Computed(pd.DataFrame(rows, columns=list(COLUMNS)), {"table": "inner_folds"})
+
+    def tables(self, rows: pd.DataFrame) -> list[Table]:
+        """Return a table for each model, with a row for each learning rate of each setting."""
+        tables = []
+        for model, group in rows.groupby("model", sort=False):
+            text = pd.DataFrame(
+                {
+                    "task": group["title"],
+                    "setting": group["variant"].map(setting_text),
+                    "metric": group["metric"].map(metric_name),
+                    "learning rate": group["learning_rate"].map("{:g}".format),
+                    "score on folds": [score_text(score, float("nan")) for score in group["score"]],
+                    "chosen": [self._chosen(row) for row in group.to_dict("records")],
+                }
+            )
+            first = group["task"].ne(group["task"].shift())
+            tables.append(Table(str(model), text, 3, rules=tuple(first.to_numpy().nonzero()[0].tolist())))
+        return tables
+
+    def _chosen(self, row: dict[Any, Any]) -> str:
+        tuned = self._tuned_rate(row)
+        return ", ".join(filter(None, ["floor" if row["floor"] else "", tuned]))
+
+    def _tuned_rate(self, row: dict[Any, Any]) -> str:
+        return "learning rate, at the end" if row["at_end"] else "learning rate" if row["best_rate"] else ""
+
+    def sentence(self, rows: pd.DataFrame) -> str:
+        return sentence_of(rows)
+
+
+def setting_text(variant: str) -> str:
+    """Describe a variant: "original", "zeros, all heads replaced", "average, λ order, 1/2 kept"."""
+    parsed = Variant.parse(variant)
+    if parsed.constant is None:
+        return ORIGINAL
+    constant = constant_name(parsed.constant.name)
+    if parsed.order is None:
+        return f"{constant}, all heads replaced"
+    return f"{constant}, {order_name(parsed.order.name)} order, {parsed.fraction} kept"
+
+
+def sentence_of(rows: pd.DataFrame) -> str:
+    """Name the chosen floor of each task, and the settings whose best learning rate is at the end of the list."""
+    floors = [
+        f"{Variant.parse(variant).constant.name} on {title}"  # type: ignore[union-attr]
+        for title, variant in rows.loc[rows["floor"], ["title", "variant"]].itertuples(index=False)
+    ]
+    ends = [
+        f"{title}, {setting_text(variant)}"
+        for title, variant in rows.loc[rows["at_end"], ["title", "variant"]].itertuples(index=False)
+    ]
+    sentences = [f"context-free floor: {', '.join(floors)}"] * bool(floors)
+    sentences += [f"best learning rate at the end of the list, try more: {'; '.join(ends)}"] * bool(ends)
+    return "; ".join(sentences) or f"best learning rates of {rows['variant'].nunique()} settings"

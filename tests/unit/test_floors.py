@@ -1,0 +1,135 @@
+"""Several context-free floors: which one losses use, what they are against the others, and what a choice costs."""
+
+import numpy as np
+import pandas as pd
+import pytest
+from builders import grid_view, labelled, summary_of, texts
+
+from benchmarks import floors as simulated
+from papa.config.variant import CONTEXT_FREE
+from papa.results.claims import claims_of, lines_of
+from papa.results.losses import COUNTS, losses_of
+from papa.results.outcomes import ORIGINALS, outcomes_in, table_of
+from papa.results.sensitivity import sensitivity_of, sentence_of, tables_of
+
+SIZE = 2003
+REPLACED = ("average", None, "0")
+ZEROS, IDENTITY = ("zeros", None, "0"), ("identity", None, "0")
+NO_CURVES = pd.DataFrame(
+    {name: [] for name in ("model", "task", "constant", "order", "fraction", "seed", "epoch", "score")}
+)
+
+
+def right(share):
+    """Three seeds that are right about the same share of examples, but for one example each."""
+    examples = np.arange(SIZE)
+    return np.stack([(examples * 7 % SIZE < share * SIZE) ^ (examples == seed) for seed in range(3)])
+
+
+def task(floors, replaced=0.8):
+    runs = {ORIGINALS: right(0.9), ZEROS: right(0.5), IDENTITY: right(0.7), REPLACED: right(replaced)}
+    return labelled(runs, floors=floors)
+
+
+@pytest.mark.parametrize(
+    ("floors", "loss"), [(("zeros",), 1 / 4), (("identity", "zeros"), 1 / 2), (("zeros", "identity"), 1 / 4)]
+)
+def test_a_loss_is_measured_against_the_first_floor(floors, loss):
+    rows = losses_of([task(floors)]).set_index(["constant"])
+    assert rows.loc["average", "loss"] == pytest.approx(loss, abs=0.01)
+    assert rows.loc[floors[0], "loss"] == 1.0
+    assert rows.loc["average", "contextless"] == pytest.approx({"zeros": 0.5, "identity": 0.7}[floors[0]], abs=0.002)
+
+
+def test_the_table_of_outcomes_keeps_the_floors():
+    table, facts = table_of([task(("identity", "zeros"))])
+    assert facts["floors"] == {"m/t": ["identity", "zeros"]}
+    assert "floors" not in table_of([task(("zeros",))])[1], "results of one floor stay as they were"
+    from papa.files import read_table, write_table
+
+    def back(tmp):
+        write_table(table, tmp, facts)
+        return next(outcomes_in(read_table(tmp), {"t": "accuracy"}))
+
+    return back
+
+
+def test_floors_are_read_back(tmp_path):
+    back = test_the_table_of_outcomes_keeps_the_floors()
+    assert back(tmp_path / "outcomes.parquet").floors == ("identity", "zeros")
+
+
+def test_every_loss_has_a_row_for_each_floor():
+    rows = sensitivity_of([task(("identity", "zeros"))], {"t": "Task"})
+    assert rows[["constant", "floor", "used"]].to_numpy().tolist() == [
+        ["average", "identity", True],
+        ["average", "zeros", False],
+    ]
+    assert rows["loss"].tolist() == pytest.approx([0.5, 0.25], abs=0.01)
+    assert rows["score"].tolist() == pytest.approx([0.7, 0.5], abs=0.002)
+    (table,) = tables_of(rows)
+    cells = table.rows.iloc[0].to_dict()
+    assert (cells["floor"], cells["loss against zeros"][:4], cells["loss against identity"][:4]) == (
+        *("identity", "25 %", "50 %"),
+    )
+    assert "25 to 50 %, on Task (m, average)" in sentence_of(rows)
+
+
+def test_a_task_that_beats_only_one_floor_has_a_loss_against_that_one():
+    runs = {ORIGINALS: right(0.9), ZEROS: right(0.5), IDENTITY: right(0.9), REPLACED: right(0.8)}
+    rows = sensitivity_of([labelled(runs, floors=("zeros", "identity"))], {"t": "T"}).set_index("floor")
+    assert rows["status"].to_dict() == {"zeros": COUNTS, "identity": "attention contributes nothing measurable"}
+    assert rows["loss"].notna().to_dict() == {"zeros": True, "identity": False}
+
+
+def test_a_blind_guess_stays_the_floor_of_a_head_that_does_worse_with_every_constant():
+    nats = {ORIGINALS: np.full(101, 3.0), ZEROS: np.full(101, 9.0), IDENTITY: np.full(101, 3.5)}
+    nats[REPLACED] = np.full(101, 3.25) + np.linspace(-0.1, 0.1, 101)
+    measured = texts(nats, np.full(101, 7), floors=("identity", "zeros"))
+    sample = measured.sample("log_likelihood", np.ones(101, bool))
+    assert (sample.guess_as_floor, sample.floor) == (False, pytest.approx(-3.5))
+    assert (sample.against("zeros").guess_as_floor, sample.against("zeros").floor) == (True, pytest.approx(-4.0))
+    rows = sensitivity_of([measured], {"t": "T"}).set_index("floor")
+    assert rows["loss"].to_dict() == pytest.approx({"identity": 0.5, "zeros": 0.25})
+
+
+def conclusion_of(floors, replaced):
+    measured = [task(floors, replaced)]
+    summary = summary_of(measured)
+    lines = lines_of(grid_view(fractions=("1", "0"), orders=("lambda",)), summary, measured)
+    return claims_of(lines, 0.2, NO_CURVES)[1]
+
+
+def test_a_verdict_that_depends_on_the_floor_is_said_first():
+    conclusion = conclusion_of(("identity", "zeros"), replaced=0.84)  # lost: 15 % against zeros, 30 % against identity
+    (line,) = conclusion.lines
+    assert line.by_floor == {"identity": 0, "zeros": 24} and line.replaceable == 0
+    assert conclusion.sentence.startswith(
+        "The verdict depends on the context-free floor: at a margin of 20 %, this many of 24 heads are replaceable: "
+        "0 against identity, 24 against zeros. With all 24 heads"
+    )
+    assert (
+        "Context-free floor: identity, the best of identity, zeros on inner folds of the training rows."
+        in conclusion.sentence
+    )
+
+
+def test_a_verdict_that_does_not_depend_on_the_floor_is_not_introduced():
+    conclusion = conclusion_of(("identity", "zeros"), replaced=0.898)
+    assert conclusion.lines[0].by_floor == {"identity": 24, "zeros": 24}
+    assert conclusion.sentence.startswith("With all 24 heads")
+    single = conclusion_of(("zeros",), replaced=0.898)
+    assert "Context-free floor" not in single.sentence and "by_floor" not in single.to_json()["lines"][0]
+
+
+@pytest.mark.parametrize("case", ["three equal floors", "others lower by 0.03"])
+def test_a_choice_on_folds_keeps_the_error_rate(case):
+    rates = simulated.rates_of(simulated.CASES[case], simulated.on_folds, 60)
+    assert rates.claimed <= 0.12 and rates.held >= 0.85 and rates.counts == 1.0
+
+
+def test_a_choice_on_validation_scores_biases_the_loss():
+    task = simulated.Task(examples=500, seeds=3)
+    folds, validation = (simulated.rates_of(task, rule, 40) for rule in (simulated.on_folds, simulated.on_validation))
+    assert validation.bias > folds.bias
+    assert set(CONTEXT_FREE) == {setting[0] for setting in task.scores} - {None, "average"}

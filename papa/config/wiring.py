@@ -11,7 +11,7 @@ from papa.config.analyses import ANALYSES, Entry, grid_entry, patterns_entry
 from papa.config.artefacts import ARTEFACTS
 from papa.config.job import AnyJob
 from papa.config.settings import Corpus
-from papa.config.variant import ORIGINAL, WHOLE, Constant, Order, Variant
+from papa.config.variant import ORIGINAL, UNADAPTED, WHOLE, Constant, Order, Variant
 from papa.errors import InputError
 
 if TYPE_CHECKING:
@@ -170,7 +170,7 @@ def _probe(study: Study, model: str, task: str, variant: str) -> Wiring:
     block, replaced = study.config.tasks[task], Variant.parse(variant)
     streamed = study.streamed(task, replaced)
     settings = stages.ProbeOf(
-        model=_encoding(study, model, with_gradients=replaced.trained),
+        model=_encoding(study, model, with_gradients=replaced.changes_states),
         task=task,
         metric=block.metric,
         training=stages.Training.of_probe(block),
@@ -183,7 +183,9 @@ def _probe(study: Study, model: str, task: str, variant: str) -> Wiring:
     if streamed:
         needs |= _replacement(study, model, block.corpus, task, replaced)
     else:
-        needs["index"] = _hidden_states(study, model, task, variant)
+        needs["index"] = _hidden_states(study, model, task, replaced.replacement.path)
+    if replaced.adapt == UNADAPTED:
+        needs["probes"] = [study.probe_of(model, task, Variant.parse(ORIGINAL))]
     return Wiring(settings, needs, {name: name for name in ("runs", "outcomes", "probes")})
 
 

@@ -23,7 +23,7 @@ from papa.config.measures import METRICS
 from papa.config.settings import Config, Corpus
 from papa.config.stages import ModelId
 from papa.config.study import Study
-from papa.config.variant import CONTEXT_FREE, ORIGINAL
+from papa.config.variant import CONTEXT_FREE
 from papa.errors import InputError, count
 from papa.files import footer_of
 from papa.jobs.resources import (
@@ -298,7 +298,7 @@ def smallest_margins(study: Study, corpora: Mapping[str, Mapping[str, SplitSize]
     for name in dict.fromkeys(task for _, task in config.pairs):
         task, models = config.tasks[name], [model for model, paired in config.pairs if paired == name]
         variants = [item for model in models for item in study.variants(model, name).items()]
-        seeds = [len(seeds) for variant, seeds in variants if variant.path not in (ORIGINAL, CONTEXT_FREE)]
+        seeds = [len(seeds) for variant, seeds in variants if variant.constant and variant.path != CONTEXT_FREE]
         if not seeds:
             continue
         known = [measured[model, name] for model in models if (model, name) in measured]
@@ -409,7 +409,7 @@ def _measured_noise(study: Study) -> dict[tuple[str, str], Noise | str]:
         return {}
     from papa.results.compare import read_outcomes
     from papa.results.losses import COUNTS, loss_of, status_of
-    from papa.results.outcomes import ALL, FLOOR, ORIGINALS
+    from papa.results.outcomes import ALL, FLOOR, ORIGINALS, Setting
 
     try:
         outcomes, _ = read_outcomes(path)
@@ -427,7 +427,9 @@ def _measured_noise(study: Study) -> dict[tuple[str, str], Noise | str]:
         if status != COUNTS:
             noises[key] = status
             continue
-        replaced = [setting for setting in sample.settings if setting not in (ORIGINALS, FLOOR)]
+        replaced = [
+            setting for setting in sample.settings if setting != FLOOR and setting == Setting(*setting[:3]) != ORIGINALS
+        ]
         losses = [loss for setting in replaced if (loss := loss_of(sample, {setting: 1.0})) is not None]
         if losses:
             loss = min(losses, key=lambda loss: abs(loss.in_scores().mean))

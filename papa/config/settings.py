@@ -89,7 +89,7 @@ Random = Literal[
     "qwen2",
     "modernbert-decoder",
 ]
-Known = Literal["induction", "lookup"]
+Known = Literal["induction", "lookup", "shifted"]
 if TYPE_CHECKING:
     Metric = str
     OrderName = str
@@ -945,8 +945,8 @@ def _check_adaptations(config: Config) -> None:
         trained = next((constant for constant in constants if constant.trained), None)
         if trained and {UNADAPTED, WITH_NORMS} & {*grid.adapt}:
             raise InputError(
-                f"{where}.adapt lists {UNADAPTED} or {WITH_NORMS}, but {where} has {trained.name}, which is trained with "
-                f"the probe; replace it by {trained.untrained}, and add {WITH_CONSTANTS} to `adapt`."
+                f"{where}.adapt lists {UNADAPTED} or {WITH_NORMS}, but {where} has {trained.name}, which is trained "
+                f"with the probe; replace it by {trained.untrained}, and add {WITH_CONSTANTS} to `adapt`."
             )
         for constant in constants if WITH_CONSTANTS in grid.adapt else ():
             try:
@@ -957,16 +957,16 @@ def _check_adaptations(config: Config) -> None:
             target, features = config.tasks[task].target, config.tasks[task].features
             if WITH_CONSTANTS in grid.adapt and not target.learns_labels:
                 raise InputError(
-                    f"{where}.adapt lists {WITH_CONSTANTS}, which are trained with a probe of labels, but {task} has none; "
-                    "put such tasks into a separate grid in `grids`, without it."
+                    f"{where}.adapt lists {WITH_CONSTANTS}, which are trained with a probe of labels, but {task} has "
+                    "none; put such tasks into a separate grid in `grids`, without it."
                 )
             if WITH_NORMS in grid.adapt and not target.probed:
                 raise InputError(
-                    f"{where}.adapt lists {WITH_NORMS}, which are trained with a probe, but the model's own head predicts "
-                    f"{task}; put such tasks into a separate grid in `grids`, without it."
+                    f"{where}.adapt lists {WITH_NORMS}, which are trained with a probe, but the model's own head "
+                    f"predicts {task}; put such tasks into a separate grid in `grids`, without it."
                 )
             if {WITH_CONSTANTS, WITH_NORMS} & {*grid.adapt} and features == "store":
                 raise InputError(
-                    f"tasks.{task}.features is store, but {where}.adapt changes hidden states in every epoch; leave out "
-                    "`features`, or set it to stream."
+                    f"tasks.{task}.features is store, but {where}.adapt changes hidden states in every epoch; leave "
+                    "out `features`, or set it to stream."
                 )

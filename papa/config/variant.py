@@ -245,7 +245,9 @@ class Variant:
         if self.adapt not in (UNADAPTED, RETRAINED, WITH_NORMS):
             raise InputError(f"A variant cannot have the adaptation {self.adapt!r}; use a trained constant or another.")
         if self.adapt != RETRAINED and self.trained:
-            raise InputError(f"A trained constant adapts with the probe, not with {self.adapt!r}; leave out one of them.")
+            raise InputError(
+                f"A trained constant adapts with the probe, not with {self.adapt!r}; leave out one of them."
+            )
         if self.adapt == UNADAPTED and self.constant is None:
             raise InputError("The original model needs no adaptation, but 'none' was given; leave it out.")
 

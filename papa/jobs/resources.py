@@ -358,7 +358,9 @@ def _learn(job: AnyJob, settings: LambdaOf | WeightsOf | ProbeOf, config: Config
     steps = rounds * sizes.examples / settings.training.batch_size
     stored_bytes = stored * FLOAT16 * sizes.state_size * sizes.tokens
     step_and_read_seconds = steps * probe_parameters * STEP_SECONDS + rounds * stored_bytes / DISK_BYTES_PER_SECOND
-    written = FLOAT32 * learned * (epochs > 0) + (seeds * _outcome_bytes(probe, sizes, max(epochs, 1)) if probe else 0.0)
+    written = FLOAT32 * learned * (epochs > 0) + (
+        seeds * _outcome_bytes(probe, sizes, max(epochs, 1)) if probe else 0.0
+    )
     return Needs(memory, operations, step_and_read_seconds, written, runs_model)
 
 

@@ -1,4 +1,4 @@
-"""Norms: gains and biases of a model's normalisation layers, trained with a probe while all other weights are frozen."""
+"""Trained norms: the gains and biases of a model's normalisation layers, while all other weights are frozen."""
 
 from __future__ import annotations
 

@@ -34,8 +34,8 @@ def norm_parameters(model: nn.Module) -> dict[str, nn.Parameter]:
     }
     if not parameters:
         raise InputError(
-            f"{type(model).__name__} has no normalisation layer with gains, so its norms cannot be trained; leave norms "
-            "out of `adapt`."
+            f"{type(model).__name__} has no normalisation layer with gains, so its norms cannot be trained; leave "
+            "norms out of `adapt`."
         )
     return parameters
 
@@ -60,7 +60,7 @@ def with_parameters(model: nn.Module, parameters: Mapping[str, nn.Parameter]) ->
 
 @torch.no_grad()
 def _normalises(module: nn.Module) -> bool:
-    """Return whether a module returns the same for a vector and for its double, and has only values for each channel."""
+    """Return whether a module returns the same for a vector and for its double, and has a few values per channel."""
     values = list(module.parameters(recurse=False))
     shapes = {tuple(value.shape) for value in values}
     if any(True for _ in module.children()) or len(shapes) != 1 or len(min(shapes)) != 1:

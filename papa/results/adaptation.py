@@ -1,7 +1,7 @@
 """Losses by what may adapt to the constants: nothing, the probe, the constants too, or the norms too.
 
-Attention is replaced in every head. A loss that remains when nothing is trained has two possible reasons. Information is
-lost, or it arrives in states that the upper layers and the probe have never seen. Training can only repair the second.
+Attention is replaced in every head. A loss with nothing trained has two possible reasons. Information is lost, or it
+arrives in states that the upper layers and the probe have never seen. Training can only repair the second.
 
 All losses of a task have the same denominator: attention's contribution with retrained probes. The numerator compares
 the score with the original under the same adaptation, so gains that the original also has are no recovery. The losses
@@ -164,7 +164,7 @@ def sentence_of(frame: pd.DataFrame) -> str:
 
 
 def adaptation_figure(frame: pd.DataFrame, plots: Plots) -> Any:
-    """Draw the loss under each adaptation on all examples: a panel for each task and model, a colour for each constant."""
+    """Draw the loss under each adaptation: a panel for each task and model, and a colour for each constant."""
     import altair as alt
 
     known = frame[frame["loss"].notna() & frame["subset"].eq(ALL)]

@@ -19,6 +19,7 @@ from papa.config.job import Job
 from papa.config.stages import AnalysisOf, GridView, TaskOf
 from papa.config.variant import RETRAINED, Constant, Order
 from papa.files import read_table
+from papa.results.adaptation import adaptation_of, sentence_of
 from papa.results.analysis import Analysis, Computed
 from papa.results.conclusion import (
     INCONCLUSIVE,
@@ -176,6 +177,10 @@ class ClaimsAnalysis(Analysis):
         curves = curves[curves["adapt"].eq(RETRAINED)]
         lines = [line for grid in self.grids for line in lines_of(grid, summary, outcomes)]
         frame, conclusion = claims_of(lines, self.margin, curves)
+        if any(len(grid.adapt) > 1 for grid in self.grids):
+            titles = {name: task.title for name, task in self.tasks.items()}
+            repaired = sentence_of(adaptation_of(outcomes, titles))
+            conclusion = conclusion.model_copy(update={"sentence": f"{conclusion.sentence} {repaired}"})
         facts = {"table": "claims", "margin": self.margin}
         return Computed(frame, facts, {"claims": conclusion.to_json()}, sentence=conclusion.sentence)
 

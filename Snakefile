@@ -25,7 +25,7 @@ wildcard_constraints:
     constant=variant.CONSTANT_PATTERN,
     order=variant.ORDER_PATTERN,
     weights=variant.WEIGHTS_PATTERN,
-    variant=f"{variant.CORPUS_VARIANT_PATTERN}|{variant.TASK_VARIANT_PATTERN}|{variant.TRAINED_VARIANT_PATTERN}",
+    variant=variant.VARIANT_PATTERN,
     seed="[0-9]+",
     part=variant.PART_PATTERN,
 

@@ -38,7 +38,7 @@ from papa.results.statistics import LEVEL, Estimate, combine
 
 MARGIN = 0.1
 LOSSES = (0.0, MARGIN / 2, MARGIN, 2 * MARGIN)
-REPLACED: Setting = ("average", "lambda", "1/2")
+REPLACED: Setting = Setting("average", "lambda", "1/2")
 RUNS = pd.DataFrame()
 """No facts of runs are needed, because `Study` has their places."""
 LONGEST = 25

@@ -36,7 +36,7 @@ def outcomes(
     values: Mapping[Setting, npt.ArrayLike], column: str, items: pd.DataFrame, first_seed: int = 1, **fields: Any
 ) -> TaskOutcomes:
     """Outcomes from values `[seed, item]` by setting, whose order may have a draw or a seed."""
-    by_setting = {setting: np.atleast_2d(rows) for setting, rows in values.items()}
+    by_setting = {Setting(*setting): np.atleast_2d(rows) for setting, rows in values.items()}
     runs = [(*setting, first_seed + seed) for setting, rows in by_setting.items() for seed in range(len(rows))]
     about = {"model": "m", "task": "t", "names": (), "train_counts": ()} | fields
     frame = pd.DataFrame(runs, columns=RUN_KEYS, dtype=object)
@@ -130,7 +130,15 @@ def summary_row(
     """
     row: dict[str, Any] = dict.fromkeys(GRID_COLUMNS if "line" in columns else SUMMARY_COLUMNS)
     row |= {"model": "m", "task": "t", "fraction": fraction, "kept": kept(fraction, heads), "heads": heads}
-    row |= {"metric": "f1", "main": True, "subset": "all", "mean": mean, "seeds": 3, "status": "counts"}
+    row |= {
+        "metric": "f1",
+        "main": True,
+        "subset": "all",
+        "mean": mean,
+        "seeds": 3,
+        "status": "counts",
+        "adapt": "probe",
+    }
     if mean is not None and half is not None:
         row |= {"half_width": half, "low": mean - half, "high": mean + half}
     return row | _replacement(fraction, order="lambda") | {"title": columns.get("task", "t").upper()} | columns

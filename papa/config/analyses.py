@@ -133,7 +133,8 @@ def _seeds(study: Study) -> object:
 
 
 def _grids(study: Study) -> object:
-    return [grid_view(study, name).model_dump(mode="json", exclude={"order"}) for name in study.grids]
+    views = [grid_view(study, name).recorded() for name in study.grids]
+    return [{key: value for key, value in view.items() if key != "order"} for view in views]
 
 
 def _weights(study: Study) -> object:
@@ -235,6 +236,13 @@ ANALYSES = {
         lambda study: {"tasks": _tasks(study), "floors": list(study.config.floors)},
         lambda study: bool(study.folds()),
     ),
+    "adaptation": Entry(
+        "papa.results.adaptation:AdaptationAnalysis",
+        _summary("all_outcomes"),
+        lambda study: {"tasks": _tasks(study), "plots": _plots(study)},
+        lambda study: any(len(grid.adapt) > 1 for grid in study.grids.values()),
+        has_figure=True,
+    ),
     "published": Entry(
         "papa.results.published:Published",
         _summary("summary"),
@@ -265,6 +273,7 @@ def grid_view(study: Study, name: str) -> GridView:
         plots=study.config.plots,
         drawn=grid_has_figure(study, name),
         order=tuple(grid.tasks),
+        adapt=grid.adapt,
     )
 
 
@@ -278,7 +287,7 @@ def grid_entry(study: Study, name: str) -> Entry:
     return Entry(
         "papa.results.grids:GridAnalysis",
         _summary("summary"),
-        lambda study: grid_view(study, name).model_dump(mode="json"),
+        lambda study: grid_view(study, name).recorded(),
         has_figure=grid_has_figure(study, name),
         stage="grid",
     )

@@ -115,7 +115,7 @@ AnyJob = Job[stages.Settings]
 
 def has_trace(path: str) -> bool:
     """Return whether files of this format contain a trace; figures, Markdown and LaTeX contain none."""
-    return path.endswith((".parquet", ".h5", ".json")) or path.endswith(ARTEFACTS["page"].pattern)
+    return path.endswith((".parquet", ".h5", ".json", ".safetensors")) or path.endswith(ARTEFACTS["page"].pattern)
 
 
 def _digest_of_all(paths: tuple[str, ...]) -> str:

@@ -22,7 +22,19 @@ from pydantic import AfterValidator, BaseModel, BeforeValidator, ConfigDict, Fie
 from pydantic.fields import FieldInfo
 
 from papa.config.measures import KEYS_OF_LABELS, METRICS, UNLABELLED_METRICS, Target, check_metric, labelled_targets
-from papa.config.variant import CONTEXT_FREE, DEFAULT_FLOORS, NAMES, ORDERS, TRAINED_NAMES, Constant
+from papa.config.variant import (
+    ADAPTATIONS,
+    CONTEXT_FREE,
+    DEFAULT_FLOORS,
+    NAMES,
+    ORDERS,
+    RETRAINED,
+    TRAINED_NAMES,
+    UNADAPTED,
+    WITH_CONSTANTS,
+    WITH_NORMS,
+    Constant,
+)
 from papa.errors import InputError
 
 if TYPE_CHECKING:
@@ -79,15 +91,17 @@ Random = Literal[
     "qwen2",
     "modernbert-decoder",
 ]
-Known = Literal["induction", "lookup"]
+Known = Literal["induction", "lookup", "shifted"]
 if TYPE_CHECKING:
     Metric = str
     OrderName = str
     Floor = str
+    Adaptation = str
 else:
     Metric = Literal[tuple(METRICS)]
     OrderName = Literal[ORDERS]
     Floor = Literal[CONTEXT_FREE]
+    Adaptation = Literal[ADAPTATIONS]
 
 
 def fraction(written: object) -> str:
@@ -126,6 +140,7 @@ Share = Annotated[str, BeforeValidator(fraction, json_schema_input_type=str | fl
 Shares = Annotated[tuple[Share, ...], Field(min_length=1, strict=False)]
 Seeds = Annotated[tuple[Seed, ...], Field(min_length=1, strict=False)]
 Orders = Annotated[tuple[OrderName, ...], Field(min_length=1, strict=False)]
+Adaptations = Annotated[tuple[Adaptation, ...], Field(min_length=1, strict=False)]
 Head = Annotated[tuple[Annotated[int, Field(ge=0)], Annotated[int, Field(ge=0)]], Field(strict=False)]
 Positive = Annotated[int, Field(ge=1)]
 HubId = Annotated[str, Field(pattern=r"^[A-Za-z0-9][A-Za-z0-9._-]*(/[A-Za-z0-9][A-Za-z0-9._-]*)?$")]
@@ -162,6 +177,14 @@ class RunSettings(Block):
     seeds: Annotated[
         Seeds, key("seeds of the probes; one probe is trained for each seed, and scores are averaged", "none")
     ] = (1, 2, 3, 4, 5)
+    adapt: Annotated[
+        Adaptations,
+        key(
+            "what may adapt to the constants: none (the original's probe is not trained again), probe, constants "
+            "(trained along with the probe), norms (gains and biases of the normalisation layers, trained along with "
+            "the probe, also in the original)"
+        ),
+    ] = (RETRAINED,)
 
 
 def _make_keys_optional(schema: JsonSchemaValue) -> None:
@@ -645,6 +668,7 @@ class Config(Block):
         for name, task in self.tasks.items():
             _check_task(f"tasks.{name}", task, self.corpora)
         _check_trained(self)
+        _check_adaptations(self)
         if self.fidelity == "published_code" and self.ranking.settled is not None:
             raise ValueError(
                 f"ranking.settled is {self.ranking.settled}, which can end the learning of λ early, but `fidelity: "
@@ -674,6 +698,9 @@ class Config(Block):
     def shown(self) -> dict[str, object]:
         """Return the config as the report shows it: only what is run, and without machine-dependent keys."""
         content = self.model_dump(mode="json", exclude_none=True, exclude=OF_MACHINES)
+        for run in (content["run"], *content["grids"].values()):
+            if run["adapt"] == [RETRAINED]:  # finished reports do not record this default
+                del run["adapt"]
         models, tasks = zip(*self.pairs, strict=True)
         for block, names in {"models": models, "corpora": self.corpora_run, "tasks": tasks}.items():
             content[block] = {name: content[block][name] for name in dict.fromkeys(names)}
@@ -781,7 +808,7 @@ def _check_runs(config: Config) -> None:
                     f"{where}.constants[{number}] is {name!r}, but no corpus is called {corpus!r}; "
                     f"use one of {', '.join(config.corpora)}."
                 )
-        for key in ("models", "tasks", "constants", "orders", "fractions", "seeds"):
+        for key in ("models", "tasks", "constants", "orders", "fractions", "seeds", "adapt"):
             _check_once(f"{where}.{key}", getattr(run, key))
     for name in config.grids:
         if name in reserved_names():
@@ -960,4 +987,39 @@ def _check_trained(config: Config) -> None:
                 raise InputError(
                     f"tasks.{task}.features is store, but {why}, so hidden states differ in every epoch; "
                     "leave out `features`, or set it to stream."
+                )
+
+
+def _check_adaptations(config: Config) -> None:
+    """Reject adaptations that a constant or a task does not have."""
+    for name, grid in config.analyses.items():
+        where = "run" if name == RUN else f"grids.{name}"
+        constants = list(map(Constant.parse, grid.constants))
+        trained = next((constant for constant in constants if constant.trained), None)
+        if trained and {UNADAPTED, WITH_NORMS} & {*grid.adapt}:
+            raise InputError(
+                f"{where}.adapt lists {UNADAPTED} or {WITH_NORMS}, but {where} has {trained.name}, which is trained "
+                f"with the probe; replace it by {trained.untrained}, and add {WITH_CONSTANTS} to `adapt`."
+            )
+        for constant in constants if WITH_CONSTANTS in grid.adapt else ():
+            try:
+                constant.made_trainable()
+            except InputError as error:
+                raise InputError(f"{where}.adapt lists {WITH_CONSTANTS}. {error}") from None
+        for task in grid.tasks:
+            target, features = config.tasks[task].target, config.tasks[task].features
+            if WITH_CONSTANTS in grid.adapt and not target.learns_labels:
+                raise InputError(
+                    f"{where}.adapt lists {WITH_CONSTANTS}, which are trained with a probe of labels, but {task} has "
+                    "none; put such tasks into a separate grid in `grids`, without it."
+                )
+            if WITH_NORMS in grid.adapt and not target.probed:
+                raise InputError(
+                    f"{where}.adapt lists {WITH_NORMS}, which are trained with a probe, but the model's own head "
+                    f"predicts {task}; put such tasks into a separate grid in `grids`, without it."
+                )
+            if {WITH_CONSTANTS, WITH_NORMS} & {*grid.adapt} and features == "store":
+                raise InputError(
+                    f"tasks.{task}.features is store, but {where}.adapt changes hidden states in every epoch; leave "
+                    "out `features`, or set it to stream."
                 )

@@ -13,7 +13,7 @@ from pydantic import BaseModel, ConfigDict
 
 from papa.config.measures import Target, measure_of
 from papa.config.settings import Corpus, ModelSettings, Plots, Task
-from papa.config.variant import WHOLE
+from papa.config.variant import RETRAINED, WHOLE
 
 Unit = Literal["head", "group", "layer"]
 """The unit of replacement: one head, the heads that share keys and values, or all heads of a layer."""
@@ -385,6 +385,7 @@ class GridView(BaseModel):
         drawn: whether the grid has a figure.
         tasks: the corpus of each task.
         order: the tasks in the order in which they are shown, because JSON objects are unordered.
+        adapt: what may adapt to the constants; the default is not recorded.
     """
 
     model_config = ConfigDict(frozen=True, extra="forbid")
@@ -399,6 +400,11 @@ class GridView(BaseModel):
     plots: Plots
     drawn: bool
     order: tuple[str, ...] = ()
+    adapt: tuple[str, ...] = (RETRAINED,)
+
+    def recorded(self) -> dict[str, object]:
+        """Return the view as JSON, without the adaptation that is the default."""
+        return self.model_dump(mode="json", exclude={"adapt"} if self.adapt == (RETRAINED,) else None)
 
 
 class AnalysisOf(Settings):

@@ -18,7 +18,9 @@ from papa.config.variant import (
     ORIGINAL,
     RANDOM,
     RESAMPLED,
+    RETRAINED,
     SEEDED,
+    UNADAPTED,
     Constant,
     Order,
     Variant,
@@ -68,9 +70,17 @@ class Study:
         corpus = self.config.tasks[task].corpus
         for grid in self.grids.values():
             if model in grid.models and task in grid.tasks:
-                for fraction, constant, order in product(grid.fractions, grid.constants, self.orders(grid)):
-                    variant = Variant.of(Constant.parse(constant).for_corpus(corpus), order, Fraction(fraction))
-                    seeds_of.setdefault(variant, {}).update(dict.fromkeys(grid.seeds))
+                probed = self.config.tasks[task].target.probed
+                settings = product(grid.fractions, grid.constants, self.orders(grid), grid.adapt)
+                for fraction, constant, order, adapt in settings:
+                    # without a probe, nothing is trained whatever may adapt
+                    adapt = adapt if probed else RETRAINED
+                    replaced = Constant.parse(constant).for_corpus(corpus)
+                    variant = Variant.of(replaced, order, Fraction(fraction), adapt)
+                    # the original of the adaptation is on the loss scale; without adaptation, its probes are read
+                    needed = [variant] if adapt == RETRAINED else [Variant.of(None, None, "1", adapt), variant]
+                    for each in needed:
+                        seeds_of.setdefault(each, {}).update(dict.fromkeys(grid.seeds))
         if self.config.floors:
             all_seeds = dict.fromkeys(seed for seeds in seeds_of.values() for seed in seeds)
             for variant in (Variant.parse(ORIGINAL), *map(Variant.floor, self.config.floors)):
@@ -85,7 +95,8 @@ class Study:
         A choice between floors needs no folds if there is only one.
         """
         floors = self.config.floors if len(self.config.floors) > 1 else ()
-        return self.config.tasks[task].tune is not None or variant in map(Variant.floor, floors)
+        tuned = self.config.tasks[task].tune is not None and variant.adapt != UNADAPTED
+        return tuned or variant in map(Variant.floor, floors)
 
     def streamed(self, task: str, variant: Variant) -> bool:
         """Return whether hidden states are computed during training instead of being read from a file.
@@ -94,7 +105,7 @@ class Study:
         on labels.
         """
         block = self.config.tasks[task]
-        differ = self.config.encoder_dropout or variant.trained
+        differ = self.config.encoder_dropout or variant.changes_states
         return differ or block.features == "stream" or not block.target.learns_labels
 
     # -- patterns for the rules of the workflow -----------------------------------------------------------------------
@@ -187,11 +198,12 @@ class Study:
 
     def probes_of(self, model: str, task: str) -> list[Job[ProbeOf]]:
         """Return the jobs that train probes for a model and a task, one for each variant."""
-        jobs = []
-        for variant in self.variants(model, task):
-            rule = "stream_probe" if self.streamed(task, variant) else "probe"
-            jobs.append(self.job(rule, model=model, task=task, variant=variant.path))
-        return cast(list[Job[ProbeOf]], jobs)
+        return [self.probe_of(model, task, variant) for variant in self.variants(model, task)]
+
+    def probe_of(self, model: str, task: str, variant: Variant) -> Job[ProbeOf]:
+        """Return the job that measures a variant."""
+        rule = "stream_probe" if self.streamed(task, variant) else "probe"
+        return cast(Job[ProbeOf], self.job(rule, model=model, task=task, variant=variant.path))
 
     @cache  # noqa: B019  a study lives as long as its process
     def probes(self) -> tuple[Job[ProbeOf], ...]:

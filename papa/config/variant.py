@@ -1,4 +1,4 @@
-"""Variants: which constant replaces attention, in which order, and which fraction of heads is kept (Sec. 3 and 5).
+"""Variants: which constant replaces attention, in which order, which fraction of heads is kept, and what adapts to it.
 
 This module defines which variants are valid, and how paths name them.
 """
@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from fractions import Fraction
 from math import floor
 from typing import TYPE_CHECKING
@@ -85,6 +85,11 @@ ORDERS = (*BY_LAMBDA, *BY_POSITION, RANDOM, *FROM_LOSS, *FROM_ACTIVATIONS)
 NUMBERED = (*SEEDED, RANDOM)
 """Orders whose names end in a number: the seed of their weights, or the index of a random draw."""
 
+ADAPTATIONS = ("none", "probe", "constants", "norms")
+"""What may adapt to replaced attention: nothing, so the original's probe reads the modified model; the probe, as in the
+paper; the probe and the constants; or the probe and the normalisation layers (their gains and biases)."""
+UNADAPTED, RETRAINED, WITH_CONSTANTS, WITH_NORMS = ADAPTATIONS
+
 ORIGINAL, ALL_REPLACED = "original", "all"
 CONTEXT_FREE = ("zeros", "identity", "mean-output")
 """The constants with which no token receives information from another; each can be a context-free floor."""
@@ -103,6 +108,13 @@ TASK_VARIANT_PATTERN = f"{CONSTANT_PATTERN}/{ORDER_PATTERN}/{KEPT_PATTERN}"
 """Variants that depend on an order of heads."""
 TRAINED_VARIANT_PATTERN = f"(?:{'|'.join(TRAINABLE)}){TRAINED_SUFFIX}/(?:{ALL_REPLACED}|{ORDER_PATTERN}/{KEPT_PATTERN})"
 """Variants whose constants are trained with the probe."""
+ADAPT_PREFIX = "adapt-"
+STORED_PATTERN = f"(?:{CORPUS_VARIANT_PATTERN}|{TASK_VARIANT_PATTERN})(?:/{ADAPT_PREFIX}{UNADAPTED})?"
+"""Variants whose hidden states can be stored."""
+VARIANT_PATTERN = (
+    f"(?:{CORPUS_VARIANT_PATTERN}|{TASK_VARIANT_PATTERN}|{TRAINED_VARIANT_PATTERN})"
+    f"(?:/{ADAPT_PREFIX}(?:{UNADAPTED}|{WITH_NORMS}))?"
+)
 PART_PATTERN = "[0-9]+of[0-9]+"
 
 WHOLE = "1of1"
@@ -148,6 +160,12 @@ class Constant:
     def data_free(self) -> bool:
         """Whether the constant depends only on the number of slots."""
         return self.start in DATA_FREE
+
+    def made_trainable(self) -> Constant:
+        """Return the constant that is trained from this one; raise `InputError` if there is none."""
+        if self.corpus is not None or not KINDS[self.start].trainable:
+            raise InputError(f"The constant {self.name!r} cannot be trained; use one of {', '.join(TRAINABLE)}.")
+        return Constant(self.start, None, True)
 
     def for_corpus(self, corpus: str) -> Constant:
         """Return the constant as tasks on `corpus` name it: for them, `average-of-<corpus>` is simply `average`."""
@@ -202,15 +220,17 @@ class Variant:
         constant: the constant that replaces attention; None if nothing is replaced.
         order: the order in which heads are replaced; None unless some heads are kept.
         fraction: the share of heads that keep their own attention.
+        adapt: one of `ADAPTATIONS` except "constants", which is a trained constant.
 
     Raises:
         InputError: constant or order does not fit the fraction. Fraction 1 takes neither, 0 takes only a constant,
-            and any fraction between them takes both.
+            and any fraction between them takes both. Or the adaptation does not fit the constant.
     """
 
     constant: Constant | None
     order: Order | None
     fraction: Fraction
+    adapt: str = RETRAINED
 
     def __post_init__(self) -> None:
         if not 0 <= self.fraction <= 1:
@@ -224,12 +244,32 @@ class Variant:
                 raise InputError(
                     f"A variant that keeps the fraction {self.fraction} of heads {verb} {article} {part}; {actual}."
                 )
+        if self.adapt not in (UNADAPTED, RETRAINED, WITH_NORMS):
+            raise InputError(f"A variant cannot have the adaptation {self.adapt!r}; use a trained constant or another.")
+        if self.adapt != RETRAINED and self.trained:
+            raise InputError(
+                f"A trained constant adapts with the probe, not with {self.adapt!r}; leave out one of them."
+            )
+        if self.adapt == UNADAPTED and self.constant is None:
+            raise InputError("The original model needs no adaptation, but 'none' was given; leave it out.")
 
     @classmethod
-    def of(cls, constant: Constant | None, order: Order | None, fraction: Fraction | str) -> Variant:
-        """Return the variant at a point of a grid; a constant or order that the fraction does not need is dropped."""
+    def of(
+        cls, constant: Constant | None, order: Order | None, fraction: Fraction | str, adapt: str = RETRAINED
+    ) -> Variant:
+        """Return the variant at a point of a grid; a constant or order that the fraction does not need is dropped.
+
+        Trained constants are the adaptation "constants". The original model differs only with trained norms.
+
+        Raises:
+            InputError: the constant cannot be trained, or does not fit the adaptation.
+        """
         fraction = Fraction(fraction)
-        return cls(constant if fraction < 1 else None, order if 0 < fraction < 1 else None, fraction)
+        if constant is None or fraction == 1:
+            return cls(None, None, fraction, of_original(adapt))
+        if adapt == WITH_CONSTANTS:
+            constant, adapt = constant.made_trainable(), RETRAINED
+        return cls(constant, order if 0 < fraction < 1 else None, fraction, adapt)
 
     @classmethod
     def parse(cls, path: str) -> Variant:
@@ -238,24 +278,31 @@ class Variant:
         >>> Variant.parse("average/lambda-0/kept-1of8").fraction
         Fraction(1, 8)
         """
-        parts = path.split("/")
-        if path == ORIGINAL:
-            return cls(None, None, Fraction(1))
+        adapted = re.fullmatch(f"(.+)/{ADAPT_PREFIX}({UNADAPTED}|{WITH_NORMS})", path)
+        parts, adapt = (path.split("/"), RETRAINED) if adapted is None else (adapted[1].split("/"), adapted[2])
+        if parts == [ORIGINAL]:
+            return cls(None, None, Fraction(1), adapt)
         if len(parts) == 2 and parts[1] == ALL_REPLACED:
-            return cls(Constant.parse(parts[0]), None, Fraction(0))
+            return cls(Constant.parse(parts[0]), None, Fraction(0), adapt)
         if len(parts) == 3 and re.fullmatch(KEPT_PATTERN, parts[2]):
             kept = Fraction(parts[2].removeprefix("kept-").replace("of", "/"))
-            return cls(Constant.parse(parts[0]), Order.parse(parts[1]), kept)
+            return cls(Constant.parse(parts[0]), Order.parse(parts[1]), kept, adapt)
         raise InputError(f"{path!r} is not a variant; use original, CONSTANT/all or CONSTANT/ORDER/kept-AofB.")
 
     @property
     def path(self) -> str:
-        """The variant as a part of paths."""
+        """The variant as a part of paths; the adaptation that is the default adds nothing to it."""
+        adapted = "" if self.adapt == RETRAINED else f"/{ADAPT_PREFIX}{self.adapt}"
         if self.constant is None:
-            return ORIGINAL
+            return f"{ORIGINAL}{adapted}"
         if self.order is None:
-            return f"{self.constant.name}/{ALL_REPLACED}"
-        return f"{self.constant.name}/{self.order.name}/kept-{str(self.fraction).replace('/', 'of')}"
+            return f"{self.constant.name}/{ALL_REPLACED}{adapted}"
+        return f"{self.constant.name}/{self.order.name}/kept-{str(self.fraction).replace('/', 'of')}{adapted}"
+
+    @property
+    def replacement(self) -> Variant:
+        """The variant with the same heads replaced and the default adaptation; both have the same stored states."""
+        return replace(self, adapt=RETRAINED)
 
     @property
     def shared_by_tasks(self) -> bool:
@@ -264,7 +311,7 @@ class Variant:
 
     @property
     def trained(self) -> bool:
-        """Whether the constant is trained with the probe, so hidden states cannot be stored."""
+        """Whether the constant is trained with the probe."""
         return self.constant is not None and self.constant.trained
 
     @classmethod
@@ -272,9 +319,19 @@ class Variant:
         """Return a context-free floor, in which one of `CONTEXT_FREE` replaces every head."""
         return cls(Constant(constant), None, Fraction(0))
 
+    @property
+    def changes_states(self) -> bool:
+        """Whether hidden states change during training, so they cannot be stored: constants or norms are trained."""
+        return self.trained or self.adapt == WITH_NORMS
+
     def kept_count(self, heads: int) -> int:
         """Return how many of `heads` heads keep their attention, rounded down."""
         return floor(self.fraction * heads)
+
+
+def of_original(adapt: str) -> str:
+    """Return the adaptation of the original that a setting with adaptation `adapt` is compared with."""
+    return WITH_NORMS if adapt == WITH_NORMS else RETRAINED
 
 
 def free_entries(kind: str, slots: int) -> int:

@@ -11,7 +11,7 @@ from papa.config.analyses import ANALYSES, Entry, grid_entry, patterns_entry
 from papa.config.artefacts import ARTEFACTS
 from papa.config.job import AnyJob
 from papa.config.settings import Corpus
-from papa.config.variant import ORIGINAL, WHOLE, Constant, Order, Variant
+from papa.config.variant import ORIGINAL, UNADAPTED, WHOLE, Constant, Order, Variant
 from papa.errors import InputError
 
 if TYPE_CHECKING:
@@ -176,6 +176,8 @@ def _probe(study: Study, model: str, task: str, variant: str) -> Wiring:
     needs = _examples(study, model, task) | _states(study, model, task, replaced)
     if tune:
         needs["folds"] = study.folds_of(model, task, replaced)
+    if replaced.adapt == UNADAPTED:
+        needs["probes"] = [study.probe_of(model, task, Variant.parse(ORIGINAL))]
     return Wiring(settings, needs, {name: name for name in ("runs", "outcomes", "probes")})
 
 
@@ -264,7 +266,7 @@ def _of_probe(study: Study, model: str, task: str, variant: Variant) -> dict[str
     """Return the settings of all stages that train probes on a variant."""
     block = study.config.tasks[task]
     return {
-        "model": _encoding(study, model, with_gradients=variant.trained),
+        "model": _encoding(study, model, with_gradients=variant.changes_states),
         "task": task,
         "metric": block.metric,
         "training": stages.Training.of_probe(block),
@@ -278,7 +280,7 @@ def _states(study: Study, model: str, task: str, variant: Variant) -> InputJobs:
     """Return the jobs of a variant's hidden states, or of its constants and its order if states are streamed."""
     if study.streamed(task, variant):
         return _replacement(study, model, study.config.tasks[task].corpus, task, variant)
-    return {"index": _hidden_states(study, model, task, variant.path)}
+    return {"index": _hidden_states(study, model, task, variant.replacement.path)}
 
 
 def _hidden_states(study: Study, model: str, task: str, variant: str) -> list[AnyJob]:

@@ -23,7 +23,7 @@ from papa.config.measures import METRICS
 from papa.config.settings import Config, Corpus
 from papa.config.stages import ModelId
 from papa.config.study import Study
-from papa.config.variant import DEFAULT_FLOORS, ORIGINAL, Variant
+from papa.config.variant import DEFAULT_FLOORS, RETRAINED, Variant
 from papa.errors import InputError, count
 from papa.files import footer_of
 from papa.jobs.resources import (
@@ -298,8 +298,8 @@ def smallest_margins(study: Study, corpora: Mapping[str, Mapping[str, SplitSize]
     for name in dict.fromkeys(task for _, task in config.pairs):
         task, models = config.tasks[name], [model for model, paired in config.pairs if paired == name]
         variants = [item for model in models for item in study.variants(model, name).items()]
-        ends = {ORIGINAL, *(Variant.floor(floor).path for floor in config.floors or DEFAULT_FLOORS)}
-        seeds = [len(seeds) for variant, seeds in variants if variant.path not in ends]
+        floors = [Variant.floor(floor) for floor in config.floors or DEFAULT_FLOORS]
+        seeds = [len(seeds) for variant, seeds in variants if variant.constant and variant not in floors]
         if not seeds:
             continue
         known = [measured[model, name] for model in models if (model, name) in measured]
@@ -417,7 +417,7 @@ def _measured_noise(study: Study) -> dict[tuple[str, str], Noise | str]:
         return {}
     from papa.results.compare import read_outcomes
     from papa.results.losses import COUNTS, loss_of, status_of
-    from papa.results.outcomes import ALL, ORIGINALS
+    from papa.results.outcomes import ALL, ORIGINALS, Setting
 
     try:
         outcomes, _ = read_outcomes(path)
@@ -435,8 +435,9 @@ def _measured_noise(study: Study) -> dict[tuple[str, str], Noise | str]:
         if status != COUNTS:
             noises[key] = status
             continue
-        at_ends = (ORIGINALS, *((floor, None, "0") for floor in sample.floors))
-        replaced = [setting for setting in sample.settings if setting not in at_ends]
+        ends = (ORIGINALS, *(Setting(floor, fraction="0") for floor in sample.floors))
+        retrained = [setting for setting in sample.settings if setting.adapt == RETRAINED]
+        replaced = [setting for setting in retrained if setting not in ends]
         losses = [loss for setting in replaced if (loss := loss_of(sample, {setting: 1.0})) is not None]
         if losses:
             loss = min(losses, key=lambda loss: abs(loss.in_scores().mean))

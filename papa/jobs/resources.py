@@ -32,7 +32,7 @@ from papa.config.stages import (
     WeightsOf,
 )
 from papa.config.study import Study
-from papa.config.variant import FROM_ACTIVATIONS, Constant, Variant, free_entries
+from papa.config.variant import FROM_ACTIVATIONS, ORIGINAL, UNADAPTED, Constant, Variant, free_entries
 from papa.files import PathLike, footer_of
 
 MB = 10**6
@@ -318,12 +318,15 @@ def _learn(job: AnyJob, settings: LambdaOf | WeightsOf | ProbeOf | FoldsOf, conf
     """Estimate the needs of a job that trains or scores probes, λ or constants, or weighs heads by a loss."""
     target = config.tasks[job.wildcards["task"]].target
     probe = settings if isinstance(settings, OfProbe) else None
-    kind, stored, epochs = _kind(settings), "index" in job.needs, settings.training.epochs
+    variant = Variant.parse(probe.variant if probe else ORIGINAL)
+    kind, stored = _kind(settings), "index" in job.needs
+    epochs = 0 if variant.adapt == UNADAPTED else settings.training.epochs
     seeds = _probe_count(settings)
-    trained = Variant.parse(probe.variant).trained if probe else isinstance(settings, LambdaOf)
+    trained = variant.changes_states if probe else isinstance(settings, LambdaOf)
+    constant_entries = variant.trained * sizes.constant_entries(kind)  # of trained constants; norms are negligible
     probe_parameters = target.probed * sizes.probe_parameters
     kept = seeds if isinstance(settings, ProbeOf) else 0
-    learned = kept * (probe_parameters + trained * sizes.constant_entries(kind))
+    learned = kept * (probe_parameters + constant_entries)
     runs_model = not (stored and probe)
 
     # tokens in memory during training and during scoring
@@ -340,15 +343,16 @@ def _learn(job: AnyJob, settings: LambdaOf | WeightsOf | ProbeOf | FoldsOf, conf
     if probe_parameters:
         memory += FLOAT32 * TRAINING_FLOATS * probe_parameters + (3 * FLOAT32 + FLOAT16) * loaded * sizes.state_size
     if trained and probe:
-        memory += FLOAT32 * (TRAINING_FLOATS - 1) * sizes.constant_entries(kind)
+        memory += FLOAT32 * (TRAINING_FLOATS - 1) * constant_entries
     memory += 2 * FLOAT32 * learned  # trained probes and the file with all of them are in memory at once
 
     rounds, loss_passes = seeds * epochs, 0.0
     if isinstance(settings, WeightsOf):
         loss_passes = _loss_passes(settings, sizes)
-    elif probe and not epochs:  # two passes over the validation texts: with and without replaced heads
-        loss_passes = 2 * sizes.scored / max(sizes.examples, 1)
-    passes = rounds * (0 if stored else 3 if trained else 1) + loss_passes
+    elif probe and not epochs:
+        # passes over the validation texts: one for each probe, or with and without replaced heads for the model's head
+        loss_passes = (seeds if target.probed else 2) * sizes.scored / max(sizes.examples, 1)
+    passes = rounds * (0 if stored else 3 if trained else 1) + loss_passes * (not stored or not probe)
     probed = rounds + loss_passes / 3  # scoring has no backward pass
     decoded = target.decoded * sizes.tokens
     predictions = decoded or sizes.examples * sizes.labels(target)
@@ -357,8 +361,9 @@ def _learn(job: AnyJob, settings: LambdaOf | WeightsOf | ProbeOf | FoldsOf, conf
     steps = rounds * sizes.examples / settings.training.batch_size
     stored_bytes = stored * FLOAT16 * sizes.state_size * sizes.tokens
     step_and_read_seconds = steps * probe_parameters * STEP_SECONDS + rounds * stored_bytes / DISK_BYTES_PER_SECOND
-    outcomes = kept * _outcome_bytes(settings, sizes, epochs) if isinstance(settings, ProbeOf) else 0.0
-    return Needs(memory, operations, step_and_read_seconds, FLOAT32 * learned + outcomes, runs_model)
+    outcomes = kept * _outcome_bytes(settings, sizes, max(epochs, 1)) if isinstance(settings, ProbeOf) else 0.0
+    written = FLOAT32 * learned * (epochs > 0) + outcomes
+    return Needs(memory, operations, step_and_read_seconds, written, runs_model)
 
 
 def _probe_count(settings: LambdaOf | WeightsOf | ProbeOf | FoldsOf) -> float:

@@ -7,6 +7,7 @@ from typing import Annotated
 
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
+from papa.config.variant import RETRAINED
 from papa.errors import DamagedArtefact, InputError
 from papa.files import REBUILD, PathLike, Trace, read_json, write_json
 
@@ -14,7 +15,7 @@ SPLITS = ("train", "validation")
 """The splits that every corpus has."""
 TRAINING_FIELDS = ("learning_rate", "batch_size", "epochs")
 """The training settings that a run records."""
-IDENTITY_FIELDS = ("model", "task", "constant", "order", "fraction", "seed")
+IDENTITY_FIELDS = ("model", "task", "constant", "order", "fraction", "adapt", "seed")
 """The fields that identify a run."""
 COMMON_FIELDS: dict[tuple[str, ...], tuple[str, ...]] = {
     ("model",): ("weights",),
@@ -59,6 +60,7 @@ class Run(_Record):
         model, task: their names in the config.
         constant, order: their names; None if they are not used.
         fraction: share of heads that keep their attention, such as "1/8".
+        adapt: what may adapt to the constants, one of `ADAPTATIONS`; the default is not written.
         kept: number of heads that keep their attention.
         heads: number of heads in the model.
         learning_rate, batch_size, epochs: the training settings of the probe.
@@ -88,6 +90,7 @@ class Run(_Record):
     curve: list[dict[str, int | float]]
     provenance: Origin
     learning_rates: list[float] | None = None
+    adapt: str = RETRAINED
 
 
 class _RunsFile(_Record):
@@ -96,12 +99,9 @@ class _RunsFile(_Record):
 
 def write_runs(runs: Sequence[Run], path: PathLike, trace: Trace) -> None:
     """Write the runs of a variant, one for each seed."""
-    write_json(
-        {"runs": [run.model_dump(exclude_unset=True) for run in runs]},
-        path,
-        trace,
-        {"seeds": [run.seed for run in runs]},
-    )
+    usual = {"adapt"} if all(run.adapt == RETRAINED for run in runs) else None
+    records = [run.model_dump(exclude_unset=True, exclude=usual) for run in runs]
+    write_json({"runs": records}, path, trace, {"seeds": [run.seed for run in runs]})
 
 
 def read_runs(path: PathLike) -> list[Run]:

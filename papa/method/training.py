@@ -1,14 +1,15 @@
 """The stage that measures a variant: it trains a probe for each seed and records the outcomes and the run (App. B).
 
 All probes are trained in the same way. They differ in the objective, in the source of hidden states (the store or the
-model), and in whether constants are trained with the probe.
+model), and in whether constants or norms are trained with the probe. Without adaptation, nothing is trained: the
+probes of the original read the states of the modified model.
 """
 
 from __future__ import annotations
 
 import logging
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import AbstractContextManager, contextmanager
+from contextlib import AbstractContextManager, contextmanager, nullcontext
 from dataclasses import dataclass, fields, replace
 from pathlib import Path
 from statistics import fmean
@@ -22,7 +23,7 @@ from papa.config.artefacts import LAST_GOOD
 from papa.config.freshness import SourceDigests
 from papa.config.job import Job
 from papa.config.stages import FoldsOf, ProbeOf, Training
-from papa.config.variant import Variant
+from papa.config.variant import RETRAINED, UNADAPTED, WITH_NORMS, Variant
 from papa.data.tokens import Tokens
 from papa.data.weights import sources_of
 from papa.errors import DamagedArtefact, InputError, count
@@ -31,6 +32,7 @@ from papa.method.checkpoints import Checkpoint
 from papa.method.constants import TrainedConstants
 from papa.method.fitting import Diverged
 from papa.method.metrics import score_of_table
+from papa.method.norms import TrainedNorms
 from papa.method.objective import States, fit_objective, objective_of
 from papa.method.probes import ProbeSizes
 from papa.method.runs import Origin, Run, SplitCounts, read_runs, write_runs
@@ -58,7 +60,7 @@ class StateSource:
         weights_digest: digest of the model's weights.
         digests: digests of the model, for the trace of the job.
         model: the model that computes the states; None if they are stored.
-        trained_constants: creates the constants that are trained with a probe, if any.
+        trained_with_probe: creates the constants or norms that are trained with a probe, if any.
     """
 
     states: States
@@ -68,7 +70,7 @@ class StateSource:
     weights_digest: str
     digests: Mapping[str, str]
     model: Model | None = None
-    trained_constants: Callable[[], Sequence[TrainedConstants]] = tuple
+    trained_with_probe: Callable[[], Sequence[nn.Module]] = tuple
 
     @property
     def device(self) -> str:
@@ -93,14 +95,15 @@ class TrainedProbe:
 def train_probe(job: Job[ProbeOf]) -> str:
     """Stage *probe*: train a probe for each seed and record its outcome on every validation example (Sec. 4).
 
-    Runs are written as JSON, outcomes as Parquet, and probes as safetensors. A probe's tensors include constants that
-    were trained with it, but not the embeddings to which a probe for masked tokens is tied. Existing probes of other
-    seeds are kept if their trace is the same. If the model's prediction head is used instead of a probe, nothing is
-    trained, and the probes file has no tensors.
+    Runs are written as JSON, outcomes as Parquet, and probes as safetensors. A probe's tensors include constants or
+    norms that were trained with it, but not the embeddings to which a probe for masked tokens is tied. Existing probes
+    of other seeds are kept if their trace is the same. If the model's prediction head or the original's probe is used,
+    nothing is trained, and the probes file has no tensors.
 
     Raises:
         Diverged: the loss is no longer finite; the parameters after the last finite epoch are saved next to the probes.
-        InputError: the constants or the order belong to another model, or constants cannot be trained without labels.
+        InputError: the constants or the order belong to another model, constants cannot be trained without labels, or
+            the original has no probe of a seed.
         DamagedArtefact: the stored hidden states belong to another job.
     """
     import pyarrow as pa
@@ -128,7 +131,7 @@ def train_probe(job: Job[ProbeOf]) -> str:
     write_runs([probe.run for probe in probes], job.output("runs"), trace)
     for checkpoint in checkpoints.values():
         checkpoint.discard()
-    seeds = f" over {count(len(settings.seeds), 'seed')}" if settings.training.epochs else ""
+    seeds = f" over {count(len(settings.seeds), 'seed')}" if settings.target.probed else ""
     run = probes[-1].run
     report = f"{settings.metric} {score:.3f}{seeds} with {run.kept} of {run.heads} heads"
     resumed = (f"; seed {seed}{checkpoint.resumed}" for seed, checkpoint in checkpoints.items() if checkpoint.resumed)
@@ -160,20 +163,24 @@ def _train(
     settings = job.settings
     torch.manual_seed(seed)
     objective = objective_of(job, splits, source.sizes, source.model, seed)
-    modules = [objective.probe, *source.trained_constants()]
+    variant, facts = Variant.parse(settings.variant), splits["train"].provenance
+    modules = [objective.probe, *source.trained_with_probe()]
+    if variant.adapt == UNADAPTED:
+        objective.probe.load_state_dict(_original_probe(job, seed))
+        modules = []
     try:
         epochs = fit_objective(objective, source.states, modules, settings.training, seed, checkpoint)
     except Diverged as error:
         last_good = Path(job.output("probes")).with_suffix(LAST_GOOD.format(seed=seed))
         write_tensors(_state_of(modules), last_good, {}, job.trace(**source.digests))
         raise Diverged(f"{error} The state after epoch {error.finite_epochs} is saved in {last_good}.") from None
-    variant, facts = Variant.parse(settings.variant), splits["train"].provenance
     point: dict[str, Any] = {"model": settings.model.model.name, "task": settings.task, **names_of(variant)}
     point |= {"fraction": str(variant.fraction)}
     layout = {key: facts[key] for key in ("corpus", "slots", "style", "segments")}
-    trained_epochs = epochs[: settings.training.epochs]
+    trained_epochs = epochs[: settings.training.epochs] if modules else []
     run = Run(
         **point,
+        adapt=variant.adapt,
         kept=source.kept,
         heads=source.heads,
         **settings.training.model_dump(),
@@ -188,6 +195,7 @@ def _train(
         ),
     )
     point |= {"weights": source.weights_digest, "corpus": facts["corpus"], **objective.facts}
+    point |= {} if variant.adapt == RETRAINED else {"adapt": variant.adapt}
     outcomes = objective.table([epoch.recorded for epoch in epochs])
     outcomes = outcomes.add_column(0, "seed", pa.repeat(pa.scalar(seed, pa.int32()), len(outcomes)))
     return TrainedProbe(run, outcomes, point, _state_of(modules))
@@ -215,6 +223,16 @@ def _finished_probes(job: Job[ProbeOf], trace: Trace) -> dict[int, TrainedProbe]
     # a job that was killed may have written a seed to only some of the files
     complete = [seed for seed in runs if seed in states and len(by_seed[seed])]
     return {seed: TrainedProbe(runs[seed], by_seed[seed], facts, states[seed]) for seed in complete}
+
+
+def _original_probe(job: Job[ProbeOf], seed: int) -> dict[str, Tensor]:
+    """Read the probe of a seed that was trained on the unmodified model; raise `InputError` if there is none."""
+    path, prefix = job.input("probes"), f"seed-{seed}/"
+    tensors, _ = read_tensors(path)
+    probe = {name.removeprefix(prefix): values for name, values in tensors.items() if name.startswith(prefix)}
+    if not probe:
+        raise InputError(f"{path} has no probe of seed {seed}, which has to read the modified model; train it first.")
+    return probe
 
 
 def _of_content(trace: Trace | None) -> Trace | None:
@@ -245,8 +263,8 @@ def _stored(job: Job[ProbeOf] | Job[FoldsOf], splits: Mapping[str, Tokens]) -> I
 def _streamed(job: Job[ProbeOf] | Job[FoldsOf], splits: Mapping[str, Tokens]) -> Iterator[StateSource]:
     """Compute hidden states with the model.
 
-    They are rounded like stored ones, unless constants are trained or no probe learns labels: such states are never
-    stored and stay float32.
+    They are rounded like stored ones, unless constants or norms are trained or no probe learns labels: such states are
+    never stored and stay float32.
     """
     settings, tokens = job.settings, splits["train"]
     variant, target = Variant.parse(settings.variant), settings.target
@@ -257,22 +275,27 @@ def _streamed(job: Job[ProbeOf] | Job[FoldsOf], splits: Mapping[str, Tokens]) ->
         )
     model = model_of(settings.model, job.machine)
     constants, heads = replaced_by(job, model, tokens.provenance)
-    fixed, trained = model.replacement(constants, heads), list[TrainedConstants]()
+    fixed, trained, norms = model.replacement(constants, heads), list[TrainedConstants](), list[TrainedNorms]()
     replaced, total = replaced_in(fixed), model.layers * model.heads
 
-    def trained_constants() -> list[TrainedConstants]:
+    def trained_with_probe() -> Sequence[nn.Module]:
         if variant.trained and constants is not None and not isinstance(constants, Outputs):
             trained[:] = [TrainedConstants(constants, replaced).to(model.device)]
-        return trained
+        if variant.adapt == WITH_NORMS:
+            norms[:] = [TrainedNorms(model)]
+        return [*trained, *norms]
 
     def replacement() -> Replacement:
         return model.replacement(trained[0](), replaced) if trained else fixed
 
-    rounded = target.learns_labels and not variant.trained
-    states = StreamedStates(model, replacement, settings.encoder_dropout, rounded, target.probed)
+    def within() -> AbstractContextManager[None]:
+        return norms[0].applied_to(model) if norms else nullcontext()
+
+    rounded = target.learns_labels and not variant.changes_states
+    states = StreamedStates(model, replacement, settings.encoder_dropout, rounded, target.probed, within)
     weights, sizes = str(model.weights), ProbeSizes.of(model, tokens.n)
     digests = sources_of(settings.model.model, weights, job.machine)
-    yield StateSource(states, sizes, total, total - len(replaced), weights, digests, model, trained_constants)
+    yield StateSource(states, sizes, total, total - len(replaced), weights, digests, model, trained_with_probe)
 
 
 def _state_of(modules: Sequence[nn.Module]) -> dict[str, Tensor]:

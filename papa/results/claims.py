@@ -21,8 +21,9 @@ from pydantic import Field, JsonValue
 
 from papa.config.job import Job
 from papa.config.stages import AnalysisOf, GridView, TaskOf
-from papa.config.variant import Constant, Order
+from papa.config.variant import RETRAINED, Constant, Order
 from papa.files import read_table
+from papa.results.adaptation import adaptation_of, sentence_of
 from papa.results.analysis import Analysis, Computed
 from papa.results.assumptions import TrainingOf, checked, framed
 from papa.results.conclusion import (
@@ -145,7 +146,7 @@ class Line:
         if rows.empty:
             return None
         constant, order = rows[["run_constant", "order"]].astype(object).where(rows.notna(), None).iloc[0]
-        return (constant, order, fraction)
+        return Setting(constant, order, fraction)
 
     @cached_property
     def losses(self) -> dict[str, list[ContributionShare | None]]:
@@ -220,9 +221,15 @@ class ClaimsAnalysis(Analysis):
         summary = read_summary(job.input("summary"))
         metrics = {name: task.metric for name, task in self.tasks.items()}
         outcomes = list(outcomes_in(read_table(job.input("all_outcomes")), metrics))
-        curves = read_frame(job.input("curves"), {"epoch": "int64", "score": "float64"}, "table of curves")
+        columns = {"epoch": "int64", "score": "float64", "adapt": "string"}
+        curves = read_frame(job.input("curves"), columns, "table of curves")
+        curves = curves[curves["adapt"].eq(RETRAINED)]
         lines = [line for grid in self.grids for line in lines_of(grid, summary, outcomes)]
         frame, conclusion = claims_of(lines, self.margin, curves)
+        if any(len(grid.adapt) > 1 for grid in self.grids):
+            titles = {name: task.title for name, task in self.tasks.items()}
+            repaired = sentence_of(adaptation_of(outcomes, titles))
+            conclusion = conclusion.model_copy(update={"sentence": f"{conclusion.sentence} {repaired}"})
         declaration = checked(self.declaration, job.output("claims"))
         conclusion = framed(conclusion, lines, self.floors, self.training, declaration)
         facts = {"table": "claims", "margin": self.margin}
@@ -233,7 +240,13 @@ class ClaimsAnalysis(Analysis):
 
 
 def lines_of(grid: GridView, summary: pd.DataFrame, task_outcomes: Sequence[TaskOutcomes]) -> list[Line]:
-    """Return the lines of a grid, except those without replaced heads."""
+    """Return the lines of a grid, except those without replaced heads.
+
+    Claims are about retrained probes; the analysis `adaptation` compares other adaptations with them.
+    """
+    if RETRAINED not in grid.adapt:
+        return []
+    grid = grid.model_copy(update={"adapt": (RETRAINED,)})
     rows = rows_of(grid, summary[summary["main"].eq(True)])
     run_constants = [
         Constant.parse(constant).for_corpus(grid.tasks[task]).name if isinstance(constant, str) else None
@@ -549,7 +562,7 @@ def _rising(line: Line, curves: pd.DataFrame) -> list[RisingTask]:
 
 def _role(line: Line, task: str, constant: str, order: str, fraction: str) -> str:
     """Return the role of a setting in a line; empty if it belongs to another line."""
-    setting = (constant or None, Order.parse(order).base if order else None, fraction)
+    setting = Setting(constant or None, Order.parse(order).base if order else None, fraction)
     if setting == ORIGINALS:
         return ORIGINAL_RUNS
     if task in line.samples and setting == line.samples[task].floor_setting:

@@ -17,11 +17,11 @@ import pandas as pd
 
 from papa.config.job import Job
 from papa.config.stages import AnalysisOf, GridView
-from papa.config.variant import NUMBERED, Constant
+from papa.config.variant import NUMBERED, RETRAINED, Constant, Variant, of_original
 from papa.errors import InputError, count
 from papa.results.analysis import Analysis, Computed, Drawing
-from papa.results.outcomes import ALL
-from papa.results.phrases import LOSS_NOTE, constant_name, floor_name, loss_text, order_name
+from papa.results.outcomes import ALL, VARIANT_KEYS
+from papa.results.phrases import LOSS_NOTE, adaptation_name, constant_name, floor_name, loss_text, order_name
 from papa.results.summary import (
     BY_FRACTION,
     DROP_NOTE,
@@ -95,13 +95,15 @@ class GridAnalysis(GridView, Analysis):
 
         The tables have a column for each task. Scores have a row for the original, each known floor and each constant.
         """
-        rows = rows.drop_duplicates(["constant", "task"])
-        constants = list(self.constants) if "0" in self.fractions else []
+        rows = rows.assign(label=list(map(_row_label, rows["constant"], rows["adapt"])))
+        rows = rows.drop_duplicates(["label", "task"])
+        shown = product(self.constants, self.adapt) if "0" in self.fractions else []
+        constants = [_row_label(**_as_run(*pair)) for pair in shown]
         printed = rows["mean"].where(rows["constant"].notna()).map("{:.3f}".format).astype("float64")
         best = (len(constants) > 1) & printed.eq(printed.groupby(rows["task"]).transform("max"))
         scores = pd.Series(texts(score_text, rows, "mean", "half_width"), rows.index, "str")
         cells = rows.assign(
-            row=rows["constant"].fillna(ORIGINAL),
+            row=rows["label"],
             score_text=scores.where(~best, "**" + scores + "**"),
             loss_text=texts(loss_text, rows, "loss", "loss_low", "loss_high"),
         )
@@ -117,7 +119,8 @@ class GridAnalysis(GridView, Analysis):
             return text
 
         title = f"{model} ({count(rows['heads'].iloc[0], 'head')})" if len(rows) else model
-        above = [ORIGINAL] * ("1" in self.fractions) + floors
+        originals = dict.fromkeys(_row_label(None, of_original(adapt)) for adapt in self.adapt)
+        above = [*originals] * ("1" in self.fractions) + floors
         text = pd.concat([cells.pivot(index="row", columns="task", values="score_text"), floor_texts])
         tables = [Table(title, laid_out(text, [*above, *constants]), 1, rules=(len(above),) if above else ())]
         if constants and rows["status"].notna().any():
@@ -160,23 +163,36 @@ def rows_of(grid: GridView, rows: pd.DataFrame) -> pd.DataFrame:
     orders = grid.orders if has_between(grid.fractions) else grid.orders[:1]
     requested = pd.DataFrame(
         [
-            {"line": _line(grid, model, constant, order), "name": None if fraction == "1" else constant}
-            | {"task": task, "model": model, "fraction": fraction}
-            | {"constant": None if fraction == "1" else Constant.parse(constant).for_corpus(corpus).name}
+            {"line": _line(grid, model, constant, order, adapt), "task": task, "model": model, "fraction": fraction}
+            | {"name": None if fraction == "1" else _as_run(constant, adapt)["constant"]}
+            | _as_run(None if fraction == "1" else Constant.parse(constant).for_corpus(corpus).name, adapt)
             | {"order": None if fraction in END_FRACTIONS else order}
-            for (task, corpus), model, constant, order in product(
-                grid.tasks.items(), grid.models, grid.constants, orders
+            for (task, corpus), model, constant, order, adapt in product(
+                grid.tasks.items(), grid.models, grid.constants, orders, grid.adapt
             )
             for fraction in sorted(grid.fractions, key=Fraction, reverse=True)
         ],
         dtype="str",
     )
-    grid_rows = requested.merge(rows, on=["task", "model", "constant", "order", "fraction"])
+    grid_rows = requested.merge(rows, on=["task", "model", *VARIANT_KEYS])
     return grid_rows.assign(constant=grid_rows["name"])[["line", *rows.columns]]
 
 
-def _line(grid: GridView, model: str, constant: str, order: str) -> str:
+def _as_run(constant: str | None, adapt: str) -> dict[str, str | None]:
+    """Return the constant and the adaptation of the runs at a point of a grid, by the names of their columns."""
+    variant = Variant.of(constant and Constant.parse(constant), None, "0" if constant else "1", adapt)
+    return {"constant": variant.constant and variant.constant.name, "adapt": variant.adapt}
+
+
+def _row_label(constant: str | None, adapt: str) -> str:
+    """Return the label of a row of a table by task: the constant, and the adaptation unless it is the default."""
+    name = constant if isinstance(constant, str) else ORIGINAL
+    return name if adapt == RETRAINED else f"{name}, {adaptation_name(adapt)}"
+
+
+def _line(grid: GridView, model: str, constant: str, order: str, adapt: str) -> str:
     names = {"model": model, "constants": constant_name(constant, grid.constants), "order": order_name(order)}
+    names["adapted"] = adaptation_name(adapt)
     return " / ".join(names[name] for name in varied(grid))
 
 
@@ -187,6 +203,8 @@ def has_between(fractions: Sequence[str]) -> bool:
 
 def _settings(grid: GridView) -> dict[str, list[str]]:
     settings = {"model": list(grid.models), "constants": list(map(constant_name, grid.constants))}
+    if grid.adapt != (RETRAINED,):
+        settings["adapted"] = list(map(adaptation_name, grid.adapt))
     return settings | ({"order": list(map(order_name, grid.orders))} if has_between(grid.fractions) else {})
 
 

@@ -104,7 +104,9 @@ def _rows(outcomes: TaskOutcomes, title: str) -> Iterator[dict[str, object]]:
         if not mask.any():
             continue
         sample = outcomes.sample(outcomes.metric, mask)
-        settings: dict[str, Setting] = {rung: (rung, None, "0") for rung in LADDER} | {OWN_ATTENTION: ORIGINALS}
+        settings: dict[str, Setting] = {rung: Setting(rung, fraction="0") for rung in LADDER} | {
+            OWN_ATTENTION: ORIGINALS
+        }
         rungs = [rung for rung, setting in settings.items() if setting in sample.settings]
         if len(rungs) < 4:  # a ladder needs at least two constants between its ends
             continue

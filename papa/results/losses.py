@@ -14,7 +14,7 @@ import numpy as np
 import pandas as pd
 
 from papa.config.measures import MEASURES
-from papa.results.outcomes import ALL, ORIGINALS, Sample, Setting, TaskOutcomes
+from papa.results.outcomes import ALL, ORIGINALS, VARIANT_KEYS, Sample, Setting, TaskOutcomes
 from papa.results.statistics import SOURCES, Estimate, Interval, Spread, combine
 
 LOSS_COLUMNS = dict.fromkeys(("trivial", "contextless", "by_word"), "float64") | {"status": "string"}
@@ -105,8 +105,14 @@ def loss_of(sample: Sample, weights: Combination) -> ContributionShare | None:
 
 
 def lost_score(weights: Combination) -> Combination:
-    """Return the weighted sum of the score lost in each setting, which is the original minus the setting's score."""
-    return difference({ORIGINALS: sum(weights.values())}, weights)
+    """Return the weighted sum of the score lost in each setting, which is the original minus the setting's score.
+
+    The original has the same adaptation as the setting, so gains that the original also has are no recovery.
+    """
+    originals: dict[Setting, float] = {}
+    for setting, weight in weights.items():
+        originals[setting.original] = originals.get(setting.original, 0.0) + weight
+    return difference(originals, weights)
 
 
 def interval_of(sample: Sample, combination: Combination) -> Sequence[float]:
@@ -141,7 +147,7 @@ def losses_of(task_outcomes: Iterable[TaskOutcomes]) -> pd.DataFrame:
     is the half-width of their 95 % interval.
     """
     rows = [row for outcomes in task_outcomes for row in _rows(outcomes)]
-    keys = ["model", "task", "metric", "subset", "constant", "order", "fraction"]
+    keys = ["model", "task", "metric", "subset", *VARIANT_KEYS]
     return pd.DataFrame(rows, columns=[*keys, *LOSS_COLUMNS, "half_width_without_seeds"])
 
 
@@ -165,14 +171,14 @@ def _rows(outcomes: TaskOutcomes) -> Iterator[dict[str, object]]:
                 "by_word": sample.by_word,
             }
             for setting in sample.settings:
-                names = dict(zip(("constant", "order", "fraction"), setting, strict=True))
+                names = setting._asdict()
                 width = {"half_width_without_seeds": _half_width(sample, setting)}
                 yield common | names | _loss(sample, setting, status) | width
 
 
 def _loss(sample: Sample, setting: Setting, status: str) -> dict[str, object]:
     """Return the loss in a setting, and the share of the variance of original - score due to each source."""
-    if setting == ORIGINALS or (spread := sample.spread(ORIGINALS, setting)) is None:
+    if setting == setting.original or (spread := sample.spread(setting.original, setting)) is None:
         return {}
     shares = spread.estimate([0, 1, -1]).shares
     row: dict[str, object] = {f"share_{name}": shares[name] for name in SOURCES}

@@ -5,13 +5,13 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 import pandas as pd
 
 from papa.config.measures import MEASURES, OUTCOME_TYPES, Guess, Measure, measure_of
-from papa.config.variant import DEFAULT_FLOORS, Order
+from papa.config.variant import DEFAULT_FLOORS, RETRAINED, Order, of_original
 from papa.errors import DamagedArtefact
 from papa.files import REBUILD, PathLike, provenance_of, read_table
 from papa.method.metrics import Counts, Outcomes, pseudo_values
@@ -24,19 +24,32 @@ ALL = "all"
 """The subset of all validation examples."""
 OUTCOME_COLUMNS = list(dict.fromkeys(measure.column for measure in MEASURES.values()))
 """The columns of an item that differ between runs, such as the predicted label or the loss."""
-VARIANT_KEYS = ["constant", "order", "fraction"]
+VARIANT_KEYS = ["constant", "order", "fraction", "adapt"]
 RUN_KEYS = [*VARIANT_KEYS, "seed"]
 """The columns that identify a run of a model on a task."""
 ITEM_COLUMNS = [name for name in OUTCOME_TYPES if name not in OUTCOME_COLUMNS]
 """The columns of an item that are the same in every run; an item is a label or a text."""
-COLUMNS = dict.fromkeys(("model", "task", "constant", "order", "fraction"), "string") | {"seed": "int64"}
+COLUMNS = dict.fromkeys(("model", "task", *VARIANT_KEYS), "string") | {"seed": "int64"}
 COLUMNS |= OUTCOME_TYPES
 """The columns of the table of all outcomes."""
 
-Setting = tuple[str | None, str | None, str]
-"""A constant, an order (without draw or seed) and a fraction."""
-ORIGINALS: Setting = (None, None, "1")
-FLOOR: Setting = (DEFAULT_FLOORS[0], None, "0")
+
+class Setting(NamedTuple):
+    """A constant, an order (without draw or seed), a fraction, and what may adapt to the constants."""
+
+    constant: str | None = None
+    order: str | None = None
+    fraction: str = "1"
+    adapt: str = RETRAINED
+
+    @property
+    def original(self) -> Setting:
+        """The original with the same adaptation, from which the loss of this setting is measured."""
+        return Setting(adapt=of_original(self.adapt))
+
+
+ORIGINALS = Setting()
+FLOOR = Setting(DEFAULT_FLOORS[0], fraction="0")
 """The context-free floor, unless a config lists others; see `Sample.floor_setting`."""
 
 
@@ -87,7 +100,7 @@ class TaskOutcomes:
         """
         record, frame = runs[0]
         items = frame[[name for name in ITEM_COLUMNS if name in frame]]
-        table = pd.DataFrame([{name: run[name] for name in RUN_KEYS} for run, _ in runs], dtype=object)
+        table = pd.DataFrame([{name: _value(run, name) for name in RUN_KEYS} for run, _ in runs], dtype=object)
         values = {
             str(name): np.stack([outcomes[name] for _, outcomes in runs])
             for name in frame.columns.intersection([*OUTCOME_COLUMNS])
@@ -147,9 +160,9 @@ class TaskOutcomes:
         """Return the indices of the runs of each setting."""
         columns = self.runs[VARIANT_KEYS].astype(object).where(self.runs.notna(), None)
         indices: dict[Setting, list[int]] = {}
-        for index, (constant, order, fraction) in enumerate(columns.to_numpy().tolist()):
+        for index, (constant, order, fraction, adapt) in enumerate(columns.to_numpy().tolist()):
             base = None if order is None else Order.parse(order).base
-            indices.setdefault((constant, base, fraction), []).append(index)
+            indices.setdefault(Setting(constant, base, fraction, adapt), []).append(index)
         return indices
 
     def sample(self, metric: str, mask: np.ndarray) -> Sample:
@@ -218,7 +231,7 @@ class Sample:
     @property
     def floor_setting(self) -> Setting:
         """The setting of the context-free floor."""
-        return (self.floors[0], None, "0")
+        return Setting(self.floors[0], fraction="0")
 
     @cached_property
     def guess_as_floor(self) -> bool:
@@ -280,7 +293,7 @@ def joint_spread(
     if any(setting not in sample.settings for sample, setting in scores):
         return None
     first = scores[0][0]
-    orders = [order for _, (_, order, _) in scores]
+    orders = [setting.order for _, setting in scores]
     tables = [sample.runs_of(setting) for sample, setting in scores]
     draws = {
         order: _common(table.index for name, table in zip(orders, tables, strict=True) if name == order)
@@ -298,6 +311,11 @@ def joint_spread(
         is_guess = guess_as_floor and setting == sample.floor_setting
         quantities.append(trivial if is_guess else np.broadcast_to(values, trivial.shape))
     return Spread.of(np.stack(quantities), first.step if step is None else step, first.seeded)
+
+
+def _value(record: Mapping[str, Any], name: str) -> Any:
+    """Return a value that identifies a run; records leave out the adaptation that is the default."""
+    return record.get(name, RETRAINED if name == "adapt" else None)
 
 
 def _common(indices: Iterable[pd.Index]) -> list[Any]:
@@ -343,7 +361,8 @@ def _task_outcomes(
             frames = {path: (table.to_pandas().astype({"split": str}), provenance_of(table))}
         all_seeds, facts = frames[path]
         frame = all_seeds[all_seeds["seed"] == record["seed"]].reset_index(drop=True)
-        if frame.empty or any(facts.get(name) != record[name] for name in ("model", "task", *VARIANT_KEYS)):
+        identity = ("model", "task", *VARIANT_KEYS)
+        if frame.empty or any(_value(facts, name) != _value(record, name) for name in identity):
             raise DamagedArtefact(f"{path} has the outcomes of another run; {REBUILD}.")
         columns = [name for name in ITEM_COLUMNS if name in frame]
         if not outcomes:
@@ -431,6 +450,7 @@ def outcomes_in(table: pa.Table, metrics: Mapping[str, str]) -> Iterator[TaskOut
         identity = ["split", "example", *rows.columns.intersection(["word"])]
         size = int(rows[identity].duplicated().to_numpy().argmax()) or len(rows)  # here, the first item repeats
         runs = rows.iloc[::size].reindex(columns=RUN_KEYS).astype(object).reset_index(drop=True)
+        runs["adapt"] = runs["adapt"].fillna(RETRAINED)  # earlier versions had no other
         items = rows.iloc[:size].reset_index(drop=True)
         items = items[[name for name in ITEM_COLUMNS if name in items]]
         if "by_word" in items and items["by_word"].isna().any():

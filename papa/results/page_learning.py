@@ -7,9 +7,10 @@ import pandas as pd
 
 from papa.config.measures import MEASURES
 from papa.config.study import Study
-from papa.config.variant import CONTEXT_FREE, Order
+from papa.config.variant import CONTEXT_FREE, RETRAINED, Order
 from papa.errors import count
 from papa.method.pictures import inline
+from papa.results.outcomes import VARIANT_KEYS
 from papa.results.page_section import Section, examples_in, span
 from papa.results.panels import (
     COLORS,
@@ -22,7 +23,7 @@ from papa.results.panels import (
     panels,
     tooltips,
 )
-from papa.results.phrases import constant_name, order_name
+from papa.results.phrases import adaptation_name, constant_name, order_name
 from papa.results.summary import is_main
 from papa.results.table import metric_name
 
@@ -35,13 +36,13 @@ def learning_section(study: Study, summary: pd.DataFrame, scores: pd.DataFrame) 
         summary: the rows of the summary.
         scores: the table of learning curves.
     """
-    scores = scores[scores.groupby(["model", "task"])["epoch"].transform("max") > 1]
+    scores = scores[(scores.groupby(["model", "task"])["epoch"].transform("max") > 1) & scores["epoch"].gt(0)]
     if scores.empty:
         return None
     import altair as alt
 
     main = summary[is_main(summary)].drop_duplicates("task").set_index("task")
-    settings = scores[["constant", "order", "fraction"]].itertuples(index=False)
+    settings = scores.reindex(columns=VARIANT_KEYS).fillna({"adapt": RETRAINED}).itertuples(index=False)
     rows = scores.assign(setting=[_setting(*setting) for setting in settings])
     by = ["model", "task", "setting", "epoch"]
     points = rows.groupby(by, sort=False).agg(score=("score", "mean"), runs=("score", "size")).reset_index()
@@ -69,7 +70,7 @@ def learning_section(study: Study, summary: pd.DataFrame, scores: pd.DataFrame) 
 
     layout = PanelGrid(study.config.plots.width, 0.8 * study.config.plots.height, legend=REPORT_LEGEND)
     figure = panels(points, draw, layout).configure_axisY(minExtent=36, tickCount=4)
-    seeds = sorted(scores.groupby(["model", "task", "constant", "order", "fraction"], dropna=False)["seed"].nunique())
+    seeds = sorted(rows.groupby(["model", "task", "setting", "order"], dropna=False)["seed"].nunique())
     caption = (
         f"Validation score after each epoch, mean over {span(seeds)} {'seed' if seeds[-1] == 1 else 'seeds'}; "
         f"{examples_in(summary)}. If a curve still rises at the end, train longer."
@@ -78,10 +79,11 @@ def learning_section(study: Study, summary: pd.DataFrame, scores: pd.DataFrame) 
     return Section("_learning", "Learning curves", "", []).drawn(figure, alternative, caption)
 
 
-def _setting(constant: str | None, order: str | None, fraction: str) -> str:
+def _setting(constant: str | None, order: str | None, fraction: str, adapt: str) -> str:
+    adapted = "" if adapt == RETRAINED else f", {adaptation_name(adapt)}"
     if not isinstance(constant, str):
-        return "original"
-    if constant in CONTEXT_FREE and fraction == "0":
+        return f"original{adapted}"
+    if constant in CONTEXT_FREE and fraction == "0" and not adapted:
         return f"context-free, {constant}"
     ordered = f", {order_name(Order.parse(order).base)} order" if isinstance(order, str) else ""
-    return f"{fraction} kept, {constant_name(constant)}{ordered}"
+    return f"{fraction} kept, {constant_name(constant)}{ordered}{adapted}"

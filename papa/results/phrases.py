@@ -6,8 +6,9 @@ The HTML report, the terminal and JSON use the same words, because they all call
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from math import ceil, isfinite, isnan
+from typing import Any
 
 from papa.config.variant import AVERAGE_OF, TRAINED_SUFFIX, Constant
 from papa.errors import count
@@ -49,6 +50,13 @@ NO_MORE = "no more were tried"
 NO_INTERVAL = "the loss cannot be bounded, because attention's contribution is too uncertain"
 FLOOR_NAMES = {"contextless floor": "context-free floor"}
 """The words for run names in the JSON of a conclusion."""
+
+ADAPTATION_NAMES = {
+    "none": "nothing trained",
+    "probe": "retrained probe",
+    "constants": "trained constants",
+    "norms": "trained norms",
+}
 
 ORDER_PHRASES = {
     "lambda": ("in the order of λ", "averaged over {} orders of λ"),
@@ -226,6 +234,11 @@ def floor_name(column: str) -> str:
 def order_name(order: str) -> str:
     """Return an order's name for readers: `lambda-reversed` is "λ reversed"."""
     return order.replace("lambda", "λ").replace("-", " ")
+
+
+def adaptation_name(adapt: str) -> str:
+    """Return the name of an adaptation for readers: "trained norms"."""
+    return ADAPTATION_NAMES[adapt]
 
 
 def in_order(order: str | None, orders: int) -> str:
@@ -436,3 +449,38 @@ def sample_size(lines: Sequence[LineClaim]) -> str:
     noun = "example" if examples[-1] == 1 else "examples"
     several = len(first.tasks) + len(first.excluded) > 1
     return f"From {over}{each} validation {noun}{' per task' if several else ''}."
+
+
+def recovery(name: str, rows: Sequence[Mapping[str, Any]]) -> str:
+    """Describe how much of a task's loss each adaptation recovers, and what remains.
+
+    Only what remains under the most helpful adaptation needs its input. This holds for all adaptations if every lower
+    bound is above 0, because all of them have to pass (intersection-union).
+
+    Args:
+        name: the task.
+        rows: for each adaptation, from nothing to more: `adapt`, the `loss` with `low` and `high`, and the share
+            `recovered` with its interval, NaN for the first.
+    """
+    first, best = rows[0], min(rows, key=lambda row: float(row["loss"]))
+    parts = [f"{name}: {loss_text(first['loss'], first['low'], first['high'])} is lost with {_adapted(first)}"]
+    for row in rows[1:]:
+        share = loss_text(row["recovered"], row["recovered_low"], row["recovered_high"])
+        what = _adapted(row)
+        verb = "recovers" if what.startswith("a ") else "recover"
+        if isnan(row["recovered"]):
+            continue
+        if not row["recovered_low"] > 0:
+            share = f"nothing significant, {share}"
+        parts.append(f"{what} {verb} {share}")
+    remains = loss_text(best["loss"], best["low"], best["high"])
+    if all(row["low"] > 0 for row in rows):
+        end = f"{remains} remains: it needs its input"
+    else:
+        end = f"what remains is not significant, {remains}"
+    return f"{'; '.join(parts)}; {end}."
+
+
+def _adapted(row: Mapping[str, Any]) -> str:
+    what = adaptation_name(row["adapt"])
+    return f"a {what}" if what.endswith("probe") else what

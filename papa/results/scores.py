@@ -10,9 +10,9 @@ from papa.config.measures import MEASURES
 from papa.config.variant import Order
 from papa.files import PathLike
 from papa.method.runs import IDENTITY_FIELDS, SPLITS, Run, check_comparable
-from papa.results.outcomes import ALL, RUN_KEYS, TaskOutcomes
+from papa.results.outcomes import ALL, RUN_KEYS, VARIANT_KEYS, TaskOutcomes
 
-SETTING_COLUMNS = dict.fromkeys(("model", "task", "title", "constant", "order", "fraction"), "string")
+SETTING_COLUMNS = dict.fromkeys(("model", "task", "title", *VARIANT_KEYS), "string")
 SETTING_COLUMNS |= {"kept": "int64", "heads": "int64"}
 METRIC_COLUMNS = {"metric": "string", "main": "bool", "subset": "string"}
 SPLIT_COUNTS = ("rows", "rows_available", "cut")

@@ -16,7 +16,7 @@ from papa.config.artefacts import ARTEFACTS
 from papa.config.job import Job
 from papa.config.measures import MEASURES, METRICS
 from papa.config.stages import AnalysisOf, TaskOf
-from papa.config.variant import CONTEXT_FREE, DEFAULT_FLOORS
+from papa.config.variant import ADAPTATIONS, CONTEXT_FREE, DEFAULT_FLOORS, RETRAINED, of_original
 from papa.errors import InputError, count
 from papa.files import PathLike, digest_of, provenance_of, read_table, trace_of
 from papa.method.metrics import counts_of
@@ -25,8 +25,8 @@ from papa.method.tuning import best_floors
 from papa.results.analysis import Analysis, Computed
 from papa.results.conclusion import Conclusion, Exclusion
 from papa.results.losses import COUNTS, LOSS_COLUMNS, losses_of
-from papa.results.outcomes import ALL, TaskOutcomes, is_probed, read_task_outcomes, table_of
-from papa.results.phrases import LOSS_NOTE, floor_name, loss_text, mean_text, without_loss
+from papa.results.outcomes import ALL, VARIANT_KEYS, TaskOutcomes, is_probed, read_task_outcomes, table_of
+from papa.results.phrases import LOSS_NOTE, adaptation_name, floor_name, loss_text, mean_text, without_loss
 from papa.results.scores import (
     DATA_COLUMNS,
     METRIC_COLUMNS,
@@ -62,7 +62,7 @@ SUMMARY_COLUMNS = SETTING_COLUMNS | METRIC_COLUMNS | {"mean": "float64", "seeds"
 SUMMARY_COLUMNS |= dict.fromkeys(("half_width", "low", "high", "relative_drop"), "float64")
 MEAN_COLUMNS = SUMMARY_COLUMNS | {"same_heads_as": "string"} | DATA_COLUMNS
 SUMMARY_COLUMNS = SUMMARY_COLUMNS | {"same_heads_as": "string"} | LOSS_COLUMNS | DATA_COLUMNS
-SETTING = ["model", "task", "constant", "order", "fraction"]
+SETTING = ["model", "task", *VARIANT_KEYS]
 CURVE_COLUMNS = dict.fromkeys(SETTING, "string") | {"seed": "int64", "epoch": "int64"}
 CURVE_COLUMNS |= {"loss": "float64", "score": "float64"}
 """Training loss and validation score of every run after every epoch, by the task's metric."""
@@ -123,7 +123,7 @@ class Summary(Analysis):
 
     def sentence(self, rows: pd.DataFrame) -> str:
         """Return the number of runs and the mean drops at fraction 0."""
-        drops = mean_relative_drops(rows[rows["fraction"] == "0"])
+        drops = mean_relative_drops(rows[rows["fraction"].eq("0") & rows["adapt"].eq(RETRAINED)])
         drops = drops[["model", "constant", "mean_relative_drop", "tasks"]]
         at_end = ", ".join(
             f"{model}, {constant} {mean_text(drop)} over {count(tasks, 'task')}"
@@ -161,9 +161,10 @@ def summary_of(runs: pd.DataFrame) -> pd.DataFrame:
     rows = runs.drop_duplicates("setting").set_index("setting").join(numbers)
     rows["seeds"] = rows["seeds"].fillna(0).astype("int64")
     rows["low"], rows["high"] = rows["mean"] - rows["half_width"], rows["mean"] + rows["half_width"]
-    originals = rows[rows["constant"].isna()].drop_duplicates(SHARED_WITH_ORIGINAL, keep="last")
-    originals = originals.set_index(SHARED_WITH_ORIGINAL)[["mean", "low", "high"]]
-    original = originals.reindex(pd.MultiIndex.from_frame(rows[SHARED_WITH_ORIGINAL])).set_index(rows.index)
+    shared = rows[SHARED_WITH_ORIGINAL].assign(adapt=rows["adapt"].map(of_original))
+    originals = rows[rows["constant"].isna()].drop_duplicates([*shared], keep="last")
+    originals = originals.set_index([*shared])[["mean", "low", "high"]]
+    original = originals.reindex(pd.MultiIndex.from_frame(shared)).set_index(rows.index)
     defined = ((original["low"] > 0) | (original["high"] < 0)) & has_drop(rows["metric"])
     rows["relative_drop"] = ((original["mean"] - rows["mean"]) / original["mean"].abs()).where(defined)
     fractions = rows.groupby(["model", "kept"])["fraction"].unique()
@@ -171,7 +172,7 @@ def summary_of(runs: pd.DataFrame) -> pd.DataFrame:
         ", ".join(equal for equal in fractions[model, kept] if equal != fraction) or None
         for model, kept, fraction in zip(rows["model"], rows["kept"], rows["fraction"], strict=True)
     ]
-    by = ["model", "task", "fraction", "constant", "order", "metric", "subset"]
+    by = ["model", "task", "fraction", "constant", "order", "adapt", "metric", "subset"]
     rows = rows.sort_values(by, key=_sort_key, kind="stable")
     return rows[list(MEAN_COLUMNS)].reset_index(drop=True)
 
@@ -195,7 +196,7 @@ def curves_of(runs: Iterable[tuple[Mapping[str, Any], PathLike]], metrics: Mappi
         rows_of_run = table.filter(
             pc.and_(pc.equal(table["split"], "validation"), pc.equal(table["seed"], run["seed"]))
         )
-        setting = {name: run[name] for name in (*SETTING, "seed")}
+        setting = {name: run[name] for name in (*SETTING, "seed") if name in run}
         for epoch in run["curve"] or [{"epoch": 0, "loss": math.nan}]:  # nothing was trained
             last = epoch["epoch"] == len(run["curve"])
             counts = counts_of(metric, rows_of_run, names, None if last else int(epoch["epoch"]))
@@ -235,22 +236,31 @@ def is_main(rows: pd.DataFrame) -> pd.Series[bool]:
 
 
 def mean_relative_drops(rows: pd.DataFrame) -> pd.DataFrame:
-    """Average relative drops over tasks for each model, constant, order and fraction in the rows of a summary.
+    """Average relative drops over tasks for each model and setting in the rows of a summary.
 
     `tasks` is the number of tasks with a defined drop; settings without such a task are left out.
     """
     known = rows[is_main(rows)].dropna(subset="relative_drop")
-    drops = known.groupby(["model", "constant", "order", "fraction"], dropna=False, sort=False)["relative_drop"]
+    drops = known.groupby(["model", *VARIANT_KEYS], dropna=False, sort=False)["relative_drop"]
     return drops.agg(mean_relative_drop=fmean, tasks="size").reset_index()
 
 
 def series(rows: pd.DataFrame) -> list[tuple[str, pd.DataFrame]]:
-    """Split summary rows into named series by fraction, one for each constant and order.
+    """Split summary rows into named series by fraction, one for each constant, order and adaptation.
 
     Rows at fraction 1 have no constant and rows at fraction 0 no order, so they belong to several series. A series has
     the tasks that were run with its constant and order. A constant that was run only as a context-free floor is a
     separate series only if there are no other constants.
     """
+    adaptations = [name for name in ADAPTATIONS if rows["adapt"].eq(name).any()]
+    if len(adaptations) > 1:
+        parts = []
+        for adapt in adaptations:
+            original = rows["constant"].isna() & rows["adapt"].eq(of_original(adapt))
+            of_adapt = rows[original | (rows["constant"].notna() & rows["adapt"].eq(adapt))]
+            note = "" if adapt == RETRAINED else f", {adaptation_name(adapt)}"
+            parts += [(f"{words}{note}", part) for words, part in series(of_adapt.assign(adapt=adapt)) if len(part)]
+        return [(words, part) for words, part in parts if part["constant"].notna().any()]
     constants, orders = rows["constant"], rows["order"]
     names = set(constants.dropna())
     only_floors = {name for name in CONTEXT_FREE if set(rows.loc[constants.eq(name), "fraction"]) == {"0"}}

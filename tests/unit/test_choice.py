@@ -195,7 +195,7 @@ def test_floors_and_losses_are_made_of_the_outcomes(corpus):
     for name, variant, setting in (("run", "original", ORIGINALS), ("zeros", "zeros/all", FLOOR)):
         frame = measure(tokens, name, labels, variant=variant)
         run = tokens.parent / f"{name}.json"
-        names = dict(zip(("constant", "order", "fraction"), setting, strict=True))
+        names = setting._asdict()
         about.append(({"model": "tiny", "task": "t", "seed": 0, **names}, jobs.outcomes_of(run)))
     (measured,) = read_task_outcomes(about, {"t": METRIC}, {"t": labels} if labels else {}, {})
     sample = measured.sample(METRIC, measured.subsets()["all"])

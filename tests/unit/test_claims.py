@@ -37,8 +37,8 @@ def measured(
     """Outcomes of a task with two labels; 60 % of the rows have the first; seeds differ a little."""
     rows: dict[Setting, list[np.ndarray]] = {}
     for fraction, number in right.items():
-        ends = {"1": [ORIGINALS], "0": [("average", None, "0")], "floor": [FLOOR]}
-        for place, setting in enumerate(ends.get(fraction, [("average", order, fraction) for order in orders])):
+        ends = {"1": [ORIGINALS], "0": [Setting("average", None, "0")], "floor": [FLOOR]}
+        for place, setting in enumerate(ends.get(fraction, [Setting("average", order, fraction) for order in orders])):
             rows[setting] = [number + seed % 3 - 1 - 3 * place > EASE for seed in range(seeds)]
     return labelled(rows, gold=np.arange(EXAMPLES) % 5 > 2, task=task, train_counts=(60, 40), **fields)
 
@@ -153,7 +153,7 @@ def test_only_orders_that_were_run_everywhere_are_compared():
     def score(outcomes):
         """The mean score of all orders at 1/2; None if none was run at both fractions."""
         sample = outcomes.sample("accuracy", ALL)
-        spread = sample.spread(("average", "lambda", "1/2"), ("average", "lambda", "1/8"))
+        spread = sample.spread(Setting("average", "lambda", "1/2"), Setting("average", "lambda", "1/8"))
         return None if spread is None else float(spread.means[1])
 
     every = measured("a", orders=orders)
@@ -219,16 +219,16 @@ def test_probes_that_still_gain_are_named(scores, rising, noise):
     ("settings", "right", "words"),
     [
         ([FLOOR], RIGHT, "A (context-free floor: its loss may be larger than measured)"),
-        ([("average", "lambda-0", "1/8")], RIGHT, "A (replaced heads: its loss may be smaller than measured)"),
-        ([("average", None, "0")], RIGHT, "A (replaced heads: its loss may be smaller than measured)"),
+        ([Setting("average", "lambda-0", "1/8")], RIGHT, "A (replaced heads: its loss may be smaller than measured)"),
+        ([Setting("average", None, "0")], RIGHT, "A (replaced heads: its loss may be smaller than measured)"),
         (
-            [ORIGINALS, ("average", "lambda-0", "1/2")],
+            [ORIGINALS, Setting("average", "lambda-0", "1/2")],
             RIGHT,
             "A (original and replaced heads: its loss may be larger or smaller than measured)",
         ),
         ([ORIGINALS], RIGHT | {"0": 100}, "A (original: its loss may be larger or smaller than measured)"),
         ([ORIGINALS], FLAT, "A (original)"),
-        ([("toeplitz", None, "0"), ("average", "random-1", "1/8")], RIGHT, None),
+        ([Setting("toeplitz", None, "0"), Setting("average", "random-1", "1/8")], RIGHT, None),
     ],
 )
 def test_what_still_rises_is_named_with_what_it_means(settings, right, words):
@@ -430,13 +430,13 @@ def test_the_table_reads_well():
 SKILLS: dict[Setting, float] = {
     ORIGINALS: 0.8,
     FLOOR: 0.55,
-    ("zeros", "lambda-0", "1/2"): 0.7,
-    ("average", "lambda-0", "1/2"): 0.77,
-    ("average", None, "0"): 0.7,
+    Setting("zeros", "lambda-0", "1/2"): 0.7,
+    Setting("average", "lambda-0", "1/2"): 0.77,
+    Setting("average", None, "0"): 0.7,
 }
 WORSE: dict[Setting, float] = {
-    ("average", "first-layer-first", "1/2"): 0.71,
-    ("zeros", "first-layer-first", "1/2"): 0.63,
+    Setting("average", "first-layer-first", "1/2"): 0.71,
+    Setting("zeros", "first-layer-first", "1/2"): 0.63,
 }
 
 
@@ -489,7 +489,9 @@ def bootstrapped(outcomes: TaskOutcomes, area: Callable[[Means], float]) -> floa
 def area_of(means: Means, constant: str) -> float:
     """The area under straight lines through (0, 0), half of the heads and all of them."""
     original, floor = means[ORIGINALS], means[FLOOR]
-    half, end = ((original - means[constant, *at]) / (original - floor) for at in (("lambda-0", "1/2"), (None, "0")))
+    half, end = (
+        (original - means[Setting(constant, *at)]) / (original - floor) for at in (("lambda-0", "1/2"), (None, "0"))
+    )
     return half / 4 + (half + end) / 4
 
 
@@ -526,11 +528,13 @@ def test_a_score_that_is_in_a_sum_twice_counts_once():
     """By hand: the line of zeros ends at the floor, and two orders end at the same runs."""
     outcomes = drawn(SKILLS | WORSE)
     sample, by_name = outcomes.sample("accuracy", ALL), lines(outcomes)
-    zeros = sample.spread(ORIGINALS, ("zeros", "lambda", "1/2"), FLOOR)
+    zeros = sample.spread(ORIGINALS, Setting("zeros", "lambda", "1/2"), FLOOR)
     assert zeros is not None
     expected = zeros.share([0, 3 / 4, -1 / 2, -1 / 4], [0.0, 1.0, 0.0, -1.0])
     assert numbers(estimated(by_name["zeros / λ"])) == pytest.approx(numbers(expected))
-    both = sample.spread(ORIGINALS, *(("average", order, "1/2") for order in ("lambda", "first-layer-first")), FLOOR)
+    both = sample.spread(
+        ORIGINALS, *(Setting("average", order, "1/2") for order in ("lambda", "first-layer-first")), FLOOR
+    )
     assert both is not None
     expected = both.share([0, 0, -1 / 2, 1 / 2, 0], [0, 1, 0, 0, -1])
     estimate = estimated(by_name["average / λ"], by_name["average / first layer first"])

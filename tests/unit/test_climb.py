@@ -23,7 +23,7 @@ RIGHT = {"zeros": 200, "uniform": 240, "sink": 240, "average": 280, OWN_ATTENTIO
 
 
 def setting(rung: str) -> Setting:
-    return ORIGINALS if rung == OWN_ATTENTION else (rung, None, "0")
+    return ORIGINALS if rung == OWN_ATTENTION else Setting(rung, None, "0")
 
 
 def measured(task: str = "t", right: dict[str, int] = RIGHT, seeds: int = 5) -> TaskOutcomes:

@@ -29,9 +29,9 @@ from papa.results.compare import (
     print_comparison,
 )
 from papa.results.conclusion import Conclusion
-from papa.results.outcomes import FLOOR, ORIGINALS, VARIANT_KEYS, table_of
+from papa.results.outcomes import FLOOR, ORIGINALS, VARIANT_KEYS, Setting, table_of
 
-HALF = ("average", "lambda-0", "1/2")
+HALF = Setting("average", "lambda-0", "1/2")
 PLACES = {ORIGINALS: "original", FLOOR: "zeros/all", HALF: "average/lambda-0/kept-1of2"}
 
 
@@ -229,7 +229,11 @@ def test_every_verdict(tmp_path, lost, examples, verdict):
 def decoder(folder, zeros, shift=0.0, original=1.0):
     """The results of a decoder from nats per token on 60 texts; a guess from frequencies loses 4."""
     wave = 0.05 * np.cos(np.arange(60))
-    losses = {ORIGINALS: np.full(60, original), FLOOR: zeros + wave, ("average", None, "0"): 2.0 + shift + 2 * wave}
+    losses = {
+        ORIGINALS: np.full(60, original),
+        FLOOR: zeros + wave,
+        Setting("average", None, "0"): 2.0 + shift + 2 * wave,
+    }
     return results(folder, texts(losses, np.full(60, 10), model="tiny", task="next"), recorded=False)
 
 
@@ -374,11 +378,11 @@ def test_draws_of_an_order_are_one_setting(tmp_path):
     right = drawn(0.8, 300, 1, seeds=2)
 
     def side(name, draws):
-        scores = {("average", f"random-{draw}", "1/2"): flipped(right, draw) for draw in draws}
+        scores = {Setting("average", f"random-{draw}", "1/2"): flipped(right, draw) for draw in draws}
         return results(tmp_path / name, outcomes({ORIGINALS: right, **scores}), recorded=False)
 
     comparison = compare(side("a", (1, 2, 3)), side("b", (2, 4)))
-    row = row_of(comparison, ("average", "random", "1/2"))
+    row = row_of(comparison, Setting("average", "random", "1/2"))
     assert (row["order"], comparison["compared"], comparison["only_a"], comparison["only_b"]) == ("random", 2, [], [])
     assert row["difference"] == pytest.approx(-1 / 300)
 

@@ -18,7 +18,7 @@ from papa.data.tokens import Tokens
 from papa.files import read_table
 from papa.method.likelihoods import NextTokens
 from papa.results.losses import COUNTS, losses_of
-from papa.results.outcomes import FLOOR, ORIGINALS
+from papa.results.outcomes import FLOOR, ORIGINALS, Setting
 
 SLOTS, TRAIN, VALIDATION = 13, 41, 19
 METRIC = "log_likelihood"
@@ -126,7 +126,10 @@ def test_a_decoder_is_not_asked_for_masked_tokens(tokens):
 
 def losses(original, zeros, replaced, trivial=4.0):
     """Losses of a study whose mean losses in nats are these, on texts that differ a little; nothing has a seed."""
-    means, wave = {ORIGINALS: original, FLOOR: zeros, ("average", None, "0"): replaced}, 0.05 * np.cos(np.arange(200))
+    means, wave = (
+        {ORIGINALS: original, FLOOR: zeros, Setting("average", None, "0"): replaced},
+        0.05 * np.cos(np.arange(200)),
+    )
     nats = {setting: mean + place * wave for place, (setting, mean) in enumerate(means.items())}
     return losses_of([texts(nats, 5 + np.arange(200) % 7, trivial)]).set_index("constant", drop=False)
 

@@ -14,7 +14,7 @@ from papa.config.measures import MEASURES
 from papa.errors import DamagedArtefact
 from papa.files import Trace, write_table
 from papa.results.losses import losses_of
-from papa.results.outcomes import ALL, FLOOR, ORIGINALS, TaskOutcomes, read_task_outcomes
+from papa.results.outcomes import ALL, FLOOR, ORIGINALS, Setting, TaskOutcomes, read_task_outcomes
 from papa.results.stability import stability_of, tables_of
 
 TRACE = Trace("probe", 1, {}, {})
@@ -96,7 +96,7 @@ def test_for_f1_everything_is_called_positive():
 def test_losses_have_texts_as_units():
     """Of a masked model, whose probes have seeds; texts without a masked token count nothing."""
     tokens, wave = np.arange(40) % 4, 0.01 * np.cos(np.arange(40))
-    means = {ORIGINALS: 1.0, FLOOR: 3.0, ("average", None, "0"): 2.0}
+    means = {ORIGINALS: 1.0, FLOOR: 3.0, Setting("average", None, "0"): 2.0}
     nats = {setting: [mean + wave + 0.001 * seed for seed in range(3)] for setting, mean in means.items()}
     metric = "negative_log_perplexity"
     outcomes = texts(nats, tokens, metric=metric)

@@ -78,6 +78,7 @@ MASKED = {
 VALUES: dict[str, tuple[Any, ...]] = {"run.constants": (["zeros"], ["average", "uniform"], ABSENT)}
 VALUES |= {"run.orders": (["random"], ["lambda", "gradient"], ["variance"], ABSENT)}
 VALUES |= {"run.fractions": (["1", "0"], ["1", "1/4", "0"], ["1", "1/2", "0"]), "run.seeds": ([2], [1, 2], [1])}
+VALUES |= {"run.adapt": (["none", "probe"], ["probe", "norms"], ABSENT), "grids.*.adapt": (["none"], ["probe"])}
 VALUES |= {"grids": (ABSENT,), "grids.*.constants": (["toeplitz"], ["sink-trained"], ["average"])}
 VALUES |= {"grids.*.orders": (["last-layer-first"], ["output-norm"]), "grids.*.fractions": (["1", "0"], ["1/2"])}
 VALUES |= {"grids.*.seeds": ([3], [1, 3]), "grids.*.title": ("More", "Even more")}

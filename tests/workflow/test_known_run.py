@@ -92,3 +92,26 @@ def test_all_heads_but_the_lookup_head_are_claimed(lookup):
     (line,) = json.loads((lookup / "tables/claims.json").read_text())["lines"]
     assert line["replaceable"] == 9
     assert "lookup" in (lookup / "report/index.html").read_text()
+
+
+# -- what adaptation can repair ---------------------------------------------------------------------------------------
+
+
+@pytest.fixture(scope="module")
+def adaptation(results_of):
+    return results_of("known-adaptation", lambda config: config["run"].update(seeds=[1, 2, 3]))
+
+
+def test_norms_repair_shifted_states_and_not_lost_information(adaptation):
+    rows = read_table(adaptation / "tables/adaptation.parquet").to_pandas().set_index(["model", "subset", "adapt"])
+    lost = rows.loc[("lookup", "lookup")]
+    assert (lost["loss"] > 0.9).all() and (lost["low"] > 0.8).all(), "no training brings the information back"
+    assert (lost["recovered_low"].dropna() <= 0).all()
+    assert (rows.loc[("lookup", "position"), "loss"].abs() < 0.05).all()
+    shifted = rows.loc[("shifted", "position")]
+    assert shifted.loc["none", "low"] > 0.5 and shifted.loc["probe", "low"] > 0.3
+    assert shifted.loc["norms", "recovered_low"] > 0.3
+    assert abs(shifted.loc["norms", "loss"]) < 0.05 and shifted.loc["norms", "low"] <= 0
+    claims = json.loads((adaptation / "tables/claims.json").read_text())
+    of_lookup, of_shifted = claims["sentence"].split("(lookup): ")[-1].split("(shifted): ")
+    assert "needs its input" in of_lookup and "needs its input" not in of_shifted

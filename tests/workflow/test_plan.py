@@ -20,7 +20,7 @@ from papa.config.reading import config_of
 from papa.config.study import Study
 from papa.files import Trace, write_table
 from papa.jobs.plan import ASSUMED, Noise, SplitSize, _count_rows, _laid_out, describe_margins
-from papa.results.outcomes import table_of
+from papa.results.outcomes import Setting, table_of
 from papa.results.statistics import UNSEEN_UNITS, smallest_loss
 
 
@@ -271,7 +271,11 @@ def measured(path, seeds, shift, floor=0.5, examples=600):
     half = right.copy()
     for seed in range(seeds):
         half[seed, : shift * (seed + 1)] = False
-    settings = {(None, None, "1"): right, ("zeros", None, "0"): without, ("average", "lambda-0", "1/2"): half}
+    settings = {
+        Setting(None, None, "1"): right,
+        Setting("zeros", None, "0"): without,
+        Setting("average", "lambda-0", "1/2"): half,
+    }
     outcomes = labelled(settings, model="tiny", task="animals", names=("0", "1"), train_counts=(1, 1))
     table, facts = table_of([outcomes])
     trace = Trace("summary", 2, {"tasks": {"animals": {"title": "animals", "metric": "accuracy"}}}, {})
@@ -286,7 +290,9 @@ def test_the_smallest_loss_after_a_run_is_what_was_measured(plan, folder, monkey
     try:
         outcomes = measured(path, 4, 6)
         sample = outcomes.sample("accuracy", np.ones(600, bool))
-        spread = sample.spread((None, None, "1"), ("zeros", None, "0"), ("average", "lambda", "1/2"))
+        spread = sample.spread(
+            Setting(None, None, "1"), Setting("zeros", None, "0"), Setting("average", "lambda", "1/2")
+        )
         lost = spread.estimate([0, 1, 0, -1])
         unit = lost.variance / (spread.means[1] - spread.means[2]) ** 2
         entry, planned = smallest_of(plan, seeds=[1, 2, 3, 4])

@@ -1,7 +1,7 @@
 # The probes of a variant, one for each seed. Probes of new seeds are added to the existing ones.
 use rule tokenize as probe with:
     input:
-        unpack(reads("probe", "tokens", "labels", "index", "hidden", "folds")),
+        unpack(reads("probe", "tokens", "labels", "index", "hidden", "folds", "probes")),
     output:
         runs=update(file("runs")),
         outcomes=update(file("outcomes")),
@@ -10,7 +10,7 @@ use rule tokenize as probe with:
         path=ARTEFACTS["runs"].stem,
     wildcard_constraints:
         task=STUDY.stored_tasks_pattern(),
-        variant=f"{variant.CORPUS_VARIANT_PATTERN}|{variant.TASK_VARIANT_PATTERN}",
+        variant=variant.STORED_PATTERN,
     priority: 0
     threads: STUDY.config.threads.probe
     resources:
@@ -21,7 +21,7 @@ use rule tokenize as probe with:
 # rule, including `index`, for probes on stored hidden states, before it prefers the rule `probe`.
 use rule train_lambda as stream_probe with:
     input:
-        unpack(reads("stream_probe", "tokens", "labels", "constants", "order", "index", "folds")),
+        unpack(reads("stream_probe", "tokens", "labels", "constants", "order", "index", "folds", "probes")),
     output:
         runs=update(file("runs")),
         outcomes=update(file("outcomes")),

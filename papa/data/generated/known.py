@@ -25,7 +25,7 @@ from __future__ import annotations
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from papa.data.generated import looking
+from papa.data.generated import looking, shifting
 from papa.data.generated.known_parts import (
     HEAD_SIZE,
     HEADS,
@@ -44,7 +44,7 @@ from papa.errors import InputError
 if TYPE_CHECKING:
     from torch import Tensor
 
-KNOWN = ("induction", "lookup")
+KNOWN = ("induction", "lookup", "shifted")
 RECIPE = 1
 """Increase this whenever the code below makes a different model."""
 START = "<s>"
@@ -52,8 +52,9 @@ START = "<s>"
 SLOTS = 1 + MAXIMUM_WORDS
 PREVIOUS, FIRST, INDUCTION = (0, 1), (0, 3), (1, 2)
 """Heads of `induction`, (layer, head), counted from 0; the others are idle."""
-NEEDED = {"induction": (INDUCTION,), "lookup": (looking.LOOKUP,)}
-"""Heads of each known model that need their input: no constant can replace them."""
+NEEDED = {"induction": (INDUCTION,), "lookup": (looking.LOOKUP,), "shifted": (shifting.MARK,)}
+"""Heads of each known model that need their input: no constant can replace them. In `shifted`, norms can make up for
+it."""
 
 FALLBACK_SCORE = 0.4
 """Score of the first token in the induction head, relative to the score of an earlier copy."""
@@ -72,8 +73,9 @@ def known_model(name: str) -> Path:
     """Return the folder of a known model, one of `KNOWN`; it is generated once, in the user's cache."""
     if name not in KNOWN:
         raise InputError(f"There is no known model {name!r}; there are {', '.join(KNOWN)}.")
-    if name == "lookup":
-        return made_once(f"known-{name}", looking.recipe(), looking.make)
+    encoders = {"lookup": looking, "shifted": shifting}
+    if encoder := encoders.get(name):
+        return made_once(f"known-{name}", encoder.recipe(), encoder.make)
     recipe = [RECIPE, WORDS, SLOTS, SCORE_GAP, FALLBACK_SCORE, ATTENTION_THRESHOLD, PREDICTED_LOGIT, IDLE_SCALE]
     return made_once(f"known-{name}", recipe, _induction)
 

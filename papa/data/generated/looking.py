@@ -21,6 +21,7 @@ segment (`BALLAST`) outweighs it. LayerNorm has this norm as its weight, so it l
 
 from __future__ import annotations
 
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -72,6 +73,19 @@ def recipe() -> list[object]:
 
 def make(folder: Path) -> None:
     """Save the model and its tokenizer in a folder."""
+    import torch
+
+    chance = torch.Generator().manual_seed(0)
+    named = {FIRST_WORD: at(1, FIRST), SECOND_WORD: at(2, SECOND), LOOKUP: _lookup()}
+    named |= {START: _start(), PREVIOUS: _previous(chance)}
+    # the values of a state after each layer: token, position, and the outputs of idle and other heads so far
+    unread = UNREAD // 2 * [IDLE_SCALE, -IDLE_SCALE]
+    states = [[1, 1, 1, 1, 3 * IDLE_SCALE], [1, 1, 1, 1, 5 * IDLE_SCALE, 1, 1, *unread]]
+    save(folder, weights_of(named, states, _reads(), -1 - ATTENTION_THRESHOLD, chance))
+
+
+def save(folder: Path, weights: Mapping[str, Tensor]) -> None:
+    """Save an encoder with these weights, and its tokenizer, in a folder."""
     import transformers
 
     ids = {word: index for index, word in enumerate([*SPECIAL, *WORDS])}
@@ -92,7 +106,7 @@ def make(folder: Path) -> None:
     )
     model = transformers.BertModel(config)
     pooler = {name: value.zero_() for name, value in model.state_dict().items() if "pooler" in name}
-    model.load_state_dict(pooler | _weights())  # raises if a weight is missing
+    model.load_state_dict(pooler | dict(weights))  # raises if a weight is missing
     model.save_pretrained(folder)
 
 
@@ -102,8 +116,22 @@ def _balanced(written: Tensor) -> Tensor:
     return written
 
 
-def _weights() -> dict[str, Tensor]:
-    """Return the weights of the encoder by name, without the pooler, which nothing reads."""
+def weights_of(
+    named: Mapping[tuple[int, int], Head],
+    states: Sequence[Sequence[float]],
+    reads: Tensor,
+    bias: float,
+    chance: Generator,
+) -> dict[str, Tensor]:
+    """Return the weights of an encoder by name, without the pooler, which nothing reads.
+
+    Args:
+        named: the heads that are not idle, by (layer, head).
+        states: the values of a state after each layer; they determine the weights of LayerNorm.
+        reads: the values of a state that the last MLP reads, `[HEAD_SIZE, hidden]`.
+        bias: the bias of the last MLP, which answers "twice" if one of its values is above 0.
+        chance: draws the attention of idle heads.
+    """
     import torch
 
     vocabulary = len(SPECIAL) + len(WORDS)
@@ -116,12 +144,6 @@ def _weights() -> dict[str, Tensor]:
         "embeddings.token_type_embeddings.weight": segments,
         **_norm("embeddings.LayerNorm", [1, 1]),  # a token and a position
     }
-    # the values of a state after each layer: token, position, and the outputs of idle and other heads so far
-    unread = UNREAD // 2 * [IDLE_SCALE, -IDLE_SCALE]
-    states = [[1, 1, 1, 1, 3 * IDLE_SCALE], [1, 1, 1, 1, 5 * IDLE_SCALE, 1, 1, *unread]]
-    chance = torch.Generator().manual_seed(0)
-    named = {FIRST_WORD: _at(1, FIRST), SECOND_WORD: _at(2, SECOND), LOOKUP: _lookup()}
-    named |= {START: _start(), PREVIOUS: _previous(chance)}
     for layer, state in enumerate(states):
         heads = []
         for head in range(HEADS):
@@ -135,12 +157,13 @@ def _weights() -> dict[str, Tensor]:
         all_weights[f"{name}.attention.output.dense.weight"] = written.T.contiguous()
         all_weights[f"{name}.attention.output.dense.bias"] = torch.zeros(SIZE)
         all_weights |= _norm(f"{name}.attention.output.LayerNorm", state)
-        all_weights |= {f"{name}.{part}": weight for part, weight in _mlp(answers=last).items()}
+        mlp = _mlp(reads if last else torch.zeros_like(reads), bias, answers=last)
+        all_weights |= {f"{name}.{part}": weight for part, weight in mlp.items()}
         all_weights |= _norm(f"{name}.output.LayerNorm", state, answers=last)
     return all_weights
 
 
-def _norm(name: str, state: list[float], answers: bool = False) -> dict[str, Tensor]:
+def _norm(name: str, state: Sequence[float], answers: bool = False) -> dict[str, Tensor]:
     """Return a LayerNorm that changes no state with these values, the ballast and, with `answers`, an answer."""
     import torch
 
@@ -149,7 +172,7 @@ def _norm(name: str, state: list[float], answers: bool = False) -> dict[str, Ten
     return {f"{name}.weight": torch.full((SIZE,), (square / SIZE) ** 0.5), f"{name}.bias": torch.zeros(SIZE)}
 
 
-def _at(slot: int, part: slice) -> Head:
+def at(slot: int, part: slice) -> Head:
     """Return a head that attends to a slot and writes its token."""
     import torch
 
@@ -194,20 +217,28 @@ def _lookup() -> Head:
     return head
 
 
-def _mlp(answers: bool) -> dict[str, Tensor]:
+def _reads() -> Tensor:
+    """Return a value for each word: whether it is the first, the second and the copied word, added up."""
+    import torch
+
+    reads = torch.zeros(HEAD_SIZE, SIZE)
+    for part in (FIRST, SECOND, COPIED):
+        reads[:, part] = torch.eye(TOKENS)
+    return reads
+
+
+def _mlp(reads: Tensor, bias: float, answers: bool) -> dict[str, Tensor]:
     """Return the weights of an MLP that answers whether the first word repeats, or of one that does nothing."""
     import torch
 
-    reads, writes, always = torch.zeros(HEAD_SIZE, SIZE), torch.zeros(SIZE, HEAD_SIZE), torch.zeros(SIZE)
+    writes, always = torch.zeros(SIZE, HEAD_SIZE), torch.zeros(SIZE)
     if answers:
-        for part in (FIRST, SECOND, COPIED):
-            reads[:, part] = torch.eye(TOKENS)
         answer = torch.tensor([ANSWER_SIZE, -ANSWER_SIZE])
         writes[ANSWER] = (2 * answer / (1 - ATTENTION_THRESHOLD))[:, None].expand(2, HEAD_SIZE)
         always[ANSWER] = -answer
     return {
         "intermediate.dense.weight": reads,
-        "intermediate.dense.bias": torch.full((HEAD_SIZE,), -1 - ATTENTION_THRESHOLD),
+        "intermediate.dense.bias": torch.full((HEAD_SIZE,), bias),
         "output.dense.weight": writes,
         "output.dense.bias": always,
     }

@@ -1,0 +1,72 @@
+"""The known encoder `shifted`: without its own attention, its states are only shifted, and norms can undo the shift.
+
+A BERT like `looking`, with the same texts (`twice`), which it answers only by position: does the second word repeat the
+first? Its heads:
+
+| layer | head | attends to | writes |
+|---|---|---|---|
+| 0 | 1 | the first word (by position only) | that word |
+| 0 | 3 | the second word (by position only) | that word |
+| 1 | 2 | [SEP], wherever the text ends (by content) | a mark, which is 1 in every text |
+| both | the others | some tokens more than others, by content | a constant |
+
+The last MLP compares the two words, and adds the mark. Constants in place of the first two heads change nothing. In
+place of the third, they spread over all slots in which texts end, so the mark is smaller, and the MLP stays below its
+threshold in most texts. All information has arrived, but the answer is missing from the last states. A gain or bias of
+the LayerNorm before the MLP makes up for the mark.
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from papa.data.generated.known_parts import HEAD_SIZE, IDLE_SCALE, SIZE, TOKENS, Head
+from papa.data.generated.looking import (
+    FIRST,
+    FIRST_WORD,
+    SECOND,
+    SECOND_WORD,
+    SPECIAL,
+    UNUSED,
+    at,
+    save,
+    weights_of,
+)
+from papa.data.generated.looking import recipe as recipe_of_lookup
+
+RECIPE = 1
+"""Increase this whenever the code below makes a different model."""
+MARK = (1, 2)
+"""The head, (layer, head), counted from 0, whose attention needs its input."""
+MARK_WEIGHT = 1.35
+"""Weight of the mark in the last MLP, in which a word that is the first and the second counts 2."""
+THRESHOLD = 2.55
+"""The MLP answers "twice" above this sum: a word that repeats and the mark are 3.35, a word that does not is 2.35."""
+
+
+def recipe() -> list[object]:
+    """Return all values that determine the model."""
+    return [RECIPE, MARK_WEIGHT, THRESHOLD, *recipe_of_lookup()]
+
+
+def make(folder: Path) -> None:
+    """Save the model and its tokenizer in a folder."""
+    import torch
+
+    reads = torch.zeros(HEAD_SIZE, SIZE)
+    for part in (FIRST, SECOND):
+        reads[:, part] = torch.eye(TOKENS)
+    reads[:, UNUSED.start] = MARK_WEIGHT
+    named = {FIRST_WORD: at(1, FIRST), SECOND_WORD: at(2, SECOND), MARK: _mark()}
+    # the values of a state after each layer: token, position, and the outputs of idle and other heads so far
+    states = [[1, 1, 1, 1, 3 * IDLE_SCALE], [1, 1, 1, 1, 7 * IDLE_SCALE, 1]]
+    save(folder, weights_of(named, states, reads, -THRESHOLD, torch.Generator().manual_seed(0)))
+
+
+def _mark() -> Head:
+    """Return a head that attends to [SEP] and writes a 1."""
+    head, separator = Head.empty(), SPECIAL.index("[SEP]")
+    head.query[:TOKENS, 0] = 1.0  # every state has a token
+    head.key[separator, 0] = 1.0
+    head.value[separator, 0] = head.output[0, UNUSED.start] = 1.0
+    return head

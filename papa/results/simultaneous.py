@@ -25,7 +25,7 @@ class ClaimSequence:
 
     Args:
         numbers: the measured numbers of replaced heads.
-        losses: the losses with each number replaced, all of which must be below the margin; None if one is unknown.
+        losses: the losses with each number replaced, which must all be below the margin; None if one is unknown.
     """
 
     numbers: Sequence[int]

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 from papa.config.artefacts import ARTEFACTS
 from papa.config.settings import Block
 from papa.results import phrases
-from papa.results.conclusion import Assumption, Conclusion, DeclarationCheck, Estimand, Recipe, TaskTest
+from papa.results.conclusion import Assumption, Conclusion, DeclarationCheck, Estimand, TaskTest, TrainingRecipe
 from papa.results.losses import COUNTS
 from papa.results.outcomes import ORIGINALS
 
@@ -60,9 +60,9 @@ def _worded(assumption: Assumption, declared: str) -> Assumption:
     return assumption.model_copy(update={"sentence": f"{words} {declared}" if assumption.name == "margin" else words})
 
 
-def _recipe(line: Line, task: str, training: TrainingOf) -> Recipe:
+def _recipe(line: Line, task: str, training: TrainingOf) -> TrainingRecipe:
     rows = line.rows.loc[line.rows["task"].eq(task), "rows_train"].max()
-    return Recipe(task=line.titles[task], rows=int(rows), **training.model_dump())
+    return TrainingRecipe(task=line.titles[task], rows=int(rows), **training.model_dump())
 
 
 def _contribution(line: Line, task: str) -> TaskTest:

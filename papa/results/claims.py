@@ -305,10 +305,10 @@ def _corrected(lines: Sequence[Line], claims: Sequence[LineClaim], margin: float
     of_lines = dict(zip(map(id, counting), corrected_margins(joint), strict=True))
     pairs = [(line, task) for line in counting for task in line.counting]
     by_task = {id(line): list[TaskClaim]() for line in lines}
-    alone = [line.claims_about(task) for line, task in pairs]
-    p_values = [sequence.p_values(margin) for sequence in alone]
-    corrected = zip(corrected_margins(alone), corrected_p_values(p_values), strict=True)
-    for (line, task), sequence, p, (margins, corrected_p) in zip(pairs, alone, p_values, corrected, strict=True):
+    sequences = [line.claims_about(task) for line, task in pairs]
+    p_values = [sequence.p_values(margin) for sequence in sequences]
+    corrected = zip(corrected_margins(sequences), corrected_p_values(p_values), strict=True)
+    for (line, task), sequence, p, (margins, corrected_p) in zip(pairs, sequences, p_values, corrected, strict=True):
         rows = line.rows[line.rows["task"].eq(task)].set_index("fraction").reindex(line.steps["fraction"])
         bounds = rows["loss_bound"].fillna(inf)
         smallest = bounds.clip(lower=0).cummax().tolist()
@@ -348,9 +348,9 @@ def _rows(claim: LineClaim) -> Iterator[dict[str, object]]:
     for step in claim.steps:
         yield {"claims": claim.lines} | step.model_dump(exclude_unset=True)
     for task in claim.by_task:
-        for step, alone in zip(claim.steps, task.steps, strict=True):
+        for step, by_task in zip(claim.steps, task.steps, strict=True):
             shared = step.model_dump(include=set(SHARED_BY_STEPS))
-            yield shared | {"claims": claim.task_claims, "tasks": 1, "task": task.task} | alone.model_dump()
+            yield shared | {"claims": claim.task_claims, "tasks": 1, "task": task.task} | by_task.model_dump()
 
 
 def _claim(line: Line, margin: float, curves: pd.DataFrame) -> LineClaim:
@@ -592,7 +592,7 @@ def tables_of(frame: pd.DataFrame, margin: float) -> dict[str, list[Table]]:
     tables = {}
     for grid, rows in frame.groupby("grid", sort=False):
         title = str(grid).replace("_", " ").capitalize()
-        joint, alone = rows[rows["task"].isna()], rows[rows["task"].notna()]
+        joint, single = rows[rows["task"].isna()], rows[rows["task"].notna()]
         text = pd.DataFrame(
             {
                 "line": joint["line"],
@@ -608,10 +608,10 @@ def tables_of(frame: pd.DataFrame, margin: float) -> dict[str, list[Table]]:
         if (joint["claims"] > 1).any():
             text["corrected for lines"] = [bound_text(least, margin) for least in joint["corrected_margin"]]
         tables[str(grid)] = [Table(title, text, 2, rules=_rules(joint["line"]))]
-        if len(alone):
-            note = BY_TASK_NOTE.format(margin=percent(margin, None), claims=alone["claims"].iloc[0])
+        if len(single):
+            note = BY_TASK_NOTE.format(margin=percent(margin, None), claims=single["claims"].iloc[0])
             by_task = pd.DataFrame(
-                [_task_cells(group, margin) for _, group in alone.groupby(["line", "task"], sort=False)]
+                [_task_cells(group, margin) for _, group in single.groupby(["line", "task"], sort=False)]
             )
             tables[str(grid)].append(Table(f"{title}, each task by itself", by_task, 2, note, _rules(by_task["line"])))
     return tables
@@ -620,13 +620,13 @@ def tables_of(frame: pd.DataFrame, margin: float) -> dict[str, list[Table]]:
 def _task_cells(rows: pd.DataFrame, margin: float) -> dict[str, str]:
     """Return the cells of a line and a task in the table of each task by itself."""
     heads = f" of {rows['heads'].iloc[0]:,}"
-    alone = rows.loc[rows["margin"] < margin, "replaced"].max()
+    uncorrected = rows.loc[rows["margin"] < margin, "replaced"].max()
     passed, rest = rows[rows["corrected_margin"] < margin], rows[~(rows["corrected_margin"] < margin)]
     following = rest.head(1).itertuples()
     return {
         "line": rows["line"].iloc[0],
         "task": rows["task"].iloc[0],
-        "by itself": "none shown" if pd.isna(alone) else f"{alone:,.0f}{heads}",
+        "by itself": "none shown" if pd.isna(uncorrected) else f"{uncorrected:,.0f}{heads}",
         "corrected": "none shown" if passed.empty else f"{passed['replaced'].iloc[-1]:,}{heads}",
         "passes at margins above": "-" if passed.empty else bound_text(passed["corrected_margin"].iloc[-1], margin),
         "next": next((f"{step.replaced:,}: {bound_text(step.corrected_margin, margin)}" for step in following), "-"),

@@ -291,7 +291,7 @@ class Estimand(_Value):
     floors: tuple[str, ...]
 
 
-class Recipe(_Value):
+class TrainingRecipe(_Value):
     """The training of a task's probes."""
 
     task: str
@@ -356,7 +356,7 @@ class Conclusion(_Value):
     declaration: DeclarationCheck | None = None
     declared: str = ""
     estimand: Estimand | None = None
-    recipes: tuple[Recipe, ...] = ()
+    recipes: tuple[TrainingRecipe, ...] = ()
     assumptions: tuple[Assumption, ...] = ()
 
     def to_json(self) -> dict[str, object]:

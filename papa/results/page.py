@@ -61,6 +61,8 @@ GLOSSARY = {
     "Margin": "the accepted loss, set in the config before the run; k heads are replaceable at a margin if the upper "
     "bound of the loss on every task that counts (one-sided, 95 %) is smaller, with k heads replaced and with every "
     "smaller measured number",
+    "Declaration": "the file in which `papa freeze` writes what a study will claim, before it has any outcome; the "
+    "report says whether the study is the declared one",
     "Analysis": "rows that are computed from finished runs, with their tables, figure and sentence",
     "Outcome": "a probe's prediction for one validation example; all scores, losses and intervals are computed from "
     "outcomes",

@@ -19,11 +19,11 @@ from papa.results.conclusion import (
     Estimand,
     Exclusion,
     LineClaim,
-    Recipe,
     RisingTask,
     Step,
     SubsetLosses,
     TaskLoss,
+    TrainingRecipe,
 )
 
 MAXIMUM_VALUE_LENGTH = 60
@@ -108,7 +108,7 @@ def bound_text(bound: float | None, margin: float) -> str:
     for decimals in range(MAXIMUM_DECIMALS):
         scale = 10**decimals
         number = ceil(100 * bound * scale - 1e-9) / scale
-        if (number < 100 * margin) == (bound < margin):
+        if (number / 100 < margin) == (bound < margin):
             return f"{number + 0.0:.{decimals}f} %"
     return f"just below {percent(margin, None)}"
 
@@ -187,7 +187,7 @@ def _p_text(p: float | None) -> str:
     return "p < 0.001" if p < 0.001 else f"p = {p:.3f}"
 
 
-def recipe(value: Recipe) -> str:
+def recipe(value: TrainingRecipe) -> str:
     """Describe the training of a task's probes: "A: learning rate 0.001, batches of 8, 4 epochs, 1,000 rows"."""
     training = f"learning rate {value.learning_rate:g}, batches of {value.batch_size}, {count(value.epochs, 'epoch')}"
     return f"{value.task}: {training}, {count(value.rows, 'training row')}"
@@ -393,8 +393,8 @@ def replaceable(line: LineClaim, margin: float, named: bool) -> str:
 
 
 def by_task(line: LineClaim) -> str:
-    """Describe the claims about single tasks, corrected for all of them; empty if there is only one claim."""
-    if line.task_claims < 2 or not line.by_task:
+    """Describe the claims about single tasks, corrected for all claims of the grid; empty for a line with one task."""
+    if len(line.by_task) < 2:
         return ""
     numbers: dict[int, list[str]] = {}
     for claim in sorted(line.by_task, key=lambda claim: -claim.corrected):

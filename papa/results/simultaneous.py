@@ -25,7 +25,7 @@ class ClaimSequence:
 
     Args:
         numbers: the measured numbers of replaced heads.
-        losses: the losses with each number replaced, all of which must be below the margin; None if one is unknown.
+        losses: the losses with each number replaced, which must all be below the margin; None if one is unknown.
     """
 
     numbers: Sequence[int]
@@ -75,10 +75,10 @@ def _corrected(place: int, number: int, margins: Sequence[Callable[[float], list
     smallest = 0.0
     for left in range(len(margins), 0, -1):
         level = 1 - (1 - LEVEL) / left
-        alone = margins[place](level)[number]
+        bound = margins[place](level)[number]
         others = sorted((other(level)[-1] for index, other in enumerate(margins) if index != place), reverse=True)
         completed = others[left - 2] if left > 1 else inf
-        smallest = max(smallest, min(alone, completed))
-        if alone <= completed:  # with fewer sequences left, the bound is only lower
+        smallest = max(smallest, min(bound, completed))
+        if bound <= completed:  # with fewer sequences left, the bound is only lower
             break
     return smallest

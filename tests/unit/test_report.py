@@ -156,13 +156,13 @@ def test_each_line_has_its_numbers_with_intervals_and_reasons(page, claims):
     line = claims["lines"][0]
     end, area, step = line["at_end"], line["area"], line["steps"][1]
     assert (line["replaceable"], step["replaced"]) == (8, 15)
-    bound, half = (bound_text(number, claims["margin"]) for number in (step["bound"], line["half_margin"]))
+    numbers = (step["bound"], line["half_margin"], line["steps"][0]["margin"])
+    bound, half, passes = (bound_text(number, claims["margin"]) for number in numbers)
     for words in (
         f"loss with all 15 heads replaced {100 * end['loss']:.0f} % "
         f"95 % interval {100 * end['low']:.0f} to {100 * end['high']:.0f} %; mean over 2 tasks",
-        "replaceable at a margin of 10 % 8 of 15 heads smallest margin that passes: "
-        f"{bound_text(line['steps'][0]['margin'], 0.1)}; with 15 replaced, the upper bound of the loss on "
-        f"{step['worst']} is {bound}",
+        f"replaceable at a margin of 10 % 8 of 15 heads smallest margin that passes: {passes}; "
+        f"with 15 replaced, the upper bound of the loss on {step['worst']} is {bound}",
         f"margin at which half of the heads are replaceable {half} measured with 8 of 15 replaced",
         f"area under the loss, from no head replaced to all {100 * area['mean']:.0f} % "
         f"95 % interval {100 * area['low']:.0f} to {100 * area['high']:.0f} %",

@@ -11,6 +11,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from itertools import combinations
 from math import inf
+from typing import Any
 
 import numpy as np
 import pandas as pd
@@ -263,7 +264,7 @@ def _claim(line: Line, margin: float, curves: pd.DataFrame) -> LineClaim:
     )
 
 
-def _floors(line: Line, titles: Mapping[str, str], margin: float) -> dict[str, object]:
+def _floors(line: Line, titles: Mapping[str, str], margin: float) -> dict[str, Any]:
     """Return the floors of each task, best first, and the replaceable heads against each; empty for a single floor."""
     floors = {titles[task]: line.samples[task].floors for task in titles if task in line.samples}
     several = sorted({floor for each in floors.values() for floor in each})

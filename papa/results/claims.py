@@ -11,7 +11,6 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from itertools import combinations
 from math import inf
-from typing import Any
 
 import numpy as np
 import pandas as pd
@@ -237,7 +236,7 @@ def _claim(line: Line, margin: float, curves: pd.DataFrame) -> LineClaim:
     passed = [step.replaced for step in bounded if step.margin is not None and step.margin < margin]
     half_margins = [step.margin for step in bounded if 2 * step.replaced >= line.heads]
     example_counts = [line.samples[task].values.shape[1] for task in titles if task in line.samples]
-    return LineClaim(
+    claim = LineClaim(
         grid=line.grid,
         line=line.name,
         model=tasks["model"].iloc[0],
@@ -260,11 +259,11 @@ def _claim(line: Line, margin: float, curves: pd.DataFrame) -> LineClaim:
         area=_area(line),
         steps=tuple(steps),
         sentence="",
-        **_floors(line, titles, margin),
     )
+    return claim.model_copy(update=_floors(line, titles, margin))
 
 
-def _floors(line: Line, titles: Mapping[str, str], margin: float) -> dict[str, Any]:
+def _floors(line: Line, titles: Mapping[str, str], margin: float) -> dict[str, object]:
     """Return the floors of each task, best first, and the replaceable heads against each; empty for a single floor."""
     floors = {titles[task]: line.samples[task].floors for task in titles if task in line.samples}
     several = sorted({floor for each in floors.values() for floor in each})

@@ -45,12 +45,13 @@ class InnerFolds(Analysis):
         for facts, folds in map(read_folds, paths):
             best, scores = BestRate.of(folds), mean_scores(folds)
             used = floors.get((facts["model"], facts["task"]), ())[:1]
-            row: dict[str, object] = facts | {"title": self.tasks[facts["task"]].title}
-            for rate in sorted({fold["learning_rate"] for fold in folds}):
+            is_floor = facts["variant"] in (Variant.floor(name).path for name in used)
+            rates = sorted({fold["learning_rate"] for fold in folds})
+            for rate in rates:
                 chosen = rate == best.learning_rate
-                row = row | {"learning_rate": rate, "score": scores.get(rate), "best_rate": chosen}
-                is_floor = chosen and facts["variant"] in (Variant.floor(name).path for name in used)
-                rows.append(row | {"at_end": chosen and best.at_end, "floor": is_floor})
+                row: dict[str, object] = {**facts, "title": self.tasks[facts["task"]].title, "learning_rate": rate}
+                row |= {"score": scores.get(rate), "best_rate": chosen and len(rates) > 1}
+                rows.append(row | {"at_end": chosen and best.at_end, "floor": chosen and is_floor})
         return Computed(pd.DataFrame(rows, columns=list(COLUMNS)), {"table": "inner_folds"})
 
     def tables(self, rows: pd.DataFrame) -> list[Table]:

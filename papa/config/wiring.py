@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from functools import partial
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 
 from papa.config import stages
 from papa.config.analyses import ANALYSES, Entry, grid_entry, patterns_entry
@@ -168,11 +168,9 @@ def _hidden(study: Study, model: str, owner: str, variant: str, part: str) -> Wi
 
 def _probe(study: Study, model: str, task: str, variant: str) -> Wiring:
     replaced, tune = Variant.parse(variant), study.config.tasks[task].tune
-    settings = stages.ProbeOf(
-        **_of_probe(study, model, task, replaced),
-        seeds=tuple(study.variants(model, task).get(replaced) or study.config.run.seeds),
-        learning_rates=tune.learning_rate if tune else (),
-    )
+    seeds = study.variants(model, task).get(replaced) or study.config.run.seeds
+    more = {"seeds": tuple(seeds), "learning_rates": tune.learning_rate if tune else ()}
+    settings = stages.ProbeOf.model_validate(_of_probe(study, model, task, replaced) | more)
     needs = _examples(study, model, task) | _states(study, model, task, replaced)
     if tune:
         needs["folds"] = study.folds_of(model, task, replaced)
@@ -182,11 +180,11 @@ def _probe(study: Study, model: str, task: str, variant: str) -> Wiring:
 
 
 def _folds(study: Study, model: str, task: str, variant: str) -> Wiring:
-    replaced, tune = Variant.parse(variant), study.config.tasks[task].tune
-    shared = _of_probe(study, model, task, replaced)
-    rates = tune.learning_rate if tune else (shared["training"].learning_rate,)
+    replaced, block = Variant.parse(variant), study.config.tasks[task]
+    rates = block.tune.learning_rate if block.tune else (stages.Training.of_probe(block).learning_rate,)
+    settings = stages.FoldsOf.model_validate(_of_probe(study, model, task, replaced) | {"learning_rates": rates})
     needs = _examples(study, model, task) | _states(study, model, task, replaced)
-    return Wiring(stages.FoldsOf(**shared, learning_rates=rates), needs, {"folds": "folds"})
+    return Wiring(settings, needs, {"folds": "folds"})
 
 
 def _analysis(study: Study, analysis: str) -> Wiring:
@@ -262,7 +260,7 @@ def _examples(study: Study, model: str, task: str) -> InputJobs:
     return {"tokens": [tokens], "labels": study.labels(task)}
 
 
-def _of_probe(study: Study, model: str, task: str, variant: Variant) -> dict[str, Any]:
+def _of_probe(study: Study, model: str, task: str, variant: Variant) -> dict[str, object]:
     """Return the settings of all stages that train probes on a variant."""
     block = study.config.tasks[task]
     return {

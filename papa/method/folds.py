@@ -21,7 +21,7 @@ from papa.method.fitting import Diverged, TrainingTask, fit
 from papa.method.metrics import score_of_table
 from papa.method.objective import objective_of
 from papa.method.training import StateSource, source_of
-from papa.method.tuning import FOLD_COLUMNS, Choice
+from papa.method.tuning import FOLD_COLUMNS, BestRate, FoldRow
 
 log = logging.getLogger(__name__)
 
@@ -53,7 +53,7 @@ def score_folds(job: Job[FoldsOf]) -> str:
 
     settings, splits = job.settings, Tokens.read(job.input("tokens"))
     folds = folds_of(splits["train"].units, settings.folds, settings.seed)
-    rows = []
+    rows = list[FoldRow]()
     with source_of(job, splits) as source:
         for rate in settings.learning_rates:
             training = settings.training.model_copy(update={"learning_rate": rate})
@@ -64,14 +64,14 @@ def score_folds(job: Job[FoldsOf]) -> str:
                 chosen = {"train": trained, "validation": held_out}
                 inner = {name: splits["train"].select(units, name) for name, units in chosen.items()}
                 score = _score(job, inner, source, training)
-                rows.append({"learning_rate": rate, "fold": number, "rows": len(held_out), "score": score})
+                rows.append(FoldRow(learning_rate=rate, fold=number, rows=len(held_out), score=score))
         trace = job.trace(**source.digests)
     facts = {"model": settings.model.model.name, "task": settings.task, "variant": settings.variant}
     table = pa.Table.from_pylist(rows, schema=pa.schema(list(FOLD_COLUMNS.items())))
-    choice = Choice.of(rows)
+    best = BestRate.of(rows)
     write_table(table, job.output("folds"), facts | {"table": "folds", "metric": settings.metric}, trace)
-    best = f"; best learning rate {choice.learning_rate:g}" if len(settings.learning_rates) > 1 else ""
-    return f"{settings.metric} {choice.score:.3f} on {len(folds)} inner folds{best}"
+    rate = f"; best learning rate {best.learning_rate:g}" if len(settings.learning_rates) > 1 else ""
+    return f"{settings.metric} {best.score:.3f} on {len(folds)} inner folds{rate}"
 
 
 def _score(job: Job[FoldsOf], splits: Mapping[str, Tokens], source: StateSource, training: Training) -> float | None:

@@ -37,7 +37,7 @@ from papa.method.objective import States, fit_objective, objective_of
 from papa.method.probes import ProbeSizes
 from papa.method.runs import Origin, Run, SplitCounts, read_runs, write_runs
 from papa.method.states import StreamedStates, stored_states
-from papa.method.tuning import Choice, read_folds
+from papa.method.tuning import BestRate, read_folds
 from papa.method.variants import names_of, replaced_by
 from papa.model.load import model_of
 from papa.model.model import Model
@@ -143,16 +143,16 @@ def _training(job: Job[ProbeOf]) -> Training:
     path, training = job.optional_input("folds"), job.settings.training
     if path is None:
         return training
-    choice, listed = Choice.of(read_folds(path)[1]), ", ".join(f"{rate:g}" for rate in job.settings.learning_rates)
-    if choice.at_end:
+    best = BestRate.of(read_folds(path)[1])
+    if best.at_end:
         log.warning(
             "The best learning rate of %s on %s is %g, at the end of the list (%s); a better one may lie beyond.",
             job.settings.variant,
             job.settings.task,
-            choice.learning_rate,
-            listed,
+            best.learning_rate,
+            ", ".join(f"{rate:g}" for rate in job.settings.learning_rates),
         )
-    return training.model_copy(update={"learning_rate": choice.learning_rate})
+    return training.model_copy(update={"learning_rate": best.learning_rate})
 
 
 def _train(

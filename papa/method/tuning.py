@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from statistics import fmean
-from typing import Any
+from typing import TypedDict, cast
 
 from papa.config.variant import Variant
 from papa.errors import DamagedArtefact, InputError
@@ -14,12 +14,19 @@ from papa.files import REBUILD, PathLike, provenance_of, read_table
 
 FOLD_COLUMNS = {"learning_rate": "float64", "fold": "int64", "rows": "int64", "score": "float64"}
 """The columns of a table of folds: learning rate, fold (from 1), rows that were scored, and their score."""
-FoldRow = Mapping[str, Any]
-"""A row of a table of folds; the score is None if training diverged."""
+
+
+class FoldRow(TypedDict):
+    """A row of a table of folds; the score is None if training diverged."""
+
+    learning_rate: float
+    fold: int
+    rows: int
+    score: float | None
 
 
 @dataclass(frozen=True)
-class Choice:
+class BestRate:
     """The best learning rate of a variant, by the mean score over inner folds.
 
     Args:
@@ -33,15 +40,15 @@ class Choice:
     at_end: bool
 
     @classmethod
-    def of(cls, rows: Sequence[FoldRow]) -> Choice:
+    def of(cls, rows: Sequence[FoldRow]) -> BestRate:
         """Choose from the rows of a table of folds; a learning rate without a score on some fold is left out.
 
         Raises:
             InputError: no learning rate has a score on every fold.
 
         >>> scores = (0.1, 0.5), (0.1, 0.7), (0.2, 0.9), (0.2, None)
-        >>> Choice.of([{"learning_rate": rate, "score": score} for rate, score in scores])
-        Choice(learning_rate=0.1, score=0.6, at_end=True)
+        >>> BestRate.of([FoldRow(learning_rate=rate, fold=1, rows=9, score=score) for rate, score in scores])
+        BestRate(learning_rate=0.1, score=0.6, at_end=True)
         """
         means = mean_scores(rows)
         if not means:
@@ -70,7 +77,9 @@ def read_folds(path: PathLike) -> tuple[dict[str, str], list[FoldRow]]:
     facts = provenance_of(table)
     if facts.get("table") != "folds":
         raise DamagedArtefact(f"{path} has no scores of inner folds; {REBUILD}.")
-    return {name: str(facts[name]) for name in ("model", "task", "variant", "metric")}, table.to_pylist()
+    return {name: str(facts[name]) for name in ("model", "task", "variant", "metric")}, cast(
+        list[FoldRow], table.to_pylist()
+    )
 
 
 def best_floors(paths: Sequence[PathLike], floors: Sequence[str]) -> dict[tuple[str, str], tuple[str, ...]]:
@@ -87,7 +96,7 @@ def best_floors(paths: Sequence[PathLike], floors: Sequence[str]) -> dict[tuple[
     for facts, rows in map(read_folds, paths):
         if facts["variant"] in constant_of:
             known = scores.setdefault((facts["model"], facts["task"]), {})
-            known[constant_of[facts["variant"]]] = Choice.of(rows).score
+            known[constant_of[facts["variant"]]] = BestRate.of(rows).score
     return {
         pair: tuple(sorted((floor for floor in floors if floor in known), key=lambda floor, known=known: -known[floor]))
         for pair, known in scores.items()

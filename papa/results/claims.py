@@ -361,7 +361,7 @@ def _claim(line: Line, margin: float, curves: pd.DataFrame) -> LineClaim:
     passed = [step.replaced for step in bounded if step.margin is not None and step.margin < margin]
     half_margins = [step.margin for step in bounded if 2 * step.replaced >= line.heads]
     example_counts = [line.samples[task].values.shape[1] for task in titles if task in line.samples]
-    return LineClaim(
+    claim = LineClaim(
         grid=line.grid,
         line=line.name,
         model=line.model,
@@ -384,8 +384,8 @@ def _claim(line: Line, margin: float, curves: pd.DataFrame) -> LineClaim:
         area=_area(line),
         steps=tuple(steps),
         sentence="",
-        **_floors(line, titles, margin),
     )
+    return claim.model_copy(update=_floors(line, titles, margin))
 
 
 def _floors(line: Line, titles: Mapping[str, str], margin: float) -> dict[str, object]:

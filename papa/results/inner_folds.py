@@ -2,17 +2,15 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 import pandas as pd
 
 from papa.config.job import Job
 from papa.config.stages import AnalysisOf, TaskOf
 from papa.config.variant import ORIGINAL, Variant
-from papa.method.tuning import Choice, best_floors, mean_scores, read_folds
+from papa.method.tuning import BestRate, best_floors, mean_scores, read_folds
 from papa.results.analysis import Analysis, Computed
 from papa.results.phrases import constant_name, order_name
-from papa.results.table import Table, metric_name, score_text
+from papa.results.table import Table, metric_name, score_text, texts
 
 COLUMNS = dict.fromkeys(("model", "task", "title", "metric", "variant"), "string")
 COLUMNS |= {"learning_rate": "float64", "score": "float64", "best_rate": "bool", "at_end": "bool", "floor": "bool"}
@@ -43,16 +41,17 @@ class InnerFolds(Analysis):
         """Read the scores of all `folds`."""
         paths = job.inputs["folds"]
         floors = best_floors(paths, self.floors) if len(self.floors) > 1 else {}
-        rows: list[dict[str, Any]] = []
+        rows: list[dict[str, object]] = []
         for facts, folds in map(read_folds, paths):
-            choice, scores = Choice.of(folds), mean_scores(folds)
-            best = floors.get((facts["model"], facts["task"]), ())[:1]
-            row = facts | {"title": self.tasks[facts["task"]].title}
-            for rate in sorted({fold["learning_rate"] for fold in folds}):
-                chosen = rate == choice.learning_rate
-                row = row | {"learning_rate": rate, "score": scores.get(rate), "best_rate": chosen}
-                is_floor = chosen and facts["variant"] in (Variant.floor(name).path for name in best)
-                rows.append(row | {"at_end": chosen and choice.at_end, "floor": is_floor})
+            best, scores = BestRate.of(folds), mean_scores(folds)
+            used = floors.get((facts["model"], facts["task"]), ())[:1]
+            is_floor = facts["variant"] in (Variant.floor(name).path for name in used)
+            rates = sorted({fold["learning_rate"] for fold in folds})
+            for rate in rates:
+                chosen = rate == best.learning_rate
+                row: dict[str, object] = {**facts, "title": self.tasks[facts["task"]].title, "learning_rate": rate}
+                row |= {"score": scores.get(rate), "best_rate": chosen and len(rates) > 1}
+                rows.append(row | {"at_end": chosen and best.at_end, "floor": chosen and is_floor})
         return Computed(pd.DataFrame(rows, columns=list(COLUMNS)), {"table": "inner_folds"})
 
     def tables(self, rows: pd.DataFrame) -> list[Table]:
@@ -66,22 +65,20 @@ class InnerFolds(Analysis):
                     "metric": group["metric"].map(metric_name),
                     "learning rate": group["learning_rate"].map("{:g}".format),
                     "score on folds": [score_text(score, float("nan")) for score in group["score"]],
-                    "chosen": [self._chosen(row) for row in group.to_dict("records")],
+                    "chosen": texts(_chosen, group, "floor", "best_rate", "at_end"),
                 }
             )
             first = group["task"].ne(group["task"].shift())
             tables.append(Table(str(model), text, 3, rules=tuple(first.to_numpy().nonzero()[0].tolist())))
         return tables
 
-    def _chosen(self, row: dict[Any, Any]) -> str:
-        tuned = self._tuned_rate(row)
-        return ", ".join(filter(None, ["floor" if row["floor"] else "", tuned]))
-
-    def _tuned_rate(self, row: dict[Any, Any]) -> str:
-        return "learning rate, at the end" if row["at_end"] else "learning rate" if row["best_rate"] else ""
-
     def sentence(self, rows: pd.DataFrame) -> str:
         return sentence_of(rows)
+
+
+def _chosen(floor: bool, best_rate: bool, at_end: bool) -> str:
+    rate = "learning rate, at the end" if at_end else "learning rate" if best_rate else ""
+    return ", ".join(filter(None, ["floor" if floor else "", rate]))
 
 
 def setting_text(variant: str) -> str:

@@ -84,7 +84,7 @@ def _rows(outcomes: TaskOutcomes, title: str) -> Iterator[dict[str, object]]:
 
 def tables_of(frame: pd.DataFrame) -> list[Table]:
     """Return a table for each model, with a row for each task and constant, and a column for each floor."""
-    tables, keys = [], ["title", "constant"]
+    tables, keys = [], ["task", "title", "constant"]
     for model, rows in frame.groupby("model", sort=False):
         scores = [score_text(score, float("nan")) for score in rows["score"]]
         cells = rows.assign(score_text=scores, loss_text=texts(loss_text, rows, *LOSS[:3]))

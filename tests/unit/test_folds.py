@@ -20,7 +20,7 @@ from papa.method.objective import fit_objective
 from papa.method.probes import ProbeSizes
 from papa.method.states import StreamedStates
 from papa.method.training import train_probe
-from papa.method.tuning import Choice, best_floors, read_folds
+from papa.method.tuning import BestRate, best_floors, read_folds
 
 RATES = (3e-5, 3e-2)
 HOW = training(epochs=7)
@@ -80,7 +80,7 @@ def test_each_fold_is_scored_by_a_probe_of_the_others(tiny, corpus, data, metric
         (rate, fold) for rate in RATES for fold in (1, 2)
     ]
     assert {row["rows"] for row in scored} == {len(first), len(second)}
-    assert "best learning rate 0.03" in line and Choice.of(scored).score == pytest.approx(
+    assert "best learning rate 0.03" in line and BestRate.of(scored).score == pytest.approx(
         sum(expected[2:]) / 2, abs=0.05
     )
 
@@ -126,7 +126,7 @@ def test_a_training_that_diverges_has_no_score(tiny, corpus, data, metric):
     score_folds(folds_job(tiny, path, metric, rates=(1e-2, 1e38), index=index, **data))
     scored = read_folds(path)[1]
     assert [row["score"] is None for row in scored] == [False, False, True, True]
-    assert Choice.of(scored).learning_rate == 1e-2
+    assert BestRate.of(scored).learning_rate == 1e-2
     with pytest.raises(InputError, match="Training diverged at every learning rate"):
         score_folds(folds_job(tiny, path, metric, rates=(1e38,), index=index, **data))
     with pytest.raises(DamagedArtefact, match="has no scores of inner folds"):
@@ -135,10 +135,10 @@ def test_a_training_that_diverges_has_no_score(tiny, corpus, data, metric):
 
 def test_the_best_rate_has_the_best_mean_and_the_ends_are_named():
     scores = rows((0.1, 0.5), (0.1, 0.7), (0.2, 0.8), (0.2, 0.6), (0.3, 0.9), (0.3, 0.1))
-    assert Choice.of(scores) == Choice(0.2, pytest.approx(0.7), False)
-    assert Choice.of(scores[:4]) == Choice(0.2, pytest.approx(0.7), True)
-    assert Choice.of(scores[:2]) == Choice(0.1, pytest.approx(0.6), False), "there is no list to be at the end of"
-    assert Choice.of(rows((0.3, 0.5), (0.1, 0.5))).learning_rate == 0.1, "the smaller of equally good ones"
+    assert BestRate.of(scores) == BestRate(0.2, pytest.approx(0.7), False)
+    assert BestRate.of(scores[:4]) == BestRate(0.2, pytest.approx(0.7), True)
+    assert BestRate.of(scores[:2]) == BestRate(0.1, pytest.approx(0.6), False), "there is no list to be at the end of"
+    assert BestRate.of(rows((0.3, 0.5), (0.1, 0.5))).learning_rate == 0.1, "the smaller of equally good ones"
 
 
 @pytest.mark.parametrize("corpus", ["text"], indirect=True)
@@ -147,7 +147,7 @@ def test_floors_are_ranked_by_their_scores_on_folds(tiny, corpus, data, metric):
     for name in ("zeros", "identity"):
         paths.append(corpus / f"{name}.parquet")
         score_folds(folds_job(tiny, paths[-1], metric, rates=(3e-2,), variant=f"{name}/all", **data))
-        scores[name] = Choice.of(read_folds(paths[-1])[1]).score
+        scores[name] = BestRate.of(read_folds(paths[-1])[1]).score
     assert scores["zeros"] != scores["identity"]
     expected = tuple(sorted(scores, key=lambda name: -scores[name]))
     for floors in (("zeros", "identity"), ("identity", "zeros")):

@@ -289,6 +289,7 @@ def recovery(name: str, rows: Sequence[Mapping[str, Any]]) -> str:
         rows: for each adaptation, from nothing to more: `adapt`, the `loss` with `low` and `high`, and the share
             `recovered` with its interval, NaN for the first.
     """
+    rows = [row for row in rows if not isnan(row["loss"])]
     first, best = rows[0], min(rows, key=lambda row: float(row["loss"]))
     parts = [f"{name}: {loss_text(first['loss'], first['low'], first['high'])} is lost with {_adapted(first)}"]
     for row in rows[1:]:

@@ -187,7 +187,7 @@ ANALYSES = {
         _several_rungs,
         has_figure=True,
     ),
-    "adaptation": Entry(
+    "recovery": Entry(
         "papa.results.adaptation:AdaptationAnalysis",
         _summary("all_outcomes"),
         lambda study: {"tasks": _tasks(study), "plots": _plots(study)},

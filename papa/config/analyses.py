@@ -236,7 +236,7 @@ ANALYSES = {
         lambda study: {"tasks": _tasks(study), "floors": list(study.config.floors)},
         lambda study: bool(study.folds()),
     ),
-    "adaptation": Entry(
+    "recovery": Entry(
         "papa.results.adaptation:AdaptationAnalysis",
         _summary("all_outcomes"),
         lambda study: {"tasks": _tasks(study), "plots": _plots(study)},

@@ -86,8 +86,9 @@ NUMBERED = (*SEEDED, RANDOM)
 """Orders whose names end in a number: the seed of their weights, or the index of a random draw."""
 
 ADAPTATIONS = ("none", "probe", "constants", "norms")
-"""What may adapt to replaced attention: nothing, so the original's probe reads the modified model; the probe, as in the
-paper; the probe and the constants; or the probe and the normalisation layers (their gains and biases)."""
+"""The parts that may adapt to replaced attention: none, so the original's probe reads the modified model; the probe, as
+in the paper; the probe and the constants; or the probe and the norms, which are gains and biases of the normalisation
+layers."""
 UNADAPTED, RETRAINED, WITH_CONSTANTS, WITH_NORMS = ADAPTATIONS
 
 ORIGINAL, ALL_REPLACED = "original", "all"

@@ -24,6 +24,7 @@ from papa.config.reading import config_of
 from papa.config.settings import RUN, SPLITS, Config, check_files
 from papa.config.stages import ModelId
 from papa.config.study import Study
+from papa.config.variant import RETRAINED
 from papa.data.local_digests import LocalSourceDigests
 from papa.data.named import facts_in
 from papa.errors import InputError
@@ -70,7 +71,8 @@ class Measured:
         """Scores, floors and losses on the validation split, by the fraction of heads that keep their attention."""
         from papa.results.summary import is_main
 
-        curve: pd.DataFrame = self.summary[is_main(self.summary)][CURVE_COLUMNS].reset_index(drop=True)
+        rows = self.summary[is_main(self.summary) & self.summary["adapt"].eq(RETRAINED)]
+        curve: pd.DataFrame = rows[CURVE_COLUMNS].reset_index(drop=True)
         return curve
 
     @property

@@ -32,11 +32,11 @@ from papa.method.checkpoints import Checkpoint
 from papa.method.constants import TrainedConstants
 from papa.method.fitting import Diverged
 from papa.method.metrics import score_of_table
-from papa.method.norms import TrainedNorms
 from papa.method.objective import States, fit_objective, objective_of
 from papa.method.probes import ProbeSizes
 from papa.method.runs import Origin, Run, SplitCounts, read_runs, write_runs
 from papa.method.states import StreamedStates, stored_states
+from papa.method.trained_norms import TrainedNorms
 from papa.method.tuning import BestRate, read_folds
 from papa.method.variants import names_of, replaced_by
 from papa.model.load import model_of

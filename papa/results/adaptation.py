@@ -11,7 +11,7 @@ of two adaptations can therefore be subtracted.
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
-from typing import Any
+from typing import TYPE_CHECKING
 
 import pandas as pd
 
@@ -34,8 +34,11 @@ from papa.results.analysis import Analysis, Computed, Drawing
 from papa.results.losses import COUNTS, difference, interval_of, lost_score, status_of
 from papa.results.outcomes import ALL, Sample, Setting, TaskOutcomes, outcomes_in
 from papa.results.panels import COLORS, Layers, PanelGrid, line_legend, panels, percent_axis, tooltips, words_only
-from papa.results.phrases import adaptation_name, constant_name, loss_text, recovery
+from papa.results.phrases import AdaptedLoss, adaptation_name, constant_name, loss_text, recovery
 from papa.results.table import Table, metric_name, score_text, texts
+
+if TYPE_CHECKING:
+    import altair as alt
 
 COMPARED_WITH = {RETRAINED: UNADAPTED, WITH_CONSTANTS: RETRAINED, WITH_NORMS: RETRAINED}
 """The adaptation from which each step starts: constants and norms are each trained along with a probe."""
@@ -75,7 +78,7 @@ class AdaptationAnalysis(Analysis):
         metrics = {name: task.metric for name, task in self.tasks.items()}
         titles = {name: task.title for name, task in self.tasks.items()}
         outcomes = outcomes_in(read_table(job.input("all_outcomes")), metrics)
-        return Computed(adaptation_of(outcomes, titles), {"table": "adaptation"})
+        return Computed(adaptation_of(outcomes, titles), {"table": "recovery"})
 
     def tables(self, rows: pd.DataFrame) -> list[Table]:
         return tables_of(rows)
@@ -168,11 +171,12 @@ def sentence_of(frame: pd.DataFrame) -> str:
         if group["loss"].isna().all():
             sentences.append(f"{name}: {group['status'].iloc[0]}, so there is no loss to recover.")
             continue
-        sentences.append(recovery(name, group[["adapt", *LOSS, *RECOVERED]].to_dict("records")))
+        columns = group[["adapt", *LOSS, *RECOVERED]].itertuples(index=False)
+        sentences.append(recovery(name, [AdaptedLoss(*row) for row in columns]))
     return " ".join(sentences) or "No constant was run with several adaptations."
 
 
-def adaptation_figure(frame: pd.DataFrame, plots: Plots) -> Any:
+def adaptation_figure(frame: pd.DataFrame, plots: Plots) -> alt.TopLevelMixin:
     """Draw the loss under each adaptation: a panel for each task and model, and a colour for each constant."""
     import altair as alt
 
@@ -182,12 +186,12 @@ def adaptation_figure(frame: pd.DataFrame, plots: Plots) -> Any:
         return words_only(TITLE, sentence_of(frame), width)
     names = [adaptation_name(adapt) for adapt in ADAPTATIONS if known["adapt"].eq(adapt).any()]
     constants = list(dict.fromkeys(known["constant"].map(constant_name)))
-    scale = alt.Scale(domain=constants, range=[COLORS[index % len(COLORS)] for index in range(len(constants))])
-    color = alt.Color("constant:N", scale=scale, legend=line_legend("constants", constants))
+    colors = alt.Scale(domain=constants, range=[COLORS[index % len(COLORS)] for index in range(len(constants))])
+    color = alt.Color("constant:N", scale=colors, legend=line_legend("constants", constants))
     top = max([1.0, *known["high"][known["high"] < 2], *known["loss"].clip(upper=2)])
     bottom = min([0.0, *known["low"][known["low"] > -1], *known["loss"].clip(lower=-1)])
-    losses: dict[str, Any] = {"title": "loss", "axis": percent_axis(5)}
-    losses["scale"] = alt.Scale(domain=[bottom, top], nice=False, clamp=True)
+    scale = alt.Scale(domain=[bottom, top], nice=False, clamp=True)
+    loss, low = (alt.Y(f"{name}:Q", title="loss", axis=percent_axis(5), scale=scale) for name in ("loss", "low"))
     axis = alt.Axis(labelAngle=0, labelExpr="split(datum.value, ' ')", labelFontSize=10)
     x = alt.X("adapted:N", sort=names, scale=alt.Scale(domain=names), title="adapted to the constants", axis=axis)
     offset = alt.XOffset("constant:N", sort=constants, scale=alt.Scale(domain=constants))
@@ -196,13 +200,9 @@ def adaptation_figure(frame: pd.DataFrame, plots: Plots) -> Any:
         data = [{str(name): value for name, value in row.items()} for row in _points(rows).to_dict("records")]
         base = alt.Chart(alt.InlineData(data)).encode(x, offset, color)
         bars = base.transform_filter("isValid(datum.low)").mark_rule(strokeWidth=1.6)
-        dots = base.mark_circle(size=48, opacity=1).encode(tooltip=tooltips(TOOLTIP_TITLES))
         zero = alt.Chart(alt.InlineData([{"loss": 0}])).mark_rule(strokeDash=[4, 3], opacity=0.6)
-        return [
-            zero.encode(alt.Y("loss:Q", **losses)),
-            bars.encode(alt.Y("low:Q", **losses), alt.Y2("high:Q")),
-            dots.encode(alt.Y("loss:Q", **losses)),
-        ]
+        dots = base.mark_circle(size=48, opacity=1).encode(loss, tooltip=tooltips(TOOLTIP_TITLES))
+        return [zero.encode(loss), bars.encode(low, alt.Y2("high:Q")), dots]
 
     return panels(known, draw, PanelGrid(width, height, 2, TITLE))
 

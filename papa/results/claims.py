@@ -242,7 +242,7 @@ class ClaimsAnalysis(Analysis):
 def lines_of(grid: GridView, summary: pd.DataFrame, task_outcomes: Sequence[TaskOutcomes]) -> list[Line]:
     """Return the lines of a grid, except those without replaced heads.
 
-    Claims are about retrained probes; the analysis `adaptation` compares other adaptations with them.
+    Claims are about retrained probes; the analysis `recovery` compares other adaptations with them.
     """
     if RETRAINED not in grid.adapt:
         return []

@@ -313,7 +313,7 @@ def joint_spread(
     return Spread.of(np.stack(quantities), first.step if step is None else step, first.seeded)
 
 
-def _value(record: Mapping[str, Any], name: str) -> Any:
+def _value(record: Mapping[str, object], name: str) -> object:
     """Return a value that identifies a run; records leave out the adaptation that is the default."""
     return record.get(name, RETRAINED if name == "adapt" else None)
 

@@ -8,7 +8,7 @@ from __future__ import annotations
 import json
 from collections.abc import Iterable, Mapping, Sequence
 from math import ceil, isfinite, isnan
-from typing import Any
+from typing import NamedTuple
 
 from papa.config.variant import AVERAGE_OF, TRAINED_SUFFIX, Constant
 from papa.errors import count
@@ -451,7 +451,19 @@ def sample_size(lines: Sequence[LineClaim]) -> str:
     return f"From {over}{each} validation {noun}{' per task' if several else ''}."
 
 
-def recovery(name: str, rows: Sequence[Mapping[str, Any]]) -> str:
+class AdaptedLoss(NamedTuple):
+    """The loss under an adaptation with its interval, and the share that it recovers, which is NaN for the first."""
+
+    adapt: str
+    loss: float
+    low: float
+    high: float
+    recovered: float
+    recovered_low: float
+    recovered_high: float
+
+
+def recovery(name: str, losses: Iterable[AdaptedLoss]) -> str:
     """Describe how much of a task's loss each adaptation recovers, and what remains.
 
     Only what remains under the most helpful adaptation needs its input. This holds for all adaptations if every lower
@@ -459,28 +471,24 @@ def recovery(name: str, rows: Sequence[Mapping[str, Any]]) -> str:
 
     Args:
         name: the task.
-        rows: for each adaptation, from nothing to more: `adapt`, the `loss` with `low` and `high`, and the share
-            `recovered` with its interval, NaN for the first.
+        losses: the loss under each adaptation, from nothing to more; at least one is known.
     """
-    first, best = rows[0], min(rows, key=lambda row: float(row["loss"]))
-    parts = [f"{name}: {loss_text(first['loss'], first['low'], first['high'])} is lost with {_adapted(first)}"]
-    for row in rows[1:]:
-        share = loss_text(row["recovered"], row["recovered_low"], row["recovered_high"])
-        what = _adapted(row)
-        verb = "recovers" if what.startswith("a ") else "recover"
-        if isnan(row["recovered"]):
-            continue
-        if not row["recovered_low"] > 0:
-            share = f"nothing significant, {share}"
-        parts.append(f"{what} {verb} {share}")
-    remains = loss_text(best["loss"], best["low"], best["high"])
-    if all(row["low"] > 0 for row in rows):
+    known = [loss for loss in losses if not isnan(loss.loss)]
+    first, best = known[0], min(known, key=lambda loss: loss.loss)
+    parts = [f"{name}: {loss_text(first.loss, first.low, first.high)} is lost with {_adapted(first)}"]
+    for step in (loss for loss in known[1:] if not isnan(loss.recovered)):
+        share = loss_text(step.recovered, step.recovered_low, step.recovered_high)
+        significant = "" if step.recovered_low > 0 else "nothing significant, "
+        verb = "recovers" if _adapted(step).startswith("a ") else "recover"
+        parts.append(f"{_adapted(step)} {verb} {significant}{share}")
+    remains = loss_text(best.loss, best.low, best.high)
+    if all(loss.low > 0 for loss in known):
         end = f"{remains} remains: it needs its input"
     else:
         end = f"what remains is not significant, {remains}"
     return f"{'; '.join(parts)}; {end}."
 
 
-def _adapted(row: Mapping[str, Any]) -> str:
-    what = adaptation_name(row["adapt"])
-    return f"a {what}" if what.endswith("probe") else what
+def _adapted(loss: AdaptedLoss) -> str:
+    adapted = adaptation_name(loss.adapt)
+    return f"a {adapted}" if adapted.endswith("probe") else adapted

@@ -103,7 +103,7 @@ def adaptation(results_of):
 
 
 def test_norms_repair_shifted_states_and_not_lost_information(adaptation):
-    rows = read_table(adaptation / "tables/adaptation.parquet").to_pandas().set_index(["model", "subset", "adapt"])
+    rows = read_table(adaptation / "tables/recovery.parquet").to_pandas().set_index(["model", "subset", "adapt"])
     lost = rows.loc[("lookup", "lookup")]
     assert (lost["loss"] > 0.9).all() and (lost["low"] > 0.8).all(), "no training brings the information back"
     assert (lost["recovered_low"].dropna() <= 0).all()

@@ -162,7 +162,7 @@ ANALYSES = {
         _summary("summary", "all_outcomes", "curves"),
         lambda study: {"grids": _grids(study), "tasks": _tasks(study), "margin": study.config.margin},
         more_outputs={"claims": "claims_json"},
-        version=4,
+        version=5,
     ),
     "stability": Entry(
         "papa.results.stability:Stability",

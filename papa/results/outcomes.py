@@ -15,7 +15,7 @@ from papa.config.variant import ALL_REPLACED, CONTEXT_FREE, Order
 from papa.errors import DamagedArtefact
 from papa.files import REBUILD, PathLike, provenance_of, read_table
 from papa.method.metrics import Counts, Outcomes, pseudo_values
-from papa.results.statistics import Spread
+from papa.results.statistics import PseudoValues, Spread
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -131,6 +131,13 @@ class TaskOutcomes:
         size = items["tokens"].to_numpy(float) if "tokens" in items else np.ones(len(items))
         return np.stack([items["trivial"].to_numpy(float), size], axis=-1)[None, size > 0]
 
+    def units(self, mask: np.ndarray) -> np.ndarray:
+        """Return the index of each unit of `counts` among the validation texts of the corpus, `[unit]`."""
+        items = self.items[mask]
+        return np.unique(
+            items["example"].to_numpy()[items["tokens"].to_numpy() > 0 if "tokens" in items else slice(None)]
+        )
+
     def guess(self, metric: str) -> Guess:
         """Return the best guess that ignores the input, based on the labels of the training rows."""
         return MEASURES[metric].guess_of(self.names, self.train_counts)
@@ -170,6 +177,7 @@ class TaskOutcomes:
             None if tagger is None else float(measure.score(self.counts(metric, mask, tagger).sum(1))[0]),
             probed,
             not probed and FLOOR in settings and bool(scores[settings[FLOOR]].mean() < floor),
+            self.units(mask),
         )
 
 
@@ -189,6 +197,7 @@ class Sample:
         by_word: the score of a tagger that sees single words; None for texts.
         seeded: whether runs depend on a seed.
         guess_as_floor: whether the trivial classifier replaces the context-free floor, because it scores higher.
+        units: the index of each unit in the corpus, `[unit]`; by default 0, 1, 2, …
     """
 
     metric: Measure
@@ -202,6 +211,7 @@ class Sample:
     by_word: float | None
     seeded: bool = True
     guess_as_floor: bool = False
+    units: np.ndarray | None = None
     _tables: dict[Setting, pd.DataFrame] = field(default_factory=dict, repr=False)
 
     def mean(self, setting: Setting) -> float | None:
@@ -259,9 +269,46 @@ def joint_spread(
     Returns:
         None if a setting was not run, or if the settings have no seed or no draw in common.
     """
-    if any(setting not in sample.settings for sample, setting in scores):
+    runs = _common_runs(scores)
+    if runs is None:
         return None
     first = scores[0][0]
+    values = _pseudo_values(scores, runs, guess_as_floor)
+    return Spread.of(values, first.step if step is None else step, first.seeded)
+
+
+def spread_over(corpora: Sequence[Sequence[tuple[Sample, Sequence[Setting]]]]) -> Spread | None:
+    """Return the joint spread of the scores of several tasks or models, with the trivial classifier of each.
+
+    All tasks use the same seeds, and the same draws of an order: seed k is one source for all tasks, and so is draw k,
+    because it trains λ with the same seed or is the same random order. A task without seeds varies only with orders and
+    examples.
+
+    Args:
+        corpora: for each corpus, the samples of its tasks and the settings of each sample.
+
+    Returns:
+        None if a setting was not run, or if the tasks have no seed or no draw in common.
+    """
+    samples = [entry for of_corpus in corpora for entry in of_corpus]
+    scores = [(sample, setting) for sample, settings in samples for setting in settings]
+    runs = _common_runs(scores)
+    if runs is None:
+        return None
+    remaining = iter(zip(scores, runs, strict=True))
+
+    def table(sample: Sample, settings: Sequence[Setting]) -> PseudoValues:
+        chosen = [next(remaining) for _ in settings]
+        values = _pseudo_values([score for score, _ in chosen], [run for _, run in chosen], sample.guess_as_floor)
+        return PseudoValues(values, sample.step, sample.seeded, sample.units)
+
+    return Spread.over([[table(*entry) for entry in of_corpus] for of_corpus in corpora])
+
+
+def _common_runs(scores: Sequence[tuple[Sample, Setting]]) -> list[np.ndarray] | None:
+    """Return the runs `[order, seed]` of each setting that all settings have in common; None if there are none."""
+    if any(setting not in sample.settings for sample, setting in scores):
+        return None
     orders = [order for _, (_, order, _) in scores]
     tables = [sample.runs_of(setting) for sample, setting in scores]
     draws = {
@@ -269,16 +316,27 @@ def joint_spread(
         for order in orders
     }
     tables = [table.loc[draws[order]] for order, table in zip(orders, tables, strict=True)]
-    seeds = _common(table.columns for table in tables)
+    any_seeded = any(sample.seeded for sample, _ in scores)
+    by_seed = [sample.seeded or not any_seeded for sample, _ in scores]
+    seeds = _common(table.columns for table, varies in zip(tables, by_seed, strict=True) if varies)
     draw_count = min((len(table) for table in tables if len(table) != 1), default=1)
     if not seeds or not draw_count:
         return None
-    trivial = np.broadcast_to(first.trivial_values, (draw_count, len(seeds), first.values.shape[1]))
-    quantities = [trivial]
-    for (sample, setting), table in zip(scores, tables, strict=True):
-        values = sample.values[table[seeds].to_numpy()[:draw_count]]
-        quantities.append(trivial if guess_as_floor and setting == FLOOR else np.broadcast_to(values, trivial.shape))
-    return Spread.of(np.stack(quantities), first.step if step is None else step, first.seeded)
+    shape = draw_count, len(seeds)
+    chosen = (table[seeds] if varies else table for table, varies in zip(tables, by_seed, strict=True))
+    return [np.broadcast_to(table.to_numpy()[:draw_count], shape) for table in chosen]
+
+
+def _pseudo_values(
+    scores: Sequence[tuple[Sample, Setting]], runs: Sequence[np.ndarray], guess_as_floor: bool
+) -> np.ndarray:
+    """Return the values `[quantity, order, seed, unit]` of the first trivial classifier and of several settings."""
+    trivial = np.broadcast_to(scores[0][0].trivial_values, (*runs[0].shape, len(scores[0][0].trivial_values)))
+    values = [
+        trivial if guess_as_floor and setting == FLOOR else sample.values[indices]
+        for (sample, setting), indices in zip(scores, runs, strict=True)
+    ]
+    return np.stack([trivial, *values])
 
 
 def _common(indices: Iterable[pd.Index]) -> list[Any]:

@@ -134,9 +134,9 @@ class TaskOutcomes:
     def units(self, mask: np.ndarray) -> np.ndarray:
         """Return the index of each unit of `counts` among the validation texts of the corpus, `[unit]`."""
         items = self.items[mask]
-        return np.unique(
-            items["example"].to_numpy()[items["tokens"].to_numpy() > 0 if "tokens" in items else slice(None)]
-        )
+        if "tokens" in items:
+            items = items[items["tokens"] > 0]
+        return np.unique(items["example"].to_numpy())
 
     def guess(self, metric: str) -> Guess:
         """Return the best guess that ignores the input, based on the labels of the training rows."""
@@ -309,22 +309,30 @@ def _common_runs(scores: Sequence[tuple[Sample, Setting]]) -> list[np.ndarray] |
     """Return the runs `[order, seed]` of each setting that all settings have in common; None if there are none."""
     if any(setting not in sample.settings for sample, setting in scores):
         return None
-    orders = [order for _, (_, order, _) in scores]
     tables = [sample.runs_of(setting) for sample, setting in scores]
-    draws = {
-        order: _common(table.index for name, table in zip(orders, tables, strict=True) if name == order)
-        for order in orders
-    }
-    tables = [table.loc[draws[order]] for order, table in zip(orders, tables, strict=True)]
+    by_order: dict[str | None, list[pd.DataFrame]] = {}
+    for (_, (_, order, _)), table in zip(scores, tables, strict=True):
+        by_order.setdefault(order, []).append(table)
+    draws = {order: _common(table.index for table in of_order) for order, of_order in by_order.items()}
     any_seeded = any(sample.seeded for sample, _ in scores)
     by_seed = [sample.seeded or not any_seeded for sample, _ in scores]
     seeds = _common(table.columns for table, varies in zip(tables, by_seed, strict=True) if varies)
-    draw_count = min((len(table) for table in tables if len(table) != 1), default=1)
+    runs = [
+        _selected(table, draws[order], seeds if varies else list(table.columns))
+        for (_, (_, order, _)), table, varies in zip(scores, tables, by_seed, strict=True)
+    ]
+    draw_count = min((len(indices) for indices in runs if len(indices) != 1), default=1)
     if not seeds or not draw_count:
         return None
-    shape = draw_count, len(seeds)
-    chosen = (table[seeds] if varies else table for table, varies in zip(tables, by_seed, strict=True))
-    return [np.broadcast_to(table.to_numpy()[:draw_count], shape) for table in chosen]
+    return [np.broadcast_to(indices[:draw_count], (draw_count, len(seeds))) for indices in runs]
+
+
+def _selected(table: pd.DataFrame, rows: list[Any], columns: list[Any]) -> np.ndarray:
+    """Return some rows and columns of a table."""
+    values = table.to_numpy()
+    if rows != table.index.tolist():
+        values = values[table.index.get_indexer(rows)]
+    return values if columns == table.columns.tolist() else values[:, table.columns.get_indexer(columns)]
 
 
 def _pseudo_values(

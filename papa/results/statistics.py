@@ -297,14 +297,14 @@ class Spread:
         Args:
             terms: the weight, numerator and denominator of each ratio; both are linear combinations of the quantities.
         """
-        mean, contrast = 0.0, np.zeros(len(self.means))
+        parts, contrast = [], np.zeros(len(self.means))
         for weight, numerator, denominator in terms:
             first, second = np.asarray(numerator, float), np.asarray(denominator, float)
             bottom = float(second @ self.means)
             ratio = float(first @ self.means) / bottom
-            mean += weight * ratio
+            parts.append(weight * ratio)
             contrast += weight * (first - ratio * second) / bottom
-        return replace(self.estimate(contrast.tolist()), mean=mean)
+        return replace(self.estimate(contrast.tolist()), mean=math.fsum(parts))
 
     def _products(self, first: np.ndarray, second: np.ndarray) -> np.ndarray:
         """Return the scalar product of two linear combinations within each task, `[task]`."""

@@ -40,7 +40,6 @@ from papa.results.losses import (
     Term,
     at_ceiling,
     difference,
-    loss_of,
     lost_score,
     mean_share,
     sum_of_shares,
@@ -126,7 +125,7 @@ class Line:
         terms = [
             self.term(task, {setting: 1.0})
             for task, setting in settings.items()
-            if setting is not None and loss_of(self.samples[task], {setting: 1.0}) is not None
+            if setting is not None and setting in self.samples[task].settings
         ]
         mean = mean_share(terms) if terms else None
         return None if mean is None else (mean, len(terms))

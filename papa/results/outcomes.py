@@ -327,12 +327,12 @@ def _common_runs(scores: Sequence[tuple[Sample, Setting]]) -> list[np.ndarray] |
     return [np.broadcast_to(indices[:draw_count], (draw_count, len(seeds))) for indices in runs]
 
 
-def _selected(table: pd.DataFrame, rows: list[Any], columns: list[Any]) -> np.ndarray:
+def _selected(table: pd.DataFrame, rows: Sequence[object], columns: Sequence[object]) -> np.ndarray:
     """Return some rows and columns of a table."""
     values = table.to_numpy()
     if rows != table.index.tolist():
-        values = values[table.index.get_indexer(rows)]
-    return values if columns == table.columns.tolist() else values[:, table.columns.get_indexer(columns)]
+        values = values[table.index.get_indexer(pd.Index(rows))]
+    return values if columns == table.columns.tolist() else values[:, table.columns.get_indexer(pd.Index(columns))]
 
 
 def _pseudo_values(

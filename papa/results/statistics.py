@@ -210,6 +210,7 @@ class Spread:
         by_quantity = np.repeat(unseen, [len(table.values) for table in tables])
         squares, members, freedoms = [], [], []
         for axes in subsets:
+            # effects that involve units have an entry for each corpus, all others have one for all corpora
             for chosen in [[index] for index in range(len(blocks))] if 2 in axes else [range(len(blocks))]:
                 effect = [effects[index][axes] for index in chosen]
                 flat = (np.concatenate(effect) if len(effect) > 1 else effect[0]).reshape(sum(map(len, effect)), -1)

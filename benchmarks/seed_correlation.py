@@ -69,6 +69,8 @@ def main(arguments: Sequence[str] | None = None) -> None:
             effects = {
                 task: effects_of(sample, setting) for task, sample in chosen.items() if setting in sample.settings
             }
+            if len(effects) < 2:
+                continue
             print(f"{model}, all heads replaced by {setting[0]}:\n")
             print("| tasks | | seeds | r of the score lost | r of the loss |\n|---|---|--:|--:|--:|")
             for cells in correlated(effects):

@@ -4,10 +4,11 @@ import math
 from dataclasses import replace
 
 import numpy as np
+import pandas as pd
 import pytest
 from scipy import stats
 
-from benchmarks import error_rates
+from benchmarks import error_rates, seed_correlation
 from benchmarks.error_rates import BASE, MARGIN, TASKS, Case, Dependence, Size, World, batch, rates_of
 from papa.config.measures import MEASURES
 from papa.method.metrics import Counts, Outcomes, pseudo_values
@@ -455,3 +456,23 @@ def test_sums_over_tasks_err_no_more_often_if_tasks_share_seeds_and_examples(dep
     assert rates.mean_held >= held and rates.differ <= wrong
     if case.apart:  # sums of independent tasks would fail
         assert rates.mean_held_apart < held and rates.differ_apart > wrong
+
+
+def test_the_correlation_of_seeds_between_tasks_is_that_of_their_effects():
+    common, *rest = np.random.default_rng(27).normal(size=(4, 2000))
+    first, second = (
+        pd.DataFrame({"lost": common + own, "loss": alone}) for own, alone in ((rest[0], rest[1]), (rest[2], rest[0]))
+    )
+    [[_, _, seeds, lost, loss]] = seed_correlation.correlated({"a": first, "b": second})
+    assert seeds == "2000"
+    assert float(lost.split()[0]) == pytest.approx(0.5, abs=0.07) and float(loss.split()[0]) == pytest.approx(
+        0, abs=0.07
+    )
+
+
+def test_a_seed_that_loses_more_has_a_larger_effect():
+    study = error_rates.drawn(replace(BASE, loss=MARGIN, seed=0.05), Size(7, 500), np.random.default_rng(28))
+    effects = seed_correlation.effects_of(study, error_rates.REPLACED)
+    tables = study.scores.reshape(-1, 7)
+    assert effects["lost"].to_numpy() == pytest.approx(tables[0] - tables[2])
+    assert effects["loss"].mean() == pytest.approx(0, abs=1e-12)

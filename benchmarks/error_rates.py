@@ -31,14 +31,15 @@ from scipy.special import ndtri, stdtrit
 from papa.config.measures import MEASURES
 from papa.errors import count
 from papa.method.metrics import Counts, pseudo_values
-from papa.results.losses import ContributionShare
+from papa.results.losses import ContributionShare, Term, difference, lost_score, sum_of_shares
 from papa.results.outcomes import FLOOR, ORIGINALS, Sample, Setting
 from papa.results.simultaneous import corrected_p_values
 from papa.results.statistics import LEVEL, Estimate, combine
 
 MARGIN = 0.1
 LOSSES = (0.0, MARGIN / 2, MARGIN, 2 * MARGIN)
-REPLACED: Setting = Setting("average", "lambda", "1/2")
+REPLACED = Setting("average", "lambda", "1/2")
+SECOND_LINE = Setting("uniform", "lambda", "1/2")
 RUNS = pd.DataFrame()
 """No facts of runs are needed, because `Study` has their places."""
 LONGEST = 25
@@ -68,7 +69,6 @@ class World:
         noise: how much is different for each probe; the rest is different for each setting.
         skewed: whether few seeds and orders are much worse than the rest, instead of equally many better and worse.
         words: whether examples are sentences, half of what makes their words hard being common to a sentence.
-        correlation: the correlation of seed effects between the tasks of a study.
     """
 
     loss: float = 0.0
@@ -83,7 +83,6 @@ class World:
     noise: float = 0.06
     skewed: bool = False
     words: bool = False
-    correlation: float = 0.0
 
     @cached_property
     def replaced(self) -> tuple[float, float]:
@@ -132,6 +131,7 @@ class Size:
     seeds: int
     examples: int
     orders: int = 1
+    lines: int = 1
 
 
 @dataclass(frozen=True)
@@ -147,11 +147,61 @@ class Study(Sample):
 @cache
 def places_of(size: Size) -> dict[Setting, pd.DataFrame]:
     """Return the places of the runs of each setting: originals, then contextless ones, then each order."""
-    rows = np.arange((2 + size.orders) * size.seeds).reshape(-1, size.seeds)
-    return {ORIGINALS: pd.DataFrame(rows[:1]), FLOOR: pd.DataFrame(rows[1:2]), REPLACED: pd.DataFrame(rows[2:])}
+    rows = np.arange((2 + size.lines * size.orders) * size.seeds).reshape(-1, size.seeds)
+    lines = [pd.DataFrame(rows[first : first + size.orders]) for first in range(2, len(rows), size.orders)]
+    replaced = dict(zip((REPLACED, SECOND_LINE), lines, strict=False))
+    return {ORIGINALS: pd.DataFrame(rows[:1]), FLOOR: pd.DataFrame(rows[1:2])} | replaced
 
 
-def drawn(world: World, size: Size, chance: np.random.Generator, shared: np.ndarray | None = None) -> Study:
+@dataclass(frozen=True)
+class Dependence:
+    """The dependence between the tasks of a study.
+
+    Args:
+        seeds: the correlation of a seed's effects on two tasks, and of an order's effects.
+        examples: the correlation of an example's ease on the first two tasks, which then are on one corpus.
+    """
+
+    seeds: float = 0.0
+    examples: float = 0.0
+
+    def corpus(self, task: int) -> int:
+        """Return the number of a task's corpus."""
+        return 0 if task == 1 and self.examples else task
+
+
+class Draws:
+    """Normal numbers of one task; those of another task in the same study are correlated with them.
+
+    Args:
+        chance: draws what belongs to the task.
+        common: the seed of what belongs to all tasks of the study.
+        correlations: of the numbers of seeds and orders, and of the numbers of examples.
+    """
+
+    def __init__(self, chance: np.random.Generator, common: int = 0, correlations: tuple[float, float] = (0.0, 0.0)):
+        self.chance, self.correlations = chance, correlations
+        self.common = [np.random.default_rng((common, part)) for part in range(2)]
+
+    def effects(self, *shape: int, skewed: bool = False) -> np.ndarray:
+        """Return effects of seeds or orders; a few are much smaller than the rest if they are skewed."""
+        drawn = 1 - self.chance.exponential(size=shape) if skewed else self.chance.standard_normal(shape)
+        return self._mixed(drawn, 0)
+
+    def examples(self, *shape: int) -> np.ndarray:
+        """Return numbers of examples, as float32."""
+        return self._mixed(self.chance.standard_normal(shape, np.float32), 1)
+
+    def _mixed(self, drawn: np.ndarray, part: int) -> np.ndarray:
+        correlation = self.correlations[part]
+        if not correlation:
+            return drawn
+        common = self.common[part].standard_normal(drawn.shape, drawn.dtype.type)
+        mixed: np.ndarray = math.sqrt(correlation) * common + math.sqrt(1 - correlation) * drawn
+        return mixed
+
+
+def drawn(world: World, size: Size, chance: np.random.Generator, draws: Draws | None = None) -> Study:
     """A study of a task.
 
     With one order, it is of that order, which has no effect then; with several, each is one of all orders.
@@ -160,14 +210,15 @@ def drawn(world: World, size: Size, chance: np.random.Generator, shared: np.ndar
         world: the task.
         size: the size of the study.
         chance: the source of everything that is drawn.
-        shared: seed effects that the tasks of a study share `[4, seed]`: common to all settings, and of each setting.
+        draws: normal numbers that are correlated with those of other tasks; by default those of `chance`.
     """
+    draws = draws or Draws(chance)
     lengths = chance.integers(3, LONGEST + 1, size.examples) if world.words else np.ones(size.examples, int)
     starts, items = np.cumsum(lengths) - lengths, int(lengths.sum())
     gold = (chance.random(items) < world.majority).astype(np.int64)
 
     def normal(*shape: int) -> np.ndarray:
-        return chance.standard_normal((*shape, items), np.float32)
+        return draws.examples(*shape, items)
 
     hard = normal()
     if world.words:
@@ -175,19 +226,13 @@ def drawn(world: World, size: Size, chance: np.random.Generator, shared: np.ndar
         hard = math.sqrt(0.5) * (hard + np.repeat(sentence, lengths))
 
     def effect(*shape: int) -> np.ndarray:
-        return 1 - chance.exponential(size=shape) if world.skewed else chance.standard_normal(shape)
+        return draws.effects(*shape, skewed=world.skewed)
 
-    def of_seeds(place: int) -> np.ndarray:
-        if shared is None or not world.correlation:
-            return effect(size.seeds)
-        mixed: np.ndarray = math.sqrt(world.correlation) * shared[place]
-        return mixed + math.sqrt(1 - world.correlation) * effect(size.seeds)
-
-    kept, common = normal(), of_seeds(0)
+    kept, common = normal(), effect(size.seeds)
     outcomes = []
-    settings = ((world.original, 1, 1), (world.contextless, 1, 0), (world.replaced, size.orders, 1))
-    for place, (rates, orders, like) in enumerate(settings, start=1):
-        moved = world.seed * math.sqrt(0.5) * (common + of_seeds(place))
+    settings = [(world.original, 1, 1), (world.contextless, 1, 0), *[(world.replaced, size.orders, 1)] * size.lines]
+    for rates, orders, like in settings:
+        moved = world.seed * math.sqrt(0.5) * (common + effect(size.seeds))
         if orders > 1:
             moved = moved + world.order * effect(orders, 1)
         setting_share = max(1 - world.shared - like * world.kept - world.noise, 0.0)
@@ -257,7 +302,7 @@ def judged(study: Study, world: World, size: Size, twice: bool = False) -> Verdi
         assert not held or loss.low - 1e-4 <= world.loss <= loss.high + 1e-4, (loss, tested)
         assert passes == (loss.bound < MARGIN) or abs(loss.bound - MARGIN) < 1e-4, (loss, passes)
     table = study.scores.reshape(-1, size.seeds)
-    lost = table[0] - table[2:].mean(0)
+    lost = table[0] - table[2 : 2 + size.orders].mean(0)
     half = stdtrit(size.seeds - 1, (1 + LEVEL) / 2) * lost.std(ddof=1) / math.sqrt(size.seeds)
     share = spread.share(above.tolist(), below.tolist()) if counts else None
     p = ContributionShare(spread, above.tolist(), below.tolist()).p_below(MARGIN) if counts else 1.0
@@ -266,10 +311,12 @@ def judged(study: Study, world: World, size: Size, twice: bool = False) -> Verdi
 
 @dataclass(frozen=True)
 class Case:
-    """One kind of study: its tasks and its size."""
+    """One kind of study: its tasks and its size; `apart` also judges sums as if tasks were independent."""
 
     tasks: tuple[World, ...]
     size: Size
+    dependence: Dependence = Dependence()
+    apart: bool = False
 
 
 class Rates(NamedTuple):
@@ -282,6 +329,8 @@ class Rates(NamedTuple):
         held: the interval of the first task holds its loss.
         mean_held: all tasks count, and the interval of their mean loss holds it.
         free: by the old rule, no task lost.
+        differ: all tasks count, and two lines with the same loss differ at 5 %.
+        mean_held_apart, differ_apart: the same, if tasks are taken as independent.
         alone: how many of the tasks that count pass, each by itself.
         alone_wrong: one of them passes by itself and loses the margin or more.
         corrected: how many of them pass after the correction for all of them.
@@ -294,6 +343,9 @@ class Rates(NamedTuple):
     held: float
     mean_held: float
     free: float
+    differ: float
+    mean_held_apart: float
+    differ_apart: float
     alone: float
     alone_wrong: float
     corrected: float
@@ -302,15 +354,20 @@ class Rates(NamedTuple):
 
 def studied(case: Case, chance: np.random.Generator, twice: bool = False) -> Rates:
     """Simulate a study; `twice` checks that losses and their bounds agree with tests."""
-    shared = chance.standard_normal((4, case.size.seeds)) if any(world.correlation for world in case.tasks) else None
-    verdicts = [judged(drawn(world, case.size, chance, shared), world, case.size, twice) for world in case.tasks]
+    size, dependence = case.size, case.dependence
+    common = int(chance.integers(2**32)) if dependence != Dependence() else 0
+    correlations = [
+        (dependence.seeds, dependence.examples if dependence.corpus(task) == 0 else 0.0)
+        for task in range(len(case.tasks))
+    ]
+    studies = [
+        drawn(world, size, chance, Draws(chance, common, correlation))
+        for world, correlation in zip(case.tasks, correlations, strict=True)
+    ]
+    verdicts = [judged(study, world, size, twice) for study, world in zip(studies, case.tasks, strict=True)]
     counting = [(verdict, world) for verdict, world in zip(verdicts, case.tasks, strict=True) if verdict.counts]
     claimed = bool(counting) and all(verdict.passes for verdict, _ in counting)
-    losses = [verdict.loss for verdict in verdicts if verdict.loss]
-    mean_held = math.nan
-    if len(losses) == len(verdicts):
-        mean = combine(losses, [1 / len(losses)] * len(losses)).interval()
-        mean_held = float(mean.low <= sum(world.loss for world in case.tasks) / len(losses) <= mean.high)
+    means = pooled(studies, case)
     wrong = claimed and any(world.loss >= MARGIN for _, world in counting)
     free = not any(verdict.lost for verdict in verdicts)
     corrected = [p < 1 - LEVEL for [p] in corrected_p_values([[verdict.p] for verdict, _ in counting])]
@@ -323,7 +380,33 @@ def studied(case: Case, chance: np.random.Generator, twice: bool = False) -> Rat
             any(passed and world.loss >= MARGIN for passed, (_, world) in zip(passed, counting, strict=True)),
         )
     ]
-    return Rates(verdicts[0].counts, claimed, wrong, verdicts[0].held, mean_held, free, *by_task)
+    mean_held, differ, mean_held_apart, differ_apart = means if len(counting) == len(verdicts) else (math.nan,) * 4
+    single = (verdicts[0].counts, claimed, wrong, verdicts[0].held)
+    return Rates(*single, mean_held, free, differ, mean_held_apart, differ_apart, *by_task)
+
+
+def pooled(studies: Sequence[Study], case: Case) -> tuple[float, float, float, float]:
+    """Return `mean_held` and `differ` of a study, and both if tasks are taken as independent."""
+    if len(studies) == 1 or case.size.lines == 1:
+        return (math.nan,) * 4
+    lines = [lost_score({line: 1.0}) for line in (REPLACED, SECOND_LINE)]
+    true_loss = sum(world.loss for world in case.tasks) / len(studies)
+    held = [[math.nan, math.nan], [math.nan, math.nan]]
+    for place, combination in enumerate([lines[0], difference(*lines)]):
+        terms = [
+            Term(study, str(case.dependence.corpus(task)), combination, 1 / len(studies))
+            for task, study in enumerate(studies)
+        ]
+        estimates = [sum_of_shares(terms)]
+        if case.apart:
+            alone = [estimate for term in terms if (estimate := sum_of_shares([term])) is not None]
+            estimates.append(combine(alone, [1.0] * len(alone)))
+        for column, estimate in enumerate(estimates):
+            assert estimate is not None
+            interval = estimate.interval()
+            held[place][column] = float(interval.low <= (true_loss, 0.0)[place] <= interval.high)
+    (mean, mean_apart), (equal, equal_apart) = held
+    return mean, 1 - equal, mean_apart, 1 - equal_apart
 
 
 def batch(work: tuple[Case, int, Sequence[int]]) -> np.ndarray:
@@ -445,9 +528,6 @@ OF_TASKS = (
     ("**one loses δ**", 2, "wrong"),
     ("**all lose δ**", 3, "wrong"),
     ("**one loses 2δ**", 4, "wrong"),
-    ("intervals that hold the mean loss: 0", 0, "mean_held"),
-    ("δ/2", 1, "mean_held"),
-    ("δ", 3, "mean_held"),
     ("old rule, free: all lose 0", 0, "free"),
     ("**one loses δ**", 2, "free"),
     ("**all lose δ**", 3, "free"),
@@ -472,6 +552,23 @@ OF_HARD = (
     ("old rule, free: loss 0", 0, "free"),
     ("**δ**", 1, "free"),
 )
+CORRELATIONS = (0.0, 0.3, 0.6, 0.9)
+"""The correlations between two tasks of the effects of a seed."""
+COMPARED = 0.6
+"""The correlation at which sums are also judged as if tasks were independent."""
+OF_SEVERAL = (
+    ("intervals that hold the mean loss: r = 0", 0, "mean_held"),
+    *((f"r = {CORRELATIONS[place]:g}", place, "mean_held") for place in (1, 2, 3)),
+    ("**equal lines differ**: r = 0", 0, "differ"),
+    *((f"**r = {CORRELATIONS[place]:g}**", place, "differ") for place in (1, 2, 3)),
+    ("as if independent, r = 0.6: intervals", 2, "mean_held_apart"),
+    ("equal lines differ", 2, "differ_apart"),
+)
+SUMS = [
+    (tasks, Size(seeds, 500, lines=2), examples) for tasks in (2, 6) for examples in (0.0, 0.5) for seeds in (3, 5, 10)
+]
+"""The number of tasks, the size, and the correlation of examples on the first two tasks."""
+SUMS += [(6, Size(5, 500, 3, lines=2), 0.0)]
 OF_NO_SAY = (("**counts**", 0, "counts"), ("**replaceable**", 0, "claimed"), ("old rule, free", 0, "free"))
 
 
@@ -521,10 +618,16 @@ def sections(quick: bool = False) -> list[Section]:
             ("tasks", "r", *SIZE),
             OF_EACH_TASK,
             tuple(
-                _row((name, f"{correlation:g}"), size, _each_task(tasks, correlation))
+                _row((name, f"{correlation:g}"), size, _each_task(tasks), Dependence(correlation))
                 for name, tasks, size in _several_tasks(quick)
                 for correlation in (0.0, 0.3)
             ),
+        ),
+        Section(
+            "Sums over tasks",
+            ("tasks", "corpora", *SIZE),
+            OF_SEVERAL,
+            tuple(_several(*row) for row in (SUMS[:1] if quick else SUMS)),
         ),
     ]
 
@@ -538,22 +641,30 @@ def _several_tasks(quick: bool) -> list[tuple[str, Sequence[World], Size]]:
     return [*((*tasks, Size(seeds, 1000)) for tasks in (few, many) for seeds in (5, 10)), little]
 
 
-def _each_task(tasks: Sequence[World], correlation: float) -> list[tuple[World, ...]]:
+def _each_task(tasks: Sequence[World]) -> list[tuple[World, ...]]:
     """Return tasks that all lose the margin, of which half lose it, and that lose nothing."""
     some = [MARGIN if place % 2 else 0.0 for place in range(len(tasks))]
-    return [
-        tuple(replace(world, loss=loss, correlation=correlation) for world, loss in zip(tasks, losses, strict=True))
-        for losses in ([MARGIN] * len(tasks), some, [0.0] * len(tasks))
-    ]
+    return [tuple(map(_with, tasks, losses)) for losses in ([MARGIN] * len(tasks), some, [0.0] * len(tasks))]
+
+
+def _several(tasks: int, size: Size, examples: float) -> Row:
+    """Return studies of several tasks whose effects of seeds have each of `CORRELATIONS`, with two equal lines."""
+    worlds = tuple(replace(world, loss=MARGIN, seed=0.02) for world in TASKS[:tasks])
+    corpora = tasks - 1 if examples else tasks
+    head = tuple(f"{number:,}" for number in (tasks, corpora, size.seeds, size.orders, size.examples))
+    cases = (Case(worlds, size, Dependence(seeds, examples), seeds == COMPARED) for seeds in CORRELATIONS)
+    return Row(head, tuple(cases))
 
 
 def _with(world: World, loss: float) -> World:
     return replace(world, loss=loss)
 
 
-def _row(head: tuple[str, ...], size: Size, worlds: Iterable[tuple[World, ...]]) -> Row:
+def _row(
+    head: tuple[str, ...], size: Size, worlds: Iterable[tuple[World, ...]], dependence: Dependence = Dependence()
+) -> Row:
     sizes = tuple(f"{number:,}" for number in (size.seeds, size.orders, size.examples))
-    return Row(head + sizes, tuple(Case(tasks, size) for tasks in worlds))
+    return Row(head + sizes, tuple(Case(tasks, size, dependence) for tasks in worlds))
 
 
 def tables(sections: Mapping[int, Section], number: int, processes: int) -> Iterator[str]:

@@ -79,7 +79,9 @@ def _score(job: Job[FoldsOf], splits: Mapping[str, Tokens], source: StateSource,
     settings = job.settings
     torch.manual_seed(settings.seed)
     objective = objective_of(job, splits, source.sizes, source.model, settings.seed)
-    parameters = [values for module in (objective.probe, *source.trained_with_probe()) for values in module.parameters()]
+    parameters = [
+        values for module in (objective.probe, *source.trained_with_probe()) for values in module.parameters()
+    ]
     if parameters and training.epochs:
         name = f"inner fold, learning rate {training.learning_rate:g}"
         loss, nothing = objective.loss_on(source.states), dict[str, Tensor]

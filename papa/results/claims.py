@@ -10,7 +10,7 @@ docs/statistics.md.
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
 from itertools import combinations
 from math import inf, isnan
@@ -45,20 +45,20 @@ from papa.results.grids import rows_of
 from papa.results.losses import (
     COUNTS,
     Combination,
-    ContributionShare,
+    Term,
     at_ceiling,
     difference,
     interval_of,
     is_counted,
     loss_of,
     lost_score,
-    mean_of,
-    share_of,
+    mean_share,
+    sum_of_shares,
 )
 from papa.results.outcomes import ALL, ORIGINALS, Sample, Setting, TaskOutcomes, is_probed, outcomes_in
 from papa.results.phrases import MORE_THAN_ALL, bound_text, conclusion_of, interval_text, percent
 from papa.results.simultaneous import ClaimSequence, corrected_margins, corrected_p_values
-from papa.results.statistics import LEVEL, Estimate, Interval, combine, holm
+from papa.results.statistics import LEVEL, Estimate, Interval, holm
 from papa.results.summary import is_main, read_summary
 from papa.results.table import Table, read_frame, texts
 
@@ -101,6 +101,7 @@ class Line:
         rows: the summary rows of the line, with main scores on all examples.
         samples: the scores on all validation examples by each task's main metric.
         subset_rows: the summary rows with main scores on subsets, with every head replaced.
+        corpora: the corpus of each task; tasks on one corpus have the same examples.
     """
 
     grid: str
@@ -108,6 +109,7 @@ class Line:
     rows: pd.DataFrame
     samples: Mapping[str, Sample]
     subset_rows: pd.DataFrame
+    corpora: Mapping[str, str]
 
     @property
     def model(self) -> str:
@@ -164,12 +166,18 @@ class Line:
 
     def loss(self, fraction: str) -> tuple[Interval, int] | None:
         """Return the mean loss at a fraction over the tasks that count and were run there, and how many these are."""
-        shares = []
-        for task in self.counting:
-            setting = self.setting(task, fraction)
-            if setting and (share := loss_of(self.samples[task], {setting: 1.0})) is not None:
-                shares.append(share)
-        return (mean_of(shares), len(shares)) if shares else None
+        settings = {task: self.setting(task, fraction) for task in self.counting}
+        terms = [
+            self.term(task, {setting: 1.0})
+            for task, setting in settings.items()
+            if setting is not None and setting in self.samples[task].settings
+        ]
+        mean = mean_share(terms) if terms else None
+        return None if mean is None else (mean, len(terms))
+
+    def term(self, task: str, weights: Combination, weight: float = 1.0) -> Term:
+        """Return a weighted sum of the losses of several settings on a task, as a term of a sum over tasks."""
+        return Term(self.samples[task], self.corpora[task], lost_score(weights), weight)
 
     def area_weights(self, task: str) -> Combination | None:
         """Return the weight of each setting's loss in the area under a task's loss; None if it was not measured.
@@ -185,11 +193,6 @@ class Line:
         weights = (np.append(widths[1:], 0) + widths) / 2
         known = {setting: float(weight) for setting, weight in zip(settings, weights, strict=True) if setting}
         return known if len(known) == len(settings) else None
-
-    def area(self, task: str) -> ContributionShare | None:
-        """Return the area under a task's loss; None if it was not measured up to all heads."""
-        weights = self.area_weights(task)
-        return None if weights is None else loss_of(self.samples[task], weights)
 
 
 class ClaimsAnalysis(Analysis):
@@ -263,7 +266,7 @@ def lines_of(grid: GridView, summary: pd.DataFrame, task_outcomes: Sequence[Task
         }
         main = is_main(line_rows)
         subset_rows = line_rows[~main & line_rows["fraction"].eq("0")]
-        line = Line(grid.name, str(name), line_rows[main], samples, subset_rows)
+        line = Line(grid.name, str(name), line_rows[main], samples, subset_rows, grid.tasks)
         if len(line.steps):
             lines.append(line)
     return lines
@@ -479,11 +482,11 @@ def _losses(rows: pd.DataFrame) -> tuple[TaskLoss, ...]:
 
 def _area(line: Line) -> Area | None:
     """Average the area under the loss over the tasks that count; None if one of them has no area."""
-    areas = [area for task in line.counting if (area := line.area(task)) is not None]
-    if not areas or len(areas) < len(line.counting):
+    weights = {task: known for task in line.counting if (known := line.area_weights(task)) is not None}
+    if not weights or len(weights) < len(line.counting):
         return None
-    mean = mean_of(areas)
-    return Area(mean=mean.mean, low=mean.low, high=mean.high)
+    mean = mean_share([line.term(task, known) for task, known in weights.items()])
+    return None if mean is None else Area(mean=mean.mean, low=mean.low, high=mean.high)
 
 
 def _area_differences(lines: Sequence[Line], margin: float) -> list[AreaDifference]:
@@ -513,23 +516,22 @@ def _area_differences(lines: Sequence[Line], margin: float) -> list[AreaDifferen
 def _area_difference(a: Line, b: Line) -> Estimate | None:
     """Return the area of line a minus that of line b, averaged over tasks; None if an area is missing.
 
-    Lines of one model are compared run by run. Lines of two models are independent.
+    Both lines have the same seeds and, on each corpus, the same examples. So they are compared run by run and example
+    by example, also if they are lines of two models.
     """
-    by_task, same_model = [], a.model == b.model
-    for task in (task for task in a.counting if task in b.counting):
-        estimate: Estimate | None = None
-        if same_model:
-            weights = a.area_weights(task), b.area_weights(task)
-            if weights[0] and weights[1]:
-                share = share_of(a.samples[task], difference(lost_score(weights[0]), lost_score(weights[1])))
-                estimate = None if share is None else share.estimate()
-        else:
-            areas = [area.estimate() for line in (a, b) if (area := line.area(task)) is not None]
-            estimate = combine(areas, [1, -1]) if len(areas) == 2 else None
-        if estimate is None:
+    terms, same_model = list[Term](), a.model == b.model
+    tasks = [task for task in a.counting if task in b.counting]
+    for task in tasks:
+        weights = a.area_weights(task), b.area_weights(task)
+        if weights[0] is None or weights[1] is None:
             return None
-        by_task.append(estimate)
-    return combine(by_task, [1 / len(by_task)] * len(by_task)) if by_task else None
+        share = 1 / len(tasks)
+        first, second = a.term(task, weights[0], share), b.term(task, weights[1], -share)
+        if same_model:  # the runs that both lines share count once
+            terms.append(replace(first, combination=difference(first.combination, second.combination)))
+        else:
+            terms += [first, second]
+    return sum_of_shares(terms) if terms else None
 
 
 def _rising(line: Line, curves: pd.DataFrame) -> list[RisingTask]:

@@ -334,7 +334,7 @@ def _paired_by_example(a: Spread, b: Spread) -> Estimate:
     """
     if a.units is None or b.units is None:
         return combine([a.estimate([0, 1]), b.estimate([0, 1])], [-1, 1])
-    units, unseen = b.units[1] - a.units[1], a.unseen + b.unseen
+    units, unseen = b.units[1] - a.units[1], sum(a.unseen) + sum(b.unseen)
     freedom = len(units) - 1.0
     effects = [(float(units @ units) * len(units) / freedom + unseen, 1.0, freedom, np.array(EXAMPLES_ONLY))]
     for side in (a, b):
@@ -343,7 +343,7 @@ def _paired_by_example(a: Spread, b: Spread) -> Estimate:
         effects += zip(*(column[others] for column in columns), strict=True)
     squares, signs, freedoms, members = (np.array(column) for column in zip(*effects, strict=True))
     means, seeds = b.means[1:] - a.means[1:], min(a.seeds, b.seeds)
-    examples = {"units": units[None], "unseen": unseen, "seeded": a.seeded}
+    examples = {"units": units[None], "unseen": (unseen,), "seeded": a.seeded}
     return Spread(means, squares[:, None, None], signs, freedoms, members, seeds, **examples).estimate([1.0])
 
 

@@ -2,20 +2,21 @@
 
 Loss = (original - score) / (original - floor), the share of attention's contribution to a task that is lost if
 attention cannot depend on its input. A task has a loss only if its original beats both the context-free floor and the
-best guess that ignores the input. `share_of` estimates all losses, areas and steps of the ladder.
+best guess that ignores the input. `share_of` estimates all losses, areas and steps of the ladder on one task, and
+`sum_of_shares` their sums over tasks.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 import pandas as pd
 
 from papa.config.measures import MEASURES
-from papa.results.outcomes import ALL, ORIGINALS, VARIANT_KEYS, Sample, Setting, TaskOutcomes
-from papa.results.statistics import SOURCES, Estimate, Interval, Spread, combine
+from papa.results.outcomes import ALL, ORIGINALS, VARIANT_KEYS, Sample, Setting, TaskOutcomes, spread_over
+from papa.results.statistics import SOURCES, Estimate, Interval, Spread
 
 LOSS_COLUMNS = dict.fromkeys(("trivial", "contextless", "by_word"), "float64") | {"status": "string"}
 LOSS_COLUMNS |= dict.fromkeys(("loss", "loss_low", "loss_high", "loss_bound"), "float64")
@@ -64,7 +65,7 @@ class ContributionShare:
         return max(self.spread.estimate(contrast.tolist()).p_below(), contribution)
 
     def estimate(self) -> Estimate:
-        """Return the share as an estimate, which can be averaged with others."""
+        """Return the share as an estimate, by the delta method."""
         return self.spread.share(self.numerator, self.denominator)
 
     def in_scores(self) -> Estimate:
@@ -88,15 +89,23 @@ def share_of(sample: Sample, combination: Combination) -> ContributionShare | No
     A setting that occurs several times is a single quantity: in the combination and in the contribution, or in two
     curves that share it, such as the model with every head replaced, which is the same in every order.
     """
-    contribution = contribution_of(sample)
-    settings = list(dict.fromkeys([*contribution, *(setting for setting, weight in combination.items() if weight)]))
+    settings = _settings_of(sample, combination)
     spread = sample.spread(*settings)
     if spread is None:
         return None
-    numerator, denominator = (
-        [0.0, *(sums.get(name, 0.0) for name in settings)] for sums in (combination, contribution)
-    )
+    numerator, denominator = (_coefficients(sums, settings) for sums in (combination, contribution_of(sample)))
     return ContributionShare(spread, numerator, denominator)
+
+
+def _settings_of(sample: Sample, combination: Combination) -> list[Setting]:
+    """Return the settings of the contribution and of a combination."""
+    contribution = contribution_of(sample)
+    return list(dict.fromkeys([*contribution, *(setting for setting, weight in combination.items() if weight)]))
+
+
+def _coefficients(combination: Combination, settings: Sequence[Setting]) -> list[float]:
+    """Return the coefficients of the trivial classifier, which is 0, and of each setting."""
+    return [0.0, *(combination.get(setting, 0.0) for setting in settings)]
 
 
 def loss_of(sample: Sample, weights: Combination) -> ContributionShare | None:
@@ -131,11 +140,63 @@ def difference(minuend: Combination, subtrahend: Combination) -> Combination:
     return {setting: minuend.get(setting, 0.0) - subtrahend.get(setting, 0.0) for setting in settings}
 
 
-def mean_of(shares: Sequence[ContributionShare]) -> Interval:
+@dataclass(frozen=True)
+class Term:
+    """A weighted share of attention's contribution to one task, in a sum over tasks or over the lines of two models.
+
+    Args:
+        sample: the scores of a model on the task.
+        corpus: the corpus of the task; tasks on one corpus have the same examples.
+        combination: the combination of scores whose share counts.
+        weight: its weight in the sum.
+    """
+
+    sample: Sample
+    corpus: str
+    combination: Combination
+    weight: float = 1.0
+
+
+def sum_of_shares(terms: Sequence[Term]) -> Estimate | None:
+    """Estimate a weighted sum of shares; None if the runs of all terms have no seed or no draw in common.
+
+    All terms have the same seeds, and terms of one corpus have the same examples. So one spread covers all of them, and
+    the sum of their contrasts is tested; nothing is taken as independent except examples of different corpora.
+
+    Args:
+        terms: the shares; each has another sample.
+    """
+    by_corpus: dict[str, list[Term]] = {}
+    for term in terms:
+        by_corpus.setdefault(term.corpus, []).append(term)
+    settings = [
+        [(term.sample, _settings_of(term.sample, term.combination)) for term in part] for part in by_corpus.values()
+    ]
+    spread = spread_over(settings)
+    if spread is None:
+        return None
+    ordered = [term for part in by_corpus.values() for term in part]
+    flat = [names for part in settings for _, names in part]
+
+    def placed(combination: Combination, task: int) -> list[float]:
+        vector = np.zeros(len(spread.means))
+        vector[spread.tasks[task]] = _coefficients(combination, flat[task])
+        return list(vector.tolist())
+
+    shares = [
+        (term.weight, placed(term.combination, task), placed(contribution_of(term.sample), task))
+        for task, term in enumerate(ordered)
+    ]
+    return spread.shares(shares)
+
+
+def mean_share(terms: Sequence[Term]) -> Interval | None:
     """Average the shares of several tasks; the interval of a single share is Fieller's."""
-    if len(shares) == 1:
-        return shares[0].interval()
-    return combine([share.estimate() for share in shares], [1 / len(shares)] * len(shares)).interval()
+    if len(terms) == 1:
+        share = share_of(terms[0].sample, terms[0].combination)
+        return None if share is None else share.interval()
+    mean = sum_of_shares([replace(term, weight=1 / len(terms)) for term in terms])
+    return None if mean is None else mean.interval()
 
 
 def losses_of(task_outcomes: Iterable[TaskOutcomes]) -> pd.DataFrame:

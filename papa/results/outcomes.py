@@ -15,7 +15,7 @@ from papa.config.variant import DEFAULT_FLOORS, RETRAINED, Order, of_original
 from papa.errors import DamagedArtefact
 from papa.files import REBUILD, PathLike, provenance_of, read_table
 from papa.method.metrics import Counts, Outcomes, pseudo_values
-from papa.results.statistics import Spread
+from papa.results.statistics import PseudoValues, Spread
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -148,6 +148,13 @@ class TaskOutcomes:
         size = items["tokens"].to_numpy(float) if "tokens" in items else np.ones(len(items))
         return np.stack([items["trivial"].to_numpy(float), size], axis=-1)[None, size > 0]
 
+    def units(self, mask: np.ndarray) -> np.ndarray:
+        """Return the index of each unit of `counts` among the validation texts of the corpus, `[unit]`."""
+        items = self.items[mask]
+        if "tokens" in items:
+            items = items[items["tokens"] > 0]
+        return np.unique(items["example"].to_numpy())
+
     def guess(self, metric: str) -> Guess:
         """Return the best guess that ignores the input, based on the labels of the training rows."""
         return MEASURES[metric].guess_of(self.names, self.train_counts)
@@ -186,6 +193,7 @@ class TaskOutcomes:
             None if tagger is None else float(measure.score(self.counts(metric, mask, tagger).sum(1))[0]),
             measure.target.probed,
             self.floors,
+            self.units(mask),
         )
 
 
@@ -205,6 +213,7 @@ class Sample:
         by_word: the score of a tagger that sees single words; None for texts.
         seeded: whether runs depend on a seed.
         floors: the constants of the context-free floors; the first one is used.
+        units: the index of each unit in the corpus, `[unit]`; by default 0, 1, 2, …
     """
 
     metric: Measure
@@ -218,6 +227,7 @@ class Sample:
     by_word: float | None
     seeded: bool = True
     floors: tuple[str, ...] = DEFAULT_FLOORS
+    units: np.ndarray | None = None
     _tables: dict[Setting, pd.DataFrame] = field(default_factory=dict, repr=False)
 
     def mean(self, setting: Setting) -> float | None:
@@ -290,27 +300,82 @@ def joint_spread(
     Returns:
         None if a setting was not run, or if the settings have no seed or no draw in common.
     """
-    if any(setting not in sample.settings for sample, setting in scores):
+    runs = _common_runs(scores)
+    if runs is None:
         return None
     first = scores[0][0]
-    orders = [setting.order for _, setting in scores]
+    values = _pseudo_values(scores, runs, guess_as_floor)
+    return Spread.of(values, first.step if step is None else step, first.seeded)
+
+
+def spread_over(corpora: Sequence[Sequence[tuple[Sample, Sequence[Setting]]]]) -> Spread | None:
+    """Return the joint spread of the scores of several tasks or models, with the trivial classifier of each.
+
+    All tasks use the same seeds, and the same draws of an order: seed k is one source for all tasks, and so is draw k,
+    because it trains λ with the same seed or is the same random order. A task without seeds varies only with orders and
+    examples.
+
+    Args:
+        corpora: for each corpus, the samples of its tasks and the settings of each sample.
+
+    Returns:
+        None if a setting was not run, or if the tasks have no seed or no draw in common.
+    """
+    samples = [entry for of_corpus in corpora for entry in of_corpus]
+    scores = [(sample, setting) for sample, settings in samples for setting in settings]
+    runs = _common_runs(scores)
+    if runs is None:
+        return None
+    remaining = iter(zip(scores, runs, strict=True))
+
+    def table(sample: Sample, settings: Sequence[Setting]) -> PseudoValues:
+        chosen = [next(remaining) for _ in settings]
+        values = _pseudo_values([score for score, _ in chosen], [run for _, run in chosen], sample.guess_as_floor)
+        return PseudoValues(values, sample.step, sample.seeded, sample.units)
+
+    return Spread.over([[table(*entry) for entry in of_corpus] for of_corpus in corpora])
+
+
+def _common_runs(scores: Sequence[tuple[Sample, Setting]]) -> list[np.ndarray] | None:
+    """Return the runs `[order, seed]` of each setting that all settings have in common; None if there are none."""
+    if any(setting not in sample.settings for sample, setting in scores):
+        return None
     tables = [sample.runs_of(setting) for sample, setting in scores]
-    draws = {
-        order: _common(table.index for name, table in zip(orders, tables, strict=True) if name == order)
-        for order in orders
-    }
-    tables = [table.loc[draws[order]] for order, table in zip(orders, tables, strict=True)]
-    seeds = _common(table.columns for table in tables)
-    draw_count = min((len(table) for table in tables if len(table) != 1), default=1)
+    by_order: dict[str | None, list[pd.DataFrame]] = {}
+    for (_, setting), table in zip(scores, tables, strict=True):
+        by_order.setdefault(setting.order, []).append(table)
+    draws = {order: _common(table.index for table in of_order) for order, of_order in by_order.items()}
+    any_seeded = any(sample.seeded for sample, _ in scores)
+    by_seed = [sample.seeded or not any_seeded for sample, _ in scores]
+    seeds = _common(table.columns for table, varies in zip(tables, by_seed, strict=True) if varies)
+    runs = [
+        _selected(table, draws[setting.order], seeds if varies else list(table.columns))
+        for (_, setting), table, varies in zip(scores, tables, by_seed, strict=True)
+    ]
+    draw_count = min((len(indices) for indices in runs if len(indices) != 1), default=1)
     if not seeds or not draw_count:
         return None
-    trivial = np.broadcast_to(first.trivial_values, (draw_count, len(seeds), first.values.shape[1]))
-    quantities = [trivial]
-    for (sample, setting), table in zip(scores, tables, strict=True):
-        values = sample.values[table[seeds].to_numpy()[:draw_count]]
-        is_guess = guess_as_floor and setting == sample.floor_setting
-        quantities.append(trivial if is_guess else np.broadcast_to(values, trivial.shape))
-    return Spread.of(np.stack(quantities), first.step if step is None else step, first.seeded)
+    return [np.broadcast_to(indices[:draw_count], (draw_count, len(seeds))) for indices in runs]
+
+
+def _selected(table: pd.DataFrame, rows: Sequence[object], columns: Sequence[object]) -> np.ndarray:
+    """Return some rows and columns of a table."""
+    values = table.to_numpy()
+    if rows != table.index.tolist():
+        values = values[table.index.get_indexer(pd.Index(rows))]
+    return values if columns == table.columns.tolist() else values[:, table.columns.get_indexer(pd.Index(columns))]
+
+
+def _pseudo_values(
+    scores: Sequence[tuple[Sample, Setting]], runs: Sequence[np.ndarray], guess_as_floor: bool
+) -> np.ndarray:
+    """Return the values `[quantity, order, seed, unit]` of the first trivial classifier and of several settings."""
+    trivial = np.broadcast_to(scores[0][0].trivial_values, (*runs[0].shape, len(scores[0][0].trivial_values)))
+    values = [
+        trivial if guess_as_floor and setting == sample.floor_setting else sample.values[indices]
+        for (sample, setting), indices in zip(scores, runs, strict=True)
+    ]
+    return np.stack([trivial, *values])
 
 
 def _value(record: Mapping[str, object], name: str) -> object:

@@ -5,14 +5,18 @@ of pseudo-values [order, seed, unit] (Tukey's jackknife, so F1 and correlations 
 linear combination of scores follows from the mean squares of that table. Its degrees of freedom are Satterthwaite's,
 with a correction for few seeds. If few examples differ, and all in the same direction, the interval is wider on the
 side where unseen examples may also differ. Shares of attention's contribution are tested as linear contrasts, and
-their intervals are Fieller's. docs/statistics.md has the error rates.
+their intervals are Fieller's.
+
+Several tasks have the same probe seeds, and tasks on one corpus have the same examples, so their scores are not
+independent. Their tables form one spread, in which a seed's effects are added over tasks before they are squared.
+docs/statistics.md has the error rates.
 """
 
 from __future__ import annotations
 
 import math
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from itertools import combinations
 from typing import NamedTuple
 
@@ -48,7 +52,7 @@ class Estimate:
     """A number with its variance over seeds, orders and examples; it determines every interval, bound and p value.
 
     A mean score, a loss, an area under losses and a difference of two of these are all estimates. `Spread.estimate` and
-    `Spread.share` derive estimates from scores; `combine` combines independent estimates.
+    `Spread.shares` derive estimates from scores; `combine` combines independent estimates.
 
     Args:
         mean: the measured value.
@@ -117,8 +121,41 @@ class Estimate:
 
 
 @dataclass(frozen=True)
+class PseudoValues:
+    """The pseudo-values of several scores on one task.
+
+    Args:
+        values: `[quantity, order, seed, unit]`.
+        step: the change of a pseudo-value in a unit whose outcome depends on attention.
+        seeded: whether any value depends on a seed; if not, one seed is enough.
+        units: `[unit]`, the index of each unit in the corpus, ascending; by default 0, 1, 2, …
+    """
+
+    values: np.ndarray
+    step: float = 0.0
+    seeded: bool = True
+    units: np.ndarray | None = None
+
+    def on(self, units: np.ndarray) -> np.ndarray:
+        """Return the values on more units of the corpus, with the same means and the same variances of the means.
+
+        Added units are equal to the mean over units; the other units deviate from it by a larger factor.
+        """
+        size = self.values.shape[3]
+        if size == len(units):
+            return self.values
+        means = self.values.mean(3, keepdims=True)
+        values = np.repeat(means, len(units), axis=3)
+        places = np.arange(size) if self.units is None else np.searchsorted(units, self.units)
+        values[..., places] += (self.values - means) * (len(units) / size)
+        return values
+
+
+@dataclass(frozen=True)
 class Spread:
-    """Mean squares of several quantities that were measured with the same orders, seeds and units.
+    """Mean squares of several quantities that were measured with the same orders and seeds.
+
+    The quantities of one corpus were also measured on the same units. Units of different corpora are independent.
 
     Args:
         means: `[quantity]`.
@@ -128,8 +165,9 @@ class Spread:
         members: bool `[effect, source]`, the sources of each effect: one for a main effect, several for an interaction.
         seeds: the number of seeds.
         units: `[quantity, unit]`, the deviation that each unit adds to the means; None with a single unit.
-        unseen: the squared deviation that unseen units may add to a mean.
+        unseen: the squared deviation that unseen units may add to a mean, for each task.
         seeded: whether any value depends on a seed.
+        tasks: the quantities of each task.
     """
 
     means: np.ndarray
@@ -139,8 +177,9 @@ class Spread:
     members: np.ndarray
     seeds: int
     units: np.ndarray | None = None
-    unseen: float = 0.0
+    unseen: tuple[float, ...] = (0.0,)
     seeded: bool = True
+    tasks: tuple[slice, ...] = (slice(None),)
 
     @classmethod
     def of(cls, values: np.ndarray, step: float = 0.0, seeded: bool = True) -> Spread:
@@ -152,34 +191,59 @@ class Spread:
             step: the change of a pseudo-value in a unit whose outcome depends on attention.
             seeded: whether any value depends on a seed; if not, one seed is enough.
         """
-        sizes = values.shape[1:]
+        return cls.over([[PseudoValues(values, step, seeded)]])
+
+    @classmethod
+    def over(cls, corpora: Sequence[Sequence[PseudoValues]]) -> Spread:
+        """Return the joint spread of several tasks, which have the same orders and seeds.
+
+        Effects of orders and seeds are common to all tasks. Effects that involve units are common to the tasks on one
+        corpus.
+
+        Args:
+            corpora: the tables of the tasks on each corpus. Quantities and `tasks` follow in the same order.
+        """
+        tables = [table for of_corpus in corpora for table in of_corpus]
+        tasks = _consecutive([len(table.values) for table in tables])
+        blocks = [_on_common_units(of_corpus) for of_corpus in corpora]
+        rows, columns = (_consecutive([block.shape[axis] for block in blocks]) for axis in (0, 3))
+        sizes = [min(block.shape[axis] for block in blocks) for axis in (1, 2, 3)]
         varied = [axis for axis, size in enumerate(sizes) if size > 1]
         subsets = [axes for size in range(1, len(varied) + 1) for axes in combinations(varied, size)]
-        total, squares, freedoms = math.prod(sizes), [], []
-        effects: dict[tuple[int, ...], np.ndarray] = {(): values.mean((1, 2, 3), keepdims=True)}
-        for axes in subsets:
-            over = tuple(axis + 1 for axis in range(3) if axis not in axes)
-            effect = values.mean(over, keepdims=True) if over else values
-            effect = effect - sum(effects[inner] for size in range(len(axes)) for inner in combinations(axes, size))
-            effects[axes] = effect
-            flat = effect.reshape(len(values), -1)
-            freedom = math.prod(sizes[axis] - 1 for axis in axes)
-            squares.append(flat @ flat.T * (total / flat.shape[1]) / freedom / total)
-            freedoms.append(freedom)
-        units, unseen = None, 0.0
+        effects = [_effects(block, subsets) for block in blocks]
+        units, unseen = None, [0.0] * len(tables)
         if 2 in varied:
-            units, unseen = effects[2,].reshape(len(values), -1) / sizes[2], UNSEEN_UNITS * (step / sizes[2]) ** 2
-            squares[subsets.index((2,))] += np.eye(len(values)) * unseen
+            unseen = [UNSEEN_UNITS * (table.step / table.values.shape[3]) ** 2 for table in tables]
+            units = np.zeros((rows[-1].stop, columns[-1].stop))
+        by_quantity = np.repeat(unseen, [len(table.values) for table in tables])
+        squares, members, freedoms = [], [], []
+        for axes in subsets:
+            # effects that involve units have an entry for each corpus, all others have one for all corpora
+            for chosen in [[index] for index in range(len(blocks))] if 2 in axes else [range(len(blocks))]:
+                effect = [effects[index][axes] for index in chosen]
+                flat = (np.concatenate(effect) if len(effect) > 1 else effect[0]).reshape(sum(map(len, effect)), -1)
+                shape = blocks[chosen[0]].shape[1:]
+                total, freedom = math.prod(shape), math.prod(shape[axis] - 1 for axis in axes)
+                place, square = slice(rows[chosen[0]].start, rows[chosen[-1]].stop), np.zeros([len(by_quantity)] * 2)
+                square[place, place] = flat @ flat.T * (total / flat.shape[1]) / freedom / total
+                if axes == (2,) and units is not None:
+                    square[place, place] += np.diag(by_quantity[place])
+                    units[place, columns[chosen[0]]] = flat / shape[2]
+                squares.append(square)
+                members.append([axis in axes for axis in range(3)])
+                freedoms.append(freedom)
+        effect_members = np.array(members, bool).reshape(-1, 3)
         return cls(
-            effects[()].reshape(-1),
-            np.array(squares).reshape(len(subsets), len(values), len(values)),
-            np.array([(-1.0) ** (len(axes) + 1) for axes in subsets]),
+            np.concatenate([effect[()].reshape(-1) for effect in effects]),
+            np.array(squares).reshape(len(squares), len(by_quantity), len(by_quantity)),
+            (-1.0) ** (effect_members.sum(1) + 1),
             np.array(freedoms, float),
-            np.array([[axis in axes for axis in range(3)] for axes in subsets], bool).reshape(-1, 3),
-            sizes[1],
+            effect_members,
+            blocks[0].shape[2],
             units,
-            unseen,
-            seeded,
+            tuple(unseen),
+            any(table.seeded for table in tables),
+            tuple(tasks),
         )
 
     @property
@@ -194,8 +258,8 @@ class Spread:
         squares = np.einsum("eij,i,j->e", self.squares, combination, combination)
         variance, freedom = _combined(squares[None], self)
         cube = 0.0 if self.units is None else ((combination @ self.units) ** 3).sum()
-        length = combination @ combination
-        skews = [float(self._skews(squares[None], np.array([side * cube]), length)[0]) for side in (-1, 1)]
+        lengths = self._products(combination, combination)
+        skews = [float(self._skews(squares[None], np.array([side * cube]), lengths)[0]) for side in (-1, 1)]
         known = float(freedom[0]) if self.known else 0.0
         return Estimate(mean, float(variance[0]), known, self._shares(squares), (skews[0], skews[1]))
 
@@ -215,11 +279,12 @@ class Spread:
         products.append(np.einsum("eij,i,j->e", self.squares, second, second))
         units = np.zeros((2, 1)) if self.units is None else np.array([first, second]) @ self.units
         cubes = [(units[0] ** (3 - power) * units[1] ** power).sum() for power in range(4)]
+        lengths = [self._products(*pair) for pair in ((first, first), (first, second), (second, second))]
 
         def rejected(ratios: np.ndarray, tail: float, side: int) -> np.ndarray:
             squares = products[0] - 2 * ratios[:, None] * products[1] + ratios[:, None] ** 2 * products[2]
             cube = cubes[0] - 3 * ratios * cubes[1] + 3 * ratios**2 * cubes[2] - ratios**3 * cubes[3]
-            length = first @ first - 2 * ratios * (first @ second) + ratios**2 * (second @ second)
+            length = lengths[0] - 2 * ratios[:, None] * lengths[1] + ratios[:, None] ** 2 * lengths[2]
             distance = _distance(tail, *_combined(squares, self), self._skews(squares, side * cube, length))
             return side * (ratios * bottom - top) > distance
 
@@ -232,13 +297,27 @@ class Spread:
         )
 
     def share(self, numerator: Sequence[float], denominator: Sequence[float]) -> Estimate:
-        """Estimate the ratio of two linear combinations by the delta method, so it can be averaged with others."""
-        first, second = np.asarray(numerator, float), np.asarray(denominator, float)
-        bottom = float(second @ self.means)
-        ratio = float(first @ self.means) / bottom
-        contrast = self.estimate((first - ratio * second).tolist())
-        skews = tuple(skew / bottom**2 for skew in contrast.skews[:: 1 if bottom > 0 else -1])
-        return Estimate(ratio, contrast.variance / bottom**2, contrast.freedom, contrast.shares, (skews[0], skews[1]))
+        """Estimate the ratio of two linear combinations by the delta method."""
+        return self.shares([(1.0, numerator, denominator)])
+
+    def shares(self, terms: Sequence[tuple[float, Sequence[float], Sequence[float]]]) -> Estimate:
+        """Estimate a weighted sum of ratios by the delta method.
+
+        Args:
+            terms: the weight, numerator and denominator of each ratio; both are linear combinations of the quantities.
+        """
+        parts, contrast = [], np.zeros(len(self.means))
+        for weight, numerator, denominator in terms:
+            first, second = np.asarray(numerator, float), np.asarray(denominator, float)
+            bottom = float(second @ self.means)
+            ratio = float(first @ self.means) / bottom
+            parts.append(weight * ratio)
+            contrast += weight * (first - ratio * second) / bottom
+        return replace(self.estimate(contrast.tolist()), mean=math.fsum(parts))
+
+    def _products(self, first: np.ndarray, second: np.ndarray) -> np.ndarray:
+        """Return the scalar product of two linear combinations within each task, `[task]`."""
+        return np.array([first[task] @ second[task] for task in self.tasks])
 
     def _skews(self, squares: np.ndarray, cubes: np.ndarray, lengths: np.ndarray) -> np.ndarray:
         """Return the growth of the variance in one direction, per unit of a normal quantile.
@@ -249,13 +328,13 @@ class Spread:
         Args:
             squares: mean squares `[row, effect]`; each row is a linear combination of the quantities.
             cubes: third moments of the units `[row]`, positive if rare units lie in this direction.
-            lengths: sums of squared coefficients `[row]`.
+            lengths: sums of squared coefficients `[row, task]`.
         """
         examples = self.members[:, 2] & (self.members.sum(1) == 1)
         if self.units is None or not examples.any():
             return np.zeros(len(squares))
-        third_moment = np.maximum(cubes + (lengths * self.unseen) ** 1.5, 0)
-        deviation = np.sqrt(np.maximum(squares[:, examples][:, 0], 0))
+        third_moment = np.maximum(cubes + ((lengths * np.array(self.unseen)) ** 1.5).sum(-1), 0)
+        deviation = np.sqrt(np.maximum(squares[:, examples].sum(1), 0))
         growth: np.ndarray = np.divide(third_moment, deviation, out=np.zeros_like(deviation), where=deviation > 0)
         return growth
 
@@ -265,6 +344,31 @@ class Spread:
         parts = [max(float(signed[self.members[:, axis]].sum()), 0.0) for axis in range(3)]
         total = max(total, sum(parts))
         return {name: part / total if total else 0.0 for name, part in zip(SOURCES, parts, strict=True)}
+
+
+def _consecutive(sizes: Sequence[int]) -> list[slice]:
+    """Return consecutive slices with these sizes."""
+    return [slice(stop - size, stop) for size, stop in zip(sizes, np.cumsum(sizes).tolist(), strict=True)]
+
+
+def _on_common_units(tables: Sequence[PseudoValues]) -> np.ndarray:
+    """Return the values of all tables of a corpus on all of their units, `[quantity, order, seed, unit]`."""
+    if len(tables) == 1:
+        return tables[0].values
+    units = [np.arange(table.values.shape[3]) if table.units is None else table.units for table in tables]
+    every_unit = np.unique(np.concatenate(units))
+    return np.concatenate([table.on(every_unit) for table in tables])
+
+
+def _effects(values: np.ndarray, subsets: Sequence[tuple[int, ...]]) -> dict[tuple[int, ...], np.ndarray]:
+    """Return the effects of orders, seeds and units (0, 1 and 2), and of subsets of them, on each quantity."""
+    effects: dict[tuple[int, ...], np.ndarray] = {(): values.mean((1, 2, 3), keepdims=True)}
+    for axes in subsets:
+        over = tuple(axis + 1 for axis in range(3) if axis not in axes)
+        effect = values.mean(over, keepdims=True) if over else values
+        inner = (part for size in range(len(axes)) for part in combinations(axes, size))
+        effects[axes] = effect - sum(effects[part] for part in inner)
+    return effects
 
 
 def combine(estimates: Sequence[Estimate], weights: Sequence[float]) -> Estimate:
@@ -320,7 +424,8 @@ def _combined(squares: np.ndarray, spread: Spread) -> tuple[np.ndarray, np.ndarr
     """
     single = spread.members.sum(1) == 1
     parts = squares[:, single]
-    variance = np.maximum(squares @ spread.signs, parts.max(1, initial=0))
+    by_source = parts @ spread.members[single]
+    variance = np.maximum(squares @ spread.signs, by_source.max(1, initial=0))
     return variance, _freedom(variance, parts, spread.freedoms[single])
 
 

@@ -10,13 +10,13 @@ from typing import Any
 import numpy as np
 import pandas as pd
 import pytest
-from builders import grid_view, labelled, summary_of
+from builders import grid_view, labelled, summary_of, texts
 from scipy.stats import norm
 
 from papa.files import Trace, read_table, write_table
 from papa.results.claims import Line, claims_of, lines_of, tables_of
 from papa.results.conclusion import Conclusion
-from papa.results.losses import COUNTS, difference, lost_score, share_of
+from papa.results.losses import COUNTS, Term, difference, lost_score, mean_share, share_of, sum_of_shares
 from papa.results.outcomes import FLOOR, ORIGINALS, VARIANT_KEYS, Setting, TaskOutcomes, outcomes_in, table_of
 from papa.results.statistics import Estimate, holm
 from papa.results.summary import CURVE_COLUMNS
@@ -540,3 +540,68 @@ def test_a_score_that_is_in_a_sum_twice_counts_once():
     expected = both.share([0, 0, -1 / 2, 1 / 2, 0], [0, 1, 0, 0, -1])
     estimate = estimated(by_name["average / λ"], by_name["average / first layer first"])
     assert numbers(estimate) == pytest.approx(numbers(expected))
+
+
+# -- sums over tasks --------------------------------------------------------------------------------------------------
+
+END: Setting = ("average", None, "0")
+
+
+def summed(*terms: Term) -> Estimate:
+    """The estimate of a sum of shares."""
+    estimate = sum_of_shares(terms)
+    assert estimate is not None
+    return estimate
+
+
+def test_a_second_task_with_the_same_outcomes_adds_nothing():
+    chance = np.random.default_rng(9)
+    ease, by_seed = chance.normal(size=EXAMPLES), chance.normal(0, 0.4, (11, 1))
+    rows = {
+        setting: ease < norm.ppf(skill) + moved
+        for setting, skill, moved in ((ORIGINALS, 0.8, 0 * by_seed), (FLOOR, 0.5, 0 * by_seed), (END, 0.7, by_seed))
+    }
+    sample = labelled(rows, task="a").sample("accuracy", ALL)
+    term = Term(sample, "texts", lost_score({END: 1.0}), 0.5)
+    alone, twice = summed(replace(term, weight=1.0)), summed(term, term)
+    assert twice.mean == pytest.approx(alone.mean) and twice.variance == pytest.approx(alone.variance, rel=0.02)
+    other = summed(term, replace(term, corpus="other"))  # other examples, but the same seeds
+    assert 0.8 * alone.variance < other.variance < alone.variance and alone.shares["seed"] > 0.8
+    assert mean_share([term, term]) == twice.interval()
+    fieller = share_of(sample, lost_score({END: 1.0}))
+    assert fieller is not None and mean_share([term]) == fieller.interval()
+
+
+def test_a_mean_over_tasks_uses_the_seeds_that_all_of_them_have():
+    outcomes = drawn(seeds=7)
+    fewer = outcomes.runs["seed"].ge(outcomes.runs["seed"].min() + 3)
+    values = {name: rows[fewer.to_numpy()] for name, rows in outcomes.values.items()}
+    rest = replace(outcomes, runs=outcomes.runs[fewer].reset_index(drop=True), values=values)
+    samples = [part.sample("accuracy", ALL) for part in (outcomes, rest)]
+    both = summed(*(Term(sample, "texts", lost_score({END: 1.0}), 0.5) for sample in samples))
+    assert both.mean == pytest.approx(summed(Term(samples[1], "texts", lost_score({END: 1.0}))).mean)
+    none = outcomes.runs["seed"].eq(outcomes.runs["seed"].min())
+    values = {name: rows[none.to_numpy()] for name, rows in outcomes.values.items()}
+    first = replace(outcomes, runs=outcomes.runs[none].reset_index(drop=True), values=values)
+    terms = [Term(part.sample("accuracy", ALL), "texts", lost_score({END: 1.0})) for part in (rest, first)]
+    assert sum_of_shares(terms) is None
+
+
+def test_a_task_without_seeds_adds_only_the_variance_of_its_examples():
+    chance = np.random.default_rng(8)
+    ease = chance.normal(3, 0.3, 53)
+    losses = {ORIGINALS: ease, FLOOR: ease + 1 + chance.normal(0, 0.1, 53), END: ease + 0.3 + chance.normal(0, 0.1, 53)}
+    own_head = texts(losses, np.full(53, 7), guess=9.0).sample("log_likelihood", np.ones(53, bool))
+    probed = drawn().sample("accuracy", ALL)
+    terms = [Term(sample, corpus, lost_score({END: 1.0})) for sample, corpus in ((own_head, "a"), (probed, "b"))]
+    both, parts = summed(*terms), [summed(term) for term in terms]
+    assert not own_head.seeded and probed.seeded
+    assert both.mean == pytest.approx(sum(part.mean for part in parts))
+    assert both.variance == pytest.approx(sum(part.variance for part in parts))
+
+
+def test_lines_of_two_models_are_compared_example_by_example():
+    models = [drawn(), replace(drawn(), model="n")]
+    view = {"fractions": ("1", "1/2", "0"), "models": ("m", "n"), "tasks": ["a"]}
+    [pair] = claimed(lines_of(grid_view(**view), summary(models), models))[1]["areas"]
+    assert pair["difference"] == pytest.approx(0) and pair["high"] < 0.05

@@ -64,6 +64,16 @@ def test_words_get_their_marks_and_labels(words):
     assert (words.names, words.train_counts) == (tuple(NAMES), (5, 2, 1))
 
 
+def test_units_are_named_by_their_place_in_the_corpus(words):
+    """So two tasks on one corpus are paired, though each has sentences without a label."""
+    mask = words.subsets()[ALL]
+    assert words.units(mask).tolist() == [0, 2]
+    sample = words.sample("entity_f1", mask)
+    assert sample.units is not None and len(sample.units) == sample.values.shape[1]
+    losses = texts({ORIGINALS: [1.0, 2.0, 3.0]}, [5, 0, 7])
+    assert losses.units(np.ones(3, bool)).tolist() == [0, 2]
+
+
 def test_subsets_are_of_validation_examples_and_further_splits_are_parts():
     outcomes = labelled({ORIGINALS: [1] * 4}, subset=["a", "", "a", ""])
     items = outcomes.items.assign(split=["validation", "validation", "more", "more"])

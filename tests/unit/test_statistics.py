@@ -4,11 +4,12 @@ import math
 from dataclasses import replace
 
 import numpy as np
+import pandas as pd
 import pytest
 from scipy import stats
 
-from benchmarks import error_rates
-from benchmarks.error_rates import BASE, MARGIN, Case, Size, World, batch, rates_of
+from benchmarks import error_rates, seed_correlation
+from benchmarks.error_rates import BASE, MARGIN, TASKS, Case, Dependence, Size, World, batch, rates_of
 from papa.config.measures import MEASURES
 from papa.method.metrics import Counts, Outcomes, pseudo_values
 from papa.results import statistics
@@ -17,6 +18,7 @@ from papa.results.statistics import (
     UNSEEN_UNITS,
     Estimate,
     Interval,
+    PseudoValues,
     Spread,
     combine,
     holm,
@@ -333,6 +335,69 @@ def test_independent_estimates_add_their_variances():
     assert (single.mean, single.variance, single.freedom) == pytest.approx((first.mean, first.variance, first.freedom))
 
 
+def by_hand(tables: list[np.ndarray], weights: list[list[float]], shared: bool) -> float:
+    """The variance of a sum of weighted means over tables `[quantity, 1, seed, unit]` with the same seeds.
+
+    It is that of seeds, plus that of units, minus that of both together; `shared` units are those of one corpus.
+    """
+    sums = [np.einsum("q,qsu->su", part, table[:, 0]) for part, table in zip(weights, tables, strict=True)]
+    blocks = [sum(sums[1:], sums[0])] if shared else sums
+    variance = sum(block.mean(1) for block in sums).var(ddof=1) / len(sums[0])
+    for block in blocks:
+        seeds, units = block.shape
+        variance += block.mean(0).var(ddof=1) / units
+        rest = block - block.mean(0) - block.mean(1, keepdims=True) + block.mean()
+        variance -= (rest**2).sum() / ((seeds - 1) * (units - 1)) / (seeds * units)
+    return float(variance)
+
+
+@pytest.mark.parametrize("shared", [True, False])
+def test_a_sum_over_tasks_adds_the_effects_of_a_seed_before_it_squares_them(shared):
+    second = 31 if shared else 43
+    tables = [crossed(seed, (quantities, 1, 5, size)) for seed, quantities, size in ((21, 2, 31), (22, 3, second))]
+    tables[1] += 0.8 * tables[0].mean((0, 1, 3))[None, None, :, None]
+    weights = [[1.0, -0.5], [0.3, -1.0, 2.0]]
+    corpora = [[PseudoValues(table)] for table in tables]
+    spread = Spread.over([[*corpora[0], *corpora[1]]] if shared else corpora)
+    assert [spread.means[task].size for task in spread.tasks] == [2, 3]
+    estimate = spread.estimate([*weights[0], *weights[1]])
+    assert estimate.variance == pytest.approx(by_hand(tables, weights, shared), rel=1e-12)
+    assert estimate.variance > 1.2 * sum(
+        by_hand([table], [part], False) for table, part in zip(tables, weights, strict=True)
+    )
+
+
+def test_a_task_with_missing_units_keeps_its_mean_and_its_variance():
+    whole, part = crossed(23, (2, 1, 5, 60)), crossed(24, (2, 1, 5, 53))
+    units = np.delete(np.arange(60), [1, 2, 3, 5, 7, 11, 13])
+    spread = Spread.over([[PseudoValues(whole), PseudoValues(part, units=units)]])
+    for task, table in zip(spread.tasks, (whole, part), strict=True):
+        weights = np.zeros(4)
+        weights[task] = LOST
+        estimate, alone = spread.estimate(weights.tolist()), Spread.of(table).estimate(LOST)
+        assert (estimate.mean, estimate.variance) == pytest.approx((alone.mean, alone.variance), rel=0.01)
+    # the units that both tasks have are paired by their index
+    same = Spread.over([[PseudoValues(whole), PseudoValues(whole[..., units], units=units)]])
+    assert same.estimate([1, 0, -1, 0]).variance < 0.3 * same.estimate([1, 0, 0, 0]).variance
+
+
+def test_tasks_are_known_only_if_each_has_several_units():
+    tables = [crossed(25, (1, 1, 5, size)) for size in (20, 1)]
+    assert not Spread.over([[PseudoValues(table)] for table in tables]).known
+    assert Spread.over([[PseudoValues(table)] for table in tables[:1]]).known
+
+
+def test_a_sum_of_one_share_is_the_share_by_the_delta_method():
+    spread = Spread.of(crossed(26, (3, 2, 5, 40)) + np.array([9.0, 0.0, 4.0])[:, None, None, None], 0.3)
+    above, below = np.array([1.0, 0.0, -1.0]), np.array([1.0, -1.0, 0.0])
+    ratio, bottom = (above @ spread.means) / (below @ spread.means), below @ spread.means
+    contrast = spread.estimate((above - ratio * below).tolist())
+    share = spread.shares([(1.0, above.tolist(), below.tolist())])
+    expected = [ratio, contrast.variance / bottom**2, contrast.freedom, *np.array(contrast.skews) / bottom**2]
+    assert [share.mean, share.variance, share.freedom, *share.skews] == pytest.approx(expected, rel=1e-14)
+    assert share == spread.share(above.tolist(), below.tolist())
+
+
 def test_what_was_not_tested_is_none_of_the_tests():
     assert holm([0.04, 0.01, 0.03]) == pytest.approx([0.06, 0.03, 0.06])
     assert holm([0.04, math.nan, 0.01, 0.03]) == pytest.approx([0.06, math.nan, 0.03, 0.06], nan_ok=True)
@@ -380,3 +445,34 @@ def test_few_claims_are_wrong_and_most_intervals_hold_the_loss():
     assert rates.wrong <= 0.08 and rates.held >= 0.9 and rates.counts > 0.95
     assert rates.free > 0.4  # the old rule sees no loss
     assert rates_of(batch((Case((BASE,), size), 50, (19,)))).claimed > 2 * rates.wrong
+
+
+@pytest.mark.parametrize("dependence", [Dependence(), Dependence(0.9), Dependence(0.6, examples=0.5)], ids=str)
+def test_sums_over_tasks_err_no_more_often_if_tasks_share_seeds_and_examples(dependence):
+    tasks, studies = tuple(replace(world, loss=MARGIN, seed=0.06) for world in TASKS[:3]), 200
+    case = Case(tasks, Size(5, 200, lines=2), dependence, apart=dependence.seeds == 0.9)
+    rates = rates_of(batch((case, studies, (20,))))
+    held, wrong = (stats.binom.ppf(tail, studies, rate) / studies for tail, rate in ((0.001, 0.93), (0.999, 0.05)))
+    assert rates.mean_held >= held and rates.differ <= wrong
+    if case.apart:  # sums of independent tasks would fail
+        assert rates.mean_held_apart < held and rates.differ_apart > wrong
+
+
+def test_the_correlation_of_seeds_between_tasks_is_that_of_their_effects():
+    common, *rest = np.random.default_rng(27).normal(size=(4, 2000))
+    first, second = (
+        pd.DataFrame({"lost": common + own, "loss": alone}) for own, alone in ((rest[0], rest[1]), (rest[2], rest[0]))
+    )
+    [[_, _, seeds, lost, loss]] = seed_correlation.correlated({"a": first, "b": second})
+    assert seeds == "2000"
+    assert float(lost.split()[0]) == pytest.approx(0.5, abs=0.07) and float(loss.split()[0]) == pytest.approx(
+        0, abs=0.07
+    )
+
+
+def test_a_seed_that_loses_more_has_a_larger_effect():
+    study = error_rates.drawn(replace(BASE, loss=MARGIN, seed=0.05), Size(7, 500), np.random.default_rng(28))
+    effects = seed_correlation.effects_of(study, error_rates.REPLACED)
+    tables = study.scores.reshape(-1, 7)
+    assert effects["lost"].to_numpy() == pytest.approx(tables[0] - tables[2])
+    assert effects["loss"].mean() == pytest.approx(0, abs=1e-12)

@@ -45,6 +45,7 @@ from papa.results.grids import rows_of
 from papa.results.losses import (
     COUNTS,
     Combination,
+    ContributionShare,
     Term,
     at_ceiling,
     difference,

@@ -6,7 +6,7 @@ The HTML report, the terminal and JSON use the same words, because they all call
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Sequence
 from math import ceil, isfinite, isnan
 from typing import NamedTuple
 

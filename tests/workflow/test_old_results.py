@@ -36,9 +36,9 @@ OUTDATED = {
     "tables/claims.parquet": "it was made by stage claims, version 4, but the current one is claims, version 5",
     "report/index.html": "tables/claims.parquet has to be rebuilt",
 }
+"""Claims are rebuilt, and the report that shows them: they now judge single tasks and state their assumptions, and sums
+over tasks count the seeds and examples that tasks share."""
 TABLES = ("summarise", "claims", "analysis", "drawn_analysis")
-"""Claims are rebuilt, and the report that shows them: they now have claims about single tasks, assumptions and the state
-of the declaration, and intervals of sums over tasks count the seeds and examples that tasks share."""
 
 
 @pytest.fixture

@@ -2,10 +2,15 @@
 
     python benchmarks/error_rates.py             # 2,000 studies a case: a quarter of an hour on two free cores
     python benchmarks/error_rates.py --quick     # 200 studies of a few cases: a minute
+    python benchmarks/error_rates.py --outcomes results/NAME --cluster mnli=data/mnli.parquet:premise ner=10
 
 A task is a population: it has a true score for the original, the contextless floor and the replaced heads, and a study
 draws seeds, orders of heads and examples from it. Everything that is judged goes through `papa.results`; nothing is
 written twice. Prints Markdown tables; docs/statistics.md explains them.
+
+With `--outcomes`, studies are drawn from the real outcomes of a finished study with many seeds. The original's seeds
+are split in two: one half is the original, the other half is the replaced heads, so their true loss is 0. If a known
+share of correct answers is then flipped, the true loss is known too. Clusters of examples are drawn as a whole.
 """
 
 from __future__ import annotations
@@ -18,6 +23,7 @@ import time
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cache, cached_property
+from itertools import product
 from multiprocessing import get_context
 from pathlib import Path
 from subprocess import run
@@ -28,11 +34,13 @@ import pandas as pd
 from scipy.optimize import brentq
 from scipy.special import ndtri, stdtrit
 
+from papa.config.artefacts import ARTEFACTS
 from papa.config.measures import MEASURES
 from papa.errors import count
 from papa.method.metrics import Counts, pseudo_values
+from papa.results.compare import read_outcomes
 from papa.results.losses import ContributionShare, Term, difference, lost_score, sum_of_shares
-from papa.results.outcomes import FLOOR, ORIGINALS, Sample, Setting
+from papa.results.outcomes import ALL, FLOOR, ORIGINALS, Sample, Setting, TaskOutcomes
 from papa.results.simultaneous import corrected_p_values
 from papa.results.statistics import LEVEL, Estimate, combine
 
@@ -667,6 +675,174 @@ def _row(
     return Row(head + sizes, tuple(Case(tasks, size, dependence) for tasks in worlds))
 
 
+# -- studies from real outcomes ---------------------------------------------------------------------------------------
+
+FLIPPED_METRICS = ("accuracy", "token_accuracy", "f1", "entity_f1", "chunk_f1")
+"""Metrics that are proportional to the number of correct answers, which is their first count."""
+
+
+@dataclass(frozen=True)
+class Population:
+    """The outcomes of a task with many seeds, from which studies draw seeds and clusters of examples.
+
+    Args:
+        task, metric: their names.
+        originals, floors: counts `[seed, example, count]`; seed i is the same in both.
+        trivial: counts `[example, count]` of the trivial classifier.
+        clusters: the cluster of each example `[example]`.
+    """
+
+    task: str
+    metric: str
+    originals: Counts
+    floors: Counts
+    trivial: Counts
+    clusters: np.ndarray
+
+    @cached_property
+    def members(self) -> list[np.ndarray]:
+        """The examples of each cluster."""
+        order = np.argsort(self.clusters, kind="stable")
+        return np.split(order, np.flatnonzero(np.diff(self.clusters[order])) + 1)
+
+    def flipped_share(self, loss: float) -> float:
+        """Return the share of the original's correct answers to flip, so its loss is this one."""
+        score = MEASURES[self.metric].score
+        original, floor = (float(score(counts.sum(1)).mean()) for counts in (self.originals, self.floors))
+        return loss * (original - floor) / original
+
+
+@dataclass(frozen=True)
+class Design:
+    """How studies are drawn from a population, and judged.
+
+    Args:
+        seeds: the number of seeds; a population needs twice this number.
+        clusters: the number of clusters that are drawn; the default is all.
+        flipped_clusters: whether answers are flipped in whole clusters, instead of single examples.
+        resampled: whether papa knows the clusters, so its intervals resample them instead of examples.
+    """
+
+    seeds: int
+    clusters: int | None = None
+    flipped_clusters: bool = False
+    resampled: bool = True
+
+
+def drawn_from(population: Population, loss: float, design: Design, chance: np.random.Generator) -> Study:
+    """Draw a study with this true loss from a population.
+
+    Half of the drawn seeds are the original, with the floor of the same seeds. The other half are the replaced heads.
+    An answer is flipped in all seeds or in none, like that of an example that needs the attention that was replaced.
+    """
+    metric, members = MEASURES[population.metric], population.members
+    clusters = chance.integers(len(members), size=design.clusters or len(members))
+    sizes = np.array([len(members[cluster]) for cluster in clusters])
+    examples = np.concatenate([members[cluster] for cluster in clusters])
+    seeds = chance.permutation(len(population.originals))
+    first, second = seeds[: design.seeds], seeds[design.seeds : 2 * design.seeds]
+    replaced = population.originals[second][:, examples]
+    share = population.flipped_share(loss)
+    if design.flipped_clusters:
+        flipped = np.repeat(chance.random(len(clusters)) < share, sizes)
+    else:
+        flipped = chance.random(len(examples)) < share
+    replaced[:, flipped, 0] = 0
+    counts = np.concatenate([population.originals[first][:, examples], population.floors[first][:, examples], replaced])
+    trivial = population.trivial[None, examples]
+    if design.resampled:
+        counts, trivial = (np.add.reduceat(units, np.cumsum(sizes) - sizes, axis=1) for units in (counts, trivial))
+    places = places_of(Size(design.seeds, len(clusters)))
+    return Study(
+        metric=metric,
+        counts=counts,
+        scores=metric.score(counts.sum(1)),
+        values=pseudo_values(metric, counts),
+        trivial_values=pseudo_values(metric, trivial)[0],
+        settings={setting: [] for setting in places},
+        runs=RUNS,
+        trivial=float(metric.score(trivial.sum(1))[0]),
+        by_word=None,
+        places=places,
+    )
+
+
+def real_rates(population: Population, loss: float, design: Design, studies: int, seed: int = 0) -> Rates:
+    """Return the rates of what is said of studies with a true loss."""
+    chance, size, world = np.random.default_rng(seed), Size(design.seeds, 0), World(loss=loss)
+    verdicts = [judged(drawn_from(population, loss, design, chance), world, size) for _ in range(studies)]
+    rates = [
+        Rates(row.counts, row.passes, row.passes and loss >= MARGIN, row.held, math.nan, not row.lost)
+        for row in verdicts
+    ]
+    return rates_of(np.array(rates, float))
+
+
+def population_of(outcomes: TaskOutcomes, cluster: str | None) -> Population:
+    """Return the population of a task.
+
+    Args:
+        outcomes: all outcomes of the task, with the original and the floor for the same seeds.
+        cluster: the number of consecutive examples in a cluster; or FILE:COLUMN, a column of a Parquet file with a row
+            for each validation example. By default the cluster in the outcomes, or each example by itself.
+    """
+    if outcomes.metric not in FLIPPED_METRICS:
+        raise SystemExit(
+            f"Task {outcomes.task} is scored by {outcomes.metric}; known are {', '.join(FLIPPED_METRICS)}."
+        )
+    mask = outcomes.subsets()[ALL]
+    sample, items = outcomes.sample(outcomes.metric, mask), outcomes.items.loc[mask]
+    examples = items.drop_duplicates("example")
+    if cluster is None:
+        clusters = examples["cluster"].to_numpy() if "cluster" in examples else np.arange(len(examples))
+    elif cluster.isdigit():
+        clusters = examples["example"].to_numpy() // int(cluster)
+    else:
+        file, _, column = cluster.rpartition(":")
+        clusters = pd.factorize(pd.read_parquet(file)[column])[0][examples["example"].to_numpy()]
+    runs = sample.runs_of(ORIGINALS), sample.runs_of(FLOOR)
+    seeds = [seed for seed in runs[0].columns if seed in runs[1].columns]
+    originals, floors = (outcomes.counts(outcomes.metric, mask)[table[seeds].to_numpy()[0]] for table in runs)
+    trivial = outcomes.trivial(outcomes.metric, mask)[0]
+    return Population(outcomes.task, outcomes.metric, originals, floors, trivial, clusters)
+
+
+REAL_COLUMNS = (
+    "task",
+    "flipped",
+    "intervals resample",
+    "seeds",
+    "clusters",
+    "examples",
+    "counts",
+    "replaceable: loss 0",
+)
+REAL_COLUMNS += ("**δ**", "intervals that hold the loss: loss 0", "δ")
+
+
+def real_table(populations: Iterable[Population], studies: int) -> Iterator[str]:
+    """Yield the lines of the table of error rates on real outcomes."""
+    yield f"| {' | '.join(REAL_COLUMNS)} |"
+    yield "|" + "--:|" * len(REAL_COLUMNS)
+    for population in populations:
+        whole, most = len(population.members), len(population.originals) // 2
+        mean_size = len(population.clusters) / whole
+        clustered = whole < len(population.clusters)
+        for by_cluster, seeds, number in product(
+            (False, True) if clustered else (False,), sorted({min(3, most), most}), (whole // 5, whole)
+        ):
+            for resampled in (False, True) if clustered else (True,):
+                design = Design(seeds, number, by_cluster, resampled)
+                none, margin = (real_rates(population, loss, design, studies) for loss in (0.0, MARGIN))
+                cells = (margin.counts, none.claimed, margin.wrong, none.held, margin.held)
+                names = (
+                    "clusters" if by_cluster else "examples",
+                    "clusters" if resampled and clustered else "examples",
+                )
+                sizes = (f"{seeds}", f"{number:,}", f"{round(number * mean_size):,}")
+                yield f"| {' | '.join((population.task, *names, *sizes, *map(_percent, cells)))} |"
+
+
 def tables(sections: Mapping[int, Section], number: int, processes: int) -> Iterator[str]:
     """Yield the tables as Markdown, computed from a number of studies of each case."""
     with get_context("spawn").Pool(processes, os.nice, (10,)) as pool:
@@ -700,6 +876,10 @@ def main(arguments: Sequence[str] | None = None) -> None:
     parser.add_argument("--quick", action="store_true", help="200 studies of a few cases")
     parser.add_argument("--studies", type=int, help="studies of each case; default: 2000, or 200 with --quick")
     parser.add_argument("--processes", type=int, default=2)
+    parser.add_argument("--outcomes", type=Path, metavar="FOLDER", help="draw studies from the outcomes of this study")
+    parser.add_argument(
+        "--cluster", nargs="+", default=[], metavar="TASK=N", help="with --outcomes: TASK=N or TASK=FILE.parquet:COLUMN"
+    )
     parser.add_argument("--tables", nargs="+", type=int, help="print only these tables, counted from 1")
     given = parser.parse_args(arguments)
     number, begin = given.studies or (200 if given.quick else 2000), time.perf_counter()
@@ -707,6 +887,13 @@ def main(arguments: Sequence[str] | None = None) -> None:
     commit = run(["git", "describe", "--always", "--dirty"], capture_output=True, text=True, cwd=Path(__file__).parent)
     print(f"Commit {commit.stdout.strip() or 'unknown'}, {number:,} studies a case, {given.processes} processes.")
     print(f"All in percent; one of 5 is off by {error:.1f} in 5 of 100 cases. δ = {MARGIN}.\n")
+    if given.outcomes:
+        clusters = dict(name.split("=", maxsplit=1) for name in given.cluster)
+        outcomes, _ = read_outcomes(given.outcomes / ARTEFACTS["all_outcomes"].path())
+        populations = [population_of(task, clusters.get(task.task)) for task in outcomes.values()]
+        for line in real_table(populations, number):
+            print(line, flush=True)
+        return
     chosen = {
         place: section
         for place, section in enumerate(sections(given.quick), start=1)

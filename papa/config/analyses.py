@@ -163,12 +163,18 @@ def _several_rungs(study: Study) -> bool:
     )
 
 
+def _published_tasks(study: Study) -> dict[str, str]:
+    """Map each task that the paper has to its published name."""
+    tasks = study.config.tasks
+    return {name: published for _, name in study.config.pairs if (published := tasks[name].published) is not None}
+
+
 def _published(study: Study) -> Parameters:
     tasks, pairs = study.config.tasks, study.config.pairs
     mnli = {task.corpus for task in tasks.values() if task.published == "mnli_mismatched"}
     return {
         "models": {name: study.config.models[name].hub for name, _ in pairs},
-        "tasks": {name: published for _, name in pairs if (published := tasks[name].published) is not None},
+        "tasks": _published_tasks(study),
         "more_settings": {f"{AVERAGE_OF}{corpus}": "mnli" for corpus in sorted(mnli)},
         "values": study.sources.published(),
     }
@@ -247,7 +253,18 @@ ANALYSES = {
         "papa.results.published:Published",
         _summary("summary"),
         _published,
-        lambda study: any(study.config.tasks[task].published for _, task in study.config.pairs),
+        lambda study: bool(_published_tasks(study)),
+    ),
+    "published_losses": Entry(
+        "papa.results.published_losses:PublishedLosses",
+        _summary("summary"),
+        lambda study: {
+            "tasks": _published_tasks(study),
+            "plots": _plots(study),
+            "values": study.sources.published(),
+        },
+        lambda study: bool(_published_tasks(study)),
+        has_figure=True,
     ),
 }
 """The analyses that any config can have, in the order of the HTML report; grids and patterns depend on the config."""

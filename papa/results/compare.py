@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 from itertools import product
-from math import isfinite
+from math import isfinite, sqrt
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -49,6 +49,8 @@ BY_BOTH, BY_EXAMPLE, BY_NOTHING = "examples and seeds", "examples", "nothing"
 """Ways in which the two sides of a difference are paired."""
 FALLBACK_MARGIN = 0.01
 """δ as a share of the metric's range, used if attention contributes nothing measurable."""
+POWER = 0.8
+"""The probability with which the smallest detectable difference is detected."""
 FAMILY = "the main metric on all reported validation examples of every model, task and setting that both have"
 MODEL_PARAMETERS = ("weights", "papa_version", "precision", "heads")
 """Parameters that belong to a model; all others belong to a model and a task."""
@@ -165,7 +167,7 @@ def compare(a: PathLike, b: PathLike, margin: float | None = None) -> Row:
             "results need the same names of models and tasks, and the same metric."
         )
     rows = [row for key, settings in common.items() if settings for row in _rows(left, right, key, settings, share)]
-    _judge(rows)
+    judge(rows)
     verdicts = {name: sum(row["verdict"] == name for row in rows) for name in VERDICTS}
     return {
         "a": str(a),
@@ -257,7 +259,7 @@ def _described(results: Results) -> str:
 
 
 def _rows(left: Results, right: Results, key: Key, settings: Sequence[Setting], share: float) -> list[Row]:
-    """Test the common settings of a model and a task; `_judge` adds the verdicts after all tests."""
+    """Test the common settings of a model and a task; `judge` adds the verdicts after all tests."""
     a, b = left.outcomes[key], right.outcomes[key]
     pair = _pair(a, b, _same_seeds(left, right, key))
     delta, source = _delta(pair.a, a, share)
@@ -270,7 +272,7 @@ def _rows(left: Results, right: Results, key: Key, settings: Sequence[Setting], 
             row |= {side: sample.mean(setting), f"seeds_{side}": int(runs["seed"].nunique())}
             row[f"examples_{side}"] = int(sample.values.shape[1])
         row |= {"paired": paired, "same": pair.identical(setting), "delta": delta, "delta_of": source}
-        rows.append(row | _tested(estimate, delta))
+        rows.append(row | tested(estimate, delta))
     return rows
 
 
@@ -280,19 +282,29 @@ def _identity(side: Results, outcomes: TaskOutcomes, setting: Setting) -> Row:
     return row | dict(zip(VARIANT_KEYS, setting, strict=True))
 
 
-def _tested(estimate: Estimate | None, delta: float | None) -> Row:
-    """Return a difference with its intervals, its p value, and the p value of a difference of at least δ."""
-    names = ("difference", "low", "high", "low_90", "high_90", "p", "p_equal")
+def tested(estimate: Estimate | None, delta: float | None) -> Row:
+    """Return a difference with its intervals, its p values, and the smallest difference that the test detects.
+
+    `p_equal` is the p value of a difference of at least δ.
+    """
+    names = ("difference", "low", "high", "low_90", "high_90", "p", "detectable", "p_equal")
     if estimate is None or not estimate.freedom:
         why = "orders have no common seed" if estimate is None else "one seed has no interval"
         return dict.fromkeys(names) | {"difference": estimate and float(estimate.mean), "why": why}
     wide, narrow = estimate.interval(), estimate.interval(2 * LEVEL - 1)
-    numbers = (estimate.mean, wide.low, wide.high, narrow.low, narrow.high, estimate.p())
+    numbers = (estimate.mean, wide.low, wide.high, narrow.low, narrow.high, estimate.p(), detectable(estimate))
     p_equal = None if delta is None else estimate.p_within(delta)
     return dict(zip(names, [*map(float, numbers), p_equal], strict=True)) | {"why": None}
 
 
-def _judge(rows: Sequence[Row]) -> None:
+def detectable(estimate: Estimate) -> float:
+    """Return the smallest true difference that a two-sided test at 5 % detects with probability `POWER`."""
+    from scipy.special import stdtrit
+
+    return float(stdtrit(estimate.freedom, [(1 + LEVEL) / 2, POWER]).sum() * sqrt(estimate.variance))
+
+
+def judge(rows: Sequence[Row]) -> None:
     """Add `p_holm`, `p_equal_holm` and `verdict`, with all rows in one family for each kind of test."""
     for name in ("p", "p_equal"):
         # identical outcomes need no equivalence test
@@ -396,7 +408,7 @@ def print_comparison(result: Row, console: Console) -> None:
     """Print the result of `compare`: a headline, tables of scores, other differences, and notes on the tests."""
     console.print(f"A: {printable(result['a'])}\nB: {printable(result['b'])}\n")
     rows = result["rows"]
-    console.print(headline(result), style=_colour(result))
+    console.print(headline(result), style=headline_colour(result))
     console.print("")
     models = list(dict.fromkeys(row["model"] for row in rows))
 
@@ -468,7 +480,7 @@ def notes(result: Row) -> str:
     return printable(" ".join(sentences))
 
 
-def _colour(result: Row) -> str:
+def headline_colour(result: Row) -> str:
     verdicts = result["verdicts"]
     settled = verdicts[EQUAL] + verdicts[IDENTICAL] == result["compared"]
     return "bold red" if verdicts[DIFFERS] else "bold green" if settled else "bold yellow"

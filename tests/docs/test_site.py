@@ -67,6 +67,20 @@ def test_pages_repeat_the_code(name):
     assert (DOCS / name).read_text(encoding="utf-8") == generated.PAGES[name](), "run `make docs`"
 
 
+def test_the_figure_of_published_losses_shows_those_of_the_page():
+    """Every text, and every description of a dot or an interval."""
+
+    def shown(svg):
+        return re.findall('>([^<]+)</text>|aria-label="([^"]+)"', svg)
+
+    drawn = (DOCS / "figures/published.svg").read_text(encoding="utf-8")
+    assert shown(drawn) == shown(generated.published_figure()), "run `make docs`"
+    page = (DOCS / "results.md").read_text(encoding="utf-8")
+    measured = generated.measured_losses(page)
+    assert measured["published_task"].tolist() == ["mnli_mismatched", "ner", "pos", "cola", "sst2"]
+    assert measured["loss"].between(-1, 1).all() and measured["low"].lt(measured["high"]).all()
+
+
 @pytest.mark.slow
 def test_the_examples_of_the_reference_run(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)

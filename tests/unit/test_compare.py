@@ -22,10 +22,10 @@ from papa.results.compare import (
     IDENTICAL,
     INCONCLUSIVE,
     OUTCOMES,
-    _judge,
     _pair,
     compare,
     headline,
+    judge,
     print_comparison,
 )
 from papa.results.conclusion import Conclusion
@@ -276,11 +276,11 @@ def test_the_printed_tests_are_those_that_were_made(tmp_path):
 
 def test_both_kinds_of_verdict_are_corrected_for_many_tests():
     rows = [{"p": p, "p_equal": equal, "same": same} for p, equal, same in 2 * [(0.03, 0.9, False), (0.9, 0.03, False)]]
-    _judge(rows)
+    judge(rows)
     assert {row["verdict"] for row in rows} == {INCONCLUSIVE}
     assert [row["p_equal_holm"] for row in rows] == [1.0, pytest.approx(0.12), 1.0, pytest.approx(0.12)]
     rows = [{"p": 1.0, "p_equal": equal, "same": same} for equal, same in ((0.03, False), (None, True), (0.0, True))]
-    _judge(rows)  # identical settings are not among the tests of equality
+    judge(rows)  # identical settings are not among the tests of equality
     assert [row["verdict"] for row in rows] == [EQUAL, IDENTICAL, IDENTICAL]
 
 

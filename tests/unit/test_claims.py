@@ -329,7 +329,8 @@ def test_equality_of_lines_is_corrected_as_a_difference_is():
         for a, b in combinations(lines_of_task, 2)
     ]
     raw = [estimate.p_within(0.03) for estimate in alone]
-    assert [pair["p_equal"] for pair in claims["areas"]] == pytest.approx(holm(raw)) != pytest.approx(raw)
+    corrected = [pair["p_equal"] for pair in claims["areas"]]
+    assert corrected == pytest.approx(holm(raw)) and corrected != pytest.approx(raw)
 
 
 # -- sentences ---------------------------------------------------------------------------------------------

@@ -131,7 +131,7 @@ def test_nothing_is_declared_after_an_outcome(folder):
     outcome.touch()
     result = CliRunner().invoke(cli.app, ["freeze", "mine.yaml"])
     assert result.exit_code == 2 and not FROZEN.exists()
-    assert "results/tiny has outcomes (models/tiny/tasks/animals/runs/average" in result.output
+    assert "results/tiny has outcomes (models/tiny/tasks/animals/runs/average" in result.stderr
 
 
 def test_the_command_says_what_was_declared():

@@ -7,6 +7,7 @@ from builders import grid_view, labelled, summary_of, texts
 
 from benchmarks import floors as simulated
 from papa.config.variant import CONTEXT_FREE
+from papa.files import read_table, write_table
 from papa.results.claims import claims_of, lines_of
 from papa.results.losses import COUNTS, losses_of
 from papa.results.outcomes import ORIGINALS, outcomes_in, table_of
@@ -41,22 +42,13 @@ def test_a_loss_is_measured_against_the_first_floor(floors, loss):
     assert rows.loc["average", "contextless"] == pytest.approx({"zeros": 0.5, "identity": 0.7}[floors[0]], abs=0.002)
 
 
-def test_the_table_of_outcomes_keeps_the_floors():
+def test_the_table_of_outcomes_keeps_the_floors(tmp_path):
     table, facts = table_of([task(("identity", "zeros"))])
     assert facts["floors"] == {"m/t": ["identity", "zeros"]}
+    write_table(table, tmp_path / "outcomes.parquet", facts)
+    (back,) = outcomes_in(read_table(tmp_path / "outcomes.parquet"), {"t": "accuracy"})
+    assert back.floors == ("identity", "zeros")
     assert "floors" not in table_of([task(("zeros",))])[1], "results of one floor stay as they were"
-    from papa.files import read_table, write_table
-
-    def back(tmp):
-        write_table(table, tmp, facts)
-        return next(outcomes_in(read_table(tmp), {"t": "accuracy"}))
-
-    return back
-
-
-def test_floors_are_read_back(tmp_path):
-    back = test_the_table_of_outcomes_keeps_the_floors()
-    assert back(tmp_path / "outcomes.parquet").floors == ("identity", "zeros")
 
 
 def test_every_loss_has_a_row_for_each_floor():

@@ -3,6 +3,7 @@
 import logging
 
 import jobs
+import pyarrow as pa
 import pytest
 import torch
 from jobs import training
@@ -12,7 +13,7 @@ from test_hidden import stored
 from papa.config import stages
 from papa.data.tokens import Tokens
 from papa.errors import DamagedArtefact, InputError
-from papa.files import read_table
+from papa.files import provenance_of, read_table, write_table
 from papa.method.folds import folds_of, score_folds
 from papa.method.labelled import GoldLabels, Labelled
 from papa.method.metrics import score_of_table
@@ -88,10 +89,6 @@ def test_each_fold_is_scored_by_a_probe_of_the_others(tiny, corpus, data, metric
 @pytest.mark.parametrize("corpus", ["text"], indirect=True)
 def test_no_validation_row_matters(tiny, corpus, data, metric):
     """The folds of a corpus whose validation labels are all the other way round have the same scores."""
-    import pyarrow as pa
-
-    from papa.files import provenance_of, write_table
-
     index, path = stored(tiny, corpus), corpus / "folds.parquet"
     score_folds(folds_job(tiny, path, metric, index=index, **data))
     before = read_folds(path)[1]

@@ -109,7 +109,7 @@ def test_gradients_are_those_of_the_stock_model(name):
 
 def test_norms_of_queries_that_no_head_computes_stay_as_they_are(place_tiny, corpus, data, metric):
     tiny = place_tiny(stock("qwen3").base_model)
-    jobs.probe(tiny, corpus / "run.json", metric, variant=NORMS, how=training(epochs=1), **data)
+    jobs.probe(tiny, corpus / "run.json", metric, variant="uniform/all/adapt-norms", how=training(epochs=1), **data)
     start = norm_parameters(papa.load_model(str(corpus / "tiny"), device="cpu").model)
     state = jobs.state_of(corpus / "run.json")
     for name, value in start.items():

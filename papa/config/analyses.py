@@ -92,12 +92,24 @@ def _plots(study: Study) -> object:
 
 def _runs(study: Study) -> Inputs:
     tasks, probes = dict.fromkeys(task for _, task in study.config.pairs), study.probes()
+    clusters = _clusters(study)
     return {
         "runs": probes,
         "outcomes": probes,
         "labels": [job for task in tasks for job in study.labels(task)],
         "subsets": [study.job("prepare_subsets", task=task) for task in tasks if study.config.tasks[task].subset],
+        "clusters": [study.job("prepare_clusters", task=task) for task in tasks if isinstance(clusters.get(task), str)],
     }
+
+
+def _clusters(study: Study) -> dict[str, str | int]:
+    """Map each task whose examples come in clusters to the column of the clusters, or to their size."""
+    config, clusters = study.config, dict[str, str | int]()
+    for _, task in config.pairs:
+        cluster = config.corpora[config.tasks[task].corpus].cluster
+        if cluster is not None:
+            clusters[task] = cluster
+    return clusters
 
 
 def _weights_of_heads(study: Study) -> Inputs:
@@ -153,7 +165,7 @@ ANALYSES = {
     "summary": Entry(
         "papa.results.summary:Summary",
         _runs,
-        lambda study: {"tasks": _tasks(study), "seeds": _seeds(study)},
+        lambda study: {"tasks": _tasks(study), "seeds": _seeds(study), "clusters": _clusters(study) or None},
         more_outputs={"runs": "all_runs", "all_outcomes": "all_outcomes", "curves": "curves"},
         version=2,
     ),

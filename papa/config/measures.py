@@ -46,6 +46,7 @@ OUTCOME_TYPES = {
     "tokens": "int32",  # number of tokens that are predicted
     "trivial": "float64",  # loss or score of a guess that ignores the input
     "subset": "string",  # empty for items in no subset
+    "cluster": "int32",  # index of the cluster that the text or sentence belongs to
     "predicted": "int16",  # index of a label or choice
     "loss": "float64",  # of all tokens, in nats
     "kl": "float64",  # Kullback-Leibler divergence from the original's predictions of all tokens, in nats

@@ -299,6 +299,14 @@ class Corpus(Block):
         Positive | None,
         key("maximum number of training rows; the sample is always the same, and is reported in the results", "rows"),
     ] = None
+    cluster: Annotated[
+        Text | Annotated[int, Field(ge=2)] | None,
+        key(
+            "unit that intervals resample: the column that names each example's cluster, such as its document, or the "
+            "number of consecutive examples in a cluster (default: every example by itself); changing it recomputes "
+            "only tables"
+        ),
+    ] = None
 
     @model_validator(mode="before")
     @classmethod
@@ -818,6 +826,11 @@ def _check_corpus(where: str, corpus: Corpus) -> None:
                 "but not the training or validation split, and no split called train, validation or all."
             )
         taken.append(split)
+    if corpus.blocks and isinstance(corpus.cluster, str):
+        raise InputError(
+            f"{where}.cluster is the column {corpus.cluster!r}, but running text is cut into blocks that may contain "
+            "several rows; set the number of consecutive blocks in a cluster instead."
+        )
     if corpus.blocks and (corpus.words or corpus.second):
         raise InputError(f"{where}.blocks is for running text in a column of texts; leave out `words` and `second`.")
 

@@ -203,6 +203,16 @@ class SubsetsOf(OfCorpus):
     subset: str
 
 
+class ClustersOf(OfCorpus):
+    """Stage *clusters*: the cluster of each example, from a column; intervals resample whole clusters."""
+
+    stage = "clusters"
+    function = "papa.data.prepare:prepare_clusters"
+    row_keys = ("train_limit",)
+
+    cluster: str
+
+
 class TokensOf(OfModel):
     """Stage *tokens*: the texts of a corpus, tokenized for a model and laid out in slots."""
 

@@ -1,4 +1,4 @@
-"""Prepare the tables of a corpus (texts) and of its tasks (labels, subsets), all with the same rows in the same order.
+"""Prepare the tables of a corpus (texts) and of its tasks (labels, subsets, clusters), with the same rows in one order.
 
 Errors in texts and labels are reported here, before any model runs.
 """
@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, TypeVar
 from papa.config.job import Job
 from papa.config.measures import check_metric, measure_of
 from papa.config.settings import Corpus, Machine
-from papa.config.stages import LabelsOf, OfCorpus, SubsetsOf, TextsOf
+from papa.config.stages import ClustersOf, LabelsOf, OfCorpus, SubsetsOf, TextsOf
 from papa.data.columns import Columns, class_name, similar_names
 from papa.data.sources import describe, load_rows, source_digests
 from papa.errors import DamagedArtefact, InputError, count
@@ -38,7 +38,7 @@ SAMPLE_SEED = 0
 CHUNK_ROWS = 4096
 """Number of rows that are converted to Python objects at a time."""
 ROW_KEYS = ["split", "row"]
-"""Columns that identify a row, in all three tables."""
+"""Columns that identify a row, in all tables."""
 
 log = logging.getLogger(__name__)
 
@@ -226,6 +226,27 @@ def prepare_subsets(job: Job[SubsetsOf]) -> str:
     write_table(table.select(ROW_KEYS).append_column("subset", subset), job.output("subsets"), facts, job.trace())
     names.discard("")
     return f"{count(table.num_rows, 'row')}, {count(len(names), 'subset')} in column {column}"
+
+
+def prepare_clusters(job: Job[ClustersOf]) -> str:
+    """Stage *clusters*: assign the rows of `texts` to clusters, which intervals resample as a whole.
+
+    The table `clusters` has split, row and cluster: an index, the same for rows with the same value in the column.
+
+    Raises:
+        InputError: The column is unknown, has the wrong type or lacks a value.
+        DamagedArtefact: `texts` was made from a different state of the source.
+    """
+    import pyarrow as pa
+
+    column = job.settings.cluster
+    splits, table = _with_texts(job, column)
+    values = [value for split in splits for value in split.used(split.columns.clusters(column))]
+    index_of = {value: index for index, value in enumerate(dict.fromkeys(values))}
+    cluster = pa.array([index_of[value] for value in values], pa.int32())
+    facts = {"fingerprint": digest_of_table(table), "column": column}
+    write_table(table.select(ROW_KEYS).append_column("cluster", cluster), job.output("clusters"), facts, job.trace())
+    return f"{count(table.num_rows, 'row')}, {count(len(index_of), 'cluster')} in column {column}"
 
 
 def _load_splits(corpus: Corpus, machine: Machine, *columns: str) -> list[PreparedSplit]:

@@ -433,7 +433,7 @@ def _measured_noise(study: Study) -> dict[tuple[str, str], Noise | str]:
             loss = min(losses, key=lambda loss: abs(loss.in_scores().mean))
             difference = loss.in_scores()
             unit = difference.variance / loss.contribution**2
-            examples, shares = sample.values.shape[1], difference.shares
+            examples, shares = sample.examples, difference.shares
             over_seeds = math.sqrt(unit * (1 - shares["examples"]) * loss.spread.seeds)
             over_examples = math.sqrt(unit * shares["examples"] * examples)
             noises[key] = Noise(over_seeds, over_examples, 0.0, shares["order"] > 0.5, examples)

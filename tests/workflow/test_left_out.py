@@ -8,6 +8,7 @@ Each needs a row, which changes that setting only: the artefact is rebuilt, or c
 import shutil
 import warnings
 from collections.abc import Iterator, Mapping
+from itertools import product
 from pathlib import Path
 from types import MappingProxyType
 from typing import Any, NamedTuple
@@ -94,6 +95,8 @@ ROWS = [
     Row("model.random", OF_MODEL, {MODEL: {"random": "bert"}}, REBUILT, EVERY),
     Row("model.known", OF_MODEL, {MODEL: {"known": "lookup"}}, REBUILT, EVERY),
 ]
+IN_CLUSTERS = {f"{CORPUS}.cluster": "long"}
+ROWS += [row._replace(kinds="ClustersOf", base={**row.base, **IN_CLUSTERS}) for row in ROWS if row.kinds == OF_CORPUS]
 NO_ROW = {("AnalysisOf", "made_by"): "no config changes it: it follows from the name of the analysis"}
 
 
@@ -212,7 +215,8 @@ def results_of(base: Mapping[str, Any]) -> Path:
 
 
 def first_job(study: Study, kind: str) -> AnyJob:
-    jobs = [*study.jobs(), *(study.job("prepare_subsets", task=task) for task in study.config.tasks)]
+    more = product(("prepare_subsets", "prepare_clusters"), study.config.tasks)
+    jobs = [*study.jobs(), *(study.job(rule, task=task) for rule, task in more)]
     return next(job for job in jobs if type(job.settings).__name__ == kind)
 
 

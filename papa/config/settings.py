@@ -299,6 +299,14 @@ class Corpus(Block):
         Positive | None,
         key("maximum number of training rows; the sample is always the same, and is reported in the results", "rows"),
     ] = None
+    validation_from_train: Annotated[
+        Positive | None,
+        key(
+            "number of random training rows that are moved to the validation split, for tasks with few validation "
+            "rows; the sample is always the same, nothing trains on these rows, and results say how many there are",
+            "rows",
+        ),
+    ] = None
     cluster: Annotated[
         Text | Annotated[int, Field(ge=2)] | None,
         key(
@@ -826,6 +834,12 @@ def _check_corpus(where: str, corpus: Corpus) -> None:
                 "but not the training or validation split, and no split called train, validation or all."
             )
         taken.append(split)
+    if corpus.validation_from_train and (corpus.blocks or "validation" not in corpus.splits):
+        lacking = "is running text, whose rows belong together" if corpus.blocks else "has no validation split"
+        raise InputError(
+            f"{where}.validation_from_train moves rows to a validation split of texts, but {where} {lacking}; leave it "
+            "out."
+        )
     if corpus.blocks and isinstance(corpus.cluster, str):
         raise InputError(
             f"{where}.cluster is the column {corpus.cluster!r}, but running text is cut into blocks that may contain "

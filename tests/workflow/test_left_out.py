@@ -71,6 +71,7 @@ ROWS = [
     Row("corpus.files.validation", OF_CORPUS, {f"{CORPUS}.files.validation": "data/sentences.train.csv"}, REBUILT),
     Row("corpus.train_limit", OF_CORPUS, {f"{CORPUS}.train_limit": 24}, EQUAL),
     Row("corpus.train_limit", OF_CORPUS, {f"{CORPUS}.train_limit": 23}, REBUILT),
+    Row("corpus.validation_from_train", OF_CORPUS, {f"{CORPUS}.validation_from_train": 5}, REBUILT),
     Row("corpus.revision", OF_CORPUS, {f"{CORPUS}.revision": "a" * 40}, EQUAL, ON_HUB | {f"{CORPUS}.revision": "v1"}),
     Row("corpus.revision", OF_CORPUS, {f"{CORPUS}.revision": "v2"}, REBUILT, ON_HUB | {f"{CORPUS}.revision": "v1"}),
     Row("source", OF_CORPUS, {"hub_mirror": "mirror"}, REBUILT, ON_HUB),

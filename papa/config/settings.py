@@ -312,7 +312,8 @@ class Corpus(Block):
         key(
             "unit that intervals resample: the column that names each example's cluster, such as its document, or the "
             "number of consecutive examples in a cluster (default: every example by itself); changing it recomputes "
-            "only tables"
+            "only tables",
+            "examples",
         ),
     ] = None
 
@@ -402,10 +403,10 @@ class Layout(Block):
     """Layout of texts in slots."""
 
     style: Annotated[
-        Literal["paper", "published_code"],
+        Literal["paper", "published_code", "natural"],
         key(
-            "as in the paper, or as in its code, which truncates single texts to half of the slots (default: set by "
-            "`fidelity`)"
+            "as in the paper; as in its code, which truncates single texts to half of the slots; or natural, without "
+            "gaps, as in pretraining, to check what fixed slots change (default: set by `fidelity`)"
         ),
     ] = "paper"
     segments: Annotated[

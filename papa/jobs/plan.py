@@ -70,7 +70,7 @@ SMALLEST_USEFUL_GAIN = 1 / 3
 MAXIMUM_MOVED = 10**6
 """The largest number of training rows that a plan advises to move to validation."""
 FEW_OF_A_CLASS = 100
-"""With fewer validation rows of a class, F1 and correlations vary so much that little can be shown."""
+"""With fewer validation rows of a class, F1 and correlations are too uncertain to show much."""
 LISTED_SETTINGS = 3
 """Maximum number of settings that a warning names."""
 UNFIT = {
@@ -642,9 +642,9 @@ def _laid_out(model: Mapping[str, int], splits: Mapping[str, SplitSize], slots: 
     """Estimate the sizes of a corpus after tokenization from its rows and words."""
     examples, tokens = dict[str, int](), 0.0
     choices = max(counted.choices for counted in splits.values())
-    for split, (questions, words, per_question) in splits.items():
-        rows = round(questions * per_question)
-        length = words * TOKENS_PER_WORD + (0 if blocks else SPECIAL_TOKENS_PER_TEXT)
+    for split, size in splits.items():
+        rows = round(size.rows * size.choices)
+        length = size.words * TOKENS_PER_WORD + (0 if blocks else SPECIAL_TOKENS_PER_TEXT)
         examples[split] = max(1, round(rows * length / slots)) if blocks else rows
         tokens += rows * length if blocks else rows * min(length, slots)
     scored = max((n for split, n in examples.items() if split != "train"), default=0)

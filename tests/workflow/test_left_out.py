@@ -41,6 +41,8 @@ ON_HUB = {CORPUS: HUB, "hub_mirror": "hub"}
 COPIED = {f"{MODEL}.hub": "some/model"}
 MIRRORED = {MODEL: {"hub": "some/model"}, "hub_mirror": "hub"}
 NO_MIRROR = {"hub_mirror": ABSENT}
+IN_CLUSTERS = {f"{CORPUS}.cluster": "long"}
+MOVED = {f"{CORPUS}.validation_from_train": 5}
 A_COPY = "a mirror is a copy of the hub at the revision of the config"
 
 
@@ -71,7 +73,8 @@ ROWS = [
     Row("corpus.files.validation", OF_CORPUS, {f"{CORPUS}.files.validation": "data/sentences.train.csv"}, REBUILT),
     Row("corpus.train_limit", OF_CORPUS, {f"{CORPUS}.train_limit": 24}, EQUAL),
     Row("corpus.train_limit", OF_CORPUS, {f"{CORPUS}.train_limit": 23}, REBUILT),
-    Row("corpus.validation_from_train", OF_CORPUS, {f"{CORPUS}.validation_from_train": 5}, REBUILT),
+    Row("corpus.validation_from_train", "LabelsOf SubsetsOf", MOVED, REBUILT),
+    Row("corpus.validation_from_train", "ClustersOf", MOVED, REBUILT, IN_CLUSTERS),
     Row("corpus.revision", OF_CORPUS, {f"{CORPUS}.revision": "a" * 40}, EQUAL, ON_HUB | {f"{CORPUS}.revision": "v1"}),
     Row("corpus.revision", OF_CORPUS, {f"{CORPUS}.revision": "v2"}, REBUILT, ON_HUB | {f"{CORPUS}.revision": "v1"}),
     Row("source", OF_CORPUS, {"hub_mirror": "mirror"}, REBUILT, ON_HUB),
@@ -96,7 +99,6 @@ ROWS = [
     Row("model.random", OF_MODEL, {MODEL: {"random": "bert"}}, REBUILT, EVERY),
     Row("model.known", OF_MODEL, {MODEL: {"known": "lookup"}}, REBUILT, EVERY),
 ]
-IN_CLUSTERS = {f"{CORPUS}.cluster": "long"}
 ROWS += [row._replace(kinds="ClustersOf", base={**row.base, **IN_CLUSTERS}) for row in ROWS if row.kinds == OF_CORPUS]
 NO_ROW = {("AnalysisOf", "made_by"): "no config changes it: it follows from the name of the analysis"}
 
@@ -109,7 +111,8 @@ class Digests(SourceDigests):
 
 
 def test_every_setting_that_is_left_out_has_a_row():
-    config = edited(CONFIG, EVERY | {"corpora.hub": HUB, "run.tasks": ["animals", "tags"]})
+    hub = HUB | {"cluster": "long"}
+    config = edited(CONFIG, EVERY | IN_CLUSTERS | {"corpora.hub": hub, "run.tasks": ["animals", "tags"]})
     config = edited(config, {"tasks.more": config["tasks"]["animals"] | {"corpus": "hub"}, "corpora.words.shards": 2})
     config["run"]["tasks"].append("more")
     known, unknown = (Study(config_of(config), "nowhere", sources) for sources in (Digests(), SourceDigests()))

@@ -6,12 +6,14 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+import pandas as pd
 import pyarrow as pa
 import pytest
 from builders import labelled, run_record, texts
 from test_compare import compared, drawn
 from test_compare import outcomes as of_seeds
 from test_outcomes import NAMES, write_labels, write_outcomes
+from test_study import Known, edited, study_of
 
 from benchmarks import error_rates
 from benchmarks.error_rates import BASE, MARGIN, Case, Size, batch, rates_of
@@ -23,6 +25,7 @@ from papa.errors import DamagedArtefact, InputError
 from papa.files import provenance_of, read_table, write_table
 from papa.results.losses import status_of
 from papa.results.outcomes import ALL, FLOOR, ORIGINALS, TaskOutcomes, outcomes_in, read_task_outcomes, table_of
+from papa.results.page_section import data_note
 from papa.results.summary import cluster_note
 
 PREMISES = {"premise": ["p", "q", "p"], "hypothesis": ["a", "b", "c"]}
@@ -183,6 +186,16 @@ def test_the_note_names_the_clusters():
         "each."
     )
     assert cluster_note({"m": "MNLI"}, {}) == ""
+
+
+def test_the_report_says_what_is_resampled_and_where_rows_are_from(tmp_path):
+    config = edited(corpora__texts__cluster="length", corpora__texts__validation_from_train=7)
+    rows = pd.DataFrame({"task": ["mood", "mood"], "subset": [ALL, ALL]})
+    assert data_note(study_of(config, tmp_path, Known()), rows) == (
+        "Intervals of losses resample whole clusters of examples: mood, one per length. Validation rows from the "
+        "training split, on which nothing is trained: mood, 7."
+    )
+    assert data_note(study_of(edited(), tmp_path, Known()), rows) == ""
 
 
 def test_running_text_has_blocks_and_no_column_of_clusters():

@@ -40,7 +40,7 @@ from papa.errors import count
 from papa.method.metrics import Counts, pseudo_values
 from papa.results.compare import read_outcomes
 from papa.results.losses import ContributionShare, Term, difference, lost_score, sum_of_shares
-from papa.results.outcomes import ALL, FLOOR, ORIGINALS, Sample, Setting, TaskOutcomes
+from papa.results.outcomes import ALL, FLOOR, ORIGINALS, Sample, Setting, TaskOutcomes, by_cluster
 from papa.results.simultaneous import corrected_p_values
 from papa.results.statistics import LEVEL, Estimate, combine
 
@@ -77,6 +77,9 @@ class World:
         noise: how much is different for each probe; the rest is different for each setting.
         skewed: whether few seeds and orders are much worse than the rest, instead of equally many better and worse.
         words: whether examples are sentences, half of what makes their words hard being common to a sentence.
+        documents: the smallest and the largest number of examples in a document. All examples of a document are
+            answered alike, which is the strongest dependence there is.
+        clustered: whether papa knows the documents, and resamples them instead of examples.
     """
 
     loss: float = 0.0
@@ -91,6 +94,8 @@ class World:
     noise: float = 0.06
     skewed: bool = False
     words: bool = False
+    documents: tuple[int, int] = (1, 1)
+    clustered: bool = True
 
     @cached_property
     def replaced(self) -> tuple[float, float]:
@@ -221,7 +226,8 @@ def drawn(world: World, size: Size, chance: np.random.Generator, draws: Draws | 
         draws: normal numbers that are correlated with those of other tasks; by default those of `chance`.
     """
     draws = draws or Draws(chance)
-    lengths = chance.integers(3, LONGEST + 1, size.examples) if world.words else np.ones(size.examples, int)
+    drawn_units = round(2 * size.examples / sum(world.documents))
+    lengths = chance.integers(3, LONGEST + 1, drawn_units) if world.words else np.ones(drawn_units, int)
     starts, items = np.cumsum(lengths) - lengths, int(lengths.sum())
     gold = (chance.random(items) < world.majority).astype(np.int64)
 
@@ -230,7 +236,7 @@ def drawn(world: World, size: Size, chance: np.random.Generator, draws: Draws | 
 
     hard = normal()
     if world.words:
-        sentence = chance.standard_normal(size.examples, np.float32)
+        sentence = chance.standard_normal(drawn_units, np.float32)
         hard = math.sqrt(0.5) * (hard + np.repeat(sentence, lengths))
 
     def effect(*shape: int) -> np.ndarray:
@@ -261,17 +267,22 @@ def drawn(world: World, size: Size, chance: np.random.Generator, draws: Draws | 
         return np.add.reduceat(counts, starts, axis=-2) if world.words else counts
 
     metric, places = MEASURES[world.metric], places_of(size)
-    counts, trivial = by_unit(right), by_unit((gold == 1)[None])
+    counts, trivial, clusters = by_unit(right), by_unit((gold == 1)[None]), None
+    if world.documents != (1, 1):
+        sizes = chance.integers(world.documents[0], world.documents[1] + 1, drawn_units)
+        counts, trivial = (np.repeat(units, sizes, axis=1) for units in (counts, trivial))
+        clusters = np.repeat(np.arange(drawn_units), sizes) if world.clustered else None
     return Study(
         metric=metric,
         counts=counts,
         scores=metric.score(counts.sum(1)),
-        values=pseudo_values(metric, counts),
-        trivial_values=pseudo_values(metric, trivial)[0],
+        values=pseudo_values(metric, by_cluster(counts, clusters)),
+        trivial_values=pseudo_values(metric, by_cluster(trivial, clusters))[0],
         settings={setting: [] for setting in places},
         runs=RUNS,
         trivial=float(metric.score(trivial.sum(1))[0]),
         by_word=None,
+        clusters=clusters,
         places=places,
     )
 
@@ -486,6 +497,11 @@ HARD = {
     "two seeds": (BASE, Size(2, 200), Size(2, 2000)),
     "50 examples": (World(contextless=(0.35, 0.35)), Size(3, 50), Size(10, 50)),
 }
+DOCUMENTS = {
+    "documents of 10": (World(documents=(10, 10)), Size(5, 1000), Size(5, 5000)),
+    "documents of 1 to 19": (World(documents=(1, 19)), Size(5, 1000), Size(5, 5000)),
+    "documents of 1 to 19, F1": (replace(METRICS["F1"], documents=(1, 19)), Size(5, 1000), Size(5, 5000)),
+}
 NO_SAY = {
     "original = contextless": World(original=(0.80, 0.80), contextless=(0.80, 0.80)),
     "original = contextless, few examples differ": World(
@@ -589,6 +605,12 @@ def sections(quick: bool = False) -> list[Section]:
     if quick:
         sizes, of_six, of_metrics, places = [Size(3, 200), Size(3, 200, 3)], [Size(3, 200)], [Size(3, 200)], slice(1)
     six = [[0.0] * 6, [MARGIN / 2] * 6, [MARGIN, *[0.0] * 5], [MARGIN] * 6, [2 * MARGIN, *[0.0] * 5]]
+    of_documents = [
+        (f"{name}, {'resampled' if clustered else 'ignored'}", replace(world, clustered=clustered), size)
+        for name, (world, *own_sizes) in DOCUMENTS.items()
+        for size in own_sizes[places]
+        for clustered in (False, True)
+    ]
     return [
         Section("One task", SIZE, OF_LOSSES, tuple(_row((), size, at(BASE, *LOSSES)) for size in sizes)),
         Section(
@@ -636,6 +658,12 @@ def sections(quick: bool = False) -> list[Section]:
             ("tasks", "corpora", *SIZE),
             OF_SEVERAL,
             tuple(_several(*row) for row in (SUMS[:1] if quick else SUMS)),
+        ),
+        Section(
+            "Examples in documents",
+            ("case", *SIZE),
+            OF_HARD,
+            tuple(_row((name,), size, at(world, 0.0, MARGIN)) for name, world, size in of_documents),
         ),
     ]
 
@@ -828,15 +856,15 @@ def real_table(populations: Iterable[Population], studies: int) -> Iterator[str]
         whole, most = len(population.members), len(population.originals) // 2
         mean_size = len(population.clusters) / whole
         clustered = whole < len(population.clusters)
-        for by_cluster, seeds, number in product(
+        for whole_clusters, seeds, number in product(
             (False, True) if clustered else (False,), sorted({min(3, most), most}), (whole // 5, whole)
         ):
             for resampled in (False, True) if clustered else (True,):
-                design = Design(seeds, number, by_cluster, resampled)
+                design = Design(seeds, number, whole_clusters, resampled)
                 none, margin = (real_rates(population, loss, design, studies) for loss in (0.0, MARGIN))
                 cells = (margin.counts, none.claimed, margin.wrong, none.held, margin.held)
                 names = (
-                    "clusters" if by_cluster else "examples",
+                    "clusters" if whole_clusters else "examples",
                     "clusters" if resampled and clustered else "examples",
                 )
                 sizes = (f"{seeds}", f"{number:,}", f"{round(number * mean_size):,}")

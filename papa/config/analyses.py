@@ -93,13 +93,32 @@ def _plots(study: Study) -> object:
 
 def _runs(study: Study) -> Inputs:
     tasks, probes = dict.fromkeys(task for _, task in study.config.pairs), study.probes()
+    clusters = _clusters(study)
     return {
         "runs": probes,
         "outcomes": probes,
         "labels": [job for task in tasks for job in study.labels(task)],
         "subsets": [study.job("prepare_subsets", task=task) for task in tasks if study.config.tasks[task].subset],
         "folds": _folds_of_floors(study),
+        "clusters": [study.job("prepare_clusters", task=task) for task in tasks if isinstance(clusters.get(task), str)],
     }
+
+
+def _moved(study: Study) -> dict[str, int]:
+    """Map each task with validation rows from its training split to their number."""
+    corpora, tasks = study.config.corpora, study.config.tasks
+    moved = {task: corpora[tasks[task].corpus].validation_from_train for _, task in study.config.pairs}
+    return {task: number for task, number in moved.items() if number is not None}
+
+
+def _clusters(study: Study) -> dict[str, str | int]:
+    """Map each task whose examples come in clusters to the column of the clusters, or to their size."""
+    config, clusters = study.config, dict[str, str | int]()
+    for _, task in config.pairs:
+        cluster = config.corpora[config.tasks[task].corpus].cluster
+        if cluster is not None:
+            clusters[task] = cluster
+    return clusters
 
 
 def _folds_of_floors(study: Study) -> list[AnyJob]:
@@ -197,7 +216,13 @@ ANALYSES = {
     "summary": Entry(
         "papa.results.summary:Summary",
         _runs,
-        lambda study: {"tasks": _tasks(study), "seeds": _seeds(study), "floors": _floors(study)},
+        lambda study: {
+            "tasks": _tasks(study),
+            "seeds": _seeds(study),
+            "floors": _floors(study),
+            "clusters": _clusters(study) or None,
+            "moved": _moved(study) or None,
+        },
         more_outputs={"runs": "all_runs", "all_outcomes": "all_outcomes", "curves": "curves"},
         version=2,
     ),

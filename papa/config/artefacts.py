@@ -78,6 +78,7 @@ ARTEFACTS = {
     "texts": Artefact("corpora/{corpus}/texts.parquet"),
     "labels": Artefact("tasks/{task}/labels.parquet"),
     "subsets": Artefact("tasks/{task}/subsets.parquet"),
+    "clusters": Artefact("tasks/{task}/clusters.parquet"),
     "tokens": Artefact(f"{_LAID_OUT}/tokens.parquet"),
     "average": Artefact(f"{_LAID_OUT}/{{averaged}}.h5"),
     "average_part": Artefact(f"{_LAID_OUT}/{{averaged}}/{{part}}.h5"),

@@ -46,6 +46,7 @@ OUTCOME_TYPES = {
     "tokens": "int32",  # number of tokens that are predicted
     "trivial": "float64",  # loss or score of a guess that ignores the input
     "subset": "string",  # empty for items in no subset
+    "cluster": "int32",  # index of the cluster that the text or sentence belongs to
     "predicted": "int16",  # index of a label or choice
     "loss": "float64",  # of all tokens, in nats
     "kl": "float64",  # Kullback-Leibler divergence from the original's predictions of all tokens, in nats
@@ -131,6 +132,7 @@ class Measure:
         guess: the best guess that ignores the input, if it differs from the target's.
         misfit: returns why label names do not fit the metric, as words after "The metric NAME"; None if they fit.
         also_reported: other metrics of the same outcomes that are reported with this one.
+        rests_on_rarest: whether few examples of a class make the score vary much, however many there are in all.
         note: a sentence below tables that explains scores of the model's prediction head.
         task_name: the default name that `papa init` gives to a task of this metric.
     """
@@ -148,6 +150,7 @@ class Measure:
     guess: Guesser | None = None
     misfit: Callable[[Sequence[str]], str | None] = lambda names: None
     also_reported: tuple[str, ...] = ()
+    rests_on_rarest: bool = False
     note: str = ""
     task_name: str = "classes"
 
@@ -402,6 +405,7 @@ METRICS = {
             guess=_second_class,
             misfit=_not_two_labels,
             also_reported=("accuracy",),
+            rests_on_rarest=True,
         ),
         Measure(
             "matthews_correlation",
@@ -411,6 +415,7 @@ METRICS = {
             _matthews,
             low=-1.0,
             also_reported=("accuracy",),
+            rests_on_rarest=True,
         ),
         Measure(
             "entity_f1",

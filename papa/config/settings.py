@@ -324,6 +324,23 @@ class Corpus(Block):
         Positive | None,
         key("maximum number of training rows; the sample is always the same, and is reported in the results", "rows"),
     ] = None
+    validation_from_train: Annotated[
+        Positive | None,
+        key(
+            "number of random training rows that are moved to the validation split, for tasks with few validation "
+            "rows; the sample is always the same, nothing trains on these rows, and results say how many there are",
+            "rows",
+        ),
+    ] = None
+    cluster: Annotated[
+        Text | Annotated[int, Field(ge=2)] | None,
+        key(
+            "unit that intervals resample: the column that names each example's cluster, such as its document, or the "
+            "number of consecutive examples in a cluster (default: every example by itself); changing it recomputes "
+            "only tables",
+            "examples",
+        ),
+    ] = None
 
     @model_validator(mode="before")
     @classmethod
@@ -429,10 +446,10 @@ class Layout(Block):
     """Layout of texts in slots."""
 
     style: Annotated[
-        Literal["paper", "published_code"],
+        Literal["paper", "published_code", "natural"],
         key(
-            "as in the paper, or as in its code, which truncates single texts to half of the slots (default: set by "
-            "`fidelity`)"
+            "as in the paper; as in its code, which truncates single texts to half of the slots; or natural, without "
+            "gaps, as in pretraining, to check what fixed slots change (default: set by `fidelity`)"
         ),
     ] = "paper"
     segments: Annotated[
@@ -882,6 +899,17 @@ def _check_corpus(where: str, corpus: Corpus) -> None:
                 "but not the training or validation split, and no split called train, validation or all."
             )
         taken.append(split)
+    if corpus.validation_from_train and (corpus.blocks or "validation" not in corpus.splits):
+        lacking = "is running text, whose rows belong together" if corpus.blocks else "has no validation split"
+        raise InputError(
+            f"{where}.validation_from_train moves rows to a validation split of texts, but {where} {lacking}; leave it "
+            "out."
+        )
+    if corpus.blocks and isinstance(corpus.cluster, str):
+        raise InputError(
+            f"{where}.cluster is the column {corpus.cluster!r}, but running text is cut into blocks that may contain "
+            "several rows; set the number of consecutive blocks in a cluster instead."
+        )
     if corpus.blocks and (corpus.words or corpus.second):
         raise InputError(f"{where}.blocks is for running text in a column of texts; leave out `words` and `second`.")
 

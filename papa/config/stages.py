@@ -19,6 +19,10 @@ Unit = Literal["head", "group", "layer"]
 """The unit of replacement: one head, the heads that share keys and values, or all heads of a layer."""
 
 
+ROW_KEYS = ("train_limit", "validation_from_train")
+"""The keys of a corpus that select rows."""
+
+
 class Settings(BaseModel):
     """Settings of a stage, which its artefacts record."""
 
@@ -181,7 +185,7 @@ class LabelsOf(OfCorpus):
     stage = "labels"
     version = 2
     function = "papa.data.prepare:prepare_labels"
-    row_keys = ("train_limit",)
+    row_keys = ROW_KEYS
     unrecorded = frozenset({"metric"})
 
     label: str
@@ -198,9 +202,19 @@ class SubsetsOf(OfCorpus):
 
     stage = "subsets"
     function = "papa.data.prepare:prepare_subsets"
-    row_keys = ("train_limit",)
+    row_keys = ROW_KEYS
 
     subset: str
+
+
+class ClustersOf(OfCorpus):
+    """Stage *clusters*: the cluster of each example, from a column; intervals resample whole clusters."""
+
+    stage = "clusters"
+    function = "papa.data.prepare:prepare_clusters"
+    row_keys = ROW_KEYS
+
+    cluster: str
 
 
 class TokensOf(OfModel):

@@ -64,6 +64,16 @@ def _subsets(study: Study, task: str) -> Wiring:
     return Wiring(settings, {"texts": [study.job("prepare_texts", corpus=block.corpus)]}, {"subsets": "subsets"})
 
 
+def _clusters(study: Study, task: str) -> Wiring:
+    corpus = study.config.tasks[task].corpus
+    settings = stages.ClustersOf(
+        corpus=_corpus(study, corpus),
+        source=_digests(study, corpus),
+        cluster=str(study.config.corpora[corpus].cluster or ""),
+    )
+    return Wiring(settings, {"texts": [study.job("prepare_texts", corpus=corpus)]}, {"clusters": "clusters"})
+
+
 def _tokens(study: Study, model: str, laid_out: str) -> Wiring:
     name, _, slots = laid_out.partition("/slots-")
     corpus, layout = study.config.corpora[name], study.config.layout
@@ -226,6 +236,7 @@ BUILDERS: dict[str, Callable[..., Wiring]] = {
     "prepare_texts": _texts,
     "prepare_labels": _labels,
     "prepare_subsets": _subsets,
+    "prepare_clusters": _clusters,
     "tokenize": _tokens,
     "average": _average,
     "average_part": _average,
@@ -303,8 +314,11 @@ def _digests(study: Study, corpus: str) -> dict[str, str]:
 
 
 def _corpus(study: Study, name: str) -> Corpus:
-    """Return a corpus, without its further validation splits unless they are scored."""
-    corpus = study.config.corpora[name]
+    """Return a corpus, without its clusters, and without its further validation splits unless they are scored.
+
+    No text, label or run depends on clusters; the stage *clusters* and the summary record them themselves.
+    """
+    corpus = study.config.corpora[name].model_copy(update={"cluster": None})
     return corpus if study.config.score_validation == "all" else corpus.model_copy(update={"more_validation": None})
 
 

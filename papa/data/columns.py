@@ -174,6 +174,12 @@ class Columns:
         self._refuse_unprintable(named, name, "subset")
         return named if by_word else [row[0] for row in named]
 
+    def clusters(self, name: str) -> list[str]:
+        """Return the names of clusters [row]; raise `InputError` if a row has none."""
+        names = [_text(row[0]) for row in self._values(name, None, "cluster")]
+        self._refuse([not text for text in names], f"no cluster in column {name}")
+        return names
+
     def _values(self, name: str, words: Sequence[Sequence[str]] | None, role: str) -> list[list[Value]]:
         """Return strings, whole numbers or booleans [row][word]; without `words`, each row has a single value."""
         column = self._column(name)

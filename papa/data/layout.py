@@ -2,8 +2,8 @@
 
 A single text is `[CLS] tokens` from slot 0 on, then padding, and `[SEP]` in slot n-1. In a pair, `[CLS]` and the first
 text start in slot 0, the separators and the second text in slot n/2, and the last `[SEP]` is in slot n-1. Running text
-is cut into blocks that fill all slots. A choice directly follows its question. For decoders, tokens start in slot 0 and
-leave no gaps.
+is cut into blocks that fill all slots. A choice directly follows its question. For decoders, and in the natural layout,
+tokens start in slot 0 and leave no gaps, as in pretraining.
 
 The special tokens and their positions, such as RoBERTa's two separators, are inferred from the tokenizer's output. Only
 DeBERTa's separator is corrected.
@@ -24,7 +24,9 @@ from papa.errors import InputError, count
 if TYPE_CHECKING:
     from transformers import PreTrainedTokenizerBase
 
-STYLES, SEGMENTS = ("paper", "published_code", "contiguous"), ("aligned", "published_code")
+WITHOUT_GAPS = ("natural", "contiguous")
+"""The styles that leave no gaps between tokens: for encoders, and for decoders, which have no other."""
+STYLES, SEGMENTS = ("paper", "published_code", *WITHOUT_GAPS), ("aligned", "published_code")
 CHUNK_TEXTS = 4096
 """Number of texts that are tokenized at a time."""
 SubTokens = tuple[list[int], list[int]]
@@ -112,8 +114,8 @@ def lay_out(
         second: The second texts `[example]` of pairs.
         slots: Number of slots.
         style: "published_code" cuts single texts to the first half of the slots, as the published code does.
-            "contiguous" leaves no gaps between tokens, as decoders require. If the tokenizer adds no special token at
-            the end, no style leaves gaps.
+            "natural" leaves no gaps between tokens, as in pretraining, and so does "contiguous", which is the style of
+            decoders. If the tokenizer adds no special token at the end, no style leaves gaps.
         segments: "published_code" reproduces an effect of the published code: tokens move to their slots, but the
             segment ids of a pair stay at the tokens' previous positions.
 
@@ -165,7 +167,7 @@ def place_texts(
         raise InputError(
             f"{type(tokenizer).__name__} joins the words of a list without spaces; load it with add_prefix_space=True."
         )
-    contiguous = style == "contiguous" or not template.end
+    contiguous = style in WITHOUT_GAPS or not template.end
     halved = style == "published_code" and not split
     rooms = template.rooms(slots, second is not None, contiguous, halved)
     _check_room(slots, rooms[0] if second is None or contiguous else min(rooms))

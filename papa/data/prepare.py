@@ -1,4 +1,4 @@
-"""Prepare the tables of a corpus (texts) and of its tasks (labels, subsets), all with the same rows in the same order.
+"""Prepare the tables of a corpus (texts) and of its tasks (labels, subsets, clusters), with the same rows in one order.
 
 Errors in texts and labels are reported here, before any model runs.
 """
@@ -9,15 +9,15 @@ import hashlib
 import logging
 from collections import Counter
 from collections.abc import Callable, Iterable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from itertools import chain
 from pkgutil import resolve_name
 from typing import TYPE_CHECKING, TypeVar
 
 from papa.config.job import Job
 from papa.config.measures import check_metric, measure_of
-from papa.config.settings import Corpus, Machine
-from papa.config.stages import LabelsOf, OfCorpus, SubsetsOf, TextsOf
+from papa.config.settings import SPLITS, Corpus, Machine
+from papa.config.stages import ClustersOf, LabelsOf, OfCorpus, SubsetsOf, TextsOf
 from papa.data.columns import Columns, class_name, similar_names
 from papa.data.sources import describe, load_rows, source_digests
 from papa.errors import DamagedArtefact, InputError, count
@@ -38,19 +38,30 @@ SAMPLE_SEED = 0
 CHUNK_ROWS = 4096
 """Number of rows that are converted to Python objects at a time."""
 ROW_KEYS = ["split", "row"]
-"""Columns that identify a row, in all three tables."""
+"""Columns that identify a row, in all tables."""
 
 log = logging.getLogger(__name__)
 
 
 @dataclass(frozen=True)
 class PreparedSplit:
-    """A split of a corpus: the columns of all rows, the indices of the rows used, and the number of usable rows."""
+    """A split of a corpus, or the training rows that were moved to the validation split.
+
+    Args:
+        name: the name of the split.
+        columns: the columns of all rows.
+        indices: the indices of the rows used.
+        available: the number of usable rows.
+        first_row: the number of the row with index 0.
+        moved: whether these rows were moved from the training split.
+    """
 
     name: str
     columns: Columns
     indices: list[int]
     available: int
+    first_row: int = 0
+    moved: bool = False
 
     def used(self, values: Sequence[T]) -> list[T]:
         """Return the values of the rows used; `values` has one for every row."""
@@ -66,6 +77,9 @@ def prepare_texts(job: Job[TextsOf]) -> str:
     checked, including those not drawn. In a corpus with `blocks` (running text), rows without text are skipped and not
     counted.
 
+    With `validation_from_train`, this number of other training rows follows the rows of the validation split. They are
+    the last ones of the same draw. Their `row` continues after the last row of the validation split.
+
     Facts: the fingerprint of the table, the number of rows used and available in each split, and the number of rows in
     each validation split that also occur in the training split (`shared`).
 
@@ -73,7 +87,8 @@ def prepare_texts(job: Job[TextsOf]) -> str:
         A line with the numbers of rows used and shared.
 
     Raises:
-        InputError: A column is unknown or has the wrong type, or a split or a text is empty.
+        InputError: A column is unknown or has the wrong type, a split or a text is empty, or there are too few training
+            rows.
     """
     corpus = job.settings.corpus
     splits = _load_splits(corpus, job.machine)
@@ -82,20 +97,31 @@ def prepare_texts(job: Job[TextsOf]) -> str:
     shared = {} if corpus.blocks else _shared(table)
     facts = {
         "fingerprint": digest_of_table(table),
-        "rows": {split.name: len(split.indices) for split in splits},
-        "rows_available": {split.name: split.available for split in splits},
+        "rows": _by_name(splits, lambda split: len(split.indices)),
+        "rows_available": _by_name(splits, lambda split: split.available),
         "shared": shared,
     }
     write_table(table, job.output("texts"), facts, job.trace())
-    report = [f"{len(split.indices):,} of {count(split.available, f'{split.name} row')}" for split in splits]
+    report = []
     for split in splits:
-        if repeated := shared.get(split.name):
+        of_all = f"{len(split.indices):,} of {count(split.available, f'{split.name} row')}"
+        report.append(f"{count(len(split.indices), 'training row')} moved to validation" if split.moved else of_all)
+    for split in splits:
+        if not split.moved and (repeated := shared.get(split.name)):
             report.append(f"{count(repeated, f'{split.name} row')} also in training")
             log.warning(
                 "In %s, %s of %d are also in the training split, so a probe may have memorised them.",
-                *(split.columns.source, count(repeated, "row"), len(split.indices)),
+                *(split.columns.source, count(repeated, "row"), table.column("split").to_pylist().count(split.name)),
             )
     return ", ".join(report)
+
+
+def _by_name(splits: Sequence[PreparedSplit], number: Callable[[PreparedSplit], int]) -> dict[str, int]:
+    """Sum a number over the splits of each name."""
+    sums = dict.fromkeys((split.name for split in splits), 0)
+    for split in splits:
+        sums[split.name] += number(split)
+    return sums
 
 
 def prepare_labels(job: Job[LabelsOf]) -> str:
@@ -217,7 +243,7 @@ def prepare_subsets(job: Job[SubsetsOf]) -> str:
             f"Column {column} has one subset per word in one split and one per row in another; use one form in all."
         )
     names = set(chain.from_iterable(value if isinstance(value, list) else [value] for value in values))
-    further_splits = {split.name: "a further validation split" for split in splits[2:]}
+    further_splits = {split.name: "a further validation split" for split in splits if split.name not in SPLITS}
     for name, meaning in ({ALL: "all examples"} | further_splits).items():
         if name in names:
             raise InputError(f"Column {column} has a subset {name!r}, a name reserved for {meaning}; rename it.")
@@ -226,6 +252,27 @@ def prepare_subsets(job: Job[SubsetsOf]) -> str:
     write_table(table.select(ROW_KEYS).append_column("subset", subset), job.output("subsets"), facts, job.trace())
     names.discard("")
     return f"{count(table.num_rows, 'row')}, {count(len(names), 'subset')} in column {column}"
+
+
+def prepare_clusters(job: Job[ClustersOf]) -> str:
+    """Stage *clusters*: assign the rows of `texts` to clusters, which intervals resample as a whole.
+
+    The table `clusters` has split, row and cluster: an index, the same for rows with the same value in the column.
+
+    Raises:
+        InputError: The column is unknown, has the wrong type or lacks a value.
+        DamagedArtefact: `texts` was made from a different state of the source.
+    """
+    import pyarrow as pa
+
+    column = job.settings.cluster
+    splits, table = _with_texts(job, column)
+    values = [value for split in splits for value in split.used(split.columns.clusters(column))]
+    index_of = {value: index for index, value in enumerate(dict.fromkeys(values))}
+    cluster = pa.array([index_of[value] for value in values], pa.int32())
+    facts = {"fingerprint": digest_of_table(table), "column": column}
+    write_table(table.select(ROW_KEYS).append_column("cluster", cluster), job.output("clusters"), facts, job.trace())
+    return f"{count(table.num_rows, 'row')}, {count(len(index_of), 'cluster')} in column {column}"
 
 
 def _load_splits(corpus: Corpus, machine: Machine, *columns: str) -> list[PreparedSplit]:
@@ -237,14 +284,19 @@ def _load_splits(corpus: Corpus, machine: Machine, *columns: str) -> list[Prepar
             "The corpus has no texts; set `first` (and `second`) to its columns of texts, or `words` to its column of "
             "lists of words."
         )
-    return [_load_split(corpus, split, wanted, machine.hub_mirror) for split in corpus.splits]
+    train, *others = (_load_split(corpus, split, wanted, machine.hub_mirror) for split in corpus.splits)
+    train, moved = _drawn(corpus, train)
+    if moved:
+        first_row = others[0].columns.rows.table.num_rows
+        others.insert(1, PreparedSplit(others[0].name, train.columns, moved, len(moved), first_row, moved=True))
+    return [train, *others]
 
 
 def _load_split(corpus: Corpus, name: str, wanted: set[str], mirror: str | None) -> PreparedSplit:
     import numpy as np
 
     source, rows = describe(corpus, name), load_rows(corpus, name, wanted, mirror)
-    columns, limit = Columns(source, rows), corpus.train_limit
+    columns = Columns(source, rows)
     columns.check(sorted(wanted))
     indices = np.arange(rows.table.num_rows)
     if corpus.blocks and corpus.first:  # blank lines separate the paragraphs of running text
@@ -253,9 +305,38 @@ def _load_split(corpus: Corpus, name: str, wanted: set[str], mirror: str | None)
     if available == 0:
         missing = "text" if rows.table.num_rows else "rows"
         raise InputError(f"{source} has no {missing}; every split needs some.")
-    if name == "train" and limit is not None:
-        indices = indices[np.sort(np.random.default_rng(SAMPLE_SEED).permutation(available)[:limit])]
     return PreparedSplit(name, columns, indices.tolist(), available)
+
+
+def _drawn(corpus: Corpus, train: PreparedSplit) -> tuple[PreparedSplit, list[int]]:
+    """Return the training split with the rows that train, and the indices of the rows that move to validation.
+
+    Both are parts of one random order of all rows: the first rows train, and the last ones move.
+    """
+    import numpy as np
+
+    number, available = corpus.validation_from_train or 0, train.available
+    training = training_rows(corpus, available, train.columns.source)
+    order = np.random.default_rng(SAMPLE_SEED).permutation(available)
+    indices = np.array(train.indices)
+    kept, moved = indices[np.sort(order[:training])], indices[np.sort(order[available - number :])]
+    return replace(train, indices=kept.tolist()), moved.tolist()
+
+
+def training_rows(corpus: Corpus, available: int, source: str) -> int:
+    """Return the number of rows that train, of the `available` rows of the training split `source`.
+
+    Raises:
+        InputError: there are too few rows for `train_limit` and `validation_from_train` together.
+    """
+    limit, number = corpus.train_limit or available, corpus.validation_from_train or 0
+    if number and (number >= available or limit < available < limit + number):
+        used = f"`train_limit` uses {limit:,} of them" if limit < available else "at least one has to train"
+        raise InputError(
+            f"`validation_from_train` moves {number:,} rows, but {source} has {count(available, 'row')}, and {used}; "
+            "lower one of the numbers."
+        )
+    return min(limit, available - number)
 
 
 def _texts(corpus: Corpus, splits: Sequence[PreparedSplit]) -> pa.Table:
@@ -266,7 +347,7 @@ def _texts(corpus: Corpus, splits: Sequence[PreparedSplit]) -> pa.Table:
 
     columns = {
         "split": pa.array([split.name for split in splits for _ in split.indices]),
-        "row": pa.array([index for split in splits for index in split.indices], pa.int64()),
+        "row": pa.array([split.first_row + index for split in splits for index in split.indices], pa.int64()),
     }
     lists = pa.list_(pa.string())
     if words := corpus.words:
@@ -354,7 +435,8 @@ def _check_classes(
     column: str, listed: Sequence[str] | None, splits: Sequence[PreparedSplit], classes: Sequence[list[list[str]]]
 ) -> None:
     """Refuse unknown labels, labels that occur only in validation rows, and training rows with a single label."""
-    train, validation = _distinct(classes[0]), _distinct(chain.from_iterable(classes[1:]))
+    used = [split.used(rows) for split, rows in zip(splits[1:], classes[1:], strict=True)]
+    train, validation = _distinct(classes[0]), _distinct(chain.from_iterable(used))
     train_used = _distinct(splits[0].used(classes[0]))
     in_data = _names_in_data(splits[0].columns, column)
     unknown = sorted_names((train | validation).difference(listed or in_data)) if listed or in_data else []

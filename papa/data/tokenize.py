@@ -12,7 +12,15 @@ from typing import TYPE_CHECKING, Any
 from papa.config.job import Job
 from papa.config.settings import Machine
 from papa.config.stages import ModelId, TokensOf
-from papa.data.layout import CHUNK_TEXTS, Placed, place_choices, place_texts, separates_words, texts_in_blocks
+from papa.data.layout import (
+    CHUNK_TEXTS,
+    WITHOUT_GAPS,
+    Placed,
+    place_choices,
+    place_texts,
+    separates_words,
+    texts_in_blocks,
+)
 from papa.data.weights import (
     digest_of_vocabulary,
     loading_error,
@@ -202,7 +210,7 @@ def _blocks(tokenizer: PreTrainedTokenizerBase, texts: pa.Table, settings: Token
     rows = (row for columns in _chunks(texts) for row in zip(columns["split"], columns["first"], strict=True))
     for split, rows_of_split in groupby(rows, key=lambda row: row[0]):
         running = (text for _, text in rows_of_split)
-        blocks = texts_in_blocks(tokenizer, running, settings.slots, settings.style == "contiguous")
+        blocks = texts_in_blocks(tokenizer, running, settings.slots, settings.style in WITHOUT_GAPS)
         for row, block in enumerate(blocks):
             yield split, row, block
 

@@ -48,6 +48,8 @@ MAXIMUM_CLASSES, LISTED_COLUMNS = 50, 8
 """Maximum number of distinct values in a guessed label column, and of columns that a reason lists."""
 MAJORITY = 0.75
 """With two classes, accuracy shows little if the larger class has more than this share of the rows."""
+REPEATED_SHARE = 0.1
+"""If more than this share of pairs repeat the first text of another pair, the pairs of a text form a cluster."""
 MANY_ROWS, BASE_HIDDEN_SIZE = 10_000, 768
 MODEL_TYPE_ROW = r"^\| ([\w-]+) \| (packed|padded|refused) \| (.*?) \|$"
 """Matches a table row in docs/models.md: a model type, its form, and the reason for a refusal."""
@@ -364,6 +366,10 @@ def look_at(train: PathLike, validation: PathLike | None, asked: Mapping[str, st
         content = "pairs" if len(texts) == 2 else "texts"
         # each text of a pair gets half of the slots
         counts = [len(row) * max(len(text.split()) for text in row) for row in zip(*texts, strict=True)]
+        distinct, rows = len(set(texts[0])), len(counts)
+        if len(texts) == 2 and rows - distinct > REPEATED_SHARE * rows:
+            chosen["cluster"] = chosen["first"]
+            reasons["cluster"] = f"{distinct:,} different first texts in {rows:,} pairs, so intervals resample texts"
     slots, reasons["slots"] = _slots(counts, content)
     metric, reasons["metric"] = _metric(columns.classes(chosen["label"], None, words), words is not None)
     if held_out.is_file():

@@ -10,6 +10,7 @@ from __future__ import annotations
 import math
 import os
 import shutil
+from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from itertools import product
@@ -66,6 +67,12 @@ ASSUMED = (
 )
 SMALLEST_USEFUL_GAIN = 1 / 3
 """Adding both seeds and examples is advised only if the smaller gain is at least this share of the larger one."""
+MAXIMUM_MOVED = 10**6
+"""The largest number of training rows that a plan advises to move to validation."""
+FEW_OF_A_CLASS = 100
+"""With fewer validation rows of a class, F1 and correlations are too uncertain to show much."""
+LISTED_SETTINGS = 3
+"""Maximum number of settings that a warning names."""
 UNFIT = {
     True: "its config lists no architecture that predicts next tokens, which task {task} needs ({metric}).",
     False: "it is a decoder, which cannot predict the masked tokens of task {task}; use the metric log_likelihood.",
@@ -98,7 +105,10 @@ class AllNeeds(Total):
 
 
 class SmallestMargin(TypedDict):
-    """The smallest margin of a task and the addition that lowers it most, or the reason `why` there is none."""
+    """The smallest margin of a task and the addition that lowers it most, or the reason `why` there is none.
+
+    `move` is the value of `validation_from_train` with which the config's margin can be shown, if there is one.
+    """
 
     task: str
     title: str
@@ -107,6 +117,7 @@ class SmallestMargin(TypedDict):
     measured: bool
     smallest: float | None
     helps: str | None
+    move: int | None
     why: str | None
 
 
@@ -123,10 +134,13 @@ class Plan(TypedDict):
     margin: float
     power: float
     smallest_losses: list[SmallestMargin]
+    warnings: list[str]
 
 
 def plan(config: Config, cores: int) -> Plan:
-    """Estimate the needs of a config's jobs; `problems` lists reasons why something cannot run or be estimated.
+    """Estimate the needs of a config's jobs.
+
+    `problems` lists reasons why something cannot run or be estimated, `warnings` reasons why little can be shown.
 
     Args:
         config: a checked config.
@@ -185,6 +199,7 @@ def plan(config: Config, cores: int) -> Plan:
         "margin": config.margin,
         "power": POWER,
         "smallest_losses": smallest_margins(study, corpora),
+        "warnings": [*_unequal_seeds(study), *_rare_classes(config, corpora)],
     }
 
 
@@ -233,6 +248,8 @@ def print_plan(estimates: Plan, out: Console) -> None:
     )
     for sentence in describe_margins(estimates):
         out.print(printable(sentence))
+    for warning in estimates["warnings"]:
+        out.print(printable(warning), style="yellow")
 
 
 # -- smallest margins --------------------------------------------------------------------------------------------------
@@ -306,11 +323,12 @@ def smallest_margins(study: Study, corpora: Mapping[str, Mapping[str, SplitSize]
         noises = [noise for noise in known if isinstance(noise, Noise)]
         if not known and METRICS[task.metric].bounded:
             noises = [Noise.assumed(seeded=task.target.probed)]
-        split = None if config.corpora[task.corpus].blocks else corpora.get(task.corpus, {}).get("validation")
+        counted = {} if config.corpora[task.corpus].blocks else corpora.get(task.corpus, {})
+        split, unused = counted.get("validation"), counted["train"].unused if "train" in counted else 0
         validation_rows = split and split.rows
         examples = validation_rows or min((noise.examples or 0 for noise in noises), default=0)
         probe_seeds = min(seeds) if task.target.probed else None
-        smallest = helps = why = None
+        smallest = helps = move = why = None
         if not config.floors:
             why = "without `floors` no loss is measured"
         elif probe_seeds == 1:
@@ -326,6 +344,9 @@ def smallest_margins(study: Study, corpora: Mapping[str, Mapping[str, SplitSize]
                 ((noise.smallest_margin(min(seeds), examples), noise) for noise in noises), key=lambda pair: pair[0]
             )
             helps = worst.best_addition(min(seeds), examples)
+            if smallest >= config.margin and (more := _examples_needed(noises, min(seeds), examples, config.margin)):
+                moved = (config.corpora[task.corpus].validation_from_train or 0) + more
+                move = moved if more <= unused else None
         margins.append(
             SmallestMargin(
                 task=name,
@@ -335,6 +356,7 @@ def smallest_margins(study: Study, corpora: Mapping[str, Mapping[str, SplitSize]
                 measured=bool(known),
                 smallest=smallest,
                 helps=helps,
+                move=move,
                 why=why,
             )
         )
@@ -346,6 +368,22 @@ def expected_margins(study: Study) -> dict[str, float]:
     margins = smallest_margins(study, _sizes(study)[2])
     known = {entry["task"]: smallest for entry in margins if (smallest := entry["smallest"]) is not None}
     return {task: math.ceil(1000 * smallest) / 1000 for task, smallest in known.items()}
+
+
+def _examples_needed(noises: Sequence[Noise], seeds: int, examples: int, margin: float) -> int | None:
+    """Return how many more examples make the smallest margin of all models pass, rounded up; None if none suffice."""
+
+    def passes(more: int) -> bool:
+        return all(noise.smallest_margin(seeds, examples + more) < margin for noise in noises)
+
+    step = 100
+    if not passes(MAXIMUM_MOVED):
+        return None
+    low, high = 0, MAXIMUM_MOVED // step
+    while high - low > 1:
+        middle = (low + high) // 2
+        low, high = (low, middle) if passes(middle * step) else (middle, high)
+    return high * step
 
 
 ONE_SEED = "one seed"
@@ -375,6 +413,11 @@ def describe_margins(estimates: Plan) -> list[str]:
                 f"A margin of {100 * estimates['margin']:g} % is unlikely to be shown for {entry['title']} with "
                 f"{_counts(entry, ' and ')} (smallest: {_format_margin(smallest)}): {ADVICE[str(entry['helps'])]}."
             )
+            if entry["move"] is not None:
+                sentences.append(
+                    f"Unused training rows of {entry['title']} would suffice: set `validation_from_train: "
+                    f"{entry['move']}` in its corpus."
+                )
     reasons: dict[str, list[str]] = {}
     for entry in sorted(entries, key=lambda entry: entry["why"] != ONE_SEED):
         if entry["why"] is not None:
@@ -386,6 +429,42 @@ def describe_margins(estimates: Plan) -> list[str]:
         else:
             sentences.append(f"No smallest margin for {listed}: {why}.")
     return sentences
+
+
+def _unequal_seeds(study: Study) -> list[str]:
+    """Return a warning for each task whose settings have different seeds."""
+    warnings: dict[str, None] = {}
+    for model, name in study.config.pairs:
+        task, variants = study.config.tasks[name], study.variants(model, name)
+        all_seeds = set().union(*variants.values())
+        lacking: dict[str, int] = {}
+        for variant, seeds in variants.items():
+            if task.target.probed and set(seeds) != all_seeds:
+                lacking.setdefault(variant.path, len(seeds))
+        if lacking:
+            listed = ", ".join(f"{path} {number}" for path, number in list(lacking.items())[:LISTED_SETTINGS])
+            more = f" and {len(lacking) - LISTED_SETTINGS} more" if len(lacking) > LISTED_SETTINGS else ""
+            warnings[
+                f"{task.title or name} has {len(all_seeds)} seeds, but some settings have fewer ({listed}{more}): a "
+                "comparison uses only the seeds that all its settings have, so use the same seeds in all grids."
+            ] = None
+    return list(warnings)
+
+
+def _rare_classes(config: Config, corpora: Mapping[str, Mapping[str, SplitSize]]) -> list[str]:
+    """Return a warning for each task whose score rests on few validation rows of a class."""
+    warnings = []
+    for name in dict.fromkeys(task for _, task in config.pairs):
+        task = config.tasks[name]
+        split = corpora.get(task.corpus, {}).get("validation")
+        rarest = split.rarest.get(task.label or "") if split and METRICS[task.metric].rests_on_rarest else None
+        if rarest is not None and rarest < FEW_OF_A_CLASS:
+            warnings.append(
+                f"{task.title or name} has only {count(rarest, 'validation row')} of its rarest class, on which "
+                f"{METRICS[task.metric].title} rests: whatever the seeds, little can be shown with fewer than "
+                f"{FEW_OF_A_CLASS}."
+            )
+    return warnings
 
 
 ADVICE = {
@@ -443,7 +522,7 @@ def _measured_noise(study: Study) -> dict[tuple[str, str], Noise | str]:
             loss = min(losses, key=lambda loss: abs(loss.in_scores().mean))
             difference = loss.in_scores()
             unit = difference.variance / loss.contribution**2
-            examples, shares = sample.values.shape[1], difference.shares
+            examples, shares = sample.examples, difference.shares
             over_seeds = math.sqrt(unit * (1 - shares["examples"]) * loss.spread.seeds)
             over_examples = math.sqrt(unit * shares["examples"] * examples)
             noises[key] = Noise(over_seeds, over_examples, 0.0, shares["order"] > 0.5, examples)
@@ -495,11 +574,21 @@ def _sizes(study: Study) -> tuple[list[str], dict[tuple[str, str], Sizes | None]
 
 
 class SplitSize(NamedTuple):
-    """Number of rows in a split, mean words per example, and mean examples per row (each choice is an example)."""
+    """The size of a split.
+
+    Args:
+        rows: number of rows.
+        words: mean number of words per example.
+        choices: mean number of examples per row; each choice is an example.
+        unused: number of training rows that nothing reads.
+        rarest: for each column of labels, the number of rows of the rarest label.
+    """
 
     rows: int
     words: float
     choices: float = 1.0
+    unused: int = 0
+    rarest: Mapping[str, int] = {}
 
 
 def _count_rows(corpus: Corpus, texts: Path, columns: Sequence[str], mirror: str | None) -> dict[str, SplitSize]:
@@ -508,6 +597,7 @@ def _count_rows(corpus: Corpus, texts: Path, columns: Sequence[str], mirror: str
     Raises:
         InputError: the corpus cannot be read, or lacks one of the `columns` that tasks need.
     """
+    from papa.data.prepare import training_rows
     from papa.data.sources import load_rows
 
     if corpus.hub is not None and mirror is None and not texts.exists():
@@ -515,15 +605,27 @@ def _count_rows(corpus: Corpus, texts: Path, columns: Sequence[str], mirror: str
             f"the size of {corpus.hub} is unknown until it is prepared (snakemake --until prepare_texts); its jobs are "
             "counted but not estimated."
         )
-    prepared = footer_of(texts)[0]["rows"] if texts.exists() else {}
-    splits = {}
+    prepared = footer_of(texts)[0]["rows"] if texts.exists() and corpus.blocks else {}
+    moved, splits = corpus.validation_from_train or 0, {}
     for split in corpus.splits:
         rows = load_rows(corpus, split, mirror=mirror)
-        row_count = prepared.get(split, rows.table.num_rows)
-        if split == "train" and corpus.train_limit is not None:
-            row_count = min(row_count, corpus.train_limit)
-        splits[split] = SplitSize(row_count, *_mean_counts(corpus, rows, columns))
+        row_count, unused, rarest = prepared.get(split, rows.table.num_rows), 0, dict[str, int]()
+        if split == "train":
+            training = training_rows(corpus, row_count, "the training split")
+            row_count, unused = training, row_count - moved - training
+        means = _mean_counts(corpus, rows, columns)
+        if split == "validation":
+            growth = (row_count + moved) / max(row_count, 1)
+            rarest = {name: round(growth * number) for name in columns if (number := _rarest(rows, name)) is not None}
+            row_count += moved
+        splits[split] = SplitSize(row_count, *means, unused, rarest)
     return splits
+
+
+def _rarest(rows: SourceRows, column: str) -> int | None:
+    """Return the number of rows with the rarest value of a column; None if it has lists."""
+    values = rows.table.column(column).to_pylist()
+    return None if any(isinstance(value, list) for value in values) else min(Counter(values).values(), default=0)
 
 
 def _mean_counts(corpus: Corpus, rows: SourceRows, columns: Sequence[str]) -> tuple[float, float]:
@@ -550,9 +652,9 @@ def _laid_out(model: Mapping[str, int], splits: Mapping[str, SplitSize], slots: 
     """Estimate the sizes of a corpus after tokenization from its rows and words."""
     examples, tokens = dict[str, int](), 0.0
     choices = max(counted.choices for counted in splits.values())
-    for split, (questions, words, per_question) in splits.items():
-        rows = round(questions * per_question)
-        length = words * TOKENS_PER_WORD + (0 if blocks else SPECIAL_TOKENS_PER_TEXT)
+    for split, size in splits.items():
+        rows = round(size.rows * size.choices)
+        length = size.words * TOKENS_PER_WORD + (0 if blocks else SPECIAL_TOKENS_PER_TEXT)
         examples[split] = max(1, round(rows * length / slots)) if blocks else rows
         tokens += rows * length if blocks else rows * min(length, slots)
     scored = max((n for split, n in examples.items() if split != "train"), default=0)

@@ -364,7 +364,7 @@ def _claim(line: Line, margin: float, curves: pd.DataFrame) -> LineClaim:
     bounded = [step for step in steps if step.margin is not None]
     passed = [step.replaced for step in bounded if step.margin is not None and step.margin < margin]
     half_margins = [step.margin for step in bounded if 2 * step.replaced >= line.heads]
-    example_counts = [line.samples[task].values.shape[1] for task in titles if task in line.samples]
+    example_counts = [line.samples[task].examples for task in titles if task in line.samples]
     claim = LineClaim(
         grid=line.grid,
         line=line.name,

@@ -7,7 +7,7 @@ that both results have. Subsets and other metrics are left out, because they are
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from itertools import product
 from math import isfinite, sqrt
 from pathlib import Path
@@ -54,7 +54,7 @@ POWER = 0.8
 FAMILY = "the main metric on all reported validation examples of every model, task and setting that both have"
 MODEL_PARAMETERS = ("weights", "papa_version", "precision", "heads")
 """Parameters that belong to a model; all others belong to a model and a task."""
-EXAMPLE_KEYS = [name for name in ITEM_COLUMNS if name not in ("by_word", "trivial", "subset")]
+EXAMPLE_KEYS = [name for name in ITEM_COLUMNS if name not in ("by_word", "trivial", "subset", "cluster")]
 """Examples are the same on both sides if they agree in these columns."""
 EXAMPLES_ONLY = [source == "examples" for source in SOURCES]
 """The sources of the main effect of examples."""
@@ -270,7 +270,7 @@ def _rows(left: Results, right: Results, key: Key, settings: Sequence[Setting], 
         for side, sample in (("a", pair.a), ("b", pair.b)):
             runs = sample.runs.loc[sample.settings[setting]]
             row |= {side: sample.mean(setting), f"seeds_{side}": int(runs["seed"].nunique())}
-            row[f"examples_{side}"] = int(sample.values.shape[1])
+            row[f"examples_{side}"] = sample.examples
         row |= {"paired": paired, "same": pair.identical(setting), "delta": delta, "delta_of": source}
         rows.append(row | tested(estimate, delta))
     return rows
@@ -325,7 +325,33 @@ def _pair(a: TaskOutcomes, b: TaskOutcomes, same_seeds: bool) -> Pair:
         for outcomes, mask in zip((a, b), masks, strict=True)
     ]
     same_examples = a.names == b.names and items[0].equals(items[1])
+    if same_examples:
+        a, b = _in_same_clusters(a, b, masks)
     return Pair(a.sample(a.metric, masks[0]), b.sample(b.metric, masks[1]), same_examples, same_seeds)
+
+
+def _in_same_clusters(
+    a: TaskOutcomes, b: TaskOutcomes, masks: tuple[np.ndarray, np.ndarray]
+) -> tuple[TaskOutcomes, TaskOutcomes]:
+    """Group the same examples of both sides in the same clusters; if one side has clusters, both get them."""
+    known = [
+        pd.factorize(side.items.loc[mask, "cluster"])[0]
+        for side, mask in zip((a, b), masks, strict=True)
+        if "cluster" in side.items
+    ]
+    if not known:
+        return a, b
+    if not np.array_equal(known[0], known[-1]):
+        raise InputError(
+            f"The two results group the examples of task {a.task} in different clusters; set the same `cluster` in "
+            "both configs, and run both again, which recomputes only tables."
+        )
+    sides = []
+    for side, mask in zip((a, b), masks, strict=True):
+        cluster = np.full(len(mask), -1)
+        cluster[mask] = known[0]
+        sides.append(replace(side, items=side.items.assign(cluster=cluster)))
+    return sides[0], sides[1]
 
 
 def _runs(sample: Sample, setting: Setting) -> dict[tuple[str, int], int]:

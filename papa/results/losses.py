@@ -265,7 +265,8 @@ def status_of(sample: Sample, outcomes: TaskOutcomes, metric: str) -> str:
     if spread.seeds < 2 and spread.seeded:
         return "one seed, so no interval"
     if not spread.known:
-        return "one validation example, so no interval"
+        unit = "validation example" if sample.clusters is None else "cluster of validation examples"
+        return f"one {unit}, so no interval"
     if not spread.estimate([-1, 1, 0]).above():
         guess = outcomes.guess(metric).words
         return f"the {sample.metric.target.predictor} is no better than {guess} ({sample.trivial:.3f})"

@@ -29,6 +29,8 @@ RUN_KEYS = [*VARIANT_KEYS, "seed"]
 """The columns that identify a run of a model on a task."""
 ITEM_COLUMNS = [name for name in OUTCOME_TYPES if name not in OUTCOME_COLUMNS]
 """The columns of an item that are the same in every run; an item is a label or a text."""
+ITEM_TYPES = {"split": str, "subset": str, "cluster": int}
+"""The types of the columns of items that a table of several tasks stores as others."""
 COLUMNS = dict.fromkeys(("model", "task", *VARIANT_KEYS), "string") | {"seed": "int64"}
 COLUMNS |= OUTCOME_TYPES
 """The columns of the table of all outcomes."""
@@ -139,6 +141,14 @@ class TaskOutcomes:
         items = {name: self.items[name].to_numpy()[mask] for name in ("example", measure.target.right)}
         return np.stack([measure.counts(Outcomes.of(measure, items, row[mask], self.names)) for row in values])
 
+    def clusters(self, mask: np.ndarray) -> np.ndarray | None:
+        """Return the cluster `[unit]` of each text or sentence in `counts`; None if each is drawn by itself."""
+        if "cluster" not in self.items:
+            return None
+        items = self.items[mask]
+        counted = items[items["tokens"] > 0] if "tokens" in items else items
+        return counted.drop_duplicates("example")["cluster"].to_numpy(np.int64)
+
     def trivial(self, metric: str, mask: np.ndarray) -> Counts:
         """Return the counts `[1, unit, count]` of the best guess that ignores the input; see `counts`."""
         label = self.guess(metric).label
@@ -149,7 +159,9 @@ class TaskOutcomes:
         return np.stack([items["trivial"].to_numpy(float), size], axis=-1)[None, size > 0]
 
     def units(self, mask: np.ndarray) -> np.ndarray:
-        """Return the index of each unit of `counts` among the validation texts of the corpus, `[unit]`."""
+        """Return the places of texts in the validation split, or the clusters, in ascending order, `[unit]`."""
+        if (clusters := self.clusters(mask)) is not None:
+            return np.unique(clusters)
         items = self.items[mask]
         if "tokens" in items:
             items = items[items["tokens"] > 0]
@@ -181,12 +193,13 @@ class TaskOutcomes:
         measure, settings = MEASURES[metric], self.settings()
         counts, trivial, tagger = self.counts(metric, mask), self.trivial(metric, mask), self.by_word()
         scores, floor = measure.score(counts.sum(1)), float(measure.score(trivial.sum(1))[0])
+        clusters = self.clusters(mask)
         return Sample(
             measure,
             counts,
             scores,
-            pseudo_values(measure, counts),
-            pseudo_values(measure, trivial)[0],
+            pseudo_values(measure, by_cluster(counts, clusters)),
+            pseudo_values(measure, by_cluster(trivial, clusters))[0],
             settings,
             self.runs,
             floor,
@@ -194,16 +207,29 @@ class TaskOutcomes:
             measure.target.probed,
             self.floors,
             self.units(mask),
+            clusters,
         )
+
+
+def by_cluster(counts: Counts, clusters: np.ndarray | None) -> Counts:
+    """Sum counts `[run, unit, count]` over the units of each cluster `[unit]`; None leaves them as they are."""
+    if clusters is None:
+        return counts
+    order = np.argsort(clusters, kind="stable")
+    begins = np.flatnonzero(np.diff(clusters[order], prepend=clusters[order[:1]] - 1))
+    summed: Counts = np.add.reduceat(counts[:, order], begins, axis=1)
+    return summed
 
 
 @dataclass(frozen=True)
 class Sample:
     """Scores of all runs of a model on a task or a subset by one metric, with the contribution of each example.
 
+    A unit is what intervals resample: a text or a sentence, or a cluster of them.
+
     Args:
         metric: the metric of the scores.
-        counts: `[run, unit, count]`; a unit is a text or a sentence.
+        counts: `[run, text, count]`, the counts of each text or sentence.
         scores: `[run]`.
         values: pseudo-values `[run, unit]`.
         trivial_values: pseudo-values `[unit]` of the trivial classifier.
@@ -213,7 +239,8 @@ class Sample:
         by_word: the score of a tagger that sees single words; None for texts.
         seeded: whether runs depend on a seed.
         floors: the constants of the context-free floors; the first one is used.
-        units: the index of each unit in the corpus, `[unit]`; by default 0, 1, 2, …
+        units: the index of each unit in the corpus, or its cluster, `[unit]`; by default 0, 1, 2, …
+        clusters: the cluster of each text or sentence `[text]`; None if each is a unit.
     """
 
     metric: Measure
@@ -228,6 +255,7 @@ class Sample:
     seeded: bool = True
     floors: tuple[str, ...] = DEFAULT_FLOORS
     units: np.ndarray | None = None
+    clusters: np.ndarray | None = None
     _tables: dict[Setting, pd.DataFrame] = field(default_factory=dict, repr=False)
 
     def mean(self, setting: Setting) -> float | None:
@@ -267,6 +295,11 @@ class Sample:
         table = table.assign(index=self.settings[setting]).pivot(index="order", columns="seed", values="index")
         return self._tables.setdefault(setting, table.dropna(axis=1).astype(int))
 
+    @property
+    def examples(self) -> int:
+        """The number of texts or sentences."""
+        return int(self.counts.shape[1])
+
     @cached_property
     def step(self) -> float:
         """The typical change of a unit's pseudo-value if attention changes its outcome (root mean square)."""
@@ -277,7 +310,8 @@ class Sample:
         if not len(seeds):
             return 0.0
         with_context, without = (table[seeds].to_numpy()[0] for table in (originals, floors))
-        differs = (self.counts[with_context] != self.counts[without]).any(-1)
+        sums = [by_cluster(self.counts[runs], self.clusters) for runs in (with_context, without)]
+        differs = (sums[0] != sums[1]).any(-1)
         values = self.trivial_values if self.guess_as_floor else self.values[without]
         moved = (self.values[with_context] - values)[differs]
         return float(np.sqrt(np.mean(moved**2))) if len(moved) else 0.0
@@ -392,13 +426,15 @@ def read_task_outcomes(
     metrics: Mapping[str, str],
     labels: Mapping[str, PathLike],
     subsets: Mapping[str, PathLike],
+    clusters: Mapping[str, PathLike | int] | None = None,
 ) -> list[TaskOutcomes]:
-    """Read all outcomes of each model and task, with the labels and subsets of their items.
+    """Read all outcomes of each model and task, with the labels, subsets and clusters of their items.
 
     Args:
         runs: the record of each run, and the path of its outcomes.
         metrics: the main metric of each task.
         labels, subsets: the path of each task's labels and subsets, if it has any.
+        clusters: the path of each task's clusters, or the number of consecutive examples in a cluster, if it has any.
 
     Raises:
         DamagedArtefact: a file has the outcomes of another run or of other examples, or was made from other texts.
@@ -407,7 +443,8 @@ def read_task_outcomes(
     for record, path in runs:
         groups.setdefault((record["model"], record["task"]), []).append((record, path))
     return [
-        _task_outcomes(group, metrics[task], labels.get(task), subsets.get(task)) for (_, task), group in groups.items()
+        _task_outcomes(group, metrics[task], labels.get(task), subsets.get(task), (clusters or {}).get(task))
+        for (_, task), group in groups.items()
     ]
 
 
@@ -416,6 +453,7 @@ def _task_outcomes(
     metric: str,
     labels: PathLike | None,
     subsets: PathLike | None,
+    clusters: PathLike | int | None,
 ) -> TaskOutcomes:
     frames = dict[PathLike, tuple[pd.DataFrame, Mapping[str, Any]]]()
     outcomes = list[tuple[Mapping[str, str], pd.DataFrame]]()
@@ -446,6 +484,12 @@ def _task_outcomes(
     if subsets is not None:
         subset = _item_values(_table_of_texts(subsets, corpus), "subset", joined.items)
         joined = replace(joined, items=joined.items.assign(subset=subset))
+    if clusters is not None:
+        if isinstance(clusters, int):  # the number of consecutive examples in a cluster
+            cluster = joined.items["example"].to_numpy() // clusters
+        else:
+            cluster = _item_values(_table_of_texts(clusters, corpus), "cluster", joined.items)
+        joined = replace(joined, items=joined.items.assign(cluster=cluster.astype(np.int64)))
     return joined
 
 
@@ -478,7 +522,9 @@ def table_of(task_outcomes: Sequence[TaskOutcomes]) -> tuple[pa.Table, dict[str,
     import pyarrow as pa
 
     dictionary = pa.dictionary(pa.int32(), pa.string())
-    schema = pa.schema([(name, dictionary if form == "string" else form) for name, form in COLUMNS.items()])
+    present = {name for outcomes in task_outcomes for name in outcomes.items}
+    columns_of_all = {name: form for name, form in COLUMNS.items() if name != "cluster" or name in present}
+    schema = pa.schema([(name, dictionary if form == "string" else form) for name, form in columns_of_all.items()])
     tables, facts, floors = [], dict[str, object](), dict[str, list[str]]()
     for outcomes in task_outcomes:
         facts[outcomes.task] = {"label_names": list(outcomes.names), "train_counts": list(outcomes.train_counts)}
@@ -527,7 +573,7 @@ def outcomes_in(table: pa.Table, metrics: Mapping[str, str]) -> Iterator[TaskOut
             tuple(facts[str(task)]["label_names"]),
             tuple(facts[str(task)]["train_counts"]),
             runs.where(runs.notna(), None),
-            items.astype({name: str for name in ("split", "subset") if name in items}),
+            items.astype({name: form for name, form in ITEM_TYPES.items() if name in items}),
             {name: rows[name].to_numpy().reshape(-1, size) for name in OUTCOME_COLUMNS if name in rows},
             tuple(floors.get(f"{model}/{task}", DEFAULT_FLOORS)),
         )

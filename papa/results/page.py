@@ -35,7 +35,7 @@ from papa.results.page_runs import (
     run_in_words,
     weights_table,
 )
-from papa.results.page_section import Section, examples_in, sentence, subset_note, unbroken
+from papa.results.page_section import Section, data_note, examples_in, sentence, subset_note, unbroken
 from papa.results.phrases import MORE_THAN_ALL
 from papa.results.summary import CURVE_COLUMNS, read_summary
 from papa.results.table import read_frame
@@ -109,7 +109,7 @@ def write_report(job: Job[PageOf]) -> str:
         "patterns_note": attention_patterns.NOTE,
         "run": run_in_words(study),
         "analyses": analyses_table(study),
-        "subsets": subset_note(study, summary),
+        "subsets": data_note(study, summary),
         "data": data_table(study, summary),
         "models": models_table(study),
         "jobs": jobs_table(study),

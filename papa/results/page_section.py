@@ -11,7 +11,7 @@ import pandas as pd
 
 from papa.config.study import Study
 from papa.results.outcomes import ALL
-from papa.results.summary import is_main
+from papa.results.summary import cluster_note, is_main, moved_note
 from papa.results.table import Table
 
 if TYPE_CHECKING:
@@ -74,6 +74,17 @@ def span(numbers: Sequence[int]) -> str:
     """Describe the range of numbers in ascending order; a single number if all are equal."""
     smallest, largest = numbers[0], numbers[-1]
     return f"{largest:,}" if smallest == largest else f"{smallest:,} to {largest:,}"
+
+
+def data_note(study: Study, rows: pd.DataFrame) -> str:
+    """Return sentences about subsets, clusters and the origin of the examples in `rows`; empty if there are none."""
+    config = study.config
+    corpora = {task: config.corpora[config.tasks[task].corpus] for task in dict.fromkeys(rows["task"])}
+    clusters = {task: corpus.cluster for task, corpus in corpora.items() if corpus.cluster is not None}
+    moved = {task: number for task, corpus in corpora.items() if (number := corpus.validation_from_train) is not None}
+    titles = {task: config.tasks[task].title or task for task in corpora}
+    notes = subset_note(study, rows), cluster_note(titles, clusters), moved_note(titles, moved)
+    return " ".join(filter(None, notes))
 
 
 def subset_note(study: Study, rows: pd.DataFrame) -> str:

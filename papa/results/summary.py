@@ -77,6 +77,8 @@ class Summary(Analysis):
         tasks: title and metric of each task.
         seeds: the seeds to use from each file of runs, which may contain others.
         floors: the constants of the context-free floors; each task uses the best one on inner folds.
+        clusters: the column of each task's clusters of examples, or the number of examples in a cluster, if it has any.
+        moved: the number of each task's validation rows from the training split, if it has any.
     """
 
     columns = SUMMARY_COLUMNS
@@ -86,12 +88,14 @@ class Summary(Analysis):
     tasks: dict[str, TaskOf]
     seeds: tuple[tuple[int, ...], ...]
     floors: tuple[str, ...] = DEFAULT_FLOORS
+    clusters: dict[str, str | int] | None = None
+    moved: dict[str, int] | None = None
 
     def compute(self, job: Job[AnalysisOf]) -> Computed:
         """Score all `runs`, and also return the tables of runs, curves and outcomes.
 
         Raises:
-            DamagedArtefact: a file is damaged, or outcomes, labels and subsets do not match.
+            DamagedArtefact: a file is damaged, or outcomes, labels, subsets and clusters do not match.
             InputError: there are no runs, or they cannot be averaged or compared; see `collect_runs`.
         """
         runs_with_paths = list[tuple[Run, PathLike]]()
@@ -99,12 +103,14 @@ class Summary(Analysis):
         for path, seeds in zip(job.inputs["runs"], self.seeds, strict=True):
             runs_with_paths += ((run, path) for run in read_runs(path) if run.seed in seeds)
         metrics = {name: task.metric for name, task in self.tasks.items()}
-        labels, subsets = (_by_task(job.inputs.get(name, ())) for name in ("labels", "subsets"))
+        labels, subsets, files = (_by_task(job.inputs.get(name, ())) for name in ("labels", "subsets", "clusters"))
+        units = (self.clusters or {}).items()
+        clusters = {task: files[task] if isinstance(unit, str) else unit for task, unit in units}
         records = [(run.model_dump(), outcomes_of[str(path)]) for run, path in runs_with_paths]
         best = best_floors(job.inputs.get("folds", ()), self.floors)
         outcomes = [
             replace(task, floors=best.get((task.model, task.task), self.floors))
-            for task in read_task_outcomes(records, metrics, labels, subsets)
+            for task in read_task_outcomes(records, metrics, labels, subsets, clusters)
         ]
         runs = collect_runs(runs_with_paths, outcomes, {name: task.title for name, task in self.tasks.items()})
         outcomes_table, facts = table_of(outcomes)
@@ -116,7 +122,9 @@ class Summary(Analysis):
         return Computed(with_losses(runs, outcomes), {"table": "summary", "confidence": CONFIDENCE}, further)
 
     def note(self, rows: pd.DataFrame) -> str:
-        return legend(rows)
+        titles = {name: task.title for name, task in self.tasks.items()}
+        notes = cluster_note(titles, self.clusters or {}), moved_note(titles, self.moved or {})
+        return " ".join(filter(None, (legend(rows), *notes)))
 
     def tables(self, rows: pd.DataFrame) -> list[Table]:
         return tables_of(rows)
@@ -178,7 +186,7 @@ def summary_of(runs: pd.DataFrame) -> pd.DataFrame:
 
 
 def _by_task(paths: Sequence[str]) -> dict[str, str]:
-    """Map each task to its file of labels or subsets, whose folder has the task's name."""
+    """Map each task to its file of labels, subsets or clusters, whose folder has the task's name."""
     return {Path(path).parent.name: path for path in paths}
 
 
@@ -390,6 +398,30 @@ def legend(rows: pd.DataFrame) -> str:
     """Return the note below tables by fraction, which explains columns, cells, drops and losses."""
     columns = f"Columns: {BY_FRACTION}."
     return " ".join((columns, score_note(rows), DROP_NOTE, MEAN_DROP_NOTE, LOSS_NOTE, exclusion_note(rows))).strip()
+
+
+def cluster_note(titles: Mapping[str, str], clusters: Mapping[str, str | int]) -> str:
+    """Return a sentence that names the clusters of examples; empty if every example is drawn by itself.
+
+    Args:
+        titles: the title of each task.
+        clusters: the column of each task's clusters, or the number of consecutive examples in a cluster.
+    """
+    if not clusters:
+        return ""
+    units = [
+        f"{titles[task]}, " + (f"one per {unit}" if isinstance(unit, str) else f"{unit} consecutive examples each")
+        for task, unit in clusters.items()
+    ]
+    return f"Intervals of losses resample whole clusters of examples: {'; '.join(units)}."
+
+
+def moved_note(titles: Mapping[str, str], moved: Mapping[str, int]) -> str:
+    """Return a sentence with the number of each task's validation rows from the training split; empty if all are 0."""
+    if not moved:
+        return ""
+    numbers = "; ".join(f"{titles[task]}, {number:,}" for task, number in moved.items())
+    return f"Validation rows from the training split, on which nothing is trained: {numbers}."
 
 
 def exclusion_note(rows: pd.DataFrame) -> str:

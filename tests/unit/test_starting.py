@@ -90,8 +90,20 @@ def test_columns_are_guessed_and_said(here):
 def test_pairs_need_room_for_both(here):
     rows = [(" ".join(["word"] * 20), "one two", label) for label in ("yes", "no", "maybe")] * 5
     data = look_at(csv(here / "train.csv", "premise,hypothesis,label", rows), None, NONE)
-    assert data.columns == {"first": "premise", "second": "hypothesis", "label": "label"}
+    assert data.columns == {"first": "premise", "second": "hypothesis", "label": "label", "cluster": "premise"}
     assert data.slots == 56  # two halves of 20 words at 1.3 tokens, 3 special tokens, in steps of 8
+
+
+@pytest.mark.parametrize(("repeated", "column"), [(3, "premise"), (2, None)])
+def test_pairs_whose_first_texts_repeat_form_clusters(here, repeated, column):
+    premises = ["again"] * (repeated + 1) + [f"premise {row}" for row in range(19 - repeated)]
+    rows = [(premise, "one two", ("yes", "no")[row % 2]) for row, premise in enumerate(premises)]
+    data = look_at(csv(here / "train.csv", "premise,hypothesis,label", rows), None, NONE)
+    assert data.columns.get("cluster") == column
+    init("--train", "train.csv")
+    assert loaded()["corpora"]["texts"].get("cluster") == column
+    reason = f"{20 - repeated} different first texts in 20 pairs, so intervals resample texts"
+    assert (reason in (here / "papa.yaml").read_text(encoding="utf-8")) == (column is not None)
 
 
 def test_words_and_their_metric(here):

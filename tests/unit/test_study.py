@@ -186,9 +186,15 @@ def test_what_is_done_is_not_done_again(results: Path) -> None:
         # outcomes are there: another metric or subset trains nothing
         ({"tasks__mood__metric": "matthews_correlation"}, RESULTS),
         ({"tasks__mood__subset": "length"}, {"prepare_subsets": 1} | RESULTS),
+        ({"corpora__texts__cluster": "length"}, {"prepare_clusters": 1} | RESULTS),
+        ({"corpora__texts__cluster": 3}, RESULTS),
         ({"tasks__mood__labels": ["a", "b"]}, {"prepare_labels": 1} | OF_MOOD | {"probe": 4} | RESULTS),
         ({"corpora__texts__slots": 17}, LAID_OUT | RESULTS),
         ({"corpora__texts__train_limit": 22}, {"prepare_texts": 1, "prepare_labels": 1} | LAID_OUT | RESULTS),
+        (
+            {"corpora__texts__validation_from_train": 3},
+            {"prepare_texts": 1, "prepare_labels": 1} | LAID_OUT | RESULTS,
+        ),
         ({"precision": "bfloat16"}, OF_LAMBDA | {"average": 2, "hidden_states": 8, "probe": 8} | RESULTS),
     ],
 )
@@ -486,7 +492,7 @@ def test_default_values_are_not_recorded_and_those_of_a_version_never_change() -
         ("WeightsOf", 1): {"unit": "head"},
         ("OrderFromModel", 1): {"unit": "head"},
     }
-    assert [STAGES[name].version for name in ("TextsOf", "LabelsOf", "SubsetsOf")] == [1, 2, 1]
+    assert [STAGES[name].version for name in ("TextsOf", "LabelsOf", "SubsetsOf", "ClustersOf")] == [1, 2, 1, 1]
     settings = OrderFromModel(model=ModelId(name="m"), order="random-1", seed=0)
     assert settings.recorded() == {"model": {"name": "m"}, "order": "random-1", "seed": 0}
     assert settings.model_copy(update={"unit": "layer"}).recorded()["unit"] == "layer"

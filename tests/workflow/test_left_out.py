@@ -8,6 +8,7 @@ Each needs a row, which changes that setting only: the artefact is rebuilt, or c
 import shutil
 import warnings
 from collections.abc import Iterator, Mapping
+from itertools import product
 from pathlib import Path
 from types import MappingProxyType
 from typing import Any, NamedTuple
@@ -45,6 +46,8 @@ ON_HUB = {CORPUS: HUB, "hub_mirror": "hub"}
 COPIED = {f"{MODEL}.hub": "some/model"}
 MIRRORED = {MODEL: {"hub": "some/model"}, "hub_mirror": "hub"}
 NO_MIRROR = {"hub_mirror": ABSENT}
+IN_CLUSTERS = {f"{CORPUS}.cluster": "long"}
+MOVED = {f"{CORPUS}.validation_from_train": 5}
 A_COPY = "a mirror is a copy of the hub at the revision of the config"
 
 
@@ -75,6 +78,8 @@ ROWS = [
     Row("corpus.files.validation", OF_CORPUS, {f"{CORPUS}.files.validation": "data/sentences.train.csv"}, REBUILT),
     Row("corpus.train_limit", OF_CORPUS, {f"{CORPUS}.train_limit": 24}, EQUAL),
     Row("corpus.train_limit", OF_CORPUS, {f"{CORPUS}.train_limit": 23}, REBUILT),
+    Row("corpus.validation_from_train", "LabelsOf SubsetsOf", MOVED, REBUILT),
+    Row("corpus.validation_from_train", "ClustersOf", MOVED, REBUILT, IN_CLUSTERS),
     Row("corpus.revision", OF_CORPUS, {f"{CORPUS}.revision": "a" * 40}, EQUAL, ON_HUB | {f"{CORPUS}.revision": "v1"}),
     Row("corpus.revision", OF_CORPUS, {f"{CORPUS}.revision": "v2"}, REBUILT, ON_HUB | {f"{CORPUS}.revision": "v1"}),
     Row("source", OF_CORPUS, {"hub_mirror": "mirror"}, REBUILT, ON_HUB),
@@ -99,6 +104,7 @@ ROWS = [
     Row("model.random", OF_MODEL, {MODEL: {"random": "bert"}}, REBUILT, EVERY),
     Row("model.known", OF_MODEL, {MODEL: {"known": "lookup"}}, REBUILT, EVERY),
 ]
+ROWS += [row._replace(kinds="ClustersOf", base={**row.base, **IN_CLUSTERS}) for row in ROWS if row.kinds == OF_CORPUS]
 NO_ROW = {("AnalysisOf", "made_by"): "no config changes it: it follows from the name of the analysis"}
 
 
@@ -110,7 +116,8 @@ class Digests(SourceDigests):
 
 
 def test_every_setting_that_is_left_out_has_a_row():
-    config = edited(CONFIG, EVERY | {"corpora.hub": HUB, "run.tasks": ["animals", "tags"]})
+    hub = HUB | {"cluster": "long"}
+    config = edited(CONFIG, EVERY | IN_CLUSTERS | {"corpora.hub": hub, "run.tasks": ["animals", "tags"]})
     config = edited(config, {"tasks.more": config["tasks"]["animals"] | {"corpus": "hub"}, "corpora.words.shards": 2})
     config["run"]["tasks"].append("more")
     known, unknown = (Study(config_of(config), "nowhere", sources) for sources in (Digests(), SourceDigests()))
@@ -217,7 +224,8 @@ def results_of(base: Mapping[str, Any]) -> Path:
 
 
 def first_job(study: Study, kind: str) -> AnyJob:
-    jobs = [*study.jobs(), *(study.job("prepare_subsets", task=task) for task in study.config.tasks)]
+    more = product(("prepare_subsets", "prepare_clusters"), study.config.tasks)
+    jobs = [*study.jobs(), *(study.job(rule, task=task) for rule, task in more)]
     return next(job for job in jobs if type(job.settings).__name__ == kind)
 
 

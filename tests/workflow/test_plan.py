@@ -5,7 +5,6 @@ import json
 import math
 import re
 from dataclasses import replace
-from unittest.mock import ANY
 
 import numpy as np
 import pytest
@@ -220,7 +219,7 @@ def test_questions_are_counted_with_all_their_choices(plan, folder, tmp_path, mo
     assert (entry["seeds"], entry["examples"]) == (None, ROWS["validation"])
     assert entry["smallest"] == pytest.approx(expected)
     counted = _count_rows(config_of(config).corpora["questions"], tmp_path / "none", ["answerKey"], None)
-    assert counted == dict.fromkeys(ROWS, (ANY, 5, 3.5)) and counted["train"].rows == ROWS["train"]
+    assert {size[:4] for size in counted.values()} == {(rows, 5, 3.5, 0) for rows in ROWS.values()}
     model = dict.fromkeys(("layers", "heads", "hidden", "intermediate", "vocabulary"), 1)
     sizes = _laid_out(model, counted, 64, False)
     assert (sizes.examples, sizes.scored, sizes.choices) == (3.5 * sum(ROWS.values()), 3.5 * ROWS["validation"], 3.5)
@@ -241,11 +240,56 @@ def test_without_seeds_or_a_floor_nothing_can_be_claimed(plan):
 
 
 def entry_of(smallest, helps, **more):
-    return {"task": "t", "title": "T", "seeds": 3, "examples": 1024, "measured": False, "why": None} | {
-        "smallest": smallest,
-        "helps": helps,
-        **more,
-    }
+    about = {"task": "t", "title": "T", "seeds": 3, "examples": 1024, "measured": False, "move": None, "why": None}
+    return about | {"smallest": smallest, "helps": helps, **more}
+
+
+def test_unused_training_rows_are_suggested_if_they_suffice(plan):
+    config = with_long_texts("the cat", {"seeds": [1, 2, 3]}, train=4000, validation=408)
+    corpus = config["corpora"]["sentences"]
+
+    def planned(**keys):
+        corpus.update(keys)
+        content = json.loads(plan(config, "--json").stdout)
+        return content["smallest_losses"][0], describe_margins(content)
+
+    entry, sentences = planned(train_limit=500)
+    assert entry["examples"] == 408 and entry["smallest"] > 0.1 and 0 < entry["move"] <= 3500
+    advice = (
+        f"Unused training rows of animals would suffice: set `validation_from_train: {entry['move']}` in its corpus."
+    )
+    assert advice in sentences
+    after, _ = planned(validation_from_train=entry["move"])
+    assert after["examples"] == 408 + entry["move"] and after["smallest"] < 0.1 and after["move"] is None
+    before, _ = planned(validation_from_train=entry["move"] - 100)
+    assert before["smallest"] >= 0.1 and before["move"] == entry["move"]
+    assert planned(train_limit=4000 - entry["move"] // 2, validation_from_train=1)[0]["move"] is None, "too few rows"
+
+
+def test_settings_with_fewer_seeds_are_named(plan):
+    grid = {"more": {"fractions": ["1/2", "0"], "constants": ["zeros"], "seeds": [1, 2]}}
+    config = changed(run={"tasks": ["animals"], "seeds": [1, 2, 3]}) | {"grids": grid}
+    [warning] = json.loads(plan(config, "--json").stdout)["warnings"]
+    assert warning.startswith(
+        "animals has 3 seeds, but some settings have fewer (zeros/lambda-0/kept-1of2 2): a comparison uses only the "
+        "seeds that all its settings have"
+    )
+    assert " ".join(warning.split()) in " ".join(plan(config).stdout.split())
+    grid["more"]["seeds"] = [1, 2, 3]
+    assert not json.loads(plan(config, "--json").stdout)["warnings"]
+
+
+@pytest.mark.parametrize(("metric", "warns"), [("f1", True), ("matthews_correlation", True), ("accuracy", False)])
+def test_few_rows_of_a_class_are_counted(plan, metric, warns):
+    config = with_long_texts("the cat", {"seeds": [1, 2]}, train=24, validation=131)
+    config["tasks"]["animals"]["metric"] = metric
+    warnings = json.loads(plan(config, "--json").stdout)["warnings"]
+    assert [warning.split(",")[0] for warning in warnings] == [
+        "animals has only 65 validation rows of its rarest class"
+    ] * warns
+    config = with_long_texts("the cat", {"seeds": [1, 2]}, train=24, validation=200)
+    config["tasks"]["animals"]["metric"] = metric
+    assert not json.loads(plan(config, "--json").stdout)["warnings"]
 
 
 def test_what_helps_is_what_would(plan):

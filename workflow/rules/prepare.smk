@@ -68,3 +68,16 @@ use rule prepare_texts as prepare_subsets with:
     localrule: True
     resources:
         **sized("prepare_subsets"),
+
+
+use rule prepare_texts as prepare_clusters with:
+    input:
+        unpack(reads("prepare_clusters", "texts")),
+    output:
+        clusters=file("clusters"),
+    pathvars:
+        path=ARTEFACTS["clusters"].stem,
+    priority: 4
+    localrule: True
+    resources:
+        **sized("prepare_clusters"),

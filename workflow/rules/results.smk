@@ -1,6 +1,6 @@
 use rule prepare_texts as summarise with:
     input:
-        unpack(reads("summarise", "runs", "outcomes", "labels", "subsets", "folds")),
+        unpack(reads("summarise", "runs", "outcomes", "labels", "subsets", "folds", "clusters")),
     output:
         table=file("summary"),
         markdown=shown("table_md", "Tables", analysis="summary"),

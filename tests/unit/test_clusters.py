@@ -1,0 +1,221 @@
+"""Examples that come in clusters are resampled as whole clusters: compared with brute force and with known losses."""
+
+import json
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pandas as pd
+import pyarrow as pa
+import pytest
+from builders import labelled, run_record, texts
+from test_compare import compared, drawn
+from test_compare import outcomes as of_seeds
+from test_outcomes import NAMES, write_labels, write_outcomes
+from test_study import Known, edited, study_of
+
+from benchmarks import error_rates
+from benchmarks.error_rates import BASE, MARGIN, Case, Size, batch, rates_of
+from papa.config.job import Job
+from papa.config.settings import Corpus, _check_corpus
+from papa.config.stages import ClustersOf, TextsOf
+from papa.data.prepare import prepare_clusters, prepare_texts
+from papa.errors import DamagedArtefact, InputError
+from papa.files import provenance_of, read_table, write_table
+from papa.results.losses import status_of
+from papa.results.outcomes import ALL, FLOOR, ORIGINALS, TaskOutcomes, outcomes_in, read_task_outcomes, table_of
+from papa.results.page_section import data_note
+from papa.results.summary import cluster_note
+
+PREMISES = {"premise": ["p", "q", "p"], "hypothesis": ["a", "b", "c"]}
+
+
+def clusters_of(folder: Path, column: str = "premise", **rows: Any) -> pa.Table:
+    """Write texts and clusters of a corpus with three training rows and three validation rows."""
+    files = {}
+    for split in ("train", "validation"):
+        files[split] = str(folder / f"{split}.json")
+        records = [
+            dict(zip(PREMISES | rows, row, strict=True)) for row in zip(*(PREMISES | rows).values(), strict=True)
+        ]
+        Path(files[split]).write_text(json.dumps(records), encoding="utf-8")
+    corpus = Corpus(files=files, first="premise", second="hypothesis")
+    path = str(folder / "texts.parquet")
+    prepare_texts(Job("texts", TextsOf(corpus=corpus, source={}), {}, {"texts": path}))
+    settings, outputs = ClustersOf(corpus=corpus, source={}, cluster=column), {"clusters": str(folder / "c.parquet")}
+    prepare_clusters(Job("clusters", settings, {"texts": (path,)}, outputs))
+    return read_table(folder / "c.parquet")
+
+
+def test_rows_with_the_same_value_share_a_cluster(tmp_path):
+    table = clusters_of(tmp_path)
+    assert table.column_names == ["split", "row", "cluster"] and table["cluster"].to_pylist() == [0, 1, 0] * 2
+    facts = provenance_of(table)
+    assert facts["column"] == "premise"
+    assert facts["fingerprint"] == provenance_of(read_table(tmp_path / "texts.parquet"))["fingerprint"]
+    assert clusters_of(tmp_path, "document", document=[7, 7, 3])["cluster"].to_pylist() == [0, 0, 1] * 2
+
+
+@pytest.mark.parametrize(
+    ("column", "rows", "message"),
+    [
+        ("none", {}, "has no column 'none'"),
+        ("document", {"document": [1, None, 2]}, "no cluster in column document in 1 of 3 rows"),
+        ("document", {"document": [1.5, 2.5, 3.5]}, "must contain one cluster in each row"),
+        ("document", {"document": [[1], [2], [3]]}, "must contain one cluster in each row"),
+    ],
+)
+def test_a_column_without_clusters_is_refused(column, rows, message, tmp_path):
+    with pytest.raises(InputError, match=message):
+        clusters_of(tmp_path, column, **rows)
+
+
+def test_words_of_a_sentence_get_its_cluster(tmp_path):
+    runs = [(run_record(seed=seed), write_outcomes(tmp_path / f"{seed}.p", [0] * 5, seed)) for seed in (1, 2)]
+    labels = write_labels(
+        tmp_path / "l.p", "by_word", [[0]] * 2 + [[0] * 3] * 3, label_names=NAMES, train_counts=[1] * 3
+    )
+    clusters = write_labels(tmp_path / "c.p", "cluster", [0, 0, 3, 4, 5])
+    by_column, by_number, without = (
+        read_task_outcomes(runs, {"t": "token_accuracy"}, {"t": labels}, {}, {"t": cluster} if cluster else None)[0]
+        for cluster in (clusters, 2, None)
+    )
+    assert by_column.items["cluster"].tolist() == [3, 3, 3, 5, 5]
+    assert by_number.items["cluster"].tolist() == [0, 0, 0, 1, 1], "sentences 0 and 2"
+    assert "cluster" not in without.items
+    other = write_labels(tmp_path / "o.p", "cluster", [0] * 5, fingerprint="other")
+    with pytest.raises(DamagedArtefact, match="made from different texts"):
+        read_task_outcomes(runs, {"t": "token_accuracy"}, {"t": labels}, {}, {"t": other})
+
+
+def in_clusters(outcomes: TaskOutcomes, cluster: Any) -> TaskOutcomes:
+    return replace(outcomes, items=outcomes.items.assign(cluster=np.asarray(cluster)))
+
+
+def some_runs(size: int, metric: str, clusters: np.ndarray, **fields: Any) -> TaskOutcomes:
+    chance = np.random.default_rng(3)
+    right = {ORIGINALS: chance.random((2, size)) < 0.8, FLOOR: chance.random((2, size)) < 0.6}
+    return in_clusters(labelled(right, chance.random(size) < 0.3, metric=metric, **fields), clusters)
+
+
+@pytest.mark.parametrize("metric", ["accuracy", "f1", "matthews_correlation"])
+def test_the_jackknife_leaves_out_whole_clusters(metric):
+    """Clusters of 1 to 9 examples, scattered over the rows: each is left out, and all else is scored again."""
+    clusters = np.random.default_rng(5).permutation(np.repeat(np.arange(11), [1, 9, 2, 5, 3, 7, 1, 4, 6, 2, 3]))
+    outcomes = some_runs(43, metric, clusters)
+    mask = outcomes.subsets()[ALL]
+    sample = outcomes.sample(metric, mask)
+    groups = len(np.unique(clusters))
+    score = sample.scores[2]
+    without = []
+    for cluster in range(groups):
+        rest = replace(outcomes, items=outcomes.items.drop(columns="cluster"))
+        counts = rest.counts(metric, mask & (clusters != cluster))
+        without.append(sample.metric.score(counts.sum(1))[2])
+    values = groups * score - (groups - 1) * np.array(without)
+    assert sample.values.shape == (4, groups) and sample.examples == 43
+    assert sample.values[2] == pytest.approx(values - values.mean() + score)
+    assert sample.scores == pytest.approx(
+        replace(outcomes, items=outcomes.items.drop(columns="cluster")).sample(metric, mask).scores
+    )
+
+
+def test_the_variance_over_clusters_of_many_sizes_is_unbiased():
+    """A ratio of sums: clusters are drawn with their sizes, and outcomes in a cluster are alike."""
+    chance, spreads, means = np.random.default_rng(11), [], []
+    for _ in range(400):
+        sizes = chance.integers(1, 8, 47)
+        right = np.repeat(chance.random(47) < 0.7, sizes)
+        outcomes = in_clusters(labelled({ORIGINALS: right}), np.repeat(np.arange(47), sizes))
+        sample = outcomes.sample("accuracy", outcomes.subsets()[ALL])
+        means.append(sample.scores[0])
+        spreads.append(sample.values[0].var(ddof=1) / 47)
+    assert np.mean(spreads) == pytest.approx(np.var(means), rel=0.15)
+
+
+def test_clusters_of_one_example_change_nothing():
+    outcomes = some_runs(43, "f1", np.random.default_rng(1).permutation(43))
+    mask = outcomes.subsets()[ALL]
+    plain = replace(outcomes, items=outcomes.items.drop(columns="cluster")).sample("f1", mask)
+    single = outcomes.sample("f1", mask)
+    order = np.argsort(outcomes.items["cluster"])
+    assert np.array_equal(single.values, plain.values[:, order]) and single.step == pytest.approx(plain.step)
+
+
+def test_texts_without_a_token_are_in_no_cluster():
+    tokens = np.array([3, 0, 2, 5, 0, 1, 4])
+    outcomes = in_clusters(texts({ORIGINALS: [1.0] * 7, FLOOR: [2.0] * 7}, tokens), [0, 1, 1, 2, 3, 2, 0])
+    sample = outcomes.sample("log_likelihood", outcomes.subsets()[ALL])
+    assert sample.clusters.tolist() == [0, 1, 2, 2, 0] and sample.values.shape == (2, 3)
+    assert sample.trivial_values.shape == (3,)
+
+
+def test_a_single_cluster_has_no_interval():
+    outcomes = some_runs(20, "accuracy", np.zeros(20, int))
+    sample = outcomes.sample("accuracy", outcomes.subsets()[ALL])
+    assert status_of(sample, outcomes, "accuracy") == "one cluster of validation examples, so no interval"
+
+
+def test_clusters_are_in_the_table_of_outcomes_only_if_there_are_any(tmp_path):
+    outcomes = some_runs(7, "accuracy", np.array([0, 0, 4, 4, 4, 2, 2]))
+    plain = labelled({ORIGINALS: [1] * 5}, task="u")
+    table, facts = table_of([outcomes, plain])
+    write_table(table, tmp_path / "o.parquet", facts)
+    table = read_table(tmp_path / "o.parquet")
+    [back, other] = outcomes_in(table, {"t": "accuracy", "u": "accuracy"})
+    assert back.items["cluster"].tolist() == [0, 0, 4, 4, 4, 2, 2] and "cluster" not in other.items
+    assert "cluster" not in table_of([plain])[0].column_names
+
+
+def test_both_sides_of_a_comparison_get_the_same_clusters(tmp_path):
+    a, b = of_seeds(drawn(0.8, 40, 1)), of_seeds(drawn(0.7, 40, 2))
+    blocks = np.arange(40) // 4
+    both = compared(tmp_path / "both", in_clusters(a, blocks), in_clusters(b, blocks + 3))
+    one = compared(tmp_path / "one", a, in_clusters(b, blocks))
+    none = compared(tmp_path / "none", a, b)
+    assert [row["examples_a"] for row in both["rows"]] == [40]
+    assert both["rows"] == one["rows"] != none["rows"]
+    with pytest.raises(InputError, match="group the examples of task cola in different clusters"):
+        compared(tmp_path / "differ", in_clusters(a, np.arange(40) // 5), in_clusters(b, blocks))
+
+
+def test_the_note_names_the_clusters():
+    assert cluster_note({"m": "MNLI", "n": "NER"}, {"m": "premise", "n": 10}) == (
+        "Intervals of losses resample whole clusters of examples: MNLI, one per premise; NER, 10 consecutive examples "
+        "each."
+    )
+    assert cluster_note({"m": "MNLI"}, {}) == ""
+
+
+def test_the_report_says_what_is_resampled_and_where_rows_are_from(tmp_path):
+    config = edited(corpora__texts__cluster="length", corpora__texts__validation_from_train=7)
+    rows = pd.DataFrame({"task": ["mood", "mood"], "subset": [ALL, ALL]})
+    assert data_note(study_of(config, tmp_path, Known()), rows) == (
+        "Intervals of losses resample whole clusters of examples: mood, one per length. Validation rows from the "
+        "training split, on which nothing is trained: mood, 7."
+    )
+    assert data_note(study_of(edited(), tmp_path, Known()), rows) == ""
+
+
+def test_running_text_has_blocks_and_no_column_of_clusters():
+    with pytest.raises(InputError, match="set the number of consecutive blocks"):
+        _check_corpus("corpora.c", Corpus(hub="some/data", first="text", blocks=True, cluster="document"))
+    _check_corpus("corpora.c", Corpus(hub="some/data", first="text", blocks=True, cluster=3))
+
+
+def test_documents_widen_intervals_as_much_as_they_must():
+    """Whole documents are right or wrong: without clusters too many claims are wrong, with them few are."""
+    rates = {}
+    for clustered in (False, True):
+        world = replace(BASE, loss=MARGIN, documents=(10, 10), clustered=clustered)
+        rates[clustered] = rates_of(batch((Case((world,), Size(5, 1000)), 200, (29,))))
+    assert rates[False].wrong > 0.09 and rates[False].held < 0.9
+    assert rates[True].wrong <= 0.08 and rates[True].held > 0.93
+
+
+def test_documents_of_a_study_have_its_number_of_examples():
+    study = error_rates.drawn(replace(BASE, documents=(1, 19)), Size(2, 1000), np.random.default_rng(2))
+    sizes = np.bincount(study.clusters)
+    assert len(sizes) == 100 == study.values.shape[1] and sizes.min() >= 1 and sizes.max() <= 19
+    assert study.examples == sizes.sum()

@@ -33,7 +33,7 @@ from papa.method.fitting import Diverged
 from papa.method.metrics import score_of_table
 from papa.method.objective import States, fit_objective, objective_of
 from papa.method.probes import ProbeSizes
-from papa.method.runs import Origin, Run, SplitCounts, read_runs, write_runs
+from papa.method.runs import TRAINING_FIELDS, Origin, Run, SplitCounts, read_runs, write_runs
 from papa.method.states import StreamedStates, stored_states
 from papa.method.variants import names_of, replaced_by
 from papa.model.load import model_of
@@ -157,9 +157,9 @@ def _train(
         **point,
         kept=source.kept,
         heads=source.heads,
-        **settings.training.model_dump(),
+        **settings.training.model_dump(include={*TRAINING_FIELDS}),
         seed=seed,
-        rows=SplitCounts(**facts["rows"]),
+        rows=SplitCounts(**facts["rows"] | {"train": settings.training.row_count(facts["rows"]["train"])}),
         rows_available=SplitCounts(**facts["rows_available"]),
         cut=SplitCounts(**{split: tokens.cut for split, tokens in splits.items()}),
         curve=[{"epoch": number, "loss": epoch.loss} for number, epoch in enumerate(trained_epochs, start=1)],

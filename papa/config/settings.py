@@ -916,7 +916,9 @@ def _check_task(where: str, task: Task, corpora: Mapping[str, Corpus]) -> None:
             check_metric(task.metric, corpus.targets)
         except InputError as error:
             raise InputError(f"{where}.metric: {error}") from None
-    written = [key for key in (*KEYS_OF_LABELS, *KEYS_OF_PROBES) if getattr(task, key) != Task.model_fields[key].default]
+    written = [
+        key for key in (*KEYS_OF_LABELS, *KEYS_OF_PROBES) if getattr(task, key) != Task.model_fields[key].default
+    ]
     if extra := next((key for key in written if key not in target.keys), None):
         raise InputError(
             f"{where}.{extra} does not apply to {task.metric}, a metric for tasks {target.description}; leave out "

@@ -104,7 +104,12 @@ class _RunsFile(_Record):
 def write_runs(runs: Sequence[Run], path: PathLike, trace: Trace) -> None:
     """Write the runs of a variant, one for each seed."""
     # settings with default values are left out, as in the runs of versions that lack them
-    write_json({"runs": [run.model_dump(exclude_defaults=True) for run in runs]}, path, trace, {"seeds": [run.seed for run in runs]})
+    write_json(
+        {"runs": [run.model_dump(exclude_defaults=True) for run in runs]},
+        path,
+        trace,
+        {"seeds": [run.seed for run in runs]},
+    )
 
 
 def read_runs(path: PathLike) -> list[Run]:

@@ -81,6 +81,32 @@ class RisingTask(_Value):
     loss: str | None
 
 
+class TaskTraining(_Value):
+    """The training of a task's probes, for which a conclusion holds.
+
+    Args:
+        probe: the kind of probe.
+        layouts: the layouts of texts, one unless models differ.
+        learning_rate, batch_size: the settings of the optimiser.
+        epochs: the smallest and the largest number of epochs of the probes that are used.
+        maximum: the number of epochs after which training ends.
+        patience: the number of epochs after which training ends if the loss on held-out rows does not fall; None: never.
+        rows: the number of training rows.
+        resampled: whether each seed has its own training rows, so that intervals cover the choice of rows.
+    """
+
+    task: str
+    probe: str
+    layouts: tuple[str, ...]
+    learning_rate: float
+    batch_size: int
+    epochs: tuple[float, float]
+    maximum: int
+    patience: int | None
+    rows: int
+    resampled: bool
+
+
 class Step(_Value):
     """A measured number of replaced heads.
 
@@ -193,12 +219,14 @@ class Conclusion(_Value):
         margin: the accepted loss.
         lines: the claims about each line of each grid.
         areas: the differences in area between the lines of each grid.
+        training: the training of each task's probes in the first grid; empty if no probe was trained.
     """
 
     sentence: str
     margin: float
     lines: tuple[LineClaim, ...]
     areas: tuple[AreaDifference, ...]
+    training: tuple[TaskTraining, ...] = ()
 
     def to_json(self) -> dict[str, object]:
         """Return plain values for JSON, with null for NaN and infinity, and without unset fields."""

@@ -10,7 +10,16 @@ from math import ceil, isfinite, isnan
 
 from papa.config.variant import AVERAGE_OF, TRAINED_SUFFIX, Constant
 from papa.errors import count
-from papa.results.conclusion import EndLoss, Exclusion, LineClaim, RisingTask, Step, SubsetLosses, TaskLoss
+from papa.results.conclusion import (
+    EndLoss,
+    Exclusion,
+    LineClaim,
+    RisingTask,
+    Step,
+    SubsetLosses,
+    TaskLoss,
+    TaskTraining,
+)
 
 MAXIMUM_SUBSETS = 4
 """A sentence leaves out subsets if there are more than this; tables have all of them."""
@@ -24,6 +33,8 @@ LOSS_NOTE = (
     "(one-sided, 95 %). Its interval is Fieller's, over probe seeds, validation examples and, if there are several, "
     f"orders of heads. Above 100 %, {MORE_THAN_ALL}."
 )
+STILL_RISING = "Still rising{}, train longer or set `patience`"
+"""The words before the tasks on which scores still rose when training ended, with room for the name of a model."""
 NO_INTERVAL = "no interval, because attention's contribution is too uncertain"
 FLOOR_NAMES = {"contextless floor": "context-free floor"}
 """The words for run names in the JSON of a conclusion."""
@@ -146,7 +157,7 @@ def conclusion_of(lines: Sequence[LineClaim], margin: float, named: bool) -> str
     sentences = [opening(lines), *(replaceable(line, margin, named) for line in lines if line.tasks and line.measured)]
     sentences += [f"{excluded(exclusion, model, bool(first.tasks))}." for exclusion in first.excluded]
     if still_rising := dict.fromkeys(rising(task) for line in lines for task in line.rising):
-        sentences.append(f"Still rising{model}, train longer: {', '.join(still_rising)}.")
+        sentences.append(f"{STILL_RISING.format(model)}: {', '.join(still_rising)}.")
     sentences.append(sample_size(lines))
     return " ".join(filter(None, sentences)).replace("?.", "?")  # a title may be a question
 
@@ -263,3 +274,40 @@ def sample_size(lines: Sequence[LineClaim]) -> str:
     noun = "example" if examples[-1] == 1 else "examples"
     several = len(first.tasks) + len(first.excluded) > 1
     return f"From {over}{each} validation {noun}{' per task' if several else ''}."
+
+
+def holds_for(training: Sequence[TaskTraining]) -> str:
+    """Name the recipe that a conclusion holds for, in a sentence; empty if no probe was trained."""
+    if not training:
+        return ""
+    layouts = _listed(LAYOUTS.get(layout, f"the layout {layout}") for task in training for layout in task.layouts)
+    probes = _listed(PROBES[task.probe] for task in training)
+    fixed = [task.maximum for task in training if task.patience is None]
+    ends = [f"for {_range(fixed, 'epoch')}"] * bool(fixed)
+    if settled := [epochs for task in training if task.patience is not None for epochs in task.epochs]:
+        ends.append(f"until the held-out loss stopped falling ({_range(settled, 'epoch')})")
+    rates = sorted({task.learning_rate for task in training})
+    rate = f"a learning rate of {rates[0]:g}" if len(rates) == 1 else f"learning rates of {rates[0]:g} to {rates[-1]:g}"
+    rows = _range([task.rows for task in training], "row")
+    samples = {
+        frozenset({True}): f"{rows} for each seed; intervals cover the choice of rows",
+        frozenset({False}): f"one sample of {rows}",
+    }
+    mixed = f"{rows}; intervals cover the choice of rows only in some tasks"
+    on = samples.get(frozenset(task.resampled for task in training), mixed)
+    return f"Holds for {layouts} and {probes}, trained {' or '.join(ends)} at {rate} on {on}."
+
+
+LAYOUTS = {"paper": "the paper's layout", "published_code": "the published code's layout"}
+PROBES = {"paper": "the paper's probe", "linear": "a linear probe"}
+"""Words for layouts and for probes; a layout that is not listed goes by its name."""
+
+
+def _listed(words: Iterable[str]) -> str:
+    return " or ".join(dict.fromkeys(words))
+
+
+def _range(numbers: Sequence[float], noun: str) -> str:
+    """Return the smallest and the largest number with a noun: "3 epochs", "2 to 6 epochs"."""
+    low, high = f"{min(numbers):,.4g}", f"{max(numbers):,.4g}"
+    return f"{low if low == high else f'{low} to {high}'} {noun if high == '1' else f'{noun}s'}"

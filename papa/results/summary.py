@@ -27,6 +27,7 @@ from papa.results.phrases import LOSS_NOTE, loss_text, mean_text, without_loss
 from papa.results.scores import (
     DATA_COLUMNS,
     METRIC_COLUMNS,
+    RECIPE_COLUMNS,
     RUN_COLUMNS,
     SETTING_COLUMNS,
     collect_runs,
@@ -50,6 +51,10 @@ MODEL_HEAD_NOTE = (
     "guess, the trivial guess is its floor."
 )
 DATA_NOTE = "Rows: used of available. Examples cut: examples with more tokens than slots."
+RECIPE_NOTE = (
+    "Patience: training ends when the loss on a tenth of the training rows, held out for this, has not fallen for this "
+    "number of epochs; the epoch with the lowest loss is used."
+)
 
 FLOORS = ("trivial", "contextless")  # the column of the context-free floor is called contextless
 BY_FRACTION = "fraction of heads that keep their own attention"
@@ -57,7 +62,7 @@ OUT_OF_DATE = "{} is out of date: `snakemake` without --until rebuilds it."
 TITLE = "Scores by fraction of input-dependent heads"
 SUMMARY_COLUMNS = SETTING_COLUMNS | METRIC_COLUMNS | {"mean": "float64", "seeds": "int64"}
 SUMMARY_COLUMNS |= dict.fromkeys(("half_width", "low", "high", "relative_drop"), "float64")
-MEAN_COLUMNS = SUMMARY_COLUMNS | {"same_heads_as": "string"} | DATA_COLUMNS
+MEAN_COLUMNS = SUMMARY_COLUMNS | {"same_heads_as": "string"} | DATA_COLUMNS | RECIPE_COLUMNS
 SUMMARY_COLUMNS = SUMMARY_COLUMNS | {"same_heads_as": "string"} | LOSS_COLUMNS | DATA_COLUMNS
 SETTING = ["model", "task", "constant", "order", "fraction"]
 CURVE_COLUMNS = dict.fromkeys(SETTING, "string") | {"seed": "int64", "epoch": "int64"}
@@ -75,7 +80,7 @@ class Summary(Analysis):
         seeds: the seeds to use from each file of runs, which may contain others.
     """
 
-    columns = SUMMARY_COLUMNS
+    columns = SUMMARY_COLUMNS | RECIPE_COLUMNS
     title_text = TITLE
     in_report = False  # each grid shows its rows
 
@@ -150,6 +155,7 @@ def summary_of(runs: pd.DataFrame) -> pd.DataFrame:
     by_seed = runs.dropna(subset="score").groupby(["setting", "seed"])["score"].agg(fmean)
     numbers = by_seed.groupby("setting").agg(mean=fmean, seeds="size", half_width=half_width)
     rows = runs.drop_duplicates("setting").set_index("setting").join(numbers)
+    rows["epochs_used"] = runs.groupby("setting")["epochs_used"].mean()
     rows["seeds"] = rows["seeds"].fillna(0).astype("int64")
     rows["low"], rows["high"] = rows["mean"] - rows["half_width"], rows["mean"] + rows["half_width"]
     originals = rows[rows["constant"].isna()].drop_duplicates(SHARED_WITH_ORIGINAL, keep="last")
@@ -211,8 +217,12 @@ def half_width(scores: Sequence[float]) -> float:
 
 
 def read_summary(path: PathLike) -> pd.DataFrame:
-    """Read a summary; raise `DamagedArtefact` if the file is empty or holds another table."""
-    return read_frame(path, SUMMARY_COLUMNS, "summary")
+    """Read a summary; raise `DamagedArtefact` if the file is empty or holds another table.
+
+    Columns of the recipe that an older summary lacks are empty.
+    """
+    frame = read_frame(path, SUMMARY_COLUMNS, "summary")
+    return frame.reindex(columns=list(dict.fromkeys([*frame, *RECIPE_COLUMNS])))
 
 
 def has_drop(metrics: pd.Series[str]) -> pd.Series[bool]:
@@ -276,7 +286,7 @@ def tables_of(rows: pd.DataFrame) -> list[Table]:
         ):
             if selected.any():
                 tables.append(Table(f"{title}. {name}", by_fraction(block, selected, names), len(names)))
-    return [*tables, _data(rows)]
+    return [*tables, _data(rows), *_recipes(rows)]
 
 
 def print_summary(rows: pd.DataFrame, console: Console) -> None:
@@ -420,6 +430,38 @@ def _data(rows: pd.DataFrame) -> Table:
         frame[f"{words} rows"] = texts(used, main, f"rows_{split}", f"rows_available_{split}")
         frame[f"{words} examples cut"] = main[f"cut_{split}"].map("{:,.0f}".format)
     return Table("Data", frame.drop_duplicates(), 2, f"{DATA_NOTE} {same_heads_note(rows)}".strip())
+
+
+def _recipes(rows: pd.DataFrame) -> list[Table]:
+    """Return a table of how the probes of each task were trained; nothing if no probe was trained."""
+    if "style" not in rows:
+        return []
+    main = rows[is_main(rows) & is_probed(rows["metric"])].dropna(subset="style")
+    if main.empty:
+        return []
+    shown = []
+    for (model, task), group in main.groupby(["model", "task"], sort=False):
+        first, used_epochs = group.iloc[0], group["epochs_used"]
+        patience = first["patience"]
+        epochs = f"{first['epochs']:,.0f}"
+        if pd.notna(patience):
+            epochs = (
+                f"at most {epochs}, patience {patience:.0f}; used {used_epochs.min():.1f} to {used_epochs.max():.1f}"
+            )
+        per_seed = " for each seed" if first["resampled"] is True or first["resampled"] == 1 else ""
+        shown.append(
+            {
+                "task": first["title"],
+                "model": model,
+                "probe": first["probe"],
+                "learning rate": f"{first['learning_rate']:g}",
+                "batch size": f"{first['batch_size']:.0f}",
+                "epochs": epochs,
+                "training rows": f"{first['rows_train']:,.0f}{per_seed}",
+                "layout": first["style"],
+            }
+        )
+    return [Table("Training of probes", pd.DataFrame(shown), 2, RECIPE_NOTE)]
 
 
 def print_results(results: Path) -> None:

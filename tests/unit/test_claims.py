@@ -231,7 +231,7 @@ def test_what_still_rises_is_named_with_what_it_means(settings, right, words):
     curves = curves_of(settings, [0.5, 0.5, 0.6, 0.7], lambda seed, epoch: seed / 1000)
     conclusion = sentence(measured("a", right), curves=curves)
     assert ("Still rising" in conclusion) == (words is not None)
-    assert words is None or f"Still rising, train longer: {words}." in conclusion
+    assert words is None or f"Still rising, train longer or set `patience`: {words}." in conclusion
 
 
 def test_a_loss_above_all_that_attention_contributes_is_explained():

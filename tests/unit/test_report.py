@@ -222,7 +222,7 @@ def test_tasks_to_be_wary_of_are_named(wary):
     for words in (
         "Excluded. Constant: the probe is no better than the majority class",
         "At their ceiling. Easy.",
-        "Still rising, train longer. Long (original and replaced heads: "
+        "Still rising, train longer or set `patience`. Long (original and replaced heads: "
         "its loss may be larger or smaller than measured).",
         "mean over 2 tasks",
     ):

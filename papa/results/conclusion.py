@@ -90,7 +90,7 @@ class TaskTraining(_Value):
         learning_rate, batch_size: the settings of the optimiser.
         epochs: the smallest and the largest number of epochs of the probes that are used.
         maximum: the number of epochs after which training ends.
-        patience: the number of epochs after which training ends if the loss on held-out rows does not fall; None: never.
+        patience: training ends if the loss on held-out rows has not fallen for this number of epochs; None: never.
         rows: the number of training rows.
         resampled: whether each seed has its own training rows, so that intervals cover the choice of rows.
     """

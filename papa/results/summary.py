@@ -440,15 +440,12 @@ def _recipes(rows: pd.DataFrame) -> list[Table]:
     if main.empty:
         return []
     shown = []
-    for (model, task), group in main.groupby(["model", "task"], sort=False):
+    for (model, _), group in main.groupby(["model", "task"], sort=False):
         first, used_epochs = group.iloc[0], group["epochs_used"]
-        patience = first["patience"]
-        epochs = f"{first['epochs']:,.0f}"
-        if pd.notna(patience):
-            epochs = (
-                f"at most {epochs}, patience {patience:.0f}; used {used_epochs.min():.1f} to {used_epochs.max():.1f}"
-            )
-        per_seed = " for each seed" if first["resampled"] is True or first["resampled"] == 1 else ""
+        epochs = f"{first['epochs']:.0f}"
+        if pd.notna(first["patience"]):
+            used_range = f"{used_epochs.min():.1f} to {used_epochs.max():.1f}"
+            epochs = f"{used_range} (patience {first['patience']:.0f}, at most {epochs})"
         shown.append(
             {
                 "task": first["title"],
@@ -457,7 +454,7 @@ def _recipes(rows: pd.DataFrame) -> list[Table]:
                 "learning rate": f"{first['learning_rate']:g}",
                 "batch size": f"{first['batch_size']:.0f}",
                 "epochs": epochs,
-                "training rows": f"{first['rows_train']:,.0f}{per_seed}",
+                "training rows": f"{first['rows_train']:,.0f}{' for each seed' if first['resampled'] else ''}",
                 "layout": first["style"],
             }
         )

@@ -168,11 +168,10 @@ def sentence_of(frame: pd.DataFrame) -> str:
         )
         known = rows.dropna(subset=LOST)
         if len(known) > 1:
-            ends = [
-                f"{loss_text(*row[list(_names(LOST))])} with {row['rows']:,} rows"
-                for _, row in known.iloc[[0, -1]].iterrows()
-            ]
-            sentence += f"; the loss with {constant_name(str(constant))} constants is {ends[0]}, and {ends[1]}"
+            losses = texts(loss_text, known, *_names(LOST))
+            sentence += (
+                f"; the loss with {constant_name(str(constant))} constants changes from {losses[0]} to {losses[-1]}"
+            )
         sentences.append(sentence)
     return ". ".join(sentences) + "." if sentences else "No task was run with several numbers of training rows."
 
@@ -193,21 +192,18 @@ def figure_of(frame: pd.DataFrame, plots: Plots) -> Any:
         axis = alt.Axis(values=numbers, format=",d", grid=False, labelOverlap=True)
         domain = alt.Scale(type="log", domain=[numbers[0] / 1.2, numbers[-1] * 1.2], nice=False)
         x = alt.X("rows:Q", title="training rows (log scale)", scale=domain, axis=axis)
-        low, high = (
-            min(0.0, *rows["low"].fillna(rows["value"])),
-            max(*rows["high"].fillna(rows["value"]), rows["value"].max()),
-        )
+        low = min(0.0, *rows["low"].fillna(rows["value"]))
+        high = max([*rows["high"].fillna(rows["value"]), *rows["value"]])
         share = quantity == LOST
         y: dict[str, Any] = {"title": quantity if share else f"contribution, {metric_name(rows['metric'].iloc[0])}"}
         y["scale"] = alt.Scale(domain=[max(low, -1.0), min(high, 2.0)] if share else [low, high], clamp=True)
         if share:
             y["axis"] = percent_axis(5)
         shown = rows[["line", "rows", "value", "low", "high", "text"]]
-        data = [
-            {str(name): value for name, value in row.items()}
-            for row in shown.astype(object).where(shown.notna(), None).to_dict("records")
-        ]
-        base = alt.Chart(alt.InlineData(data)).encode(x, color)
+        data = shown.astype(object).where(shown.notna(), None).to_dict("records")
+        base = alt.Chart(alt.InlineData([{str(name): value for name, value in row.items()} for row in data])).encode(
+            x, color
+        )
         bars = base.transform_filter("isValid(datum.low)").mark_rule(strokeWidth=1.2, opacity=0.8)
         tooltip = tooltips({"line": "line", "rows": "training rows", "text": str(quantity)})
         return [

@@ -588,7 +588,7 @@ def test_other_training_rows_are_refused(written):
         ({"tasks.tags.resample_training": True, "tasks.tags.train_rows": 9}, "must be the share of each seed"),
         (
             {"tasks.tags.resample_training": True, "tasks.tags.train_rows": "2/5", "run.seeds": [1, 2, 5]},
-            r"tasks.tags.resample_training with train_rows 2/5 has 2 parts .* seeds 1 and 5 of run.seeds would share one",
+            r"with train_rows 2/5 has 2 parts .* seeds 1 and 5 of run.seeds would share one",
         ),
         (
             {"tasks.tags.resample_training": True, "tasks.tags.train_rows": "1/3", "ranking.seeds": [0, 3]},

@@ -104,8 +104,8 @@ SETTLED = {"patience": 2, "maximum": 30, "epochs": (4.333333, 9.0)}
         ),
         (
             [trained(), trained(maximum=1, learning_rate=2e-5, rows=300, probe="linear")],
-            "and the paper's probe or a linear probe, trained for 1 to 3 epochs at learning rates of 2e-05 to 0.0003 on "
-            "one sample of 300 to 5,000 rows.",
+            "and the paper's probe or a linear probe, trained for 1 to 3 epochs at learning rates of 2e-05 to 0.0003 "
+            "on one sample of 300 to 5,000 rows.",
         ),
         (
             [trained(**SETTLED, resampled=True)],

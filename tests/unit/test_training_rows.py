@@ -1,5 +1,6 @@
-"""Training rows: samples, parts for seeds, held-out rows, and training that ends when the held-out loss stops falling."""
+"""Training rows: samples, parts for seeds, and held-out rows that decide when training ends."""
 
+from itertools import pairwise
 from math import inf
 
 import jobs
@@ -34,7 +35,7 @@ def test_all_rows_are_used_in_their_order_unless_a_sample_is_asked_for():
 def test_a_smaller_sample_is_part_of_a_larger_one_and_the_same_for_every_seed():
     samples = [set(sample(rows).learned.tolist()) for rows in ("1/8", "1/4", 53, "0.7")]
     assert list(map(len, samples)) == [12, 25, 53, 72]
-    assert all(small < large for small, large in zip(samples, samples[1:], strict=False))
+    assert all(small < large for small, large in pairwise(samples))
     assert set(sample("1/4", seed=2).learned.tolist()) == samples[1] != set(range(25))
     with pytest.raises(papa.InputError, match="train_rows is 104, but the corpus has 103 training rows"):
         sample(104)

@@ -200,7 +200,8 @@ def figure_of(frame: pd.DataFrame, plots: Plots) -> Any:
         if share:
             y["axis"] = percent_axis(5)
         shown = rows[["line", "rows", "value", "low", "high", "text"]]
-        data = shown.astype(object).where(shown.notna(), None).to_dict("records")
+        records = shown.astype(object).where(shown.notna(), None).to_dict("records")
+        data = [{str(name): value for name, value in row.items()} for row in records]
         base = alt.Chart(alt.InlineData([{str(name): value for name, value in row.items()} for row in data])).encode(
             x, color
         )

@@ -4,9 +4,9 @@
     python benchmarks/training_samples.py --quick     # 100 studies of each way: a minute
 
 A study has a pool of training rows, five probe seeds and fresh validation examples. Texts are points around the mean of
-their class. A probe classifies by the nearer class mean of the rows it learned from, and its seed adds a little noise to
-both means. The original sees all features, replaced heads see some of them, and the floor sees few. The truth is the
-expected score over pools, rows and seeds, for probes with this number of rows. Losses are judged by `papa.results`.
+their class. A probe classifies by the nearer class mean of the rows it learned from, and its seed adds a little noise.
+The original sees all features, replaced heads see some of them, and the floor sees few. The truth is the expected score
+over pools, rows and seeds, for probes with this number of rows. Losses are judged by `papa.results`.
 """
 
 from __future__ import annotations

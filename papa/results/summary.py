@@ -286,7 +286,7 @@ def tables_of(rows: pd.DataFrame) -> list[Table]:
         ):
             if selected.any():
                 tables.append(Table(f"{title}. {name}", by_fraction(block, selected, names), len(names)))
-    return [*tables, _data(rows), *_recipes(rows)]
+    return [*tables, _data(rows), *recipe_tables(rows)]
 
 
 def print_summary(rows: pd.DataFrame, console: Console) -> None:
@@ -432,7 +432,7 @@ def _data(rows: pd.DataFrame) -> Table:
     return Table("Data", frame.drop_duplicates(), 2, f"{DATA_NOTE} {same_heads_note(rows)}".strip())
 
 
-def _recipes(rows: pd.DataFrame) -> list[Table]:
+def recipe_tables(rows: pd.DataFrame) -> list[Table]:
     """Return a table of how the probes of each task were trained; nothing if no probe was trained."""
     if "style" not in rows:
         return []

@@ -100,7 +100,7 @@ def fitted(losses, patience, epochs=11, checkpoint=None):
         loss=lambda rows: -weight.sum() + 0 * rows.sum(),
         before_epoch=lambda epoch: None,
         after_epoch=lambda: {"weight": weight.detach().clone()},
-        held_out_loss=lambda: torch.tensor(losses[round(float(weight[0]) / 2) - 1]),
+        held_out_loss=lambda: torch.tensor(losses[round(weight[0].item() / 2) - 1]),
     )
     how = training(learning_rate=1.0, batch_size=4, epochs=epochs, patience=patience)
     return fit(task, how, 1, checkpoint), weight.detach()

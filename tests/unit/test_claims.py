@@ -470,3 +470,35 @@ def test_a_score_that_is_in_a_sum_twice_counts_once():
     expected = both.share([0, 0, -1 / 2, 1 / 2, 0], [0, 1, 0, 0, -1])
     estimate = estimated(by_name["average / λ"], by_name["average / first layer first"])
     assert numbers(estimate) == pytest.approx(numbers(expected))
+
+
+def test_scores_rise_with_patience_only_if_most_probes_reached_the_last_epoch():
+    """The curves end with the epoch that is used; `epochs` is the maximum."""
+    outcomes = [measured("a")]
+    rows = summary(outcomes).assign(patience=2.0, epochs=9)
+    curves = curves_of([ORIGINALS, FLOOR], [0.5, 0.6, 0.7, 0.8, 0.9, 0.95, 0.96, 0.97], lambda seed, epoch: 0.0)
+    ends = {"original": (8, 8, 5), "floor": (8, 7, 7)}  # 8 + 2 > 9, but 7 + 2 = 9
+    last = [
+        ends["floor" if constant == "zeros" else "original"][seed]
+        for constant, seed in zip(curves["constant"], curves["seed"], strict=True)
+    ]
+    curves = curves[curves["epoch"] <= last]
+    fields = {"fractions": ("1", "1/2", "1/8", "0"), "tasks": ["a"]}
+    frame, content = claimed(lines_of(grid_view(**fields), rows, outcomes), curves=curves)
+    [line] = content["lines"]
+    assert [task["runs"] for task in line["rising"]] == [["original"]] and len(frame)
+    [training] = content["training"]
+    assert training["patience"] == 2 and training["maximum"] == 9 and training["rows"] == 1000
+    assert content["sentence"].endswith(
+        "trained until the held-out loss stopped falling (1 epoch) at a learning rate of 0.001 on one sample of 1,000 "
+        "rows."
+    )
+
+
+def test_the_conclusion_names_one_recipe_for_each_task():
+    both = concluded([measured("a"), measured("b")])[1]
+    assert [training["task"] for training in both["training"]] == ["A", "B"]
+    assert both["sentence"].endswith(
+        "Holds for the paper's layout and the paper's probe, trained for 4 epochs at a learning rate of 0.001 on one "
+        "sample of 1,000 rows."
+    )

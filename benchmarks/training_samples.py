@@ -22,7 +22,7 @@ from papa.results.losses import lost_score, share_of
 from papa.results.outcomes import ALL, FLOOR, ORIGINALS, RUN_KEYS, Setting, TaskOutcomes
 from papa.results.table import Table
 
-POOL, SEEDS, EXAMPLES = 1000, 5, 2000
+POOL, SEEDS, EXAMPLES = 250, 5, 4000
 """Rows of the pool of a study, probe seeds, and validation examples."""
 FEATURES, DISTANCE, SEED_NOISE = 40, 1.6, 0.02
 """Number of features, distance between the class means over all features, and standard deviation of a seed's noise."""

@@ -418,7 +418,7 @@ class Task(Block):
     resample_training: Annotated[
         bool,
         key(
-            "whether each probe seed learns from its own part of the training rows, so that intervals cover the choice "
+            "whether each probe seed learns from its own part of the training rows, so intervals cover the choice "
             "of training rows; no two seeds share a row, so `train_rows` must be at most 1/k with k seeds"
         ),
     ] = False

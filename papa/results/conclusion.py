@@ -92,7 +92,7 @@ class TaskTraining(_Value):
         maximum: the number of epochs after which training ends.
         patience: training ends if the loss on held-out rows has not fallen for this number of epochs; None: never.
         rows: the number of training rows.
-        resampled: whether each seed has its own training rows, so that intervals cover the choice of rows.
+        resampled: whether each seed has its own training rows, so intervals cover the choice of rows.
     """
 
     task: str

@@ -283,7 +283,7 @@ def holds_for(training: Sequence[TaskTraining]) -> str:
     layouts = _listed(LAYOUTS.get(layout, f"the layout {layout}") for task in training for layout in task.layouts)
     probes = _listed(PROBES[task.probe] for task in training)
     fixed = [task.maximum for task in training if task.patience is None]
-    ends = [f"for {_range(fixed, 'epoch')}"] * bool(fixed)
+    ends = [f"for {_range(fixed, 'epoch')}"] if fixed else []
     if settled := [epochs for task in training if task.patience is not None for epochs in task.epochs]:
         ends.append(f"until the held-out loss stopped falling ({_range(settled, 'epoch')})")
     rates = sorted({task.learning_rate for task in training})
@@ -309,5 +309,5 @@ def _listed(words: Iterable[str]) -> str:
 
 def _range(numbers: Sequence[float], noun: str) -> str:
     """Return the smallest and the largest number with a noun: "3 epochs", "2 to 6 epochs"."""
-    low, high = f"{min(numbers):,.4g}", f"{max(numbers):,.4g}"
+    low, high = (f"{number:,.{0 if number == round(number) else 1}f}" for number in (min(numbers), max(numbers)))
     return f"{low if low == high else f'{low} to {high}'} {noun if high == '1' else f'{noun}s'}"

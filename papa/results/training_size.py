@@ -7,7 +7,7 @@ between them is due to the training rows: those of the probe, and of λ or other
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
-from typing import Any
+from typing import TYPE_CHECKING
 
 import pandas as pd
 
@@ -32,6 +32,9 @@ from papa.results.panels import (
 )
 from papa.results.phrases import constant_name, loss_text
 from papa.results.table import Table, metric_name, texts
+
+if TYPE_CHECKING:
+    import altair as alt
 
 CONTRIBUTED, LOST = "contribution", "loss"
 """The two quantities, which are columns and panels."""
@@ -176,7 +179,7 @@ def sentence_of(frame: pd.DataFrame) -> str:
     return ". ".join(sentences) + "." if sentences else "No task was run with several numbers of training rows."
 
 
-def figure_of(frame: pd.DataFrame, plots: Plots) -> Any:
+def figure_of(frame: pd.DataFrame, plots: Plots) -> alt.TopLevelMixin:
     """Draw a panel of contributions and a panel of losses for each group; a line for each model and constant."""
     points = _points(frame)
     if points.empty:
@@ -195,21 +198,22 @@ def figure_of(frame: pd.DataFrame, plots: Plots) -> Any:
         low = min(0.0, *rows["low"].fillna(rows["value"]))
         high = max([*rows["high"].fillna(rows["value"]), *rows["value"]])
         share = quantity == LOST
-        y: dict[str, Any] = {"title": quantity if share else f"contribution, {metric_name(rows['metric'].iloc[0])}"}
-        y["scale"] = alt.Scale(domain=[max(low, -1.0), min(high, 2.0)] if share else [low, high], clamp=True)
-        if share:
-            y["axis"] = percent_axis(5)
+        title = LOST if share else f"contribution, {metric_name(rows['metric'].iloc[0])}"
+        height = alt.Scale(domain=[max(low, -1.0), min(high, 2.0)] if share else [low, high], clamp=True)
+        ticks = percent_axis(5) if share else alt.Axis()
+
+        def y(column: str) -> alt.Y:
+            return alt.Y(f"{column}:Q", title=title, scale=height, axis=ticks)
+
         shown = rows[["line", "rows", "value", "low", "high", "text"]]
         records = shown.astype(object).where(shown.notna(), None).to_dict("records")
         data = [{str(name): value for name, value in row.items()} for row in records]
-        base = alt.Chart(alt.InlineData([{str(name): value for name, value in row.items()} for row in data])).encode(
-            x, color
-        )
+        base = alt.Chart(alt.InlineData(data)).encode(x, color)
         bars = base.transform_filter("isValid(datum.low)").mark_rule(strokeWidth=1.2, opacity=0.8)
         tooltip = tooltips({"line": "line", "rows": "training rows", "text": str(quantity)})
         return [
-            bars.encode(alt.Y("low:Q", **y), alt.Y2("high:Q")),
-            *curves(base.encode(alt.Y("value:Q", **y)), tooltip, {"strokeWidth": 1.8}, {"size": 36, "opacity": 1}),
+            bars.encode(y("low"), alt.Y2("high:Q")),
+            *curves(base.encode(y("value")), tooltip, {"strokeWidth": 1.8}, {"size": 36, "opacity": 1}),
         ]
 
     return panels(points, draw, PanelGrid(1.2 * plots.width, plots.height, 2, TITLE))

@@ -103,18 +103,18 @@ SETTLED = {"patience": 2, "maximum": 30, "epochs": (4.333333, 9.0)}
             "and the paper's probe, trained for 3 epochs at a learning rate of 0.0003 on one sample of 5,000 rows.",
         ),
         (
-            [trained(), trained(maximum=1, learning_rate=2e-5, rows=300, probe="linear")],
+            [trained(), trained(maximum=1, learning_rate=2e-5, rows=16000, probe="linear")],
             "and the paper's probe or a linear probe, trained for 1 to 3 epochs at learning rates of 2e-05 to 0.0003 "
-            "on one sample of 300 to 5,000 rows.",
+            "on one sample of 5,000 to 16,000 rows.",
         ),
         (
             [trained(**SETTLED, resampled=True)],
-            "and the paper's probe, trained until the held-out loss stopped falling (4.333 to 9 epochs) at a learning "
+            "and the paper's probe, trained until the held-out loss stopped falling (4.3 to 9 epochs) at a learning "
             "rate of 0.0003 on 5,000 rows for each seed; intervals cover the choice of rows.",
         ),
         (
             [trained(maximum=1), trained(**SETTLED, resampled=True)],
-            "and the paper's probe, trained for 1 epoch or until the held-out loss stopped falling (4.333 to 9 epochs) "
+            "and the paper's probe, trained for 1 epoch or until the held-out loss stopped falling (4.3 to 9 epochs) "
             "at a learning rate of 0.0003 on 5,000 rows; intervals cover the choice of rows only in some tasks.",
         ),
     ],

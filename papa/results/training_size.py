@@ -162,20 +162,17 @@ def _score_text(score: float, low: float, high: float) -> str:
 def sentence_of(frame: pd.DataFrame) -> str:
     """Describe the contribution and the loss with the fewest and with the most training rows; no trend is tested."""
     sentences = []
-    for (group, model, constant), rows in frame.groupby(["group", "model", "constant"], sort=False):
+    for (group, model), rows in frame.groupby(["group", "model"], sort=False):
         first, last = rows.iloc[0], rows.iloc[-1]
-        contributions = " to ".join(f"{row[CONTRIBUTED]:.3f}" for row in (first, last))
-        sentence = (
+        parts = [
             f"{group} ({model}): from {first['rows']:,} to {last['rows']:,} training rows, attention's contribution "
-            f"changes from {contributions}"
-        )
-        known = rows.dropna(subset=LOST)
-        if len(known) > 1:
+            f"changes from {first[CONTRIBUTED]:.3f} to {last[CONTRIBUTED]:.3f}"
+        ]
+        for constant, known in rows.dropna(subset=LOST).groupby("constant", sort=False):
             losses = texts(loss_text, known, *_names(LOST))
-            sentence += (
-                f"; the loss with {constant_name(str(constant))} constants changes from {losses[0]} to {losses[-1]}"
-            )
-        sentences.append(sentence)
+            if len(losses) > 1:
+                parts.append(f"the loss with {constant_name(str(constant))} constants from {losses[0]} to {losses[-1]}")
+        sentences.append("; ".join(parts))
     return ". ".join(sentences) + "." if sentences else "No task was run with several numbers of training rows."
 
 

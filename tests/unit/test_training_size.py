@@ -51,7 +51,7 @@ def test_table_sentence_and_figure(frame):
     assert table.frame["contribution"].iloc[2].startswith("0.251 (0.")
     assert sentence_of(frame).startswith(
         "Task (m): from 125 to 1,000 training rows, attention's contribution changes from 0.080 to 0.251; the loss "
-        "with average constants changes from 50 % ("
+        "with average constants from 50 % ("
     )
     assert sentence_of(frame.iloc[:0]).startswith("No task was run")
     specification = figure_of(frame, Plots()).to_dict()

@@ -155,13 +155,14 @@ def _train(
     point |= {"fraction": str(variant.fraction)}
     layout = {key: facts[key] for key in ("corpus", "slots", "style", "segments")}
     trained_epochs = epochs[: settings.training.epochs]
+    sampled = {} if settings.training.rows is None else {"train": settings.training.row_count(objective.examples)}
     run = Run(
         **point,
         kept=source.kept,
         heads=source.heads,
         **settings.training.model_dump(include={*TRAINING_FIELDS}),
         seed=seed,
-        rows=SplitCounts(**facts["rows"] | {"train": settings.training.row_count(facts["rows"]["train"])}),
+        rows=SplitCounts(**facts["rows"] | sampled),
         rows_available=SplitCounts(**facts["rows_available"]),
         cut=SplitCounts(**{split: tokens.cut for split, tokens in splits.items()}),
         curve=[{"epoch": number, "loss": epoch.loss} for number, epoch in enumerate(trained_epochs, start=1)],

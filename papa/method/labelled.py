@@ -68,7 +68,8 @@ class Labelled(Objective):
         self.target = TEXT if splits["train"].words is None else WORD
         shape, spread = (sizes.hidden, len(self.names)), sizes.initializer_range
         if self.target.per_word:
-            self.probe = (LinearTokenProbe if linear else TokenProbe)(sizes.layers, *shape, spread)
+            layers = sizes.layers
+            self.probe = LinearTokenProbe(layers, *shape, spread) if linear else TokenProbe(layers, *shape, spread)
         elif linear:
             self.probe = LinearSequenceProbe(sizes.layers, *shape, spread)
         else:

@@ -401,12 +401,12 @@ class Task(Block):
         key("whether hidden states are stored, or computed in every epoch (default: stored if possible)"),
     ] = None
     probe: Annotated[
-        Literal["paper", "linear"],
+        Literal["paper", "linear"] | None,
         key(
             "kind of probe: as in the paper (learned weights of slots, a hidden layer), or linear: one layer on the "
-            "states of a word, or on the mean states of a text"
+            "states of a word, or on the mean states of a text (default: paper)"
         ),
-    ] = "paper"
+    ] = None
     train_rows: Annotated[
         RowsOrShare | None,
         key(
@@ -416,12 +416,12 @@ class Task(Block):
         ),
     ] = None
     resample_training: Annotated[
-        bool,
+        bool | None,
         key(
             "whether each probe seed learns from its own part of the training rows, so intervals cover the choice "
-            "of training rows; no two seeds share a row, so `train_rows` must be at most 1/k with k seeds"
+            "of training rows; no two seeds share a row, so `train_rows` must be at most 1/k with k seeds (default: false)"
         ),
-    ] = False
+    ] = None
     patience: Annotated[
         Positive | None,
         key(

@@ -131,9 +131,9 @@ class Training(Settings):
             learning_rate=task.learning_rate,
             batch_size=task.batch_size,
             epochs=epochs or task.epochs,
-            probe=task.probe,
+            probe=task.probe or "paper",
             rows=None if task.train_rows == "1" else task.train_rows,
-            resampled=task.resample_training,
+            resampled=bool(task.resample_training),
             patience=task.patience,
         )
 

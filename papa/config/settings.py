@@ -419,7 +419,8 @@ class Task(Block):
         bool | None,
         key(
             "whether each probe seed learns from its own part of the training rows, so intervals cover the choice "
-            "of training rows; no two seeds share a row, so `train_rows` must be at most 1/k with k seeds (default: false)"
+            "of training rows; no two seeds share a row, so `train_rows` must be at most 1/k with k seeds (default: "
+            "false)"
         ),
     ] = None
     patience: Annotated[

@@ -178,7 +178,7 @@ def test_a_probe_learns_from_its_sample_as_a_plain_loop_does(tiny, corpus, data,
             loss_of(rows.learned[part]).backward()
             nn.utils.clip_grad_norm_(plain.probe.parameters(), 1.0)
             optimiser.step()
-        held_out.append(float(loss_of(rows.held_out)))
+        held_out.append(loss_of(rows.held_out).item())
     assert [float(epoch.recorded[HELD_OUT]) for epoch in epochs] == pytest.approx(held_out[: len(epochs)], abs=1e-5)
     assert len(epochs) == best_epoch(held_out)
     if len(epochs) == 2:

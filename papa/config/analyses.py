@@ -173,6 +173,28 @@ def _several_weights(study: Study) -> bool:
     return max(counts.values(), default=0) > 1
 
 
+def _sample_sizes(study: Study) -> dict[str, list[str]]:
+    """Return the tasks that differ only in their numbers of training rows, by the title of the group."""
+    groups: dict[str, list[str]] = {}
+    for name in dict.fromkeys(task for _, task in study.config.pairs):
+        task = study.config.tasks[name]
+        groups.setdefault(task.model_dump_json(exclude={"title", "train_rows", "published", "features"}), []).append(
+            name
+        )
+    titled: dict[str, list[str]] = {}
+    for names in groups.values():
+        if len({study.config.tasks[name].train_rows for name in names}) > 1:
+            title = _group_title(study, names)
+            titled[title if title not in titled else names[-1]] = names
+    return titled
+
+
+def _group_title(study: Study, names: list[str]) -> str:
+    """Return the title of the task in a group that uses most rows: all of them, if there is such a task."""
+    whole = next((name for name in names if study.config.tasks[name].train_rows in (None, "1")), names[-1])
+    return study.config.tasks[whole].title or whole
+
+
 def _several_rungs(study: Study) -> bool:
     """Return whether, for some model and task, two or more constants of `LADDER` above zeros replace all heads."""
     rungs = {Constant(kind) for kind in LADDER[1:]}
@@ -200,14 +222,11 @@ def _published(study: Study) -> Parameters:
 
 
 def _claims(study: Study) -> Parameters:
-    tasks = study.config.tasks
-    training = ("learning_rate", "batch_size", "epochs")
     return {
         "grids": _grids(study),
         "tasks": _tasks(study),
         "margin": study.config.margin,
         "floors": list(study.config.floors),
-        "training": {task: {key: getattr(tasks[task], key) for key in training} for _, task in study.config.pairs},
         "declaration": compared(study),
     }
 
@@ -272,6 +291,13 @@ ANALYSES = {
         _summary("all_outcomes"),
         lambda study: {"tasks": _tasks(study), "plots": _plots(study)},
         lambda study: any(len(grid.adapt) > 1 for grid in study.grids.values()),
+        has_figure=True,
+    ),
+    "training_size": Entry(
+        "papa.results.training_size:TrainingSize",
+        _summary("all_outcomes", "runs"),
+        lambda study: {"groups": _sample_sizes(study), "tasks": _tasks(study), "plots": _plots(study)},
+        lambda study: bool(_sample_sizes(study)),
         has_figure=True,
     ),
     "published": Entry(

@@ -69,7 +69,7 @@ class Target:
         objective: the class of its objective, as module:class.
         labels: the function that reads labels, as module:function; None if outcomes are losses.
         texts: the keys of a corpus that may have its texts: first, words or choices.
-        keys: the keys in `KEYS_OF_LABELS` that such a task may have.
+        keys: the keys in `KEYS_OF_LABELS` and `KEYS_OF_PROBES` that such a task may have.
         probed: whether a probe is trained; if not, the model's prediction head is used, and there are no seeds.
         per_word: whether each word has a label and an outcome, instead of each text.
         decoder: whether the model must be a decoder (True), must not be one (False), or can be either (None).
@@ -333,6 +333,10 @@ def _perplexity(counts: Counts) -> np.ndarray:
 
 KEYS_OF_LABELS = ("label", "labels", "subset", "published")
 """The keys of a task that need labels."""
+KEYS_OF_SAMPLES = ("train_rows", "resample_training")
+"""The keys of a task that choose the training rows of a probe."""
+KEYS_OF_PROBES = (*KEYS_OF_SAMPLES, "probe", "patience")
+"""The keys of a task that need a probe of labels, or any probe if they choose its training rows."""
 
 TEXT = Target(
     "with one label per text (on a corpus without words)",
@@ -341,7 +345,7 @@ TEXT = Target(
     objective="papa.method.labelled:Labelled",
     labels="papa.data.prepare:class_labels",
     texts=("first",),
-    keys=KEYS_OF_LABELS,
+    keys=KEYS_OF_LABELS + KEYS_OF_PROBES,
 )
 WORD = Target(
     "with one label per word (on a corpus of words)",
@@ -350,7 +354,7 @@ WORD = Target(
     objective="papa.method.labelled:Labelled",
     labels="papa.data.prepare:class_labels",
     texts=("words",),
-    keys=KEYS_OF_LABELS,
+    keys=KEYS_OF_LABELS + KEYS_OF_PROBES,
     per_word=True,
     column="word",
 )
@@ -359,6 +363,7 @@ MASKED = Target(
     usual_metric="negative_log_perplexity",
     guess=_frequent_tokens,
     objective="papa.method.masked_tokens:MaskedTokens",
+    keys=KEYS_OF_SAMPLES,
     decoder=False,
     decoded=0.15,
     column="tokens",

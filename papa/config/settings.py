@@ -11,7 +11,7 @@ import json
 import os
 import re
 from collections import Counter
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from fractions import Fraction
 from itertools import product
@@ -21,7 +21,15 @@ from typing import TYPE_CHECKING, Annotated, ClassVar, Literal
 from pydantic import AfterValidator, BaseModel, BeforeValidator, ConfigDict, Field, JsonValue, model_validator
 from pydantic.fields import FieldInfo
 
-from papa.config.measures import KEYS_OF_LABELS, METRICS, UNLABELLED_METRICS, Target, check_metric, labelled_targets
+from papa.config.measures import (
+    KEYS_OF_LABELS,
+    KEYS_OF_PROBES,
+    METRICS,
+    UNLABELLED_METRICS,
+    Target,
+    check_metric,
+    labelled_targets,
+)
 from papa.config.variant import (
     ADAPTATIONS,
     CONTEXT_FREE,
@@ -35,7 +43,7 @@ from papa.config.variant import (
     WITH_NORMS,
     Constant,
 )
-from papa.errors import InputError
+from papa.errors import InputError, count
 
 if TYPE_CHECKING:
     from pydantic.json_schema import JsonSchemaValue
@@ -115,6 +123,22 @@ def fraction(written: object) -> str:
     return str(Fraction(match[0]))
 
 
+def rows_or_share(written: object) -> str | int:
+    """Return a number of rows (at least 2), or a share of rows as `fraction` does; raise `InputError` if invalid."""
+    if isinstance(written, int) and not isinstance(written, bool) and written > 1:
+        return written
+    try:
+        share = fraction(written)
+    except InputError:
+        share = "0"
+    if share == "0":
+        raise InputError(
+            f'{written!r} is neither a share of rows nor a number of rows; write a share as "a/b", for example "1/4", '
+            "or a whole number above 1."
+        )
+    return share
+
+
 def _name(written: str) -> str:
     if not re.fullmatch(NAME_PATTERN, written):
         raise InputError(
@@ -137,6 +161,7 @@ Text = Annotated[str, Field(min_length=1)]
 Texts = Annotated[tuple[Text, ...], Field(min_length=1, strict=False)]
 Seed = Annotated[int, Field(ge=0, le=2**32 - 1)]
 Share = Annotated[str, BeforeValidator(fraction, json_schema_input_type=str | float)]
+RowsOrShare = Annotated[str | int, BeforeValidator(rows_or_share, json_schema_input_type=str | float)]
 Shares = Annotated[tuple[Share, ...], Field(min_length=1, strict=False)]
 Seeds = Annotated[tuple[Seed, ...], Field(min_length=1, strict=False)]
 Orders = Annotated[tuple[OrderName, ...], Field(min_length=1, strict=False)]
@@ -435,6 +460,38 @@ class Task(Block):
         Literal["store", "stream"] | None,
         key("whether hidden states are stored, or computed in every epoch (default: stored if possible)"),
     ] = None
+    probe: Annotated[
+        Literal["paper", "linear"] | None,
+        key(
+            "kind of probe: as in the paper (learned weights of slots, a hidden layer), or linear: one layer on the "
+            "states of a word, or on the mean states of a text (default: paper)"
+        ),
+    ] = None
+    train_rows: Annotated[
+        RowsOrShare | None,
+        key(
+            'share ("1/4") or number of the training rows that probes, λ and other head weights learn from; a smaller '
+            "sample is part of a larger one; averages still use all rows (default: all rows)",
+            "rows",
+        ),
+    ] = None
+    resample_training: Annotated[
+        bool | None,
+        key(
+            "whether each probe seed learns from its own part of the training rows, so intervals cover the choice "
+            "of training rows; no two seeds share a row, so `train_rows` must be at most 1/k with k seeds (default: "
+            "false)"
+        ),
+    ] = None
+    patience: Annotated[
+        Positive | None,
+        key(
+            "stop training when the loss on one tenth of the training rows, held out for this, has not fallen for this "
+            "number of epochs, and use the epoch with the lowest loss; `epochs` is then the maximum (default: train "
+            "for all epochs)",
+            "epochs",
+        ),
+    ] = None
 
     @property
     def target(self) -> Target:
@@ -684,8 +741,10 @@ class Config(Block):
             _check_corpus(f"corpora.{name}", corpus)
         for name, task in self.tasks.items():
             _check_task(f"tasks.{name}", task, self.corpora)
+            _check_samples(f"tasks.{name}", task, self.seeds_of(name))
         _check_trained(self)
         _check_adaptations(self)
+        _check_patience(self)
         if self.fidelity == "published_code" and self.ranking.settled is not None:
             raise ValueError(
                 f"ranking.settled is {self.ranking.settled}, which can end the learning of λ early, but `fidelity: "
@@ -703,6 +762,11 @@ class Config(Block):
         """The pairs of a model and a task that are run, each once."""
         grids = self.analyses.values()
         return list(dict.fromkeys(pair for grid in grids for pair in product(grid.models, grid.tasks)))
+
+    def seeds_of(self, task: str) -> dict[str, list[int]]:
+        """Return the seeds of a task's probes, and the seeds of head weights, by the key that lists them."""
+        probes = dict.fromkeys(seed for grid in self.analyses.values() if task in grid.tasks for seed in grid.seeds)
+        return {"run.seeds": list(probes), "ranking.seeds": list(self.ranking.seeds)}
 
     @property
     def corpora_run(self) -> list[str]:
@@ -945,7 +1009,10 @@ def _check_task(where: str, task: Task, corpora: Mapping[str, Corpus]) -> None:
             check_metric(task.metric, corpus.targets)
         except InputError as error:
             raise InputError(f"{where}.metric: {error}") from None
-    if extra := next((key for key in KEYS_OF_LABELS if getattr(task, key) and key not in target.keys), None):
+    written = [
+        key for key in (*KEYS_OF_LABELS, *KEYS_OF_PROBES) if getattr(task, key) != Task.model_fields[key].default
+    ]
+    if extra := next((key for key in written if key not in target.keys), None):
         raise InputError(
             f"{where}.{extra} does not apply to {task.metric}, a metric for tasks {target.description}; leave out "
             f"`{extra}`, or choose another metric."
@@ -976,6 +1043,42 @@ def _check_tune(where: str, task: Task) -> None:
     if list(rates) != sorted(set(rates)):
         listed = ", ".join(f"{rate:g}" for rate in rates)
         raise InputError(f"{where}.learning_rate is [{listed}]; list each rate once, in ascending order.")
+
+
+def _check_samples(where: str, task: Task, seeds_of: Mapping[str, Sequence[int]]) -> None:
+    """Check that every seed has training rows of its own, if each is to have them."""
+    if not task.resample_training:
+        return
+    if not isinstance(task.train_rows, str):
+        raise InputError(
+            f"{where}.resample_training gives each seed its own training rows, so {where}.train_rows must be the share "
+            'of each seed, such as "1/5" with five seeds; set it.'
+        )
+    parts = parts_of(task.train_rows)
+    for key, seeds in seeds_of.items():
+        seed_of_part: dict[int, int] = {}
+        for seed in seeds:
+            first = seed_of_part.setdefault(seed % parts, seed)
+            if first != seed:
+                raise InputError(
+                    f"{where}.resample_training with train_rows {task.train_rows} has {count(parts, 'part')} of the "
+                    f"training rows, and seeds {first} and {seed} of {key} would share one, because both leave "
+                    f"{seed % parts} when divided by {parts}; lower train_rows, or change the seeds."
+                )
+
+
+def parts_of(share: str) -> int:
+    """Return how often a share of the training rows fits into all of them."""
+    return int(1 / Fraction(share))
+
+
+def _check_patience(config: Config) -> None:
+    for name, task in config.tasks.items():
+        if task.patience is not None and config.fidelity == "published_code":
+            raise InputError(
+                f"tasks.{name}.patience is {task.patience}, which can end training early, but `fidelity: "
+                "published_code` trains for all epochs; leave out one of the two."
+            )
 
 
 def _check_label(where: str, task: Task, corpus: Corpus) -> None:

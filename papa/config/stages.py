@@ -6,6 +6,7 @@ artefacts are rebuilt. Other changes to the code rebuild nothing.
 
 from __future__ import annotations
 
+from fractions import Fraction
 from pathlib import PurePath
 from typing import ClassVar, Literal
 
@@ -14,6 +15,7 @@ from pydantic import BaseModel, ConfigDict
 from papa.config.measures import Target, measure_of
 from papa.config.settings import Corpus, ModelSettings, Plots, Task
 from papa.config.variant import RETRAINED, WHOLE
+from papa.errors import InputError
 
 Unit = Literal["head", "group", "layer"]
 """The unit of replacement: one head, the heads that share keys and values, or all heads of a layer."""
@@ -111,36 +113,42 @@ class OfEncoding(Settings):
         return super().recorded() | {"model": model}
 
 
-class OfTask(OfEncoding):
-    """A stage that uses the loss or the outcomes of a task.
-
-    The metric determines the objective. Changing to another metric with the same objective changes no number.
-    """
-
-    unrecorded = frozenset({"metric"})
-
-    metric: str | None = None
-
-    @property
-    def target(self) -> Target:
-        """The target that a model has to predict."""
-        return measure_of(self.metric or "").target
-
-    def recorded(self) -> dict[str, object]:
-        return super().recorded() | ({} if self.metric is None else self.target.recorded)
-
-
 class Training(Settings):
     """Hyperparameters for training a probe, λ or constants."""
 
     learning_rate: float
     batch_size: int
     epochs: int
+    probe: Literal["paper", "linear"] = "paper"
+    """The kind of probe."""
+    rows: str | int | None = None
+    """The share or the number of training rows to learn from; None: all rows."""
+    resampled: bool = False
+    """Whether each seed learns from its own part of the training rows."""
+    patience: int | None = None
+    """Training ends when the loss on held-out rows has not fallen for this number of epochs; None: after all epochs."""
 
     @classmethod
     def of(cls, task: Task, epochs: int | None = None) -> Training:
         """Return the hyperparameters of a task's probe; `epochs`, if given, replaces the task's number of epochs."""
-        return cls(learning_rate=task.learning_rate, batch_size=task.batch_size, epochs=epochs or task.epochs)
+        return cls(
+            learning_rate=task.learning_rate,
+            batch_size=task.batch_size,
+            epochs=epochs or task.epochs,
+            probe=task.probe or "paper",
+            rows=None if task.train_rows == "1" else task.train_rows,
+            resampled=bool(task.resample_training),
+            patience=task.patience,
+        )
+
+    def row_count(self, available: int) -> int:
+        """Return the number of training rows to learn from, at least one; raise `InputError` if there are fewer."""
+        if isinstance(self.rows, int) and self.rows > available:
+            raise InputError(
+                f"train_rows is {self.rows:,}, but the corpus has {available:,} training rows; set a smaller number."
+            )
+        share = self.rows if isinstance(self.rows, int) else int(Fraction(self.rows or 1) * available)
+        return max(1, share)
 
     @classmethod
     def of_probe(cls, task: Task, batch_size: int = 1) -> Training:
@@ -151,6 +159,26 @@ class Training(Settings):
     def none(cls, batch_size: int = 1) -> Training:
         """Return hyperparameters with which nothing is trained."""
         return cls(learning_rate=0, batch_size=batch_size, epochs=0)
+
+
+class OfTask(OfEncoding):
+    """A stage that uses the loss or the outcomes of a task.
+
+    The metric determines the objective. Changing to another metric with the same objective changes no number.
+    """
+
+    unrecorded = frozenset({"metric"})
+
+    training: Training
+    metric: str | None = None
+
+    @property
+    def target(self) -> Target:
+        """The target that a model has to predict."""
+        return measure_of(self.metric or "").target
+
+    def recorded(self) -> dict[str, object]:
+        return super().recorded() | ({} if self.metric is None else self.target.recorded)
 
 
 class OfCorpus(Settings):

@@ -10,6 +10,7 @@ import errno
 import math
 import os
 from dataclasses import dataclass, replace
+from fractions import Fraction
 from functools import cache
 
 from papa.config.job import AnyJob
@@ -29,6 +30,7 @@ from papa.config.stages import (
     ResampleOf,
     Settings,
     TokensOf,
+    Training,
     WeightsOf,
 )
 from papa.config.study import Study
@@ -72,6 +74,8 @@ DISK_BYTES_PER_SECOND, TEXT_BYTES_PER_SECOND = 1e8, 1e5
 """Speed of reading from a shared file system, and of parsing texts."""
 STEP_SECONDS = 5e-9
 """Seconds per parameter of an optimiser step."""
+LINEAR_LABELS = 20
+"""Number of labels of a linear probe, if it is not known; more than most tasks have."""
 TRAINING_FLOATS = 4
 """Floats in memory per trained parameter: its value, its gradient and two moments."""
 
@@ -132,10 +136,15 @@ class Sizes:
         """Activations per token in a layer: projections, linear layers, and attention before and after softmax."""
         return 8 * self.hidden + 2 * self.intermediate + 2 * self.heads * self.slots
 
-    @property
-    def probe_parameters(self) -> int:
-        """Number of parameters in a probe's dense layer; the others are negligible."""
-        return self.state_size * self.hidden
+    def probe_parameters(self, probe: str) -> int:
+        """Number of parameters in a probe's largest layer; the others are negligible."""
+        return self.state_size * (LINEAR_LABELS if probe == "linear" else self.hidden)
+
+    def trained_share(self, training: Training) -> float:
+        """Share of the examples that an epoch runs through: the training rows to learn from, and all scored rows."""
+        available = max(self.examples - self.scored, 1)
+        rows = training.rows if isinstance(training.rows, int) else Fraction(training.rows or 1) * available
+        return 1 - max(0.0, available - float(rows)) / max(self.examples, 1)
 
     @property
     def mean_length(self) -> float:
@@ -324,7 +333,8 @@ def _learn(job: AnyJob, settings: LambdaOf | WeightsOf | ProbeOf | FoldsOf, conf
     seeds = _probe_count(settings)
     trained = variant.changes_states if probe else isinstance(settings, LambdaOf)
     constant_entries = variant.trained * sizes.constant_entries(kind)  # of trained constants; norms are negligible
-    probe_parameters = target.probed * sizes.probe_parameters
+    probe_parameters = target.probed * sizes.probe_parameters(settings.training.probe)
+    trained_share = sizes.trained_share(settings.training)
     kept = seeds if isinstance(settings, ProbeOf) else 0
     learned = kept * (probe_parameters + constant_entries)
     runs_model = not (stored and probe)
@@ -346,7 +356,7 @@ def _learn(job: AnyJob, settings: LambdaOf | WeightsOf | ProbeOf | FoldsOf, conf
         memory += FLOAT32 * (TRAINING_FLOATS - 1) * constant_entries
     memory += 2 * FLOAT32 * learned  # trained probes and the file with all of them are in memory at once
 
-    rounds, loss_passes = seeds * epochs, 0.0
+    rounds, loss_passes = seeds * epochs * trained_share, 0.0
     if isinstance(settings, WeightsOf):
         loss_passes = _loss_passes(settings, sizes)
     elif probe and not epochs:
@@ -406,7 +416,7 @@ def _kind(settings: Settings) -> str:
 def _loss_passes(settings: WeightsOf, sizes: Sizes) -> float:
     """Count the forward passes over the training texts that weigh heads by a loss; a backward pass counts as two."""
     if settings.by == "gradient":
-        return 3.0
+        return 3.0 * sizes.trained_share(settings.training)
     units = sizes.layers * (1 if settings.unit == "layer" else sizes.heads)
     return (1 + units) * min(1.0, LEAVE_ONE_OUT_EXAMPLES / max(sizes.examples, 1))
 

@@ -19,12 +19,15 @@ from torch.optim.adamw import adamw
 from papa.errors import InputError
 from papa.method.checkpoints import Checkpoint, State
 from papa.method.progress import progress
+from papa.method.training_rows import best_epoch, is_settled
 
 if TYPE_CHECKING:
     from papa.config.stages import Training
 
 Recorded = Mapping[str, Tensor]
 """Small tensors by name, recorded at the end of an epoch."""
+HELD_OUT = "held out"
+"""The name of the recorded loss on held-out rows."""
 
 
 @dataclass(frozen=True)
@@ -53,6 +56,7 @@ class TrainingTask:
         before_epoch: called with the number of each epoch, from 1.
         after_epoch: called after each epoch; returns the tensors to record.
         enough: decides, from the tensors recorded for all finished epochs, whether training may stop early.
+        held_out_loss: the mean loss on held-out rows, by which training with `patience` ends and selects an epoch.
     """
 
     name: str
@@ -62,12 +66,13 @@ class TrainingTask:
     before_epoch: Callable[[int], None]
     after_epoch: Callable[[], Recorded]
     enough: Callable[[Sequence[Recorded]], bool] = lambda _: False
+    held_out_loss: Callable[[], Tensor] | None = None
 
 
 class TrainingState:
     """The state from which training resumes; it lacks the order of batches, which the seed determines."""
 
-    def __init__(self, parameters: Sequence[nn.Parameter], learning_rate: float):
+    def __init__(self, parameters: Sequence[nn.Parameter], learning_rate: float, selects_epoch: bool = False):
         self.parameters: list[Tensor] = list(parameters)
         self.learning_rate, self.device = learning_rate, parameters[0].device
         self.means, self.squares = ([torch.zeros_like(values) for values in parameters] for _ in range(2))
@@ -75,6 +80,8 @@ class TrainingState:
         self.epochs: list[Epoch] = []
         self.last_good = [values.detach().cpu().clone() for values in parameters]
         """The parameters after the last finished epoch."""
+        self.best = [values.detach().cpu().clone() for values in parameters] if selects_epoch else []
+        """The parameters after the epoch with the lowest loss on held-out rows, if training selects an epoch."""
         self.steps, self.total = 0, torch.zeros((), dtype=torch.float64)
         """Number of steps taken, and the summed loss of the current epoch."""
 
@@ -94,12 +101,20 @@ class TrainingState:
     def end_epoch(self, epoch: Epoch) -> None:
         self.epochs.append(epoch)
         self.last_good = [values.detach().cpu().clone() for values in self.parameters]
+        if self.best and best_epoch(self.held_out_losses) == len(self.epochs):
+            self.best = [values.clone() for values in self.last_good]
         self.total.zero_()
 
+    @property
+    def held_out_losses(self) -> list[float]:
+        """The loss on held-out rows after each epoch."""
+        return [float(epoch.recorded[HELD_OUT]) for epoch in self.epochs]
+
     @torch.no_grad()
-    def restore_last_good(self) -> None:
-        for values, last_good in zip(self.parameters, self.last_good, strict=True):
-            values.copy_(last_good)
+    def restore(self, tensors: Sequence[Tensor]) -> None:
+        """Set the parameters to the values that `last_good` or `best` contains."""
+        for values, earlier in zip(self.parameters, tensors, strict=True):
+            values.copy_(earlier)
 
     def snapshot(self) -> State:
         recorded = {
@@ -130,7 +145,7 @@ class TrainingState:
 
     def _tensors(self) -> dict[str, Tensor]:
         lists = {"parameters": self.parameters, "means": self.means, "squares": self.squares, "counts": self.counts}
-        lists |= {"good": self.last_good, "total": [self.total]}
+        lists |= {"good": self.last_good, "best": self.best, "total": [self.total]}
         return {f"{name}/{index}": values for name, tensors in lists.items() for index, values in enumerate(tensors)}
 
 
@@ -148,9 +163,12 @@ def _finite(tensors: Iterable[Tensor]) -> bool:
 def fit(task: TrainingTask, training: Training, seed: int, checkpoint: Checkpoint | None = None) -> list[Epoch]:
     """Train on the mean loss of shuffled batches.
 
+    With `patience`, training ends when the loss on held-out rows has not fallen for this number of epochs. The
+    parameters are then those after the epoch with the lowest loss, and later epochs are dropped.
+
     Args:
         task: the parameters and the loss.
-        training: learning rate, batch size and epochs.
+        training: learning rate, batch size, epochs and patience.
         seed: determines the order of the examples.
         checkpoint: may have a state to resume from; the caller discards it after writing the result.
 
@@ -158,7 +176,9 @@ def fit(task: TrainingTask, training: Training, seed: int, checkpoint: Checkpoin
         Diverged: the loss of an epoch, the parameters or a recorded tensor is not finite. The parameters are then reset
             to those after the last good epoch.
     """
-    state, examples = TrainingState(task.parameters, training.learning_rate), task.examples
+    patience, held_out_loss = training.patience, task.held_out_loss
+    state = TrainingState(task.parameters, training.learning_rate, held_out_loss is not None)
+    examples = task.examples
     generator = torch.Generator().manual_seed(seed)
     steps_per_epoch = -(-examples // training.batch_size)
     if checkpoint is not None and (saved := checkpoint.restore()) is not None:
@@ -172,6 +192,8 @@ def fit(task: TrainingTask, training: Training, seed: int, checkpoint: Checkpoin
     batches = progress(islice(order, state.steps, None), task.name, examples * training.epochs, done)
 
     def ended() -> bool:
+        if held_out_loss is not None and patience is not None and is_settled(state.held_out_losses, patience):
+            return True
         return len(state.epochs) == training.epochs or task.enough([epoch.recorded for epoch in state.epochs])
 
     def keep(at_end: bool = False) -> None:
@@ -194,7 +216,9 @@ def fit(task: TrainingTask, training: Training, seed: int, checkpoint: Checkpoin
             fault = None if isfinite(mean) else f"loss became {mean}"
             if fault is None and not _finite(task.parameters):  # the loss does not reflect the last step
                 fault = "learned weights are not finite"
-            recorded = task.after_epoch() if fault is None else {}
+            recorded = dict(task.after_epoch()) if fault is None else {}
+            if fault is None and held_out_loss is not None:
+                recorded[HELD_OUT] = held_out_loss()
             if fault is None and not _finite(recorded.values()):
                 fault = "score is not finite"
             if fault is not None:
@@ -205,7 +229,7 @@ def fit(task: TrainingTask, training: Training, seed: int, checkpoint: Checkpoin
             state.end_epoch(Epoch(mean, recorded))
             keep(ended())
     except Diverged as error:
-        state.restore_last_good()
+        state.restore(state.last_good)
         error.finite_epochs = len(state.epochs)
         if checkpoint is not None:
             checkpoint.discard()
@@ -216,4 +240,7 @@ def fit(task: TrainingTask, training: Training, seed: int, checkpoint: Checkpoin
                 pass
     finally:
         batches.close()  # an error message then starts on a new line below the progress bar
-    return state.epochs
+    if held_out_loss is None:
+        return state.epochs
+    state.restore(state.best)
+    return state.epochs[: best_epoch(state.held_out_losses)]

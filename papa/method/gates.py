@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import replace
 from typing import TYPE_CHECKING
 
 import torch
@@ -12,9 +13,10 @@ from papa.config.variant import WHOLE
 from papa.errors import InputError
 from papa.method.checkpoints import Checkpoint
 from papa.method.fitting import Recorded, TrainingTask, fit
-from papa.method.objective import Objective
+from papa.method.objective import Objective, held_out_loss
 from papa.method.orders import units_of
 from papa.method.states import StreamedStates
+from papa.method.training_rows import TrainingRows, training_rows
 from papa.model.model import Model
 from papa.model.replacement import Constants, Matrices, Outputs, Replacement
 
@@ -36,7 +38,7 @@ def learn_gates(
     Head (l, h) uses λ·attention + (1-λ)·constant with λ = sigmoid(raw); by default, raw starts at 0 (Sec. 3.2). Heads
     of one unit (`ranking.unit`) share one λ. If the model's prediction head replaces the probe, only λ is learned. The
     setting `start` gives the initial λ, `l1` times the mean of all λ is added to the loss, and with `settled`, training
-    stops after an epoch that hardly changes the order of heads.
+    stops after an epoch that hardly changes the order of heads. With `patience`, it ends as a probe's training does.
     """
     matrices = constants if isinstance(constants, Tensor | Matrices | Outputs) else constants.constants
     matrices, units = matrices.to(model.device), units_of(gating.unit, model.heads, model.groups)
@@ -50,19 +52,21 @@ def learn_gates(
         return model.replacement(matrices, mixing=lambdas())
 
     states = StreamedStates(model, mixed, gating.encoder_dropout, probed=objective.target.probed)
-    task_loss, rows = objective.loss_on(states), rows_of_part(objective.examples, gating.part)
+    rows = rows_of_gating(objective.examples, gating)
+    task_loss = objective.loss_on(states, rows.learned)
 
     def loss(examples: Tensor) -> Tensor:
-        return task_loss(rows[examples]) + gating.l1 * raw.sigmoid().mean()
+        return task_loss(examples) + gating.l1 * raw.sigmoid().mean()
 
     task = TrainingTask(
         name="learning λ",
         parameters=[raw, *objective.probe.parameters()],
-        examples=len(rows),
+        examples=len(rows.learned),
         loss=loss,
         before_epoch=objective.begin,
         after_epoch=lambda: {"lambda": lambdas().detach().cpu()},
         enough=lambda epochs: gating.settled is not None and order_agreement(epochs) >= gating.settled,
+        held_out_loss=held_out_loss(objective, states, rows, gating.training),
     )
     epochs = fit(task, gating.training, gating.seed, checkpoint)
     return torch.stack([epoch.recorded["lambda"] for epoch in epochs])
@@ -76,6 +80,12 @@ def order_agreement(epochs: Sequence[Recorded]) -> float:
     first, second = (values[:, :, None] - values[:, None]).sign()
     # heads of one unit are tied in both epochs, so they form no pair
     return float((first * second).sum() / (first.abs().sum() * second.abs().sum()).sqrt())
+
+
+def rows_of_gating(examples: int, gating: Gating) -> TrainingRows:
+    """Return the training rows that λ is learned on: those of its seed, or a part of them."""
+    rows = training_rows(examples, gating.training, gating.seed)
+    return replace(rows, learned=rows.learned[rows_of_part(len(rows.learned), gating.part)])
 
 
 def rows_of_part(examples: int, part: str) -> Tensor:

@@ -21,12 +21,13 @@ from papa.files import PathLike, Trace, write_table
 from papa.method.checkpoints import Checkpoint
 from papa.method.constants import constants_for
 from papa.method.fitting import TrainingTask, fit
-from papa.method.gates import learn_gates, rows_of_part
+from papa.method.gates import learn_gates, rows_of_gating
 from papa.method.importance import LossOfHeads, distances_to, mean_over_tokens, norms_of_contexts
-from papa.method.objective import States, objective_of
+from papa.method.objective import States, held_out_loss, objective_of
 from papa.method.orders import units_of
 from papa.method.probes import ProbeSizes
 from papa.method.states import StreamedStates, stored_states
+from papa.method.training_rows import training_rows
 from papa.model.load import model_of, trace_with
 from papa.model.model import Model
 from papa.model.replacement import Constants
@@ -50,8 +51,9 @@ def train_lambda(job: Job[LambdaOf]) -> str:
     _write_weights(values, job.output("lambdas"), _facts(job, model, train), trace)
     checkpoint.discard()
     low, high = float(values[-1].min()), float(values[-1].max())
-    examples = len(rows_of_part(objective.examples, settings.part))
-    settled = ", when its order had settled" if len(values) < settings.training.epochs else ""
+    examples = len(rows_of_gating(objective.examples, settings).all)
+    ended = ", when its order had settled" if settings.training.patience is None else ", selected on held-out rows"
+    settled = ended if len(values) < settings.training.epochs else ""
     return (
         f"λ between {low:.3f} and {high:.3f} after {count(len(values), 'epoch')} of {count(examples, 'example')}"
         f"{settled}{checkpoint.resumed}"
@@ -87,7 +89,7 @@ def weigh_heads(job: Job[WeightsOf]) -> str:
         loss = _loss_of_heads(job, split, model, checkpoint)
         if settings.training.epochs:
             after_probe = f" after {time.monotonic() - begin:.1f} s for its probe"
-        begin, examples = time.monotonic(), loss.objective.examples
+        begin, examples = time.monotonic(), len(loss.rows)
         if settings.by == "gradient":
             values = loss.gradients(constants, units)
         else:
@@ -131,20 +133,22 @@ def _loss_of_heads(
         raise InputError(f"The weights {settings.by} require a trained probe, and a probe needs a seed; give one.")
     torch.manual_seed(settings.seed)
     objective = objective_of(job, split, ProbeSizes.of(model, train.n), model, settings.seed)
+    rows = training_rows(objective.examples, settings.training, settings.seed)
     if settings.training.epochs:
         with _states_of_original(job, split, model) as states:
             task = TrainingTask(
                 name="probe of the original",
                 parameters=list(objective.probe.parameters()),
-                examples=objective.examples,
-                loss=objective.loss_on(states),
+                examples=len(rows.learned),
+                loss=objective.loss_on(states, rows.learned),
                 before_epoch=objective.begin,
                 after_epoch=dict,
+                held_out_loss=held_out_loss(objective, states, rows, settings.training),
             )
             fit(task, settings.training, settings.seed, checkpoint)
     objective.probe.eval()
     objective.begin(settings.training.epochs + 1)  # draw masks that the probe has not seen
-    return LossOfHeads(model, objective, train, settings.training.batch_size, settings.seed)
+    return LossOfHeads(model, objective, rows.all, settings.training.batch_size, settings.seed)
 
 
 @contextmanager

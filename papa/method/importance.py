@@ -30,14 +30,14 @@ MeasureRows = Callable[[Layer, Tensor], Tensor]
 
 @dataclass(frozen=True)
 class LossOfHeads:
-    """The loss of a model on the training texts of a task, with a trained probe or with the model's prediction head.
+    """The loss of a model on training rows of a task, with a trained probe or with the model's prediction head.
 
-    Masks, if any, have already been drawn. The seed determines the sample for `left_out`.
+    Masks, if any, have already been drawn. The seed determines the sample of `rows` for `left_out`.
     """
 
     model: Model
     objective: Objective
-    train: Tokens
+    rows: Tensor
     batch_size: int
     seed: int
 
@@ -47,7 +47,7 @@ class LossOfHeads:
 
     def _example_of_texts(self, examples: Tensor) -> Tensor:
         """Return the batch index of each text's example; the choices of a question are texts of one example."""
-        positions, questions = torch.arange(len(examples)), self.train.questions
+        positions, questions = torch.arange(len(examples)), self.objective.splits["train"].questions
         return positions if questions is None else positions.repeat_interleave(questions.sizes[examples])
 
     def gradients(self, constants: Constants, units: int) -> Tensor:
@@ -60,9 +60,9 @@ class LossOfHeads:
         mixes = [mix for mix in self.model.replacement(constants, mixing=open_gates) if isinstance(mix, Mix)]
         gates: list[Tensor] = []  # one per layer, [text, head]
         mixed: Replacement = []
-        loss, examples = self._loss(lambda: mixed), self.objective.examples
+        loss, examples = self._loss(lambda: mixed), len(self.rows)
         total = torch.zeros(self.model.layers, units, dtype=torch.float64, device=self.model.device)
-        for batch in progress(torch.arange(examples).split(self.batch_size), "gradients", examples):
+        for batch in progress(self.rows.split(self.batch_size), "gradients", examples):
             example = self._example_of_texts(batch).to(self.model.device)
             gates[:] = [mix.weights.new_ones(len(example), self.model.heads).requires_grad_() for mix in mixes]
             mixed[:] = [replace(mix, weights=gate) for mix, gate in zip(mixes, gates, strict=True)]
@@ -77,8 +77,8 @@ class LossOfHeads:
 
         The loss is computed on at most `at_most` training examples, the same ones for all units.
         """
-        drawn = torch.randperm(self.objective.examples, generator=torch.Generator().manual_seed(self.seed))
-        sample, size = drawn[:at_most].sort().values, self.model.heads // units
+        drawn = torch.randperm(len(self.rows), generator=torch.Generator().manual_seed(self.seed))
+        sample, size = self.rows[drawn[:at_most]].sort().values, self.model.heads // units
 
         def loss_with(replacement: Replacement) -> float:
             loss = self._loss(lambda: replacement)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from fractions import Fraction
-from typing import TypeAlias
+from typing import TypeAlias, cast
 
 import torch
 from torch import Tensor
@@ -163,7 +163,7 @@ def fit_probe(
     objective = Labelled(splits, sizes, right)
     objective.probe.to(states.device)
     fit_objective(objective, read, [objective.probe], (recipe or Recipe()).training, seed)
-    return objective.probe.eval()
+    return cast("SequenceProbe | TokenProbe", objective.probe.eval())  # the paper's, which is the default
 
 
 def _cached(model: Model, replacement: Replacement | None, splits: Mapping[str, Tokens]) -> tuple[States, ProbeSizes]:

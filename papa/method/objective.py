@@ -24,6 +24,7 @@ from papa.errors import DamagedArtefact
 from papa.files import REBUILD, PathLike, provenance_of, read_table
 from papa.method.checkpoints import Checkpoint
 from papa.method.fitting import Epoch, Recorded, TrainingTask, fit
+from papa.method.training_rows import TrainingRows, training_rows
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -118,14 +119,29 @@ class Objective(ABC):
     def table(self, epochs: Sequence[Recorded]) -> pa.Table:
         """Return the outcomes of all scored examples after every epoch; `OUTCOME_TYPES` lists the columns."""
 
-    def loss_on(self, states: States) -> Callable[[Tensor], Tensor]:
-        """Return a function from the indices of training examples to their mean loss on these hidden states."""
+    def loss_on(self, states: States, rows: Tensor | None = None) -> Callable[[Tensor], Tensor]:
+        """Return a function from the indices of training examples to their mean loss on these hidden states.
+
+        The indices are those of `rows`, if given.
+        """
 
         def loss(examples: Tensor) -> Tensor:
-            batch = self.batch(examples)
+            batch = self.batch(examples if rows is None else rows[examples])
             return self.loss(batch, states(batch))
 
         return loss
+
+    def mean_loss_on(self, states: States, examples: Tensor, batch_size: int) -> Tensor:
+        """Return the loss without dropout, averaged over everything that training examples have to predict, float64."""
+        total, number = torch.zeros((), dtype=torch.float64), 0
+        self.probe.eval()
+        with torch.inference_mode():
+            for part in examples.split(batch_size):
+                batch = self.batch(part)
+                total += self.loss(batch, states(batch)).double().cpu() * len(batch.gold)
+                number += len(batch.gold)
+        self.probe.train()
+        return total.clone() / max(1, number)
 
     def outcomes_on(self, states: States) -> Recorded:
         """Return the outcomes of all scored examples, by split."""
@@ -177,15 +193,26 @@ def fit_objective(
     parameters = [values for module in modules for values in module.parameters()]
     if not parameters:
         return [Epoch(math.nan, objective.outcomes_on(states))]
+    rows = training_rows(objective.examples, training, seed)
     task = TrainingTask(
         name=f"probe, seed {seed}",
         parameters=parameters,
-        examples=objective.examples,
-        loss=objective.loss_on(states),
+        examples=len(rows.learned),
+        loss=objective.loss_on(states, rows.learned),
         before_epoch=objective.begin,
         after_epoch=lambda: objective.outcomes_on(states),
+        held_out_loss=held_out_loss(objective, states, rows, training),
     )
     return fit(task, training, seed, checkpoint)
+
+
+def held_out_loss(
+    objective: Objective, states: States, rows: TrainingRows, training: Training
+) -> Callable[[], Tensor] | None:
+    """Return a function that computes the mean loss on held-out rows; None if training does not end early."""
+    if training.patience is None:
+        return None
+    return lambda: objective.mean_loss_on(states, rows.held_out, training.batch_size)
 
 
 def columns_by_epoch(name: str, epochs: Sequence[Tensor]) -> dict[str, Tensor]:

@@ -13,7 +13,7 @@ from papa.files import REBUILD, PathLike, Trace, read_json, write_json
 
 SPLITS = ("train", "validation")
 """The splits that every corpus has."""
-TRAINING_FIELDS = ("learning_rate", "batch_size", "epochs")
+TRAINING_FIELDS = ("learning_rate", "batch_size", "epochs", "probe", "resampled", "patience")
 """The training settings that a run records."""
 IDENTITY_FIELDS = ("model", "task", "constant", "order", "fraction", "adapt", "seed")
 """The fields that identify a run."""
@@ -63,13 +63,14 @@ class Run(_Record):
         adapt: what may adapt to the constants, one of `ADAPTATIONS`; the default is not written.
         kept: number of heads that keep their attention.
         heads: number of heads in the model.
-        learning_rate, batch_size, epochs: the training settings of the probe.
+        learning_rate, batch_size, epochs, probe, resampled, patience: the training settings of the probe; see
+            `papa.config.stages.Training`.
         learning_rates: the learning rates that were tried on inner folds; None if the rate was not tuned.
         seed: seed of the probe.
-        rows: number of examples in each split.
+        rows: number of examples in each split; for `train`, those that the probe was trained with.
         rows_available: number of examples in each split without the limits of the config.
         cut: number of examples in each split that were cut to fit the slots.
-        curve: mean training loss after each epoch; empty if nothing was trained.
+        curve: mean training loss after each epoch, up to the epoch that is used; empty if nothing was trained.
         provenance: the origin of the run.
     """
 
@@ -91,6 +92,14 @@ class Run(_Record):
     provenance: Origin
     learning_rates: list[float] | None = None
     adapt: str = RETRAINED
+    probe: str = "paper"
+    resampled: bool = False
+    patience: int | None = None
+
+    @property
+    def settled(self) -> bool | None:
+        """Whether the loss on held-out rows had stopped falling when training ended; None without `patience`."""
+        return None if self.patience is None else len(self.curve) + self.patience <= self.epochs
 
 
 class _RunsFile(_Record):
@@ -99,9 +108,13 @@ class _RunsFile(_Record):
 
 def write_runs(runs: Sequence[Run], path: PathLike, trace: Trace) -> None:
     """Write the runs of a variant, one for each seed."""
-    usual = {"adapt"} if all(run.adapt == RETRAINED for run in runs) else None
-    records = [run.model_dump(exclude_unset=True, exclude=usual) for run in runs]
-    write_json({"runs": records}, path, trace, {"seeds": [run.seed for run in runs]})
+    # settings with default values are left out, as in the runs of versions that lack them
+    write_json(
+        {"runs": [run.model_dump(exclude_defaults=True) for run in runs]},
+        path,
+        trace,
+        {"seeds": [run.seed for run in runs]},
+    )
 
 
 def read_runs(path: PathLike) -> list[Run]:

@@ -34,7 +34,7 @@ from papa.method.fitting import Diverged
 from papa.method.metrics import score_of_table
 from papa.method.objective import States, fit_objective, objective_of
 from papa.method.probes import ProbeSizes
-from papa.method.runs import Origin, Run, SplitCounts, read_runs, write_runs
+from papa.method.runs import TRAINING_FIELDS, Origin, Run, SplitCounts, read_runs, write_runs
 from papa.method.states import StreamedStates, stored_states
 from papa.method.trained_norms import TrainedNorms
 from papa.method.tuning import BestRate, read_folds
@@ -125,7 +125,9 @@ def train_probe(job: Job[ProbeOf]) -> str:
     score = fmean(probe_of[seed].score(str(settings.metric)) for seed in settings.seeds)
     tensors = {f"seed-{probe.run.seed}/{name}": values for probe in probes for name, values in probe.state.items()}
     write_tensors(tensors, job.output("probes"), {}, trace)
-    outcomes = pa.concat_tables([probe.outcomes for probe in probes]).unify_dictionaries()
+    # probes may differ in their number of epochs, and so in their columns
+    tables = [probe.outcomes for probe in probes]
+    outcomes = pa.concat_tables(tables, promote_options="default").unify_dictionaries()
     write_table(outcomes, job.output("outcomes"), probes[-1].facts, trace)
     # runs are written last, because their readers expect the other files to exist
     write_runs([probe.run for probe in probes], job.output("runs"), trace)
@@ -178,15 +180,16 @@ def _train(
     point |= {"fraction": str(variant.fraction)}
     layout = {key: facts[key] for key in ("corpus", "slots", "style", "segments")}
     trained_epochs = epochs[: settings.training.epochs] if modules else []
+    sampled = {} if settings.training.rows is None else {"train": settings.training.row_count(objective.examples)}
     run = Run(
         **point,
         adapt=variant.adapt,
         kept=source.kept,
         heads=source.heads,
-        **settings.training.model_dump(),
-        **({"learning_rates": list(settings.learning_rates)} if settings.learning_rates else {}),
+        **settings.training.model_dump(include={*TRAINING_FIELDS}),
+        learning_rates=list(settings.learning_rates) or None,
         seed=seed,
-        rows=SplitCounts(**facts["rows"]),
+        rows=SplitCounts(**facts["rows"] | sampled),
         rows_available=SplitCounts(**facts["rows_available"]),
         cut=SplitCounts(**{split: tokens.cut for split, tokens in splits.items()}),
         curve=[{"epoch": number, "loss": epoch.loss} for number, epoch in enumerate(trained_epochs, start=1)],

@@ -8,9 +8,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from papa.config.artefacts import ARTEFACTS
-from papa.config.settings import Block
 from papa.results import phrases
-from papa.results.conclusion import Assumption, Conclusion, DeclarationCheck, Estimand, TaskTest, TrainingRecipe
+from papa.results.conclusion import Assumption, Conclusion, DeclarationCheck, Estimand, TaskTest
 from papa.results.losses import COUNTS
 from papa.results.outcomes import ORIGINALS
 
@@ -20,24 +19,14 @@ if TYPE_CHECKING:
 QUANTITY = "(original - score) / (original - floor)"
 
 
-class TrainingOf(Block):
-    """The training of a task's probes, as the config sets it."""
-
-    learning_rate: float
-    batch_size: int
-    epochs: int
-
-
 def framed(
     conclusion: Conclusion,
     lines: Iterable[Line],
     floors: tuple[str, ...],
-    training: Mapping[str, TrainingOf],
     declaration: DeclarationCheck | None,
 ) -> Conclusion:
-    """Add the estimand, the recipes, the assumptions with their tests, and the declaration to a conclusion."""
+    """Add the estimand, the assumptions with their tests, and the declaration to a conclusion."""
     tasks = {(line.model, task): line for line in lines for task in line.titles if task in line.samples}
-    recipes = {task: _recipe(line, task, training[task]) for (_, task), line in tasks.items() if task in training}
     tests = tuple(_contribution(line, task) for (_, task), line in tasks.items())
     assumptions = [Assumption(name=name, sentence="") for name in phrases.ASSUMPTIONS]
     assumptions[0] = Assumption(name="contribution", tests=tests, sentence="")
@@ -48,7 +37,6 @@ def framed(
             "declaration": declaration,
             "declared": declared,
             "estimand": Estimand(quantity=QUANTITY, floors=floors),
-            "recipes": tuple(recipes.values()),
             "assumptions": tuple(_worded(item, declared) for item in assumptions),
         }
     )
@@ -58,11 +46,6 @@ def _worded(assumption: Assumption, declared: str) -> Assumption:
     """Add the words of an assumption; those of the margin include the state of the declaration."""
     words = phrases.assumption(assumption)
     return assumption.model_copy(update={"sentence": f"{words} {declared}" if assumption.name == "margin" else words})
-
-
-def _recipe(line: Line, task: str, training: TrainingOf) -> TrainingRecipe:
-    rows = line.rows.loc[line.rows["task"].eq(task), "rows_train"].max()
-    return TrainingRecipe(task=line.titles[task], rows=int(rows), **training.model_dump())
 
 
 def _contribution(line: Line, task: str) -> TaskTest:

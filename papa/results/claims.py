@@ -17,7 +17,7 @@ from math import inf, isnan
 
 import numpy as np
 import pandas as pd
-from pydantic import Field, JsonValue
+from pydantic import JsonValue
 
 from papa.config.job import Job
 from papa.config.stages import AnalysisOf, GridView, TaskOf
@@ -25,7 +25,7 @@ from papa.config.variant import RETRAINED, Constant, Order
 from papa.files import read_table
 from papa.results.adaptation import adaptation_of, sentence_of
 from papa.results.analysis import Analysis, Computed
-from papa.results.assumptions import TrainingOf, checked, framed
+from papa.results.assumptions import checked, framed
 from papa.results.conclusion import (
     INCONCLUSIVE,
     Area,
@@ -40,6 +40,7 @@ from papa.results.conclusion import (
     TaskClaim,
     TaskLoss,
     TaskStep,
+    TaskTraining,
 )
 from papa.results.grids import rows_of
 from papa.results.losses import (
@@ -57,7 +58,7 @@ from papa.results.losses import (
     sum_of_shares,
 )
 from papa.results.outcomes import ALL, ORIGINALS, Sample, Setting, TaskOutcomes, is_probed, outcomes_in
-from papa.results.phrases import MORE_THAN_ALL, bound_text, conclusion_of, interval_text, percent
+from papa.results.phrases import MORE_THAN_ALL, bound_text, conclusion_of, holds_for, interval_text, percent
 from papa.results.simultaneous import ClaimSequence, corrected_margins, corrected_p_values
 from papa.results.statistics import LEVEL, Estimate, Interval, holm
 from papa.results.summary import is_main, read_summary
@@ -217,7 +218,6 @@ class ClaimsAnalysis(Analysis):
     tasks: dict[str, TaskOf]
     margin: float
     floors: tuple[str, ...] = ()
-    training: dict[str, TrainingOf] = Field(default_factory=dict)
     declaration: dict[str, JsonValue] | None = None
 
     def compute(self, job: Job[AnalysisOf]) -> Computed:
@@ -235,7 +235,7 @@ class ClaimsAnalysis(Analysis):
             repaired = sentence_of(adaptation_of(outcomes, titles))
             conclusion = conclusion.model_copy(update={"sentence": f"{conclusion.sentence} {repaired}"})
         declaration = checked(self.declaration, job.output("claims"))
-        conclusion = framed(conclusion, lines, self.floors, self.training, declaration)
+        conclusion = framed(conclusion, lines, self.floors, declaration)
         facts = {"table": "claims", "margin": self.margin}
         return Computed(frame, facts, {"claims": conclusion.to_json()}, sentence=conclusion.sentence)
 
@@ -290,11 +290,14 @@ def claims_of(lines: Sequence[Line], margin: float, curves: pd.DataFrame) -> tup
         claim.model_copy(update={"sentence": conclusion_of([claim], margin, len(groups[claim.grid]) > 1)})
         for claim in claims
     ]
+    training = _training([line for line in lines if line.grid == lines[0].grid])
+    sentences = [conclusion_of(group, margin, len(first) > 1) for group in first.values()] or [NOTHING_REPLACED]
     conclusion = Conclusion(
-        sentence=" ".join(conclusion_of(group, margin, len(first) > 1) for group in first.values()) or NOTHING_REPLACED,
+        sentence=" ".join(filter(None, [*sentences, holds_for(training)])),
         margin=margin,
         lines=tuple(worded),
         areas=tuple(_area_differences(lines, margin)),
+        training=training,
     )
     return pd.DataFrame([row for claim in claims for row in _rows(claim)], columns=list(CLAIM_COLUMNS)), conclusion
 
@@ -421,6 +424,32 @@ def _replaceable_against(line: Line, floor: str, margin: float) -> int | None:
     return replaceable
 
 
+def _training(lines: Sequence[Line]) -> tuple[TaskTraining, ...]:
+    """Return the training of the probes of each task, as far as the summary records it."""
+    rows = pd.concat([line.rows for line in lines]) if lines else pd.DataFrame()
+    if "style" not in rows:
+        return ()
+    trained = rows[rows["learning_rate"].gt(0) & rows["style"].notna()]
+    training = []
+    for title, group in trained.groupby("title", sort=False):
+        first, patience = group.iloc[0], group["patience"].dropna()
+        training.append(
+            TaskTraining(
+                task=str(title),
+                probe=str(first["probe"]),
+                layouts=tuple(dict.fromkeys(group["style"])),
+                learning_rates=tuple(sorted(set(group["learning_rate"].tolist()))),
+                batch_size=int(first["batch_size"]),
+                epochs=(float(group["epochs_used"].min()), float(group["epochs_used"].max())),
+                maximum=int(first["epochs"]),
+                patience=int(patience.iloc[0]) if len(patience) else None,
+                rows=int(first["rows_train"]),
+                resampled=bool(first["resampled"]),
+            )
+        )
+    return tuple(training)
+
+
 def _steps(line: Line) -> list[Step]:
     common = {"grid": line.grid, "line": line.name, "model": line.model, "heads": line.heads}
     common |= {"constant": line.value("constant"), "order": line.value("order")}
@@ -540,7 +569,8 @@ def _rising(line: Line, curves: pd.DataFrame) -> list[RisingTask]:
 
     Scores fluctuate from epoch to epoch, so the mean over the last quarter of the epochs has to exceed the mean over
     the quarter before. Scores must also still rise within the last quarter: from its first epoch to its last, by more
-    than twice the standard error over seeds. If the quarter is a single epoch, the rise is from the epoch before.
+    than twice the standard error over seeds. If the quarter is a single epoch, the rise is from the epoch before. If
+    training has `patience`, scores still rose if most probes of a setting were trained for all epochs.
     """
     tasks, setting = [], ["constant", "order", "fraction"]
     for task, title in line.rows[["task", "title"]].drop_duplicates().itertuples(index=False):
@@ -548,19 +578,39 @@ def _rising(line: Line, curves: pd.DataFrame) -> list[RisingTask]:
         scores = curve.fillna({name: "" for name in setting}).pivot(
             index=[*setting, "seed"], columns="epoch", values="score"
         )
-        epochs = scores.shape[1]
-        if epochs < 2:
-            continue
-        quarter = max(epochs // 4, 1)
-        late, before = scores.iloc[:, -quarter:], scores.iloc[:, -2 * quarter : -quarter]
-        higher = (late.mean(axis=1) - before.mean(axis=1)).groupby(setting).mean() > MINIMUM_RISE
-        rises = (late.iloc[:, -1] - (late if quarter > 1 else before).iloc[:, 0]).groupby(setting)
-        still_rising = (rises.mean() > MINIMUM_RISE) & ~(rises.mean() <= 2 * rises.sem())
-        settings = scores.groupby(setting).size()[higher & still_rising].index
-        runs = tuple(dict.fromkeys(filter(None, (_role(line, task, *rising) for rising in settings))))
+        still_rising = _unsettled(line, task, scores)
+        if still_rising is None:
+            still_rising = _rising_settings(scores) if scores.shape[1] > 1 else []
+        runs = tuple(dict.fromkeys(filter(None, (_role(line, task, *rising) for rising in still_rising))))
         if runs:
             tasks.append(RisingTask(task=str(title), runs=runs, loss=_loss_direction(line, task, runs)))
     return tasks
+
+
+def _unsettled(line: Line, task: str, scores: pd.DataFrame) -> list[tuple[str, str, str]] | None:
+    """Return the settings in which most probes were trained for all epochs; None if training cannot end early.
+
+    Args:
+        scores: the score after each epoch (columns) of each setting and seed (rows), up to the epoch that is used.
+    """
+    recipe = line.rows[line.rows["task"].eq(task)].iloc[0]
+    patience = recipe.get("patience")
+    if patience is None or pd.isna(patience):
+        return None
+    reached = scores.notna().sum(axis=1) + patience > recipe["epochs"]
+    most = reached.groupby(["constant", "order", "fraction"]).mean() > 0.5
+    return list(most[most].index)
+
+
+def _rising_settings(scores: pd.DataFrame) -> list[tuple[str, str, str]]:
+    """Return the settings whose scores still rose when training ended; see `_rising`."""
+    setting, epochs = ["constant", "order", "fraction"], scores.shape[1]
+    quarter = max(epochs // 4, 1)
+    late, before = scores.iloc[:, -quarter:], scores.iloc[:, -2 * quarter : -quarter]
+    higher = (late.mean(axis=1) - before.mean(axis=1)).groupby(setting).mean() > MINIMUM_RISE
+    rises = (late.iloc[:, -1] - (late if quarter > 1 else before).iloc[:, 0]).groupby(setting)
+    still_rising = (rises.mean() > MINIMUM_RISE) & ~(rises.mean() <= 2 * rises.sem())
+    return list(scores.groupby(setting).size()[higher & still_rising].index)
 
 
 def _role(line: Line, task: str, constant: str, order: str, fraction: str) -> str:

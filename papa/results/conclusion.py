@@ -81,6 +81,33 @@ class RisingTask(_Value):
     loss: str | None
 
 
+class TaskTraining(_Value):
+    """The training of a task's probes, for which a conclusion holds.
+
+    Args:
+        probe: the kind of probe.
+        layouts: the layouts of texts, one unless models differ.
+        learning_rates: the learning rates in ascending order; several if the rate of each setting was tuned.
+        batch_size: the number of examples in a training step.
+        epochs: the smallest and the largest number of epochs of the probes that are used.
+        maximum: the number of epochs after which training ends.
+        patience: training ends if the loss on held-out rows has not fallen for this number of epochs; None: never.
+        rows: the number of training rows.
+        resampled: whether each seed has its own training rows, so intervals cover the choice of rows.
+    """
+
+    task: str
+    probe: str
+    layouts: tuple[str, ...]
+    learning_rates: tuple[float, ...]
+    batch_size: int
+    epochs: tuple[float, float]
+    maximum: int
+    patience: int | None
+    rows: int
+    resampled: bool
+
+
 class Step(_Value):
     """A measured number of replaced heads.
 
@@ -291,16 +318,6 @@ class Estimand(_Value):
     floors: tuple[str, ...]
 
 
-class TrainingRecipe(_Value):
-    """The training of a task's probes."""
-
-    task: str
-    learning_rate: float
-    batch_size: int
-    epochs: int
-    rows: int
-
-
 class TaskTest(_Value):
     """A test of an assumption on one task.
 
@@ -345,8 +362,8 @@ class Conclusion(_Value):
         declaration: a comparison with the declaration; None if there is none, or in results of earlier versions.
         declared: the state of the declaration in words; empty in results of earlier versions.
         estimand: the claimed quantity; None in results of earlier versions.
-        recipes: the training that the claims hold for.
         assumptions: the assumptions of the claims, and the tests of them.
+        training: the training of each task's probes in the first grid; empty if no probe was trained.
     """
 
     sentence: str
@@ -356,8 +373,8 @@ class Conclusion(_Value):
     declaration: DeclarationCheck | None = None
     declared: str = ""
     estimand: Estimand | None = None
-    recipes: tuple[TrainingRecipe, ...] = ()
     assumptions: tuple[Assumption, ...] = ()
+    training: tuple[TaskTraining, ...] = ()
 
     def to_json(self) -> dict[str, object]:
         """Return plain values for JSON, with null for NaN and infinity, and without unset fields."""

@@ -36,8 +36,8 @@ from papa.results.page_runs import (
     weights_table,
 )
 from papa.results.page_section import Section, data_note, examples_in, sentence, subset_note, unbroken
-from papa.results.phrases import MORE_THAN_ALL
-from papa.results.summary import CURVE_COLUMNS, read_summary
+from papa.results.phrases import MORE_THAN_ALL, holds_for
+from papa.results.summary import CURVE_COLUMNS, read_summary, recipe_tables
 from papa.results.table import read_frame
 
 GLOSSARY = {
@@ -111,6 +111,8 @@ def write_report(job: Job[PageOf]) -> str:
         "analyses": analyses_table(study),
         "subsets": data_note(study, summary),
         "data": data_table(study, summary),
+        "recipes": recipe_tables(summary),
+        "holds_for": holds_for(conclusion.training),
         "models": models_table(study),
         "jobs": jobs_table(study),
         "weights": weights_table(study),

@@ -42,7 +42,7 @@ def facts_of(line: LineClaim, margin: float) -> dict[str, object]:
     tasks: dict[str, Sequence[str]] = {
         "Excluded": [phrases.excluded(exclusion) for exclusion in line.excluded],
         "At their ceiling": line.ceiling,
-        "Still rising, train longer": [phrases.rising(task) for task in line.rising],
+        phrases.STILL_RISING.format(""): [phrases.rising(task) for task in line.rising],
     }
     return {"line": line.line, "facts": facts, "tasks": {name: titles for name, titles in tasks.items() if titles}}
 
@@ -126,13 +126,12 @@ def claim_sections(study: Study, summary: pd.DataFrame, conclusion: Conclusion) 
 
 
 def _assumptions(conclusion: Conclusion) -> Section:
-    """Return the section with the claimed quantity, the assumptions, which of them were tested, and the recipes."""
+    """Return the section with the claimed quantity, the assumptions, and which of them were tested."""
     rows = [
         {"assumption": item.sentence, "tested here": "yes" if item.tested else "no"} for item in conclusion.assumptions
     ]
     note = f"{phrases.estimand(conclusion.estimand)} " if conclusion.estimand else ""
-    recipes = "; ".join(map(phrases.recipe, conclusion.recipes))
-    note += f"{conclusion.declared} Training: {recipes}." if recipes else conclusion.declared
+    note += conclusion.declared
     return Section("_assumptions", "What the claims assume", note, [Table("", pd.DataFrame(rows), 2)])
 
 

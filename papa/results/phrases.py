@@ -23,7 +23,7 @@ from papa.results.conclusion import (
     Step,
     SubsetLosses,
     TaskLoss,
-    TrainingRecipe,
+    TaskTraining,
 )
 
 MAXIMUM_VALUE_LENGTH = 60
@@ -47,6 +47,8 @@ LOSS_NOTE = (
     f"orders of heads. Above 100 %, {MORE_THAN_ALL}."
 )
 NO_MORE = "no more were tried"
+STILL_RISING = "Still rising{}, train longer or set `patience`"
+"""The words before the tasks on which scores still rose when training ended, with room for the name of a model."""
 NO_INTERVAL = "the loss cannot be bounded, because attention's contribution is too uncertain"
 FLOOR_NAMES = {"contextless floor": "context-free floor"}
 """The words for run names in the JSON of a conclusion."""
@@ -187,12 +189,6 @@ def _p_text(p: float | None) -> str:
     return "p < 0.001" if p < 0.001 else f"p = {p:.3f}"
 
 
-def recipe(value: TrainingRecipe) -> str:
-    """Describe the training of a task's probes: "A: learning rate 0.001, batches of 8, 4 epochs, 1,000 rows"."""
-    training = f"learning rate {value.learning_rate:g}, batches of {value.batch_size}, {count(value.epochs, 'epoch')}"
-    return f"{value.task}: {training}, {count(value.rows, 'training row')}"
-
-
 def declaration(check: DeclarationCheck | None) -> str:
     """Describe in a sentence whether a study is the declared one."""
     if check is None:
@@ -282,7 +278,7 @@ def conclusion_of(lines: Sequence[LineClaim], margin: float, named: bool) -> str
     ]
     sentences += [f"{excluded(exclusion, model, bool(first.tasks))}." for exclusion in first.excluded]
     if still_rising := dict.fromkeys(rising(task) for line in lines for task in line.rising):
-        sentences.append(f"Still rising{model}, train longer: {', '.join(still_rising)}.")
+        sentences.append(f"{STILL_RISING.format(model)}: {', '.join(still_rising)}.")
     sentences.append(floors_used(first))
     sentences.append(sample_size(lines))
     return " ".join(filter(None, sentences)).replace("?.", "?")  # a title may be a question
@@ -492,3 +488,40 @@ def recovery(name: str, losses: Iterable[AdaptedLoss]) -> str:
 def _adapted(loss: AdaptedLoss) -> str:
     adapted = adaptation_name(loss.adapt)
     return f"a {adapted}" if adapted.endswith("probe") else adapted
+
+
+def holds_for(training: Sequence[TaskTraining]) -> str:
+    """Name the recipe that a conclusion holds for, in a sentence; empty if no probe was trained."""
+    if not training:
+        return ""
+    layouts = _listed(LAYOUTS.get(layout, f"the layout {layout}") for task in training for layout in task.layouts)
+    probes = _listed(PROBES[task.probe] for task in training)
+    fixed = [task.maximum for task in training if task.patience is None]
+    ends = [f"for {_range(fixed, 'epoch')}"] if fixed else []
+    if settled := [epochs for task in training if task.patience is not None for epochs in task.epochs]:
+        ends.append(f"until the held-out loss stopped falling ({_range(settled, 'epoch')})")
+    rates = sorted({rate for task in training for rate in task.learning_rates})
+    rate = f"a learning rate of {rates[0]:g}" if len(rates) == 1 else f"learning rates of {rates[0]:g} to {rates[-1]:g}"
+    rows = _range([task.rows for task in training], "row")
+    samples = {
+        frozenset({True}): f"{rows} for each seed; intervals cover the choice of rows",
+        frozenset({False}): f"one sample of {rows}",
+    }
+    mixed = f"{rows}; intervals cover the choice of rows only in some tasks"
+    on = samples.get(frozenset(task.resampled for task in training), mixed)
+    return f"Holds for {layouts} and {probes}, trained {' or '.join(ends)} at {rate} on {on}."
+
+
+LAYOUTS = {"paper": "the paper's layout", "published_code": "the published code's layout"}
+PROBES = {"paper": "the paper's probe", "linear": "a linear probe"}
+"""Words for layouts and for probes; a layout that is not listed goes by its name."""
+
+
+def _listed(words: Iterable[str]) -> str:
+    return " or ".join(dict.fromkeys(words))
+
+
+def _range(numbers: Sequence[float], noun: str) -> str:
+    """Return the smallest and the largest number with a noun: "3 epochs", "2 to 6 epochs"."""
+    low, high = (f"{number:,.{0 if number == round(number) else 1}f}" for number in (min(numbers), max(numbers)))
+    return f"{low if low == high else f'{low} to {high}'} {noun if high == '1' else f'{noun}s'}"

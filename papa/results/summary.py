@@ -30,6 +30,7 @@ from papa.results.phrases import LOSS_NOTE, adaptation_name, floor_name, loss_te
 from papa.results.scores import (
     DATA_COLUMNS,
     METRIC_COLUMNS,
+    RECIPE_COLUMNS,
     RUN_COLUMNS,
     SETTING_COLUMNS,
     collect_runs,
@@ -53,6 +54,10 @@ MODEL_HEAD_NOTE = (
     "guess, the trivial guess is its floor."
 )
 DATA_NOTE = "Rows: used of available. Examples cut: examples with more tokens than slots."
+RECIPE_NOTE = (
+    "Patience: training ends when the loss on a tenth of the training rows, held out for this, has not fallen for this "
+    "number of epochs; the epoch with the lowest loss is used."
+)
 
 FLOORS = ("trivial", "contextless")  # the column of the context-free floor is called contextless
 BY_FRACTION = "fraction of heads that keep their own attention"
@@ -60,7 +65,7 @@ OUT_OF_DATE = "{} is out of date: `snakemake` without --until rebuilds it."
 TITLE = "Scores by fraction of input-dependent heads"
 SUMMARY_COLUMNS = SETTING_COLUMNS | METRIC_COLUMNS | {"mean": "float64", "seeds": "int64"}
 SUMMARY_COLUMNS |= dict.fromkeys(("half_width", "low", "high", "relative_drop"), "float64")
-MEAN_COLUMNS = SUMMARY_COLUMNS | {"same_heads_as": "string"} | DATA_COLUMNS
+MEAN_COLUMNS = SUMMARY_COLUMNS | {"same_heads_as": "string"} | DATA_COLUMNS | RECIPE_COLUMNS
 SUMMARY_COLUMNS = SUMMARY_COLUMNS | {"same_heads_as": "string"} | LOSS_COLUMNS | DATA_COLUMNS
 SETTING = ["model", "task", *VARIANT_KEYS]
 CURVE_COLUMNS = dict.fromkeys(SETTING, "string") | {"seed": "int64", "epoch": "int64"}
@@ -81,7 +86,7 @@ class Summary(Analysis):
         moved: the number of each task's validation rows from the training split, if it has any.
     """
 
-    columns = SUMMARY_COLUMNS
+    columns = SUMMARY_COLUMNS | RECIPE_COLUMNS
     title_text = TITLE
     in_report = False  # each grid shows its rows
 
@@ -167,6 +172,7 @@ def summary_of(runs: pd.DataFrame) -> pd.DataFrame:
     by_seed = runs.dropna(subset="score").groupby(["setting", "seed"])["score"].agg(fmean)
     numbers = by_seed.groupby("setting").agg(mean=fmean, seeds="size", half_width=half_width)
     rows = runs.drop_duplicates("setting").set_index("setting").join(numbers)
+    rows["epochs_used"] = runs.groupby("setting")["epochs_used"].mean()
     rows["seeds"] = rows["seeds"].fillna(0).astype("int64")
     rows["low"], rows["high"] = rows["mean"] - rows["half_width"], rows["mean"] + rows["half_width"]
     shared = rows[SHARED_WITH_ORIGINAL].assign(adapt=rows["adapt"].map(of_original))
@@ -229,8 +235,12 @@ def half_width(scores: Sequence[float]) -> float:
 
 
 def read_summary(path: PathLike) -> pd.DataFrame:
-    """Read a summary; raise `DamagedArtefact` if the file is empty or holds another table."""
-    return read_frame(path, SUMMARY_COLUMNS, "summary")
+    """Read a summary; raise `DamagedArtefact` if the file is empty or holds another table.
+
+    Columns of the recipe that an older summary lacks are empty.
+    """
+    frame = read_frame(path, SUMMARY_COLUMNS, "summary")
+    return frame.reindex(columns=list(dict.fromkeys([*frame, *RECIPE_COLUMNS])))
 
 
 def has_drop(metrics: pd.Series[str]) -> pd.Series[bool]:
@@ -303,7 +313,7 @@ def tables_of(rows: pd.DataFrame) -> list[Table]:
         ):
             if selected.any():
                 tables.append(Table(f"{title}. {name}", by_fraction(block, selected, names), len(names)))
-    return [*tables, _data(rows)]
+    return [*tables, _data(rows), *recipe_tables(rows)]
 
 
 def print_summary(rows: pd.DataFrame, console: Console) -> None:
@@ -471,6 +481,35 @@ def _data(rows: pd.DataFrame) -> Table:
         frame[f"{words} rows"] = texts(used, main, f"rows_{split}", f"rows_available_{split}")
         frame[f"{words} examples cut"] = main[f"cut_{split}"].map("{:,.0f}".format)
     return Table("Data", frame.drop_duplicates(), 2, f"{DATA_NOTE} {same_heads_note(rows)}".strip())
+
+
+def recipe_tables(rows: pd.DataFrame) -> list[Table]:
+    """Return a table of how the probes of each task were trained; nothing if no probe was trained."""
+    if "style" not in rows:
+        return []
+    main = rows[is_main(rows) & is_probed(rows["metric"])].dropna(subset="style")
+    if main.empty:
+        return []
+    shown = []
+    for (model, _), group in main.groupby(["model", "task"], sort=False):
+        first, used_epochs = group.iloc[0], group["epochs_used"]
+        epochs = f"{first['epochs']:.0f}"
+        if pd.notna(first["patience"]):
+            used_range = f"{used_epochs.min():.1f} to {used_epochs.max():.1f}"
+            epochs = f"{used_range} (patience {first['patience']:.0f}, at most {epochs})"
+        shown.append(
+            {
+                "task": first["title"],
+                "model": model,
+                "probe": first["probe"],
+                "learning rate": f"{first['learning_rate']:g}",
+                "batch size": f"{first['batch_size']:.0f}",
+                "epochs": epochs,
+                "training rows": f"{first['rows_train']:,.0f}{' for each seed' if first['resampled'] else ''}",
+                "layout": first["style"],
+            }
+        )
+    return [Table("Training of probes", pd.DataFrame(shown), 2, RECIPE_NOTE)]
 
 
 def print_results(results: Path) -> None:

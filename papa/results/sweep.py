@@ -20,7 +20,7 @@ from papa.method.labelled import GoldLabels
 from papa.method.notebook import LabelValues, Recipe, examples_of, metric_of, objective_on
 from papa.method.objective import IGNORED, States, fit_objective
 from papa.method.orders import check_ranked, heads_replaced, smallest_first
-from papa.method.runs import Origin, Run, SplitCounts
+from papa.method.runs import TRAINING_FIELDS, Origin, Run, SplitCounts
 from papa.method.states import CachedStates, StreamedStates
 from papa.method.variants import names_of
 from papa.model.model import Batches, Model, check_model
@@ -124,7 +124,7 @@ class _Sweep:
                 fraction=str(variant.fraction),
                 kept=total - len(replaced_in(replacement)),
                 heads=total,
-                **self.recipe.training.model_dump(),
+                **self.recipe.training.model_dump(include={*TRAINING_FIELDS}),
                 seed=seed,
                 rows=rows,
                 rows_available=rows,

@@ -71,7 +71,16 @@ def only_line(*outcomes: TaskOutcomes, **options: Any) -> Any:
 
 
 def sentence(*outcomes: TaskOutcomes, **options: Any) -> str:
-    return str(concluded(outcomes, **options)[1]["sentence"])
+    return without_recipe(concluded(outcomes, **options)[1]["sentence"])
+
+
+def without_recipe(conclusion: str) -> str:
+    """A conclusion without its last sentence, which names the recipe of the probes."""
+    assert conclusion.count(RECIPE) == 1
+    return conclusion.partition(RECIPE)[0]
+
+
+RECIPE = " Holds for the paper's layout and the paper's probe, trained "
 
 
 def test_losses_are_shares_of_what_attention_contributes():
@@ -236,7 +245,7 @@ def test_what_still_rises_is_named_with_what_it_means(settings, right, words):
     curves = curves_of(settings, [0.5, 0.5, 0.6, 0.7], lambda seed, epoch: seed / 1000)
     conclusion = sentence(measured("a", right), curves=curves)
     assert ("Still rising" in conclusion) == (words is not None)
-    assert words is None or f"Still rising, train longer: {words}." in conclusion
+    assert words is None or f"Still rising, train longer or set `patience`: {words}." in conclusion
 
 
 def test_a_loss_above_all_that_attention_contributes_is_explained():
@@ -349,7 +358,9 @@ def test_of_two_orders_each_is_named_and_what_they_share_is_said_once():
     _, claims = concluded([both], orders=("lambda", "lambda-reversed"))
     assert [line["orders"] for line in claims["lines"]] == [1, 1]
     stopped = "8 of 16 heads are replaceable at a margin of 10 % (…); with 14 replaced, the upper bound of the loss …."
-    assert re.sub(r"\d+ to \d+ %|on A is \d+ %|smallest margin that passes: \d+ %", "…", claims["sentence"]) == (
+    assert re.sub(
+        r"\d+ to \d+ %|on A is \d+ %|smallest margin that passes: \d+ %", "…", without_recipe(claims["sentence"])
+    ) == (
         "With all 16 heads of m replaced by average constants, 50 % (95 % interval …) of what attention contributes is "
         f"lost on A. In the order of λ, {stopped} In the reverse order of λ, {stopped} From 5 seeds and 400 validation "
         "examples."
@@ -366,7 +377,9 @@ def test_of_two_models_each_is_named():
     models = [measured("a"), measured("a", model="n")]
     _, claims = concluded(models, models=("m", "n"))
     sentences = [part for line in claims["lines"] for part in line["sentence"].split(". ")]
-    assert len(claims["lines"]) == 2 and claims["sentence"] == " ".join(line["sentence"] for line in claims["lines"])
+    assert len(claims["lines"]) == 2 and without_recipe(claims["sentence"]) == " ".join(
+        line["sentence"] for line in claims["lines"]
+    )
     assert len(set(sentences)) == len(sentences) - 1, "except the numbers of seeds and examples"
     assert all(f"8 of 16 heads of {name} are replaceable by average constants" in claims["sentence"] for name in "mn")
     # they also read differently if not all heads were ever replaced
@@ -606,3 +619,38 @@ def test_lines_of_two_models_are_compared_example_by_example():
     view = {"fractions": ("1", "1/2", "0"), "models": ("m", "n"), "tasks": ["a"]}
     [pair] = claimed(lines_of(grid_view(**view), summary(models), models))[1]["areas"]
     assert pair["difference"] == pytest.approx(0) and pair["high"] < 0.05
+
+
+# -- recipes ----------------------------------------------------------------------------------------
+
+
+def test_scores_rise_with_patience_only_if_most_probes_reached_the_last_epoch():
+    """The curves end with the epoch that is used; `epochs` is the maximum."""
+    outcomes = [measured("a")]
+    rows = summary(outcomes).assign(patience=2.0, epochs=9)
+    curves = curves_of([ORIGINALS, FLOOR], [0.5, 0.6, 0.7, 0.8, 0.9, 0.95, 0.96, 0.97], lambda seed, epoch: 0.0)
+    ends = {"original": (8, 8, 5), "floor": (8, 7, 7)}  # 8 + 2 > 9, but 7 + 2 = 9
+    last = [
+        ends["floor" if constant == "zeros" else "original"][seed]
+        for constant, seed in zip(curves["constant"], curves["seed"], strict=True)
+    ]
+    curves = curves[curves["epoch"] <= last]
+    fields = {"fractions": ("1", "1/2", "1/8", "0"), "tasks": ["a"]}
+    frame, content = claimed(lines_of(grid_view(**fields), rows, outcomes), curves=curves)
+    [line] = content["lines"]
+    assert [task["runs"] for task in line["rising"]] == [["original"]] and len(frame)
+    [training] = content["training"]
+    assert training["patience"] == 2 and training["maximum"] == 9 and training["rows"] == 1000
+    assert content["sentence"].endswith(
+        "trained until the held-out loss stopped falling (1 epoch) at a learning rate of 0.001 on one sample of 1,000 "
+        "rows."
+    )
+
+
+def test_the_conclusion_names_one_recipe_for_each_task():
+    both = concluded([measured("a"), measured("b")])[1]
+    assert [training["task"] for training in both["training"]] == ["A", "B"]
+    assert both["sentence"].endswith(
+        "Holds for the paper's layout and the paper's probe, trained for 4 epochs at a learning rate of 0.001 on one "
+        "sample of 1,000 rows."
+    )

@@ -17,7 +17,18 @@ from tiny import CONFIG, REPOSITORY, with_keys
 
 from papa.config.measures import METRICS, OUTCOME_TYPES, TARGETS, TEXT, WORD, Target, check_metric
 from papa.config.reading import check_yaml, config_of, read_config, schema
-from papa.config.settings import Config, Corpus, Machine, Metric, OrderName, Task, check_files, fraction
+from papa.config.settings import (
+    Config,
+    Corpus,
+    Machine,
+    Metric,
+    OrderName,
+    Task,
+    check_files,
+    fraction,
+    parts_of,
+    rows_or_share,
+)
 from papa.config.stages import LabelsOf
 from papa.config.variant import ORDERS
 from papa.errors import InputError
@@ -584,3 +595,51 @@ def test_mutated_configs_pass_or_are_refused_in_one_sentence(path):
             refused += 1
             assert str(error).isprintable() and str(error).endswith(".") and len(str(error)) < 1000
     assert refused > 30
+
+
+@pytest.mark.parametrize(
+    ("written", "expected"), [("1/4", "1/4"), (0.25, "1/4"), ("2/8", "1/4"), (500, 500), (2, 2), (1, "1"), ("1", "1")]
+)
+def test_training_rows_are_a_share_or_a_number(written, expected):
+    assert rows_or_share(written) == expected
+    if isinstance(expected, str):
+        assert parts_of(expected) == {"1/4": 4, "1": 1}[expected]
+
+
+@pytest.mark.parametrize("written", ["0", 0, "3/2", -3, True, "half", None, 1.5])
+def test_other_training_rows_are_refused(written):
+    with pytest.raises(InputError, match="is neither a share of rows nor a number of rows"):
+        rows_or_share(written)
+
+
+@pytest.mark.parametrize(
+    ("changes", "message"),
+    [
+        ({"tasks.tags.resample_training": True}, "train_rows must be the share of each seed, such as"),
+        ({"tasks.tags.resample_training": True, "tasks.tags.train_rows": 9}, "must be the share of each seed"),
+        (
+            {"tasks.tags.resample_training": True, "tasks.tags.train_rows": "2/5", "run.seeds": [1, 2, 5]},
+            r"with train_rows 2/5 has 2 parts .* seeds 1 and 5 of run.seeds would share one",
+        ),
+        (
+            {"tasks.tags.resample_training": True, "tasks.tags.train_rows": "1/3", "ranking.seeds": [0, 3]},
+            "seeds 0 and 3 of ranking.seeds would share one",
+        ),
+        ({"tasks.tags.patience": 2, "fidelity": "published_code"}, "tasks.tags.patience is 2, which can end training"),
+        ({"tasks.tags": MASKED | {"patience": 2}}, "tasks.tags.patience does not apply to negative_log_perplexity"),
+        ({"tasks.tags": MASKED | {"probe": "linear"}}, "tasks.tags.probe does not apply to negative_log_perplexity"),
+        ({"tasks.tags.patience": 0}, "tasks.tags.patience is 0, but must be at least 1"),
+        ({"tasks.tags.probe": "deep"}, "tasks.tags.probe is 'deep'; it must be one of paper, linear"),
+    ],
+)
+def test_recipes_that_do_not_fit_are_refused(changes, message):
+    with pytest.raises(InputError, match=message):
+        config_of(with_keys(CONFIG, changes))
+
+
+def test_recipes_that_fit():
+    recipe = {"train_rows": "1/3", "resample_training": True, "patience": 2, "probe": "linear"}
+    config = config_of(with_keys(CONFIG, {"tasks.tags": CONFIG["tasks"]["tags"] | recipe, "run.seeds": [1, 2, 3]}))
+    assert config.tasks["tags"].train_rows == "1/3"
+    masked = MASKED | {"train_rows": "1/2", "resample_training": True}
+    assert config_of(with_keys(CONFIG, {"tasks.tags": masked, "run.seeds": [1, 2]}))

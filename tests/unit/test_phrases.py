@@ -15,6 +15,7 @@ from papa.results.conclusion import (
     Step,
     TaskLoss,
     TaskTest,
+    TaskTraining,
 )
 from papa.results.phrases import (
     ASSUMPTIONS,
@@ -25,6 +26,7 @@ from papa.results.phrases import (
     bound_text,
     declaration,
     excluded,
+    holds_for,
     in_order,
     interval_text,
     loss,
@@ -151,3 +153,46 @@ def test_an_assumption_names_its_tests():
     words = assumption(Assumption(name="contribution", tests=tests, sentence=""))
     assert words == f"{ASSUMPTIONS['contribution']}. One-sided tests: A p < 0.001; B p = 0.400, not shown."
     assert assumption(Assumption(name="seeds", sentence="")) == f"{ASSUMPTIONS['seeds']}."
+
+
+def trained(**changes):
+    usual = {"task": "A", "probe": "paper", "layouts": ("paper",), "learning_rate": 3e-4, "batch_size": 8}
+    usual |= {"epochs": (3.0, 3.0), "maximum": 3, "patience": None, "rows": 5000, "resampled": False}
+    return TaskTraining.model_validate(usual | changes)
+
+
+SETTLED = {"patience": 2, "maximum": 30, "epochs": (4.333333, 9.0)}
+
+
+@pytest.mark.parametrize(
+    ("tasks", "words"),
+    [
+        (
+            [trained()],
+            "and the paper's probe, trained for 3 epochs at a learning rate of 0.0003 on one sample of 5,000 rows.",
+        ),
+        (
+            [trained(), trained(maximum=1, learning_rate=2e-5, rows=16000, probe="linear")],
+            "and the paper's probe or a linear probe, trained for 1 to 3 epochs at learning rates of 2e-05 to 0.0003 "
+            "on one sample of 5,000 to 16,000 rows.",
+        ),
+        (
+            [trained(**SETTLED, resampled=True)],
+            "and the paper's probe, trained until the held-out loss stopped falling (4.3 to 9 epochs) at a learning "
+            "rate of 0.0003 on 5,000 rows for each seed; intervals cover the choice of rows.",
+        ),
+        (
+            [trained(maximum=1), trained(**SETTLED, resampled=True)],
+            "and the paper's probe, trained for 1 epoch or until the held-out loss stopped falling (4.3 to 9 epochs) "
+            "at a learning rate of 0.0003 on 5,000 rows; intervals cover the choice of rows only in some tasks.",
+        ),
+    ],
+)
+def test_a_conclusion_names_the_recipe_that_it_holds_for(tasks, words):
+    assert holds_for(tasks) == f"Holds for the paper's layout {words}"
+
+
+def test_a_recipe_names_every_layout_and_may_be_absent():
+    assert holds_for([]) == ""
+    both = holds_for([trained(layouts=("paper", "contiguous"))])
+    assert both.startswith("Holds for the paper's layout or the layout contiguous and the paper's probe, trained")

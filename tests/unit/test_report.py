@@ -145,8 +145,11 @@ def test_hostile_names_stay_text(page, written):
 
 def test_the_conclusion_comes_first(page, claims):
     lines = [line for line in claims["lines"] if line["grid"] == "score_by_fraction"]
-    words = " ".join([*(line["sentence"] for line in lines), claims["declared"]])
-    assert claims["sentence"] == words and len(lines) == 2
+    sentences = " ".join(line["sentence"] for line in lines)
+    assert claims["sentence"].startswith(f"{sentences} Holds for the paper's layout and ") and len(lines) == 2
+    assert claims["sentence"].endswith(claims["declared"])
+    for words in claims["sentence"].removeprefix(f"{sentences} ").removesuffix(claims["declared"]), claims["declared"]:
+        assert words.strip() in page.words
     places = [page.words.index(" ".join(line["sentence"].split())) for line in lines]
     assert page.words.index("How much does attention depend on its input?") < places[0] < places[1]
     assert places[1] < page.words.index("loss with all 15 heads replaced")
@@ -236,7 +239,7 @@ def test_tasks_to_be_wary_of_are_named(wary):
     for words in (
         "Excluded. Constant: the probe is no better than the majority class",
         "At their ceiling. Easy.",
-        "Still rising, train longer. Long (original and replaced heads: "
+        "Still rising, train longer or set `patience`. Long (original and replaced heads: "
         "its loss may be larger or smaller than measured).",
         "mean over 2 tasks",
     ):

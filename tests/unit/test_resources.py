@@ -4,6 +4,7 @@ import copy
 import json
 import os
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 
 import numpy as np
@@ -74,8 +75,8 @@ def job(settings, task="mood", stored=False):
     return Job(settings.__class__.__name__, settings, {"tokens": ("t",)}, {}, wildcards={"task": task}, needs=needs)
 
 
-def training(batch_size=16, epochs=4):
-    return Training(learning_rate=0.001, batch_size=batch_size, epochs=epochs)
+def training(batch_size=16, epochs=4, **recipe):
+    return Training(learning_rate=0.001, batch_size=batch_size, epochs=epochs, **recipe)
 
 
 def learning(**more):
@@ -331,3 +332,20 @@ def test_numbers_as_people_say_them():
     assert readable == ["< 1 s", "40 s", "5 min", "72 min", "5.0 hours", "3.4 days"]
     readable = [format_bytes(amount) for amount in (7, 5e6, 1.25e9, 41e9, 2e12)]
     assert readable == ["7 B", "5 MB", "1.2 GB", "41 GB", "2 TB"]
+
+
+def test_a_recipe_is_priced():
+    """Fewer training rows cost less, but every epoch is scored on all validation rows; a linear probe is small."""
+    sizes = replace(BERT_BASE, examples=1100, tokens=33_000, scored=100)
+
+    def cost(make, **recipe):
+        return seconds(make(**recipe), CONFIG, sizes, 1) - START_SECONDS
+
+    for make in (learning, partial(probing, streamed=True), probing):
+        whole = cost(make)
+        assert cost(make, rows="1/4") == pytest.approx(whole * 350 / 1100)
+        assert cost(make, rows=250) == pytest.approx(whole * 350 / 1100)
+        assert cost(make, rows="1/5", resampled=True, patience=2) == pytest.approx(whole * 300 / 1100)
+    assert cost(partial(weighing, "gradient"), rows="1/4") < cost(partial(weighing, "gradient"))
+    assert cost(probing, probe="linear") < cost(probing) / 2  # both read the same hidden states
+    assert memory_of(probing(probe="linear"), CONFIG, sizes) < memory_of(probing(), CONFIG, sizes)

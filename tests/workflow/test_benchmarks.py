@@ -9,7 +9,7 @@ import torch
 from tiny import WORDS, write_model
 
 import papa
-from benchmarks import compare, learning_rates, overhead, parts, smoke_hub, stress
+from benchmarks import compare, learning_rates, overhead, parts, smoke_hub, stress, training_samples
 from papa.data.readers import SourceRows
 
 SLOTS = 13
@@ -113,3 +113,10 @@ def test_the_smoke_test_looks_at_its_averages(model, monkeypatch, capsys):
 def test_a_probe_is_stopped_at_its_first_step(finished):
     assert 0 < overhead.first_step(finished.folder, "config.yaml") < 120
     assert not (finished.folder / "none.json").exists()
+
+
+@pytest.mark.slow
+def test_intervals_cover_the_choice_of_training_rows_only_if_seeds_share_none():
+    fixed, parts, halves, bootstrap = (training_samples.coverage(way, 120, 120) for way in training_samples.WAYS)
+    assert min(parts) >= 88 and max(fixed) < 75
+    assert parts.score > max(halves.score, bootstrap.score)

@@ -89,6 +89,8 @@ VALUES |= {"corpora.*.validation_from_train": (5, 7, 30, ABSENT)}
 VALUES |= {"tasks.*.title": ("Animals", ABSENT), "tasks.*.label": ("long", "animal")}
 VALUES |= {"tasks.*.subset": ("long", ABSENT), "tasks.*.metric": ("f1", "matthews_correlation", "accuracy")}
 VALUES |= {"tasks.*.learning_rate": (0.02, 0.01), "tasks.*.batch_size": (5, 8), "tasks.*.epochs": (2, 1)}
+VALUES |= {"tasks.*.probe": ("linear", "paper"), "tasks.*.train_rows": ("1/2", 17, ABSENT)}
+VALUES |= {"tasks.*.patience": (1, ABSENT)}
 VALUES |= {"tasks.*.features": ("stream", "store", ABSENT), "fidelity": ("published_code", ABSENT)}
 VALUES |= {"encoder_dropout": (True, ABSENT), "score_validation": ("all", "reported"), "margin": (0.3, ABSENT)}
 VALUES |= {"floors": ([], ["identity", "zeros"], ["zeros", "mean-output"], ["zeros"]), "tasks.*.tune": (ABSENT,)}
@@ -143,6 +145,10 @@ DRAWN: dict[str, list[dict[str, Any]]] = {
     "tasks.*.corpus": [{"corpora.again": RUNNING, f"{TASK}.corpus": "again"}, {f"{TASK}.corpus": "sentences"}],
     "tasks.*.labels": [
         {f"{TASK}.labels": value} for value in (["0", "1"], ["1", "0"], ["0", "1", "2"], ["short", "long"], ABSENT)
+    ],
+    "tasks.*.resample_training": [
+        {f"{TASK}.train_rows": "1/5", f"{TASK}.resample_training": True},
+        {f"{TASK}.resample_training": False},
     ],
     "ranking.settled": [{"ranking.epochs": 3, "ranking.settled": value} for value in (0.1, ABSENT)],
     "patterns.tasks": [{"patterns": {"tasks": ["animals"], "heads": [[0, 0]]}}],

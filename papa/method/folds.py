@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Mapping
+from fractions import Fraction
 
 import torch
 from torch import Tensor
@@ -19,8 +20,9 @@ from papa.errors import InputError, count
 from papa.files import write_table
 from papa.method.fitting import Diverged, TrainingTask, fit
 from papa.method.metrics import score_of_table
-from papa.method.objective import objective_of
+from papa.method.objective import held_out_loss, objective_of
 from papa.method.training import StateSource, source_of
+from papa.method.training_rows import training_rows
 from papa.method.tuning import FOLD_COLUMNS, BestRate, FoldRow
 
 log = logging.getLogger(__name__)
@@ -53,10 +55,12 @@ def score_folds(job: Job[FoldsOf]) -> str:
 
     settings, splits = job.settings, Tokens.read(job.input("tokens"))
     folds = folds_of(splits["train"].units, settings.folds, settings.seed)
-    rows = list[FoldRow]()
+    rows, share = list[FoldRow](), settings.training.rows
+    if isinstance(share, int):  # the same share of the rows of a fold
+        share = str(Fraction(min(share, splits["train"].units), splits["train"].units))
     with source_of(job, splits) as source:
         for rate in settings.learning_rates:
-            training = settings.training.model_copy(update={"learning_rate": rate})
+            training = settings.training.model_copy(update={"learning_rate": rate, "rows": share})
             for number, held_out in enumerate(folds, start=1):
                 trained = torch.cat([fold for fold in folds if fold is not held_out])
                 if not training.epochs:
@@ -83,9 +87,16 @@ def _score(job: Job[FoldsOf], splits: Mapping[str, Tokens], source: StateSource,
         values for module in (objective.probe, *source.trained_with_probe()) for values in module.parameters()
     ]
     if parameters and training.epochs:
-        name = f"inner fold, learning rate {training.learning_rate:g}"
-        loss, nothing = objective.loss_on(source.states), dict[str, Tensor]
-        task = TrainingTask(name, parameters, objective.examples, loss, objective.begin, nothing)
+        rows = training_rows(objective.examples, training, settings.seed)
+        task = TrainingTask(
+            name=f"inner fold, learning rate {training.learning_rate:g}",
+            parameters=parameters,
+            examples=len(rows.learned),
+            loss=objective.loss_on(source.states, rows.learned),
+            before_epoch=objective.begin,
+            after_epoch=dict[str, Tensor],
+            held_out_loss=held_out_loss(objective, source.states, rows, training),
+        )
         try:
             fit(task, training, settings.seed)
         except Diverged as error:

@@ -205,7 +205,6 @@ class ClaimsAnalysis(Analysis):
         tasks: title and metric of each task.
         margin: the accepted loss.
         floors: the constants tried as the context-free floor.
-        training: the training of each task's probes.
         declaration: the result of `papa.config.declaration.compared`; None without a declaration.
     """
 

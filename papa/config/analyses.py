@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING
 from papa.config.artefacts import ARTEFACTS
 from papa.config.settings import RUN
 from papa.config.stages import AnalysisOf, GridView, TaskOf
-from papa.config.variant import AVERAGE_OF, LADDER, Constant, Order
+from papa.config.variant import AVERAGE_OF, DRAWN, LADDER, Constant, Order
 
 if TYPE_CHECKING:
     from papa.config.job import AnyJob
@@ -33,6 +33,9 @@ FIGURE_OUTPUTS = {"svg": "figure_svg", "png": "figure_png", "html": "figure_html
 PATTERNS_OUTPUTS = {"table": "patterns", "markdown": "patterns_md", "latex": "patterns_tex"}
 PATTERNS_OUTPUTS |= {"svg": "patterns_svg", "png": "patterns_png", "html": "patterns_html"}
 """The outputs of the patterns of a model on a corpus; each pair has its own folder."""
+
+ENOUGH_DRAWS = 19
+"""The smallest number of random orders for a p value of 5 %: with 19 of them, the smallest p value is 1 / 20."""
 
 
 @dataclass(frozen=True)
@@ -129,6 +132,12 @@ def _several_weights(study: Study) -> bool:
     return max(counts.values(), default=0) > 1
 
 
+def _many_draws(study: Study) -> bool:
+    """Return whether a grid has enough random orders, next to others, for a p value of 5 %."""
+    mixed = (set(DRAWN) & set(grid.orders) and set(grid.orders) - set(DRAWN) for grid in study.grids.values())
+    return study.config.ranking.draws >= ENOUGH_DRAWS and any(mixed)
+
+
 def _several_rungs(study: Study) -> bool:
     """Return whether, for some model and task, two or more constants of `LADDER` above zeros replace all heads."""
     rungs = {Constant(kind) for kind in LADDER[1:]}
@@ -170,6 +179,12 @@ ANALYSES = {
         lambda study: {"learned": _weights(study), "fractions": _fractions_between(study)},
         _several_weights,
         version=2,
+    ),
+    "random_orders": Entry(
+        "papa.results.random_orders:RandomOrders",
+        _summary("summary", "all_outcomes"),
+        lambda study: {"grids": _grids(study), "tasks": _tasks(study), "first_seed": study.config.ranking.seeds[0]},
+        _many_draws,
     ),
     "score_and_drop": Entry(
         "papa.results.drops:Drops",

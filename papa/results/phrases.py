@@ -6,6 +6,7 @@ The HTML report, the terminal and JSON use the same words, because they all call
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
+from itertools import pairwise
 from math import ceil, isfinite, isnan
 
 from papa.config.variant import AVERAGE_OF, TRAINED_SUFFIX, Constant
@@ -15,6 +16,8 @@ from papa.results.conclusion import EndLoss, Exclusion, LineClaim, RisingTask, S
 MAXIMUM_SUBSETS = 4
 """A sentence leaves out subsets if there are more than this; tables have all of them."""
 
+MAXIMUM_NUMBERS = 6
+"""A sentence names the first, the second and the last number of replaced heads if there are more than this."""
 MORE_THAN_ALL = "more is lost than attention contributes: worse than no context at all"
 """The meaning of a loss above 100 %."""
 LOSS_NOTE = (
@@ -34,6 +37,7 @@ ORDER_PHRASES = {
     "first-layer-first": ("from the first layer to the last", ""),
     "last-layer-first": ("from the last layer to the first", ""),
     "random": ("in a random order", "averaged over {} random orders"),
+    "random-by-layer": ("in a random order within layers", "averaged over {} random orders within layers"),
     "gradient": ("in the order of gradients", "averaged over {} orders of gradients"),
     "leave-one-out": ("in the order of leave-one-out", "averaged over {} orders of leave-one-out"),
     "variance": ("in the order of variances", ""),
@@ -218,7 +222,20 @@ def replaceable(line: LineClaim, margin: float, named: bool) -> str:
     else:
         claim = f"{number} of {line.heads} {heads} are {at}; no more were tried"
     words = ", ".join(filter(None, [in_order(line.order, line.orders), claim]))
-    return f"{words[0].upper()}{words[1:]}."
+    return f"{words[0].upper()}{words[1:]} ({tried(line)})."
+
+
+def tried(line: LineClaim) -> str:
+    """Name the numbers of replaced heads that were measured; nothing is known of others."""
+    numbers = sorted(line.measured)
+    if len(numbers) > MAXIMUM_NUMBERS:
+        steps = {after - before for before, after in pairwise(numbers)}
+        return (
+            f"tried: {numbers[0]}, {numbers[1]}, … {numbers[-1]}"
+            if len(steps) == 1
+            else (f"tried: {len(numbers)} numbers from {numbers[0]} to {numbers[-1]}")
+        )
+    return f"tried: {' and '.join(filter(None, [', '.join(map(str, numbers[:-1])), str(numbers[-1])]))}"
 
 
 def bound(step: Step) -> str:

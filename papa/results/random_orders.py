@@ -113,7 +113,7 @@ def areas_of(line: Line) -> dict[str, float]:
     An order without an area on some task is left out.
     """
     by_task = [_areas_of_task(line, task) for task in line.counting]
-    names = set[str].intersection(*map(set, by_task)) if by_task else set[str]()
+    names = set.intersection(*map(set, by_task)) if by_task else set[str]()
     return {name: sum(areas[name] for areas in by_task) / len(by_task) for name in sorted(names)}
 
 

@@ -3,7 +3,8 @@
     python benchmarks/known.py results/known     # what each head costs, and the AUROC of every order of a run
     python benchmarks/known.py --studies 200     # claims of studies of new texts: 9 minutes of CPU time
 
-The results are those of config/known.yaml, for which the cost of each head is printed, or of config/known-lookup.yaml.
+The results are those of config/known.yaml or config/known-interactions.yaml, for which the cost of each head is
+printed, or of config/known-lookup.yaml.
 A study is config/known.yaml with few texts and a new seed for them; its jobs run one after another in this process.
 Nine of the ten heads are replaceable: claiming ten is an error, and claiming fewer shows a lack of power. Prints
 Markdown; docs/known-answers.md explains it.
@@ -15,7 +16,7 @@ import argparse
 import json
 import tempfile
 from collections import Counter
-from collections.abc import Collection, Iterator
+from collections.abc import Collection, Iterator, Mapping
 from itertools import product
 from pathlib import Path
 from typing import Any
@@ -46,9 +47,9 @@ Claim = tuple[int, dict[str, float]]
 
 
 def auroc(order: PathLike, needed: Collection[tuple[int, int]]) -> float:
-    """Return the AUROC of an order: 1 if all heads in `needed`, each (layer, head), are replaced last.
+    """Return the AUROC of an order: 1 if a head in `needed`, each (layer, head), is replaced after all others.
 
-    It is the share of pairs of a needed and another head in which the other head is replaced first.
+    It is the share of all other heads that are replaced before the last head in `needed`.
     """
     table = read_table(order)
     ranks = {
@@ -57,8 +58,9 @@ def auroc(order: PathLike, needed: Collection[tuple[int, int]]) -> float:
             *(table.column(name).to_pylist() for name in ("rank", "layer", "head")), strict=True
         )
     }
-    pairs = [ranks[one] > rank for one in needed for other, rank in ranks.items() if other not in needed]
-    return sum(pairs) / len(pairs)
+    last = max(ranks[head] for head in needed)
+    before = [last > rank for head, rank in ranks.items() if head not in needed]
+    return sum(before) / len(before)
 
 
 def orders(results: Path) -> Iterator[tuple[str, float]]:
@@ -69,14 +71,14 @@ def orders(results: Path) -> Iterator[tuple[str, float]]:
             yield str(path.relative_to(folder)).removesuffix(".parquet").removesuffix("/order"), auroc(path, needed)
 
 
-def costs(results: Path) -> Iterator[tuple[str, float, float]]:
-    """Yield the cost of replacing each head of the decoder by averages and by zeros, in nats per repeated word."""
-    folder = known_model("induction")
+def costs(results: Path, name: str) -> Iterator[tuple[str, float, float]]:
+    """Yield the cost of replacing each head of a decoder by averages and by zeros, in nats per repeated word."""
+    folder = known_model(name)
     model, tokenizer = papa.load_model(folder, device="cpu"), AutoTokenizer.from_pretrained(folder)
     average = papa.ConstantMatrices.load(
         results
         / Study(config_of(yaml.safe_load(CONFIG.read_text())), "").path(
-            "average", model="induction", laid_out="repeats", averaged="average"
+            "average", model=name, laid_out="repeats", averaged="average"
         )
     )
     zeros = torch.zeros_like(average.mean)
@@ -96,17 +98,23 @@ def costs(results: Path) -> Iterator[tuple[str, float, float]]:
 
 def study(seed: int, folder: Path) -> Claim:
     """Run a study whose texts have this seed; write its results to an empty folder."""
-    given = small(seed)
-    made = Study(config_of(given), folder, LocalSourceDigests(config_of(given).machine))
+    return claimed_by_order(small(seed), folder)["lambda"], dict(orders(folder))
+
+
+def claimed_by_order(written: Mapping[str, Any], folder: Path) -> dict[str, int]:
+    """Run a config in an empty folder, and return how many heads are replaceable in each order."""
+    config = config_of(written)
+    made = Study(config, folder, LocalSourceDigests(config.machine))
     run_here(made, made.job("claims"))
-    (line,) = json.loads((folder / made.path("claims_json")).read_text(encoding="utf-8"))["lines"]
-    return int(line["replaceable"]), dict(orders(folder))
+    lines = json.loads((folder / made.path("claims_json")).read_text(encoding="utf-8"))["lines"]
+    return {line["order"]: int(line["replaceable"]) for line in lines}
 
 
-def small(seed: int) -> dict[str, Any]:
-    """Return config/known.yaml with few texts, which have this seed, and few fractions."""
+def small(seed: int, model: str = "induction") -> dict[str, Any]:
+    """Return config/known.yaml with a known decoder, few texts, which have this seed, and few fractions."""
     given: dict[str, Any] = yaml.safe_load(CONFIG.read_text(encoding="utf-8"))
-    given["run"] |= {"tasks": ["repeats"], "fractions": FRACTIONS}
+    given["run"] |= {"models": [model], "tasks": ["repeats"], "fractions": FRACTIONS}
+    given["models"] = {model: {"known": model}}
     given["corpora"]["repeats"] |= {"rows": ROWS, "seed": seed}
     given["tasks"]["repeats"] |= STEPS
     return {key: kept for key, kept in given.items() if key not in ("grids", "patterns")}
@@ -119,9 +127,10 @@ def main() -> None:
     given = asked.parse_args()
     torch.set_num_threads(1)
     if given.results is not None:
-        if (given.results / "models/induction").exists():  # only the decoder's own head has a loss in nats
-            print("| layer, head | averages | zeros |\n|---|--:|--:|")
-            for head, of_average, of_zeros in costs(given.results):
+        decoders = [name for name in NEEDED if name != "lookup"]  # only a decoder's own head has a loss in nats
+        for decoder in (name for name in decoders if (given.results / "models" / name).exists()):
+            print(f"\n{decoder}\n\n| layer, head | averages | zeros |\n|---|--:|--:|")
+            for head, of_average, of_zeros in costs(given.results, decoder):
                 print(f"| {head} | {round(of_average, 3) + 0.0:.3f} | {round(of_zeros, 3) + 0.0:.3f} |")  # no -0
         print("\n| order | AUROC |\n|---|--:|")
         for name, aurocs in orders(given.results):

@@ -18,7 +18,7 @@ from papa.config.artefacts import ARTEFACTS
 from papa.config.declaration import compared
 from papa.config.settings import RUN
 from papa.config.stages import AnalysisOf, GridView, TaskOf
-from papa.config.variant import AVERAGE_OF, DEFAULT_FLOORS, LADDER, Constant, Order, Variant
+from papa.config.variant import AVERAGE_OF, DEFAULT_FLOORS, DRAWN, LADDER, Constant, Order, Variant
 
 if TYPE_CHECKING:
     from papa.config.job import AnyJob
@@ -34,6 +34,9 @@ FIGURE_OUTPUTS = {"svg": "figure_svg", "png": "figure_png", "html": "figure_html
 PATTERNS_OUTPUTS = {"table": "patterns", "markdown": "patterns_md", "latex": "patterns_tex"}
 PATTERNS_OUTPUTS |= {"svg": "patterns_svg", "png": "patterns_png", "html": "patterns_html"}
 """The outputs of the patterns of a model on a corpus; each pair has its own folder."""
+
+ENOUGH_DRAWS = 19
+"""The smallest number of random orders for a p value of 5 %: with 19 of them, the smallest p value is 1 / 20."""
 
 
 @dataclass(frozen=True)
@@ -195,6 +198,12 @@ def _group_title(study: Study, names: list[str]) -> str:
     return study.config.tasks[whole].title or whole
 
 
+def _many_draws(study: Study) -> bool:
+    """Return whether a grid has enough random orders, next to others, for a p value of 5 %."""
+    mixed = (set(DRAWN) & set(grid.orders) and set(grid.orders) - set(DRAWN) for grid in study.grids.values())
+    return study.config.ranking.draws >= ENOUGH_DRAWS and any(mixed)
+
+
 def _several_rungs(study: Study) -> bool:
     """Return whether, for some model and task, two or more constants of `LADDER` above zeros replace all heads."""
     rungs = {Constant(kind) for kind in LADDER[1:]}
@@ -258,6 +267,12 @@ ANALYSES = {
         lambda study: {"learned": _weights(study), "fractions": _fractions_between(study)},
         _several_weights,
         version=2,
+    ),
+    "random_orders": Entry(
+        "papa.results.random_orders:RandomOrders",
+        _summary("summary", "all_outcomes"),
+        lambda study: {"grids": _grids(study), "tasks": _tasks(study), "first_seed": study.config.ranking.seeds[0]},
+        _many_draws,
     ),
     "score_and_drop": Entry(
         "papa.results.drops:Drops",

@@ -36,6 +36,7 @@ from papa.config.variant import (
     DEFAULT_FLOORS,
     NAMES,
     ORDERS,
+    RANDOM_BY_LAYER,
     RETRAINED,
     TRAINED_NAMES,
     UNADAPTED,
@@ -99,7 +100,7 @@ Random = Literal[
     "qwen2",
     "modernbert-decoder",
 ]
-Known = Literal["induction", "lookup", "shifted"]
+Known = Literal["induction", "lookup", "redundant", "shifted", "trap"]
 if TYPE_CHECKING:
     Metric = str
     OrderName = str
@@ -545,7 +546,7 @@ class Ranking(Block):
         int,
         Field(ge=1, le=99),
         key(
-            "number of random orders, each drawn from the seed and its index; the summary contains their mean",
+            "number of orders of each random kind; the summary contains their mean, and at least 19 give a p value",
             "orders",
         ),
     ] = 3
@@ -891,6 +892,11 @@ def _check_runs(config: Config) -> None:
                 )
         for key in ("models", "tasks", "constants", "orders", "fractions", "seeds", "adapt"):
             _check_once(f"{where}.{key}", getattr(run, key))
+        if RANDOM_BY_LAYER in run.orders and config.ranking.unit == "layer":
+            raise InputError(
+                f"{where}.orders lists {RANDOM_BY_LAYER}, which draws the units of each layer, but with `ranking.unit: "
+                f"layer` a layer is a single unit; leave out {RANDOM_BY_LAYER}, or rank heads or groups."
+            )
     for name in config.grids:
         if name in reserved_names():
             raise InputError(f"The grid {name!r} has the name of another table that papa writes; rename the grid.")

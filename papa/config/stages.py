@@ -335,12 +335,18 @@ class WeightsOf(OfTask):
 
 
 class OrderFromWeights(Settings):
-    """Stage *rank*: an order of heads by their weights."""
+    """Stage *rank*: an order of heads by their weights.
+
+    Args:
+        order: the name of the order.
+        weights: the name of the order by these weights, if `order` is drawn within its layers.
+    """
 
     stage = "rank"
     function = "papa.method.orders:rank_heads"
 
     order: str
+    weights: str | None = None
 
 
 class OrderFromModel(OfModel):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from fractions import Fraction
 from functools import cache
 from itertools import product
@@ -15,8 +16,8 @@ from papa.config.job import AnyJob, Job, JobParameters
 from papa.config.settings import Config, Grid
 from papa.config.stages import AnalysisOf, FoldsOf, ModelId, ProbeOf
 from papa.config.variant import (
+    DRAWN,
     ORIGINAL,
-    RANDOM,
     RESAMPLED,
     RETRAINED,
     SEEDED,
@@ -57,8 +58,9 @@ class Study:
 
     def orders(self, grid: Grid) -> list[Order]:
         """Return the orders of a grid, one for each seed or random draw."""
-        drawn = dict.fromkeys(SEEDED, self.config.ranking.seeds) | {RANDOM: range(1, self.config.ranking.draws + 1)}
-        return [Order(name, draw) for name in grid.orders for draw in drawn.get(name, (None,))]
+        ranking, numbers = self.config.ranking, dict[str, Sequence[int]]()
+        numbers |= dict.fromkeys(SEEDED, ranking.seeds) | dict.fromkeys(DRAWN, range(1, ranking.draws + 1))
+        return [Order(name, draw) for name in grid.orders for draw in numbers.get(name, (None,))]
 
     @cache  # noqa: B019  a study lives as long as its process
     def variants(self, model: str, task: str) -> dict[Variant, list[int]]:

@@ -75,14 +75,16 @@ BY_LAMBDA = ("lambda", "lambda-reversed")
 FROM_LOSS, FROM_ACTIVATIONS = ("gradient", "leave-one-out"), ("variance", "output-norm")
 """Head weights other than λ: from a loss, which depends on a seed, or from activations."""
 SEEDED = (*BY_LAMBDA, *FROM_LOSS)
-RANDOM = "random"
+RANDOM, RANDOM_BY_LAYER = "random", "random-by-layer"
+DRAWN = (RANDOM, RANDOM_BY_LAYER)
+"""Random orders; those by layer replace as many heads of each layer as the order of λ does."""
 BY_POSITION: dict[str, Callable[[int, int], tuple[int, int]]] = {
     "first-layer-first": lambda layer, unit: (layer, unit),
     "last-layer-first": lambda layer, unit: (-layer, unit),
 }
 """Orders by position. Each function maps a layer and an index in it to a sort key; the smallest is replaced first."""
-ORDERS = (*BY_LAMBDA, *BY_POSITION, RANDOM, *FROM_LOSS, *FROM_ACTIVATIONS)
-NUMBERED = (*SEEDED, RANDOM)
+ORDERS = (*BY_LAMBDA, *BY_POSITION, *DRAWN, *FROM_LOSS, *FROM_ACTIVATIONS)
+NUMBERED = (*SEEDED, *DRAWN)
 """Orders whose names end in a number: the seed of their weights, or the index of a random draw."""
 
 ADAPTATIONS = ("none", "probe", "constants", "norms")
@@ -190,7 +192,8 @@ class Order:
         """Return the order with this name, which may end in a draw or seed: random-1, lambda-0, …"""
         numbered = re.fullmatch(f"({'|'.join(NUMBERED)})-(0|[1-9][0-9]*)", name)
         order = cls(numbered[1], int(numbered[2])) if numbered else cls(name)
-        if order.base not in ORDERS or (order.base in NUMBERED) != (order.draw is not None) or name == f"{RANDOM}-0":
+        without_number = (order.base in NUMBERED) != (order.draw is not None)
+        if order.base not in ORDERS or without_number or (order.base in DRAWN and order.draw == 0):
             raise InputError(
                 f"The order {name!r} does not exist; use one of {', '.join(ORDERS)} (with a draw: random-1, …; with "
                 "a seed: lambda-0, …)."
@@ -210,7 +213,7 @@ class Order:
     @property
     def by_weight(self) -> bool:
         """Whether the order follows head weights for a task: λ or others."""
-        return self.base in (*SEEDED, *FROM_ACTIVATIONS)
+        return self.base in (*SEEDED, RANDOM_BY_LAYER, *FROM_ACTIVATIONS)
 
 
 @dataclass(frozen=True)

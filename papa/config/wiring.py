@@ -11,7 +11,7 @@ from papa.config.analyses import ANALYSES, Entry, grid_entry, patterns_entry
 from papa.config.artefacts import ARTEFACTS
 from papa.config.job import AnyJob
 from papa.config.settings import Corpus
-from papa.config.variant import ORIGINAL, UNADAPTED, WHOLE, Constant, Order, Variant
+from papa.config.variant import ORIGINAL, RANDOM_BY_LAYER, UNADAPTED, WHOLE, Constant, Order, Variant
 from papa.errors import InputError
 
 if TYPE_CHECKING:
@@ -151,12 +151,15 @@ def _weights(study: Study, model: str, task: str, constant: str, weights: str) -
 
 def _order_from_weights(study: Study, model: str, task: str, constant: str, order: str) -> Wiring:
     names, parsed = {"model": model, "task": task, "constant": constant}, Order.parse(order)
-    if parsed.by_lambda:
-        weights = study.job("train_lambda", **names, seed=str(parsed.draw))
+    in_layers = Order("lambda", study.config.ranking.seeds[0]) if parsed.base == RANDOM_BY_LAYER else None
+    source = in_layers or parsed
+    if source.by_lambda:
+        weights = study.job("train_lambda", **names, seed=str(source.draw))
     else:
         weights = study.job("weigh_heads", **names, weights=order)
+    settings = stages.OrderFromWeights(order=order, weights=in_layers and in_layers.name)
     # the input has this name for all head weights, because finished orders record it
-    return Wiring(stages.OrderFromWeights(order=order), {"lambdas": [weights]}, {"order": "order"})
+    return Wiring(settings, {"lambdas": [weights]}, {"order": "order"})
 
 
 def _order_from_model(study: Study, model: str, order: str) -> Wiring:

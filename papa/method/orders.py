@@ -2,11 +2,20 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from hashlib import sha256
+from itertools import groupby
 from typing import TYPE_CHECKING
 
-from papa.config.variant import BY_LAMBDA, BY_POSITION, FROM_ACTIVATIONS, FROM_LOSS, Order, Variant
+from papa.config.variant import (
+    BY_LAMBDA,
+    BY_POSITION,
+    FROM_ACTIVATIONS,
+    FROM_LOSS,
+    RANDOM_BY_LAYER,
+    Order,
+    Variant,
+)
 from papa.data.weights import sources_of, weights_digest
 from papa.errors import InputError
 from papa.files import PathLike, Trace, must_agree, provenance_of, read_table, write_table
@@ -26,25 +35,35 @@ def units_of(unit: Unit, heads: int, key_heads: int) -> int:
 def rank_heads(job: Job[OrderFromWeights]) -> str:
     """Stage *rank*: order heads by their weights; the head of rank 0 is replaced first.
 
-    `lambda-SEED` sorts the heads of all layers by λ after the last epoch, in ascending order (Sec. 3.2); heads with
-    equal λ are sorted by layer and head. `lambda-reversed-SEED` is its reverse. Orders by other weights also start with
-    the smallest.
+    `lambda-SEED` sorts the heads of all layers by λ after the last epoch, in ascending order (Sec. 3.2).
+    `lambda-reversed-SEED` is its reverse. Orders by other weights also start with the smallest. Units of equal weight
+    are in random order. `random-by-layer-DRAW` keeps the layer at each rank of λ's order, and draws the heads of each
+    layer at random. The name of an order determines all draws.
+
+    The fact `tied` of the order lists the first and the last rank of each series of units with equal weights.
 
     Raises:
         InputError: the order is not based on weights.
     """
-    name = job.settings.order
-    if not Order.parse(name).by_weight:
+    name, order = job.settings.order, Order.parse(job.settings.order)
+    if not order.by_weight:
         raise InputError(
             f"The order {name!r} is not based on λ or other weights; those that are: "
-            f"{', '.join((*BY_LAMBDA, *FROM_LOSS, *FROM_ACTIVATIONS))}."
+            f"{', '.join((*BY_LAMBDA, RANDOM_BY_LAYER, *FROM_LOSS, *FROM_ACTIVATIONS))}."
         )
     table = read_table(job.input("lambdas"))
     rows = list(zip(*(table.column(key).to_pylist() for key in ("epoch", "value", "layer", "head")), strict=True))
-    last = max(row[0] for row in rows)
-    heads = smallest_first({(layer, head): value for epoch, value, layer, head in rows if epoch == last})
-    heads = heads[::-1] if Order.parse(name).base == "lambda-reversed" else heads
-    return _write_order(heads, job.output("order"), {**provenance_of(table), "order": name}, job.trace())
+    last, size = max(row[0] for row in rows), int(provenance_of(table).get("unit_size", 1))
+    weights = {(layer, head): value for epoch, value, layer, head in rows if epoch == last}
+    heads = smallest_first(weights, job.settings.weights or name.replace("lambda-reversed", "lambda"), size)
+    if order.base == "lambda-reversed":
+        heads = heads[::-1]
+    elif order.base == RANDOM_BY_LAYER:
+        heads = drawn_in_layers(heads, name, size)
+    tied = [] if order.base == RANDOM_BY_LAYER else tied_ranks([weights[head] for head in heads[::size]])
+    about = {**provenance_of(table), "order": name} | ({"tied": tied} if tied else {})
+    written = _write_order(heads, job.output("order"), about, job.trace())
+    return f"{written}; {ties_text(tied)}" if tied else written
 
 
 def order_heads(job: Job[OrderFromModel]) -> str:
@@ -78,9 +97,60 @@ def order_heads(job: Job[OrderFromModel]) -> str:
     return _write_order(heads_in_order, job.output("order"), about, trace)
 
 
-def smallest_first(weights: Mapping[Head, float]) -> list[Head]:
-    """Sort heads by weight, in the order of their replacement; heads of equal weight by layer, then head."""
-    return sorted(weights, key=lambda head: (weights[head], head))
+def smallest_first(weights: Mapping[Head, float], name: str, size: int = 1) -> list[Head]:
+    """Sort heads by weight, in the order of their replacement; units of equal weight are in random order.
+
+    Args:
+        weights: the weight of each head.
+        name: the name of the order, which determines the random order of equal weights.
+        size: the number of heads in a unit; they have one weight and follow each other.
+    """
+    return sorted(weights, key=lambda head: (weights[head], _chance(name, head[0], head[1] // size), head))
+
+
+def drawn_in_layers(ranked: Sequence[Head], name: str, size: int = 1) -> list[Head]:
+    """Return an order that replaces as many units of each layer as `ranked` at every rank, but other units.
+
+    >>> [layer for layer, _ in drawn_in_layers([(0, 1), (1, 0), (0, 0), (1, 1)], "random-by-layer-1")]
+    [0, 1, 0, 1]
+    """
+    drawn = sorted(ranked, key=lambda head: (_chance(name, head[0], head[1] // size), head))
+    of_layer = {layer: (head for head in drawn if head[0] == layer) for layer, _ in ranked}
+    return [next(of_layer[layer]) for layer, _ in ranked]
+
+
+def _chance(name: str, layer: int, unit: int) -> bytes:
+    """Return a random key of a unit, which is the same on all machines."""
+    return sha256(f"{name}/{layer}/{unit}".encode()).digest()
+
+
+def tied_ranks(weights: Sequence[float]) -> list[tuple[int, int]]:
+    """Return the first and the last rank of each series of equal weights, which are in order.
+
+    >>> tied_ranks([0.1, 0.5, 0.5, 0.5, 0.7])
+    [(1, 3)]
+    """
+    series, begin = [], 0
+    for _, equal in groupby(weights):
+        length = len(list(equal))
+        series += [(begin, begin + length - 1)] if length > 1 else []
+        begin += length
+    return series
+
+
+def tied_across(tied: Iterable[tuple[int, int]], replaced: int) -> int:
+    """Return the length of the series of equal weights that is cut if this number of units is replaced; 0 if none is.
+
+    >>> tied_across([(1, 3)], 2), tied_across([(1, 3)], 4)
+    (3, 0)
+    """
+    return next((last - first + 1 for first, last in tied if first < replaced <= last), 0)
+
+
+def ties_text(tied: Sequence[tuple[int, int]]) -> str:
+    """Describe tied ranks in a clause."""
+    number = sum(last - first + 1 for first, last in tied)
+    return f"{number} of them share their weight with another, so their order is random"
 
 
 def _write_order(heads: list[Head], path: PathLike, about: Mapping[str, object], trace: Trace) -> str:

@@ -1,7 +1,9 @@
 """The ladder of constants: the loss as attention uses more and more information about the text.
 
 Every rung adds one kind of information, from none to the content of the text itself. The step from one rung to the next
-is a share of attention's contribution to a task. All steps add up to the whole contribution.
+is a share of attention's contribution to a task, given the information of all rungs above it in the table. All steps
+add up to the whole contribution. From `uniform` on, each rung is a coarser average of the next, so information can be
+added in only one order (docs/method.md).
 """
 
 from __future__ import annotations
@@ -36,7 +38,7 @@ ADDED_INFORMATION = {
     "average": "the slots themselves",
     OWN_ATTENTION: "the content of the text",
 }
-"""The information that each rung adds to the rung below."""
+"""The information that each rung adds to the rung above it in the table."""
 BLIND_GUESS = "nothing: a blind guess, because this floor does worse"
 KEYS = ["model", "task", "title", "metric", "subset"]
 LOSS, STEP = ("loss", "low", "high"), ("step", "step_low", "step_high")
@@ -45,15 +47,16 @@ COLUMNS |= dict.fromkeys(("score", *LOSS, *STEP), "float64")
 TITLE = "Ladder of constants"
 NOTE = (
     "In every row but the last, constants replace every head; they contain the information of this row and of the rows "
-    "above. In the last row, no head is replaced. Loss: (original - score) / (original - context-free). Step: the loss "
-    "in the row above minus this loss, which is the value of the added information. All steps add up to attention's "
-    "contribution. In brackets: 95 % intervals over probe seeds and validation examples. A step can be negative: more "
-    "information can mislead, and the rows below the bias in each slot lose that bias."
+    "above. In the last row, no head is replaced. Loss: (original - score) / (original - context-free). Step, given "
+    "the rung above: the loss in the row above minus this loss. It is the value of the added information for a model that "
+    "already has the information of the rows above, and not the value of this information by itself. All steps add up "
+    "to attention's contribution. In brackets: 95 % intervals over probe seeds and validation examples. A step can be "
+    "negative: more information can mislead, and the rows below the bias in each slot lose that bias."
 )
 
 
 class Ladder(Analysis):
-    """Measure the loss on each rung, and the step from the rung below.
+    """Measure the loss on each rung, and the step to it from the rung above it in the table.
 
     Args:
         tasks: title and metric of each task.
@@ -127,7 +130,7 @@ def _rows(outcomes: TaskOutcomes, title: str) -> Iterator[dict[str, object]]:
 
 
 def _added(below: str | None, rung: str) -> str:
-    """Return the information that a rung adds to the one below, including that of skipped rungs."""
+    """Return the information that a rung adds to the one above it in the table, including that of skipped rungs."""
     kinds = list(ADDED_INFORMATION)
     first = kinds.index(rung) if below is None else kinds.index(below) + 1
     return ", ".join(ADDED_INFORMATION[kind] for kind in kinds[first : kinds.index(rung) + 1])
@@ -144,7 +147,7 @@ def tables_of(frame: pd.DataFrame) -> list[Table]:
                 "constants": rows["rung"].map(constant_name),
                 "score": [score_text(score, float("nan")) for score in rows["score"]],
                 "loss": texts(loss_text, rows, *LOSS),
-                "step": texts(loss_text, rows, *STEP),
+                "step, given the rung above": texts(loss_text, rows, *STEP),
             }
         )
         first = rows[["task", "subset"]].ne(rows[["task", "subset"]].shift()).any(axis=1)
@@ -163,7 +166,7 @@ def sentence_of(frame: pd.DataFrame) -> str:
             continue
         steps = rows.dropna(subset="step").sort_values("step", ascending=False, kind="stable")
         worded = texts(lambda adds, *step: f"{adds}, {loss_text(*step)}", steps, "adds", *STEP)
-        sentences.append(f"{name}: the largest step is {worded[0]}; the next is {worded[1]}")
+        sentences.append(f"{name}: given the rungs above, the largest step is {worded[0]}; the next is {worded[1]}")
     return "; ".join(sentences) + "." if sentences else "No model was run with enough constants for a ladder."
 
 
@@ -188,7 +191,9 @@ def ladder_figure(frame: pd.DataFrame, plots: Plots) -> Any:
     losses["scale"] = alt.Scale(domain=[bottom, top], nice=False, clamp=True)
     axis = alt.Axis(labelExpr=f"{labels}[datum.value]", labelAngle=0, labelFontSize=9, labelLineHeight=10)
     domain = alt.Scale(domain=rungs)
-    x = alt.X("rung:N", sort=rungs, scale=domain, title="information added by each rung", axis=axis)
+    x = alt.X(
+        "rung:N", sort=rungs, scale=domain, title="information added by each rung, given the rungs before it", axis=axis
+    )
 
     def draw(rows: pd.DataFrame) -> Layers:
         data = [{str(name): value for name, value in row.items()} for row in _points(rows).to_dict("records")]
@@ -205,7 +210,7 @@ def ladder_figure(frame: pd.DataFrame, plots: Plots) -> Any:
 
 
 TOOLTIP_TITLES = {"adds": "added information", "constant": "constants", "subset": "examples", "score_text": "score"}
-TOOLTIP_TITLES |= {"loss_text": "loss", "step_text": "step", "metric": "metric"}
+TOOLTIP_TITLES |= {"loss_text": "loss", "step_text": "step, given the rung above", "metric": "metric"}
 """The columns that a tooltip shows, and their titles."""
 
 

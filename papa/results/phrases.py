@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterable, Sequence
+from itertools import pairwise
 from math import ceil, isfinite, isnan
 from typing import NamedTuple
 
@@ -37,6 +38,8 @@ WIDEST_INTERVAL = 2.0
 """The width beyond which an interval of a loss is shown as unbounded: twice all that attention contributes."""
 MAXIMUM_DECIMALS = 9
 """The largest number of decimals, less one, to show that a bound is below a margin."""
+MAXIMUM_NUMBERS = 6
+"""A sentence names the first, the second and the last number of replaced heads if there are more than this."""
 MORE_THAN_ALL = "more is lost than attention contributes: worse than no context at all"
 """The meaning of a loss above 100 %."""
 LOSS_NOTE = (
@@ -66,6 +69,7 @@ ORDER_PHRASES = {
     "first-layer-first": ("from the first layer to the last", ""),
     "last-layer-first": ("from the last layer to the first", ""),
     "random": ("in a random order", "averaged over {} random orders"),
+    "random-by-layer": ("in a random order within layers", "averaged over {} random orders within layers"),
     "gradient": ("in the order of gradients", "averaged over {} orders of gradients"),
     "leave-one-out": ("in the order of leave-one-out", "averaged over {} orders of leave-one-out"),
     "variance": ("in the order of variances", ""),
@@ -382,10 +386,23 @@ def replaceable(line: LineClaim, margin: float, named: bool) -> str:
     else:
         claim = f"no number of {heads} was shown to be {at}" + (f": {bound(step, margin)}" if step else "")
     words = ", ".join(filter(None, [in_order(line.order, line.orders), claim]))
-    sentences = [f"{words[0].upper()}{words[1:]}."]
+    sentences = [f"{words[0].upper()}{words[1:]} ({tried(line)})."]
     if line.lines > 1 and line.corrected is not None and line.corrected < number:
         sentences.append(f"Corrected for {line.lines} lines: {_number(line.corrected, line.heads)}.")
     return " ".join([*sentences, *filter(None, [by_task(line)])])
+
+
+def tried(line: LineClaim) -> str:
+    """Name the numbers of replaced heads that were measured; nothing is known of others."""
+    numbers = sorted(line.measured)
+    if len(numbers) > MAXIMUM_NUMBERS:
+        steps = {after - before for before, after in pairwise(numbers)}
+        return (
+            f"tried: {numbers[0]}, {numbers[1]}, … {numbers[-1]}"
+            if len(steps) == 1
+            else (f"tried: {len(numbers)} numbers from {numbers[0]} to {numbers[-1]}")
+        )
+    return f"tried: {' and '.join(filter(None, [', '.join(map(str, numbers[:-1])), str(numbers[-1])]))}"
 
 
 def by_task(line: LineClaim) -> str:

@@ -159,7 +159,8 @@ def _ranked(order: Tensor | Sequence[Head], model: Model) -> list[Head]:
                 f"{[model.layers, model.heads]}."
             )
         values = order.tolist()
-        return smallest_first({(n, head): value for n, layer in enumerate(values) for head, value in enumerate(layer)})
+        weights = {(n, head): value for n, layer in enumerate(values) for head, value in enumerate(layer)}
+        return smallest_first(weights, ORDER.name)
     try:
         ranked = [(int(layer), int(head)) for layer, head in order]
     except (TypeError, ValueError):

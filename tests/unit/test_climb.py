@@ -59,8 +59,8 @@ def test_the_largest_step_is_named() -> None:
     silent = measured("v", dict.fromkeys(RIGHT, 300))
     frame = ladder_of([measured(), other, silent], {"t": "T", "u": "U", "v": "V"})
     sentence = sentence_of(frame)
-    assert sentence.startswith("T: the largest step is the content of the text, 50 % (")
-    words = "U: the largest step is the first token, 56 % ("
+    assert sentence.startswith("T: given the rungs above, the largest step is the content of the text, 50 % (")
+    words = "U: given the rungs above, the largest step is the first token, 56 % ("
     assert "; the next " in sentence and words in sentence
     assert sentence.endswith("; V: attention contributes nothing measurable, so no step is known.")
     assert frame.loc[frame["task"] == "v", ["loss", "step"]].isna().all().all()

@@ -13,7 +13,17 @@ from benchmarks import known
 from papa.config.settings import Machine
 from papa.config.stages import ModelId
 from papa.data.generated import generate
-from papa.data.generated.known import FIRST, INDUCTION, KNOWN, NEEDED, PREVIOUS, known_model
+from papa.data.generated.known import (
+    CANCELLER,
+    FIRST,
+    INDUCTION,
+    KNOWN,
+    NEEDED,
+    PREVIOUS,
+    SECOND_COPY,
+    WRONG_TOKEN,
+    known_model,
+)
 from papa.data.generated.recall import MAXIMUM_WORDS, NEW_WORDS, REPEATED_WORDS, WORDS
 from papa.data.weights import location_of, weights_digest
 from papa.files import read_table, write_table
@@ -162,6 +172,62 @@ def test_what_constants_and_zeros_cost_in_each_head(model, read, head):
             assert repeated.mean() == pytest.approx(UNIFORM if head in destroying else 0, abs=1e-2)
 
 
+# -- heads that interact -----------------------------------------------------------------------------------------------
+
+INTERACTIONS = {"redundant": {INDUCTION, SECOND_COPY}, "trap": {INDUCTION, CANCELLER, WRONG_TOKEN}}
+"""The heads of each variation of the decoder that look where the induction head looks."""
+
+
+@pytest.fixture(scope="module", params=INTERACTIONS)
+def variation(request, tokenizer, cache):
+    """A variation: its name, papa's model, validation texts with repeats, and the averages over training texts."""
+    variation = papa.load_model(known_model(request.param), device="cpu")
+    inputs, train = (
+        papa.lay_out(tokenizer, texts("repeats", split, rows), slots=SLOTS, style="contiguous")
+        for split, rows in (("validation", 53), ("train", 500))
+    )
+    return request.param, variation, inputs, papa.average_attention(variation, [train])
+
+
+def test_the_stock_model_has_heads_that_look_where_the_induction_head_looks(variation, stock, tokenizer):
+    name, _, inputs, _ = variation
+    folder = known_model(name)
+    varied = transformers.AutoModelForCausalLM.from_pretrained(folder, attn_implementation="eager").eval()
+    texts = {key: values for key, values in inputs.items() if key != "token_type_ids"}
+    with torch.no_grad():
+        attention = varied(**texts, output_attentions=True).attentions[1]
+        unchanged = stock(**texts, output_attentions=True).attentions
+    for head in range(5):
+        same_as = attention[:, INDUCTION[1]] if (1, head) in INTERACTIONS[name] else unchanged[1][:, head]
+        torch.testing.assert_close(attention[:, head], same_as, rtol=0, atol=1e-4)
+    assert losses(papa.Model(varied), inputs)[0].max() < 1e-3, "it knows what comes again, as the decoder does"
+
+
+def test_heads_that_interact_cost_what_they_should(variation):
+    name, model, inputs, average = variation
+
+    def cost(*heads):
+        return losses(model, inputs, constants=average, heads=[*heads])[0].mean().item()
+
+    alone, all_but = ({head: cost(*heads(head)) for head in ALL} for heads in (lambda h: [h], without))
+    harmless = pytest.approx(0, abs=1e-2)
+    if name == "redundant":  # either of two heads is enough
+        assert all(nats == harmless for nats in alone.values())
+        assert cost(INDUCTION, SECOND_COPY) == pytest.approx(UNIFORM, abs=1e-2)
+        enough = {INDUCTION, SECOND_COPY}
+    else:  # the canceller is needed only as long as the wrong token is written
+        assert {head for head, nats in alone.items() if nats > 1e-2} == {INDUCTION, CANCELLER}
+        assert alone[CANCELLER] > UNIFORM > alone[INDUCTION] - 1e-2
+        assert cost(CANCELLER, WRONG_TOKEN) == harmless
+        enough = {INDUCTION}
+    assert {head for head, nats in all_but.items() if nats < 1e-2} == enough
+    assert cost(*ALL) == pytest.approx(UNIFORM, abs=1e-2)
+
+
+def without(head):
+    return [other for other in ALL if other != head]
+
+
 # -- what a study says of it -------------------------------------------------------------------------------------------
 
 
@@ -184,3 +250,5 @@ def test_the_area_of_an_order_is_the_share_of_heads_that_go_before_the_one_that_
     columns = {"rank": range(10), "layer": [layer for layer, _ in heads], "head": [head for _, head in heads]}
     write_table(pa.table(columns), tmp_path / "order.parquet", {})
     assert known.auroc(tmp_path / "order.parquet", [INDUCTION]) == pytest.approx(share)
+    either = known.auroc(tmp_path / "order.parquet", [INDUCTION, heads[-1 if place < 9 else 0]])
+    assert either == 1, "one of two heads is enough"

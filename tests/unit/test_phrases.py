@@ -4,6 +4,7 @@ import math
 
 import numpy as np
 import pytest
+from builders import line_claim
 
 from papa.config.variant import NUMBERED, ORDERS
 from papa.results.conclusion import (
@@ -33,7 +34,9 @@ from papa.results.phrases import (
     loss_text,
     mean_text,
     percent,
+    replaceable,
     rising,
+    tried,
     with_interval,
     without_loss,
 )
@@ -55,6 +58,22 @@ def test_words_of_orders_are_parts_of_sentences():
     assert in_order("layers-in-turn", 0) == "in the order layers-in-turn"
     assert in_order("layers-in-turn", 2) == "averaged over 2 orders layers-in-turn"
     assert in_order(None, 0) == ""
+
+
+@pytest.mark.parametrize(
+    ("numbers", "words"),
+    [
+        ([16], "tried: 16"),
+        ([14, 8], "tried: 8 and 14"),
+        ([36, 63, 68, 72], "tried: 36, 63, 68 and 72"),
+        (range(6, 73, 6), "tried: 6, 12, … 72"),
+        ([1, 2, 3, 4, 5, 6, 8], "tried: 7 numbers from 1 to 8"),
+    ],
+)
+def test_measured_numbers_of_heads_are_named(numbers, words):
+    claim = line_claim(measured=tuple(numbers), replaceable=0)
+    assert tried(claim) == words
+    assert replaceable(claim, 0.1, named=False).endswith(f" ({words}).")
 
 
 @pytest.mark.parametrize(

@@ -53,7 +53,7 @@ def test_the_average_of_a_tasks_own_texts_is_the_average() -> None:
 
 
 @pytest.mark.parametrize(
-    "name", ["first-layer-first", "last-layer-first", "lambda-0", "lambda-reversed-7", "random-1", "random-13"]
+    "name", ["first-layer-first", "last-layer-first", "lambda-0", "lambda-reversed-7", "random-13", "random-by-layer-1"]
 )
 def test_an_order_is_what_its_name_says(name: str) -> None:
     order = Order.parse(name)
@@ -66,7 +66,19 @@ def test_an_order_is_what_its_name_says(name: str) -> None:
 
 @pytest.mark.parametrize(
     "name",
-    ["random", "random-0", "random-01", "lambda", "lambda-reversed", "lambda-01", "first", "first-layer-first-1", ""],
+    [
+        "random",
+        "random-0",
+        "random-01",
+        "random-by-layer",
+        "random-by-layer-0",
+        "lambda",
+        "lambda-reversed",
+        "lambda-01",
+        "first",
+        "first-layer-first-1",
+        "",
+    ],
 )
 def test_another_name_is_no_order(name: str) -> None:
     with pytest.raises(

@@ -5,10 +5,12 @@ import math
 
 import pytest
 
-from benchmarks.known import auroc
+import papa
+from benchmarks.known import auroc, claimed_by_order, small
 from papa.data.generated import generate
 from papa.data.generated.known import INDUCTION
 from papa.data.generated.looking import LOOKUP
+from papa.data.generated.models import random_model
 from papa.data.generated.recall import WORDS
 from papa.files import read_table
 
@@ -115,3 +117,44 @@ def test_norms_repair_shifted_states_and_not_lost_information(adaptation):
     claims = json.loads((adaptation / "tables/claims.json").read_text())
     of_lookup, of_shifted = claims["sentence"].split("(lookup): ")[-1].split("(shifted): ")
     assert "needs its input" in of_lookup and "needs its input" not in of_shifted
+
+
+# -- heads that interact -----------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("seed", [3, 5, 11])
+@pytest.mark.parametrize("name", ["redundant", "trap"])
+def test_lambda_sees_interactions_and_leave_one_out_does_not(name, seed, tmp_path):
+    config = small(seed, name)
+    config["run"]["orders"] = ["lambda", "leave-one-out", "first-layer-first"]
+    claimed = claimed_by_order(config, tmp_path)
+    # leave-one-out keeps the canceller, and without the wrong token it is useless
+    expected = {"redundant": {"lambda": 9, "first-layer-first": 8}}
+    expected |= {"trap": {"lambda": 9, "leave-one-out": 8, "first-layer-first": 5}}
+    assert {order: claimed[order] for order in expected[name]} == expected[name]
+
+
+# -- a model that knows nothing ----------------------------------------------------------------------------------------
+
+CONTROL_ROWS = {"train": 601, "validation": 499}
+
+
+@pytest.mark.parametrize("corpus", ["agreement", "negation"])
+def test_attention_of_a_random_model_contributes_nothing_measurable(corpus, tmp_path, monkeypatch):
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
+    train, validation = (
+        (frame["first"].tolist(), frame["label"].tolist())
+        for frame in (generate(corpus, split, rows, seed=7) for split, rows in CONTROL_ROWS.items())
+    )
+    settings = {
+        "run": {"fractions": ["1", "0"], "seeds": [1, 2, 3]},
+        "corpora": {"slots": 23},
+        "tasks": {"epochs": 7, "learning_rate": 1.0e-3, "batch_size": 16},
+    }
+    study = papa.measure(random_model("bert"), *train, validation=validation, settings=settings)
+    [line] = study.claims["lines"]
+    assert [excluded["why"] for excluded in line["without"]] == ["attention contributes nothing measurable"]
+    assert line["replaceable"] is None and line["at_end"] is None
+    assert "attention contributes nothing measurable" in str(study.claims)
+    scores = study.summary.query("main and subset == 'all' and fraction == '1'")
+    assert scores["mean"].max() > scores["trivial"].max() + 0.1, "the probe has learned the task in part"

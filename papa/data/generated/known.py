@@ -18,10 +18,20 @@ others, so the softmax puts all weight on one key.
 
 The MLP of the last layer predicts a copied token only if attention to it is at least `ATTENTION_THRESHOLD`. So a
 constant that spreads over many positions predicts nothing.
+
+Two variations of this decoder have heads that interact. They differ in heads of layer 1 that are idle in `induction`,
+and all of these attend like the induction head:
+
+| model | head | writes |
+|---|---|---|
+| `redundant` | 3 *second copy* | the same as the induction head, so either of them is enough |
+| `trap` | 0 *canceller* | minus `WRONG_SIZE` times a wrong token |
+| `trap` | 4 *wrong token* | plus `WRONG_SIZE` times the same wrong token |
 """
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -44,7 +54,7 @@ from papa.errors import InputError
 if TYPE_CHECKING:
     from torch import Tensor
 
-KNOWN = ("induction", "lookup", "shifted")
+KNOWN = ("induction", "lookup", "redundant", "shifted", "trap")
 RECIPE = 1
 """Increase this whenever the code below makes a different model."""
 START = "<s>"
@@ -52,9 +62,12 @@ START = "<s>"
 SLOTS = 1 + MAXIMUM_WORDS
 PREVIOUS, FIRST, INDUCTION = (0, 1), (0, 3), (1, 2)
 """Heads of `induction`, (layer, head), counted from 0; the others are idle."""
+SECOND_COPY, CANCELLER, WRONG_TOKEN = (1, 3), (1, 0), (1, 4)
+"""Heads of `redundant` and of `trap`."""
 NEEDED = {"induction": (INDUCTION,), "lookup": (looking.LOOKUP,), "shifted": (shifting.MARK,)}
-"""Heads of each known model that need their input: no constant can replace them. In `shifted`, norms can make up for
-it."""
+NEEDED |= {"redundant": (INDUCTION, SECOND_COPY), "trap": (INDUCTION,)}
+"""Heads of each known model of which one must keep its attention: no constant can replace all of them. In `shifted`,
+norms can make up for it."""
 
 FALLBACK_SCORE = 0.4
 """Score of the first token in the induction head, relative to the score of an earlier copy."""
@@ -62,6 +75,9 @@ ATTENTION_THRESHOLD = 0.2
 """Minimum attention to a token for the model to predict it."""
 PREDICTED_LOGIT = 14.0
 """Logit of a predicted token; the logits of other tokens are 0."""
+
+WRONG_SIZE = 3.0
+"""Size of the output of the canceller and of the wrong token, relative to that of the induction head."""
 
 TOKEN, BEFORE, COPIED, PREDICTED = (slice(begin, begin + 64) for begin in (0, 64, 128, 192))
 POSITION, UNUSED, REST = slice(256, 304), slice(304, 319), 319
@@ -77,10 +93,11 @@ def known_model(name: str) -> Path:
     if encoder := encoders.get(name):
         return made_once(f"known-{name}", encoder.recipe(), encoder.make)
     recipe = [RECIPE, WORDS, SLOTS, SCORE_GAP, FALLBACK_SCORE, ATTENTION_THRESHOLD, PREDICTED_LOGIT, IDLE_SCALE]
-    return made_once(f"known-{name}", recipe, _induction)
+    recipe += [WRONG_SIZE] if name == "trap" else []
+    return made_once(f"known-{name}", recipe, lambda folder: _decoder(folder, name))
 
 
-def _induction(folder: Path) -> None:
+def _decoder(folder: Path, name: str) -> None:
     import transformers
 
     ids = {word: index for index, word in enumerate([START, *WORDS])}
@@ -103,7 +120,7 @@ def _induction(folder: Path) -> None:
     )
     model = transformers.GPT2LMHeadModel(config)
     norms = {name: value for name, value in model.state_dict().items() if ".ln_" in name}
-    model.load_state_dict(norms | _weights())  # raises if a weight is missing
+    model.load_state_dict(norms | _weights(_copying_heads(name)))  # raises if a weight is missing
     model.save_pretrained(folder)
 
 
@@ -113,8 +130,22 @@ def _balanced(written: Tensor) -> Tensor:
     return written
 
 
-def _weights() -> dict[str, Tensor]:
-    """Return the weights of the decoder by name, except those of LayerNorm, which keep their defaults."""
+def _copying_heads(name: str) -> dict[tuple[int, int], Head]:
+    """Return the heads of a decoder that attend to the token after an earlier copy of the current token."""
+    heads = {INDUCTION: _induced()}
+    if name == "redundant":
+        heads[SECOND_COPY] = _induced()
+    elif name == "trap":
+        heads |= {CANCELLER: _induced(-WRONG_SIZE, shift=1), WRONG_TOKEN: _induced(WRONG_SIZE, shift=1)}
+    return heads
+
+
+def _weights(copying: Mapping[tuple[int, int], Head]) -> dict[str, Tensor]:
+    """Return the weights of a decoder by name, except those of LayerNorm, which keep their defaults.
+
+    LayerNorm multiplies states by factors that are computed for the heads of `induction`. Copying heads in other places
+    change the norm of the last states, but no prediction.
+    """
     import torch
 
     tokens, positions = torch.eye(TOKENS), torch.eye(SLOTS)
@@ -132,7 +163,7 @@ def _weights() -> dict[str, Tensor]:
         if layer == 0:
             parts |= {PREVIOUS: _previous(), FIRST: _first()}
         else:
-            parts |= {INDUCTION: _induced()}
+            parts |= copying
         name, heads = f"transformer.h.{layer}", list(parts.values())
         weights[f"{name}.attn.c_attn.weight"] = torch.cat(Head.projections(heads), 1) / scale
         weights[f"{name}.attn.c_attn.bias"] = torch.zeros(3 * HEADS * HEAD_SIZE)
@@ -162,18 +193,23 @@ def _first() -> Head:
     return head
 
 
-def _induced() -> Head:
+def _induced(size: float = 1.0, shift: int = 0) -> Head:
     """Return a head that attends to the token after an earlier copy of the current token, and copies it.
 
     Without an earlier copy, it attends to the first token and copies nothing.
+
+    Args:
+        size: the size of the output.
+        shift: the difference between the ids of the token that is written and the token attended to.
     """
     import torch
 
     head = Head.empty()
     head.query[TOKEN] = head.key[BEFORE] = torch.eye(TOKENS)
     head.key[TOKEN.start] = FALLBACK_SCORE
-    head.value[TOKEN] = head.output[:, COPIED] = torch.eye(TOKENS)
+    head.value[TOKEN] = torch.eye(TOKENS)
     head.value[TOKEN.start] = 0.0
+    head.output[:, COPIED] = size * torch.eye(TOKENS).roll(shift, 1)
     return head
 
 

@@ -4,8 +4,8 @@ Attention is replaced in every head. A loss with nothing trained has two possibl
 arrives in states that the upper layers and the probe have never seen. Training can only repair the second.
 
 All losses of a task have the same denominator: attention's contribution with retrained probes. The numerator compares
-the score with the original under the same adaptation, so gains that the original also has are no recovery. The losses
-of two adaptations can therefore be subtracted.
+the score with the original under the same adaptation, so gains that the original also has are no recovery. If training
+makes the original worse, the ordinary original is used. The losses of two adaptations can therefore be subtracted.
 """
 
 from __future__ import annotations
@@ -51,7 +51,8 @@ NOTE = (
     "Constants replace every head. Nothing trained: the original's probe reads the modified model. Retrained probe: as "
     "in the paper. Trained constants, trained norms: trained along with a new probe; norms are the gains and biases of "
     "the normalisation layers. Loss: (original - score) / attention's contribution. The original has the same "
-    "adaptation, so gains that it also has are no recovery. The contribution is always that of retrained probes, so "
+    "adaptation, so gains that it also has are no recovery; if it then scores lower than the ordinary original, that "
+    "one is used, so a training that fails is none either. The contribution is always that of retrained probes, so "
     "losses can be subtracted. Recovered: the loss with nothing trained minus the loss of the retrained probe, or the "
     "loss of the retrained probe minus this loss. If zeros recover too, adaptation helps without any context. In "
     "brackets: 95 % intervals over probe seeds and validation examples."
@@ -131,11 +132,11 @@ def _rows_of(constant: str, settings: dict[str, Setting], sample: Sample, counts
         row: dict[str, object] = {"constant": constant, "adapt": adapt, "score": sample.mean(setting)}
         row["original"] = sample.mean(setting.original)
         if counts:
-            lost = lost_score({setting: 1.0})
+            lost = lost_score({setting: 1.0}, sample)
             row |= dict(zip(LOSS, interval_of(sample, lost), strict=False))
             before = settings.get(COMPARED_WITH.get(adapt, ""))
             if before is not None:
-                step = difference(lost_score({before: 1.0}), lost)
+                step = difference(lost_score({before: 1.0}, sample), lost)
                 row |= dict(zip(RECOVERED, interval_of(sample, step), strict=False))
         yield row
 

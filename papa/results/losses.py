@@ -110,17 +110,22 @@ def _coefficients(combination: Combination, settings: Sequence[Setting]) -> list
 
 def loss_of(sample: Sample, weights: Combination) -> ContributionShare | None:
     """Estimate a weighted sum of the losses of several settings."""
-    return share_of(sample, lost_score(weights))
+    return share_of(sample, lost_score(weights, sample))
 
 
-def lost_score(weights: Combination) -> Combination:
+def lost_score(weights: Combination, sample: Sample | None = None) -> Combination:
     """Return the weighted sum of the score lost in each setting, which is the original minus the setting's score.
 
-    The original has the same adaptation as the setting, so gains that the original also has are no recovery.
+    The original has the same adaptation as the setting, so gains that the original also has are no recovery. If this
+    original scores lower in the `sample` than without adaptation, the original without it is used instead, because a
+    training that fails is no recovery either.
     """
     originals: dict[Setting, float] = {}
     for setting, weight in weights.items():
-        originals[setting.original] = originals.get(setting.original, 0.0) + weight
+        original = setting.original
+        if sample is not None and (sample.mean(original) or 0.0) < (sample.mean(ORIGINALS) or 0.0):
+            original = ORIGINALS
+        originals[original] = originals.get(original, 0.0) + weight
     return difference(originals, weights)
 
 
@@ -245,7 +250,7 @@ def _loss(sample: Sample, setting: Setting, status: str) -> dict[str, object]:
     row: dict[str, object] = {f"share_{name}": shares[name] for name in SOURCES}
     if status == COUNTS:
         names = ("loss", "loss_low", "loss_high", "loss_bound")
-        row |= dict(zip(names, interval_of(sample, lost_score({setting: 1.0})), strict=False))
+        row |= dict(zip(names, interval_of(sample, lost_score({setting: 1.0}, sample)), strict=False))
     return row
 
 

@@ -79,6 +79,12 @@ def test_a_gain_that_the_original_also_has_is_no_recovery() -> None:
     assert rows.loc["norms", "loss"] == pytest.approx(rows.loc["probe", "loss"], abs=0.005)
 
 
+def test_a_training_that_harms_the_original_is_no_recovery() -> None:
+    rows = rows_of(RIGHT | {WITH_NORMS: 310, SETTINGS["norms"]: 305})
+    assert rows.loc["norms", "loss"] == pytest.approx(55 / 160, abs=0.01)
+    assert rows.loc["norms", "recovered"] == pytest.approx(5 / 160, abs=0.01)
+
+
 def test_losses_of_a_summary_have_the_original_of_their_adaptation() -> None:
     """They are those of the analysis, and a relative drop is from the same original."""
     summary = summary_of([measured(model="tiny")])

@@ -46,12 +46,13 @@ COLUMNS = dict.fromkeys((*KEYS, "rung", "adds", "status"), "string")
 COLUMNS |= dict.fromkeys(("score", *LOSS, *STEP), "float64")
 TITLE = "Ladder of constants"
 NOTE = (
-    "In every row but the last, constants replace every head; they contain the information of this row and of the rows "
-    "above. In the last row, no head is replaced. Loss: (original - score) / (original - context-free). Step, given "
-    "the rung above: the loss in the row above minus this loss. It is the value of the added information for a model that "
-    "already has the information of the rows above, and not the value of this information by itself. All steps add up "
-    "to attention's contribution. In brackets: 95 % intervals over probe seeds and validation examples. A step can be "
-    "negative: more information can mislead, and the rows below the bias in each slot lose that bias."
+    "In every row but the last, constants replace every head; they contain the information of this row and of the "
+    "rows above. In the last row, no head is replaced. Loss: (original - score) / (original - context-free). Step, "
+    "given the rung above: the loss in the row above minus this loss. It is the value of the added information for "
+    "a model that already has the information of the rows above, and not the value of this information by itself. "
+    "All steps add up to attention's contribution. In brackets: 95 % intervals over probe seeds and validation "
+    "examples. A step can be negative: more information can mislead, and the rows below the bias in each slot lose "
+    "that bias."
 )
 
 

@@ -53,8 +53,8 @@ SLOTS = 1 + MAXIMUM_WORDS
 PREVIOUS, FIRST, INDUCTION = (0, 1), (0, 3), (1, 2)
 """Heads of `induction`, (layer, head), counted from 0; the others are idle."""
 NEEDED = {"induction": (INDUCTION,), "lookup": (looking.LOOKUP,), "shifted": (shifting.MARK,)}
-"""Heads of each known model that need their input: no constant can replace them. In `shifted`, norms can make up for
-it."""
+"""Heads of each known model that need their input: no constant can replace them. In `shifted`, training can make
+up for it."""
 
 FALLBACK_SCORE = 0.4
 """Score of the first token in the induction head, relative to the score of an earlier copy."""

@@ -67,7 +67,7 @@ SECOND_COPY, CANCELLER, WRONG_TOKEN = (1, 3), (1, 0), (1, 4)
 NEEDED = {"induction": (INDUCTION,), "lookup": (looking.LOOKUP,), "shifted": (shifting.MARK,)}
 NEEDED |= {"redundant": (INDUCTION, SECOND_COPY), "trap": (INDUCTION,)}
 """Heads of each known model of which one must keep its attention: no constant can replace all of them. In `shifted`,
-norms can make up for it."""
+training can make up for it."""
 
 FALLBACK_SCORE = 0.4
 """Score of the first token in the induction head, relative to the score of an earlier copy."""

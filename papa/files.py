@@ -1,8 +1,9 @@
 """Write and read the files of stages: each is complete or absent, records how it was made, and is checked when read.
 
-An artefact is a file that a stage wrote. It contains its *provenance* if its format can store text: facts about the
-content, the *trace* of the job that made it (stage, version, settings, digests of inputs), and a digest of facts and
-content. The digest depends on values, not on bytes, so equal values have equal digests in every file.
+An artefact is a file that a stage wrote. If its format can store text, the file contains its *provenance*: facts about
+the content, the *trace* of the job that made it, and a digest of facts and content. A trace lists the stage, its
+version and settings, and the digests of its inputs. A digest depends on values, not on bytes, so equal values have
+equal digests in every file.
 """
 
 from __future__ import annotations
@@ -48,7 +49,7 @@ class Trace:
         stage: name of the stage.
         version: version of the stage; it is raised when a change to the code changes results.
         settings: settings of the stage, as JSON.
-        inputs: the digest of each input's content, by the stage's name for the input.
+        inputs: maps the stage's name for each input to the digest of the input's content.
     """
 
     stage: str
@@ -335,7 +336,7 @@ def read_tensors(path: PathLike) -> tuple[dict[str, Tensor], dict[str, Any]]:
 
 
 def provenance_of_arrays(facts: Mapping[str, object], trace: Trace | None, arrays: Mapping[str, np.ndarray]) -> str:
-    """Return the provenance of an HDF5 file with these `arrays`, for its attribute `KEY`."""
+    """Return the provenance of an HDF5 file with these `arrays`; the file stores it in the attribute `KEY`."""
     digests = {name: digest_of_array(values) for name, values in arrays.items()}
     return _sealed({**facts, "arrays": digests}, trace, []).text()
 
@@ -372,7 +373,7 @@ def write_page(text: str, path: PathLike, trace: Trace | None = None) -> None:
 
 
 def read_provenance(path: PathLike) -> Provenance | None:
-    """Return an artefact's provenance without reading or checking its content; None if it is missing or unreadable."""
+    """Return an artefact's provenance without reading or checking its content; None if no provenance can be read."""
     try:
         text = _READERS[Path(path).suffix](path)
         return None if text is None else Provenance.parse(text)

@@ -1,12 +1,12 @@
 """The layout of texts: each token of an example gets a fixed slot (paper, App. A).
 
 A single text is `[CLS] tokens` from slot 0 on, then padding, and `[SEP]` in slot n-1. In a pair, `[CLS]` and the first
-text start in slot 0, the separators and the second text in slot n/2, and the last `[SEP]` is in slot n-1. Running text
-is cut into blocks that fill all slots. A choice directly follows its question. For decoders, and in the natural layout,
-tokens start in slot 0 and leave no gaps, as in pretraining.
+text start in slot 0. The separators and the second text start in slot n/2, and the last `[SEP]` is in slot n-1.
+Running text is cut into blocks that fill all slots. A choice directly follows its question. For decoders, and in the
+natural layout, tokens start in slot 0 and leave no gaps, as in pretraining.
 
-The special tokens and their positions, such as RoBERTa's two separators, are inferred from the tokenizer's output. Only
-DeBERTa's separator is corrected.
+The special tokens and their positions, such as RoBERTa's two separators, are inferred from the tokenizer's output.
+DeBERTa is the only exception: the second separator that its tokenizer adds is left out.
 """
 
 from __future__ import annotations
@@ -30,7 +30,10 @@ STYLES, SEGMENTS = ("paper", "published_code", *WITHOUT_GAPS), ("aligned", "publ
 CHUNK_TEXTS = 4096
 """Number of texts that are tokenized at a time."""
 SubTokens = tuple[list[int], list[int]]
-"""The ids of a text's sub-tokens, and the index of the word that each begins, or -1; empty for a text without words."""
+"""The ids of a text's sub-tokens, and a list with each word's index at its first sub-token and -1 elsewhere.
+
+The list is empty if the text was not split into words.
+"""
 
 
 @dataclass(frozen=True)
@@ -41,7 +44,7 @@ class Placed:
         ids: the ids of the tokens.
         slots: the slot of each token.
         segments: the segment of each token.
-        words: the index of the word that each token begins, or -1.
+        words: each word's index at its first token, and -1 elsewhere.
         cut: number of tokens that did not fit.
         begin: index of a choice's first token, after those of its question.
         characters: number of characters of a choice.
@@ -222,8 +225,8 @@ def place_choices(
 
     Question, space and choice are tokenized together. If the question has k tokens, all tokens after the first k are
     the choice, as in lm-evaluation-harness. If there are too many tokens, the question's first ones are cut off. A
-    choice's first token is predicted, too, so a token must precede it. Without a question, this is the tokenizer's BOS
-    token, or its EOS token if it has no BOS token.
+    choice's first token is predicted, too, so a token must precede it. If there is no question, the tokenizer's BOS
+    token precedes it, or the EOS token if there is no BOS token.
 
     Args:
         tokenizer: A tokenizer of transformers.
@@ -259,8 +262,8 @@ def _first_token(tokenizer: PreTrainedTokenizerBase) -> int:
     token = tokenizer.eos_token_id if tokenizer.bos_token_id is None else tokenizer.bos_token_id
     if token is None:
         raise InputError(
-            f"{type(tokenizer).__name__} has neither a BOS nor an EOS token that a choice without a question could "
-            "follow; add questions to the corpus and set `first` to their column."
+            f"A choice without a question must follow a BOS or EOS token, but {type(tokenizer).__name__} has neither; "
+            "add questions to the corpus and set `first` to their column."
         )
     return int(token)
 
@@ -294,7 +297,7 @@ def _check_room(slots: int, room: int) -> None:
 
 
 def separates_words(tokenizer: PreTrainedTokenizerBase) -> bool:
-    """Return whether a list of words is tokenized like a text; byte-level tokenizers may drop the spaces of a list."""
+    """Return whether a list of words is tokenized like a text; byte-level tokenizers may leave out the spaces."""
     options = {"add_special_tokens": False, "return_attention_mask": False}
     first, text = (tokenizer(words, **options)["input_ids"] for words in ("a", "a a"))
     second = text[len(first) :]
@@ -318,7 +321,7 @@ def _sub_tokens(
 
 
 def _words_begun(word_of: Sequence[int | None]) -> list[int]:
-    """Return the index of the word that each sub-token begins, or -1; `word_of` maps sub-tokens to words."""
+    """Return each word's index at its first sub-token, and -1 elsewhere; `word_of` maps sub-tokens to words."""
     previous = [None, *word_of][: len(word_of)]
     return [-1 if word is None or word == last else word for word, last in zip(word_of, previous, strict=True)]
 

@@ -1,4 +1,4 @@
-"""The mirror folder: a local copy of models and datasets from the hub, each repository complete at one commit."""
+"""The mirror folder: local copies of models and datasets from the hub, each with all its files from one commit."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ WEIGHT_PATTERNS = (
     r"model(-\d+-of-\d+)?\.safetensors(\.index\.json)?",
     r"pytorch_model(-\d+-of-\d+)?\.bin(\.index\.json)?",
 )
-"""Patterns of the names of weight files; only the files of the first pattern that matches any are fetched."""
+"""Name patterns of weight files; if a pattern matches any file, the patterns after it are not used."""
 CONFIGS_AND_TOKENIZERS = r"[^/]+(?<!\.index)\.(json|txt|model)"
 """Pattern of the names of config and tokenizer files."""
 
@@ -64,8 +64,8 @@ def recorded(folder: Path) -> Record | None:
 def check_recorded(folder: Path, revision: str | None, config: str | None = None) -> None:
     """Check that a folder in the mirror has the requested revision and config.
 
-    A folder without a record passes, and so does any revision if none is requested. A branch or a tag passes only if it
-    was fetched by that name, because only the hub can resolve a name to a commit.
+    A folder without a record passes. If no revision is requested, the folder may have any revision. A branch or a tag
+    passes only if it was fetched by that name, because only the hub can resolve a name to a commit.
 
     Raises:
         InputError: `revision` is neither the recorded one nor its commit, or `config` was not fetched.
@@ -104,7 +104,7 @@ def fetch(job: Job[FetchOf]) -> str:
     temporary folder, which is then renamed. A repository in the mirror is left unchanged, without a request to the hub,
 
     - if it has no record, because papa did not fetch it;
-    - if it has the requested configs, and no revision is requested or its record has the requested revision or commit.
+    - if its record has the requested configs and, if a revision is requested, this revision or commit.
 
     A new revision replaces the old one completely and includes the configs that were fetched before.
 
@@ -200,7 +200,7 @@ def _download(request: Repository, folder: Path, record: Record | None = None, c
         )
         if record is not None and (record.commit, record.configs) == (new_record.commit, new_record.configs):
             logger.info("%s is already in the mirror, at commit %s", hub, record.commit)
-            new_record.write(folder)  # jobs refuse a revision that the record lacks
+            new_record.write(folder)  # adds the requested revision, because jobs accept only recorded ones
             return None
         folder.parent.mkdir(parents=True, exist_ok=True)
         with TemporaryDirectory(dir=folder.parent, prefix=f".{folder.name}-") as temporary:

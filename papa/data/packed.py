@@ -50,7 +50,10 @@ class Packed:
 
     @classmethod
     def of(cls, inputs: Mapping[str, Tensor], pad_id: int | None = None) -> Packed:
-        """Pack dense inputs `[example, slot]`; if `pad_id` is given, the mask must exclude exactly its tokens."""
+        """Pack dense inputs `[example, slot]`.
+
+        If `pad_id` is given, the mask must exclude exactly the tokens with this id.
+        """
         ids, mask = inputs.get("input_ids"), inputs.get("attention_mask")
         if ids is None or mask is None:
             missing = "input_ids" if ids is None else "attention_mask"
@@ -89,7 +92,7 @@ class Packed:
 
 @dataclass(frozen=True)
 class RawBatch(Packed):
-    """A batch of pictures or sound: the arguments of the model, and the slots of the tokens that it makes from them.
+    """A batch of pictures or sound: the model's arguments, and the slots of the tokens that the model makes from them.
 
     These tokens have no ids, so all `ids` are 0.
     """
@@ -116,13 +119,14 @@ class Examples:
     """The layout of a batch as attention needs it: `[example, position]`, each example padded to the longest one.
 
     Args:
-        slots: int64 `[example, position]`, the slot of each key, which may be counted from the example's first token.
-        columns: int64 `[example, position]`, the slot of each key in the model's input, counting initial padding.
+        slots: int64 `[example, position]`, the slot of each key; with `from_first`, it is counted from the example's
+            first token.
+        columns: int64 `[example, position]`, the slot of each key, always counted from slot 0 of the model's input.
         real: bool `[example, position]`, whether a position has a token; None if all have one.
         n: number of slots in the layout, including padding.
-        positions: int64 `[token]`, the flat index of the position of each token of a packed row; None if it is the
-            token's index.
-        last_queries: number of last positions, the only ones with a query; None means all.
+        positions: int64 `[token]`, the position of each token of a packed row, as a flat index into
+            `[example, position]`; None if token i is at position i.
+        last_queries: number of positions with a query; these are the last ones. None means all.
         packed: whether the tokens are one row.
     """
 
@@ -171,7 +175,7 @@ class Examples:
 
     @property
     def queries(self) -> int:
-        """Number of last positions, the only ones with a query."""
+        """Number of positions with a query; these are the last ones."""
         return self.slots.shape[1] if self.last_queries is None else self.last_queries
 
     @cached_property
@@ -193,8 +197,8 @@ class Examples:
     def spread(self, row: Tensor) -> Tensor:
         """Rearrange a row `[token, head, channel]` as `[example, head, position, channel]`.
 
-        Idle tokens, at the end of the row and in no example, are left out. An empty position gets a copy of its
-        example's first token; the copy is never read.
+        Idle tokens are left out; they are at the end of the row and belong to no example. An empty position gets a copy
+        of its example's first token; the copy is never read.
         """
         tokens, heads, channels = row.shape
         to, back = self._selections_of(tokens, heads)
@@ -222,7 +226,10 @@ class Examples:
         return self.spread(tokens if chosen is None else tokens.index_select(1, chosen))
 
     def gather_heads(self, spread: Tensor, tokens: int) -> Tensor:
-        """Return `[example, head, position, channel]` in the model's form: a packed row, or positions before heads."""
+        """Return `[example, head, position, channel]` in the model's form.
+
+        This is a packed row `[1, token, head, channel]` or, if inputs are dense, `[example, position, head, channel]`.
+        """
         if not self.packed:
             return spread.transpose(1, 2).contiguous()  # models reshape it by views
         return self.gather(spread, tokens).unsqueeze(0)

@@ -147,8 +147,8 @@ def _read_csv(path: Path, wanted: Collection[str] | None) -> SourceRows:
                 if record and len(record) != len(header):
                     raise InputError(
                         f"{path} line {begin} has {count(len(record), 'value')} for the columns "
-                        f"{', '.join(header)}; quote values that contain the separator, which only CSV "
-                        "allows."
+                        f"{', '.join(header)}; quote values that contain the separator (only CSV files may have "
+                        "quotes)."
                     )
                 if record:
                     for column, index in zip(columns, indices, strict=True):

@@ -84,8 +84,8 @@ def stage(
     """Redirect stderr to the job's log, and yield `say`, which prints the job's result as one line.
 
     Heavy imports belong inside the `with` block, because threads and GPU must be set before them. If there is a mirror,
-    only an `online` job may use the hub. An `InputError` ends the job with its message, a signal with one line, and any
-    other error with a traceback in the log. The line in the terminal is also the last line of the log.
+    only an `online` job may use the hub. Any error or signal ends the job with one line. Errors other than `InputError`
+    also write a traceback to the log. The line in the terminal is also the last line of the log.
     """
     wanted = {"encoder": machine.encoder_threads, "probe": machine.probe_threads, None: 1}[threads]
     for variable in ("OMP_NUM_THREADS", "MKL_NUM_THREADS", "OPENBLAS_NUM_THREADS", "RAYON_NUM_THREADS"):
@@ -107,7 +107,7 @@ def stage(
             print(line, file=sys.stderr, flush=True)
             _show(line, sys.stdout)
 
-        stop_once()  # the exception that it raises lets partial files be removed
+        stop_once()  # from now on, a signal raises an exception, so partial files are removed
         try:
             if wanted > snakemake.threads:
                 log.info("threads: %d from the workflow; the config sets %d", snakemake.threads, wanted)

@@ -1,4 +1,4 @@
-"""The average attention of a model over a corpus, as sums and counts, and its file (paper, Sec. 3.1).
+"""The average attention of a model over a corpus, stored as sums and counts (paper, Sec. 3.1).
 
 C(l,h)[q,k] is the mean attention of head (l,h) from slot q to slot k, over the examples that have a token in both
 slots. It is 0 if there are none. Sums and counts can be added over the parts of a corpus.
@@ -59,7 +59,7 @@ class ConstantMatrices:
         mean = torch.empty(self.sum.shape)
         count = self.count.clamp(min=1)
         count = count.view(*count.shape, *(1,) * (self.sum.ndim - 2 - count.ndim))
-        for layer, total in enumerate(self.sum):  # layer by layer, because a float64 quotient needs memory
+        for layer, total in enumerate(self.sum):  # one layer at a time, because the quotient is float64
             mean[layer] = total / count
         return mean
 

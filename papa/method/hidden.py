@@ -158,9 +158,10 @@ class HiddenStates:
             yield cls(indices, stack)
 
     def read(self, examples: Tensor, tokens: Tokens, positions: Tensor | None = None) -> Tensor:
-        """Return the hidden states of `examples` in a split as float32, all or only at `positions` of their tokens.
+        """Return the hidden states of a split's `examples` as float32.
 
-        Each example is compared with its checksum when it is first read.
+        `positions` selects some of their tokens; None means all. Each example is compared with its checksum when it is
+        first read.
         """
         lengths = tokens.lengths[examples].tolist()
         begins = (tokens.begins[examples] + self._first_tokens[tokens.source]).tolist()

@@ -1,8 +1,9 @@
 """Attention with replaceable heads: one function for every model that looks up its attention function by name.
 
 A transformers model can call a *registered* attention function. The call comes after rotary embeddings and norms, and
-before key heads are repeated. The model also passes its rule for which keys a query sees to a registered mask function.
-This module registers both functions as `NAME`. Both follow the instructions in the `Session` of the running model.
+before key heads are repeated. The model also calls a registered mask function with its *rule*, which decides whether a
+query sees a key. This module registers both functions as `NAME`. Both follow the instructions in the `Session` of the
+running model.
 """
 
 from __future__ import annotations
@@ -77,7 +78,7 @@ class AttentionFacts:
 
     @classmethod
     def of(cls, name: str, session: Session, run: Callable[[], object]) -> AttentionFacts:
-        """Call `run` to run the model once, and return the facts about its attention; errors call the model `name`.
+        """Run the model once, with `run`, and return the facts about its attention; error messages contain `name`.
 
         Raises:
             InputError: layers have different numbers of heads, or do not each call attention once and in order.
@@ -262,8 +263,8 @@ def mask(
     examples = session.layout
     if not examples.packed and kv_length > examples.slots.shape[1]:
         raise InputError(
-            f"The cache has {kv_length} keys and attention_mask {examples.slots.shape[1]}; let `generate` use a cache "
-            "that grows, which is its default."
+            f"The cache has {kv_length} keys, but attention_mask has {examples.slots.shape[1]}; let `generate` use a "
+            "cache that grows, which is its default."
         )
     if session.rule_observer is not None:
         session.rule_observer(mask_function)
@@ -318,14 +319,15 @@ def attention(
     """
     session = current()
     if session.awaits_layout:
-        # no query sees padding in a mask that the model made itself
+        # masks that models make themselves hide padding from every query
         seen = key.new_ones(1, 1, 1, key.shape[2]) > 0 if attention_mask is None else visible(attention_mask)
         session.take_layout(seen.flatten(1, 2).any(1).expand(len(key), -1))
     layout = session.layout
     if session.layout_from_attention and key.shape[:3:2] != layout.slots.shape:
         raise InputError(
             f"{type(module).__name__} attends over {key.shape[2]} tokens in {len(key)} rows, but the layer before it "
-            f"over {layout.slots.shape[1]} in {len(layout.slots)}; all layers must attend over the same tokens."
+            f"attends over {layout.slots.shape[1]} tokens in {len(layout.slots)} rows; all layers must attend over the "
+            "same tokens."
         )
     index = session.next_layer(module)
     if session.stand_in is not None:
@@ -432,7 +434,7 @@ class Layer(ABC):
         return replaced_context(restrict(constant, self.examples, self.allowed), values, self.dropout)
 
     def mixed(self, weights: Tensor, constant: LayerConstants) -> Tensor:
-        """Return the context of all heads; `weights` interpolate between their constant (0) and attention (1)."""
+        """Return the context of all heads; `weights` interpolate from a head's constant (0) to its attention (1)."""
         heads, values = self.attending(None), self.values(None)
         if isinstance(constant, Outputs):
             attended, outputs = kept_context(heads, values, self.dropout), outputs_at(constant, self.examples)
@@ -490,7 +492,7 @@ class ProjectedLayer(Layer):
         return for_heads(self.grouped_values, self.group_size, heads)
 
     def _keys_of(self, heads: Tensor) -> Tensor | None:
-        """Return the index of each head's key among the computed keys; None if they are in the same order."""
+        """Return the index of each head's key among the computed keys; None if the i-th key is the i-th head's."""
         groups = heads // self.group_size
         if self.key.shape[1] == self.grouped_values.shape[1]:
             return groups

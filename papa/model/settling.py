@@ -1,8 +1,8 @@
 """Find the fastest form of batches that works for a model, and check the patched model against the stock one.
 
 The stock model is the unmodified transformers model. If attention were not replaced, or positions were wrong, results
-would be plausible but wrong. So papa compares hidden states on tiny batches with those of the stock model and, with
-heads replaced, with a reference implementation of the paper's formula.
+would be plausible but wrong. So papa runs tiny batches and compares their hidden states with those of the stock model.
+When heads are replaced, it compares them with a reference implementation of the paper's formula.
 """
 
 from __future__ import annotations
@@ -153,7 +153,7 @@ class Trial:
         """Choose the fastest correct form; return whether padding may precede the tokens."""
         problems: dict[Form, str] = {}
         wanted = [stock[padding] for padding in ("after", "before") if padding in stock]
-        # forms that are also correct with padding before the tokens come first
+        # prefer any form that is also correct if padding precedes the tokens
         for needed in (wanted, wanted[:1]) if self.facts.causal else ([stock["between"]],):
             for form in forms_of(self.base):
                 self.form = form
@@ -178,7 +178,7 @@ class Trial:
     def _accepts_long_rows(self, batch: Packed) -> bool:
         """Return True if a packed row may have more tokens than the model has positions; else raise the model's error.
 
-        Models that check the length of a row do so before their first attention, so the pass stops there.
+        Models that check the length of a row do so before their first attention, so papa stops the pass there.
         """
         limit = slots_limit(self.full.config, self.form)
         if limit > LONG_LAYOUT:
@@ -216,7 +216,7 @@ class Trial:
         return len(shifts) == 1 and not bool(feeding[0].reshape(-1, feeding[0].shape[-1])[: len(inside)][~inside].any())
 
     def _identity(self, batch: Packed) -> Tensor:
-        """Return constants that let each token see only itself, which softmax over several tokens never does."""
+        """Return constants with which each token sees only itself; softmax over several tokens never gives the same."""
         shape = self.facts.layers, self.facts.heads, batch.n, batch.n
         return torch.eye(batch.n, device=self.weight.device, dtype=self.weight.dtype).expand(shape)
 
@@ -273,7 +273,7 @@ class Trial:
 
 @contextmanager
 def _errors_as_input_errors(name: str) -> Iterator[None]:
-    """Turn errors in a model's code, which may need features that papa's attention lacks, into an `InputError`."""
+    """Turn errors in a model's code into an `InputError`; the code may need features that papa's attention lacks."""
     try:
         yield
     except InputError:

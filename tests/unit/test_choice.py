@@ -299,7 +299,7 @@ def test_a_choice_without_a_question_follows_the_token_that_ends_texts(tiny, dat
     ((placed, _),) = place_choices(tokenizer, None, [["a b", "c"]], 6)
     assert tokenizer.convert_ids_to_tokens(placed.ids) == ["[SEP]", "a", "b"] and placed.begin == 1
     tokenizer.eos_token = None
-    with pytest.raises(papa.InputError, match="neither a BOS nor an EOS token"):
+    with pytest.raises(papa.InputError, match="must follow a BOS or EOS token"):
         list(place_choices(tokenizer, None, [["a b", "c"]], 6))
 
 

@@ -238,7 +238,7 @@ def freeze(
         from papa.jobs.freeze import freeze as frozen
         from papa.jobs.freeze import print_frozen
 
-        declaration = frozen(config, hub_mirror and str(hub_mirror))
+        declaration = frozen(config, None if hub_mirror is None else str(hub_mirror))
     if as_json:
         _print_json(declaration.declaration.model_dump())
     else:

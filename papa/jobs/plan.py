@@ -514,9 +514,9 @@ def _measured_noise(study: Study) -> dict[tuple[str, str], Noise | str]:
         if status != COUNTS:
             noises[key] = status
             continue
-        ends = (ORIGINALS, *(Setting(floor, fraction="0") for floor in sample.floors))
+        at_ends = (ORIGINALS, *(Setting(floor, fraction="0") for floor in sample.floors))
         retrained = [setting for setting in sample.settings if setting.adapt == RETRAINED]
-        replaced = [setting for setting in retrained if setting not in ends]
+        replaced = [setting for setting in retrained if setting not in at_ends]
         losses = [loss for setting in replaced if (loss := loss_of(sample, {setting: 1.0})) is not None]
         if losses:
             loss = min(losses, key=lambda loss: abs(loss.in_scores().mean))

@@ -74,8 +74,8 @@ def score_folds(job: Job[FoldsOf]) -> str:
     table = pa.Table.from_pylist(rows, schema=pa.schema(list(FOLD_COLUMNS.items())))
     best = BestRate.of(rows)
     write_table(table, job.output("folds"), facts | {"table": "folds", "metric": settings.metric}, trace)
-    rate = f"; best learning rate {best.learning_rate:g}" if len(settings.learning_rates) > 1 else ""
-    return f"{settings.metric} {best.score:.3f} on {len(folds)} inner folds{rate}"
+    chosen_rate = f"; best learning rate {best.learning_rate:g}" if len(settings.learning_rates) > 1 else ""
+    return f"{settings.metric} {best.score:.3f} on {len(folds)} inner folds{chosen_rate}"
 
 
 def _score(job: Job[FoldsOf], splits: Mapping[str, Tokens], source: StateSource, training: Training) -> float | None:

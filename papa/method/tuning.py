@@ -98,6 +98,6 @@ def best_floors(paths: Sequence[PathLike], floors: Sequence[str]) -> dict[tuple[
             known = scores.setdefault((facts["model"], facts["task"]), {})
             known[constant_of[facts["variant"]]] = BestRate.of(rows).score
     return {
-        pair: tuple(sorted((floor for floor in floors if floor in known), key=lambda floor, known=known: -known[floor]))
+        pair: tuple(sorted((floor for floor in floors if floor in known), key=known.__getitem__, reverse=True))
         for pair, known in scores.items()
     }

@@ -324,24 +324,25 @@ def _corrected(lines: Sequence[Line], claims: Sequence[LineClaim], margin: float
         for step, loss in zip(steps, rows[["loss", "loss_low", "loss_high"]].to_numpy().tolist(), strict=True):
             if not isnan(loss[0]):
                 step |= dict(zip(("loss", "low", "high"), loss, strict=True))
-        claim = TaskClaim(
-            task=line.titles[task],
-            replaceable=sequence.passed(smallest, margin),
-            corrected=sequence.passed(margins, margin),
-            steps=tuple(map(TaskStep.model_validate, steps)),
+        by_task[id(line)].append(
+            TaskClaim(
+                task=line.titles[task],
+                replaceable=sequence.passed(smallest, margin),
+                corrected=sequence.passed(margins, margin),
+                steps=tuple(map(TaskStep.model_validate, steps)),
+            )
         )
-        by_task[id(line)].append(claim)
     claimed = []
     for line, claim in zip(lines, claims, strict=True):
-        margins = of_lines.get(id(line))
-        steps = claim.steps
-        if margins is not None:
-            pairs_of_steps = zip(steps, margins, strict=True)
-            steps = tuple(step.model_copy(update={"corrected_margin": least}) for step, least in pairs_of_steps)
+        least = of_lines.get(id(line))
+        steps_of_line = claim.steps
+        if least is not None:
+            pairs_of_steps = zip(steps_of_line, least, strict=True)
+            steps_of_line = tuple(step.model_copy(update={"corrected_margin": at}) for step, at in pairs_of_steps)
         update = {
-            "steps": steps,
+            "steps": steps_of_line,
             "lines": len(counting),
-            "corrected": None if margins is None else line.claims_about(*line.counting).passed(margins, margin),
+            "corrected": None if least is None else line.claims_about(*line.counting).passed(least, margin),
             "task_claims": len(pairs),
             "by_task": tuple(by_task[id(line)]),
         }
@@ -463,7 +464,7 @@ def _steps(line: Line) -> list[Step]:
             bounds = line.rows[line.rows["fraction"].eq(fraction)].set_index("task")["loss_bound"]
             bounds = bounds.reindex(counting).fillna(inf)  # a task with an unknown loss passes at no margin
             margin = max(margin, float(bounds.max()))
-            row |= {"bound": float(bounds.max()), "margin": margin, "worst": titles[bounds.idxmax()]}
+            row |= {"bound": float(bounds.max()), "margin": margin, "worst": titles[str(bounds.idxmax())]}
         steps.append(Step.model_validate(row))
     return steps
 
@@ -680,7 +681,9 @@ def _task_cells(rows: pd.DataFrame, margin: float) -> dict[str, str]:
         "task": rows["task"].iloc[0],
         "by itself": "none shown" if pd.isna(uncorrected) else f"{uncorrected:,.0f}{heads}",
         "corrected": "none shown" if passed.empty else f"{passed['replaced'].iloc[-1]:,}{heads}",
-        "passes at margins above": "-" if passed.empty else bound_text(passed["corrected_margin"].iloc[-1], margin),
+        "passes at margins above": "-"
+        if passed.empty
+        else bound_text(float(passed["corrected_margin"].iloc[-1]), margin),
         "next": next((f"{step.replaced:,}: {bound_text(step.corrected_margin, margin)}" for step in following), "-"),
     }
 

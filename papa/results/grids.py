@@ -98,7 +98,8 @@ class GridAnalysis(GridView, Analysis):
         rows = rows.assign(label=list(map(_row_label, rows["constant"], rows["adapt"])))
         rows = rows.drop_duplicates(["label", "task"])
         shown = product(self.constants, self.adapt) if "0" in self.fractions else []
-        constants = [_row_label(**_as_run(*pair)) for pair in shown]
+        runs = [_as_run(*pair) for pair in shown]
+        constants = [_row_label(run["constant"], str(run["adapt"])) for run in runs]
         printed = rows["mean"].where(rows["constant"].notna()).map("{:.3f}".format).astype("float64")
         best = (len(constants) > 1) & printed.eq(printed.groupby(rows["task"]).transform("max"))
         scores = pd.Series(texts(score_text, rows, "mean", "half_width"), rows.index, "str")
@@ -180,8 +181,8 @@ def rows_of(grid: GridView, rows: pd.DataFrame) -> pd.DataFrame:
 
 def _as_run(constant: str | None, adapt: str) -> dict[str, str | None]:
     """Return the constant and the adaptation of the runs at a point of a grid, by the names of their columns."""
-    variant = Variant.of(constant and Constant.parse(constant), None, "0" if constant else "1", adapt)
-    return {"constant": variant.constant and variant.constant.name, "adapt": variant.adapt}
+    variant = Variant.of(None if constant is None else Constant.parse(constant), None, "0" if constant else "1", adapt)
+    return {"constant": None if variant.constant is None else variant.constant.name, "adapt": variant.adapt}
 
 
 def _row_label(constant: str | None, adapt: str) -> str:

@@ -151,6 +151,7 @@ def published_losses() -> pd.DataFrame:
         ends = (ORIGINAL, *FLOOR_SETTINGS)
         if not scores.keys() >= set(ends):
             continue
+        model, task = str(model), str(task)
         common = {"source": PAPER, "table": table, "model": MODEL_TITLES[model], "interval": INTERVALS[PAPER]}
         common |= {"published_task": task, "title": TASK_TITLES[task]} | {name: scores[name] for name in ends}
         common["metric"] = METRIC_NAMES.get(task, group["metric"].iloc[0])
@@ -191,7 +192,7 @@ def losses_of_study(summary: pd.DataFrame, tasks: Mapping[str, str]) -> pd.DataF
         interval=INTERVALS[STUDY],
         published_task=rows["task"].map(tasks),
         score=rows["mean"],
-        original=[by_run.get(key) for key in zip(rows["model"], rows["task"], strict=True)],
+        original=pd.MultiIndex.from_frame(rows[["model", "task"]]).map(by_run).to_numpy(float),
         low=rows["loss_low"],
         high=rows["loss_high"],
     )

@@ -110,9 +110,10 @@ def sentence_of(frame: pd.DataFrame) -> str:
     losses = frame.dropna(subset="loss").groupby(["model", "title", "constant"], sort=False)["loss"].agg(["min", "max"])
     if losses.empty:
         return "no loss is known against any context-free floor"
-    model, title, constant = (losses["max"] - losses["min"]).idxmax()
-    low, high = losses.loc[(model, title, constant)]
+    widest = losses.reset_index().loc[(losses["max"] - losses["min"]).to_numpy().argmax()]
+    low, high = widest["min"], widest["max"]
+    where = f"{widest['title']} ({widest['model']}, {constant_name(str(widest['constant']))})"
     return (
         f"{count(len(losses), 'loss', 'losses')} against {count(frame['floor'].nunique(), 'floor')}; the largest range "
-        f"is {100 * low:.0f} to {100 * high:.0f} %, on {title} ({model}, {constant_name(constant)})"
+        f"is {100 * low:.0f} to {100 * high:.0f} %, on {where}"
     )

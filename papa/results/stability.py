@@ -140,7 +140,8 @@ def stability_of(learned: pd.DataFrame, fractions: tuple[str, ...]) -> pd.DataFr
 
     known = learned.reindex(columns=["model", "task", "title", "constant", "order", "seed", "part", "path"])
     known = known.astype(object).where(known.notna(), None)
-    orders = {row["path"]: RankedUnits.read(row["path"], _name_of(row)) for row in known.to_dict("records")}
+    records: list[dict[str, str | None]] = known.to_dict("records")  # type: ignore[assignment]
+    orders = {row["path"]: RankedUnits.read(str(row["path"]), _name_of(row)) for row in records}
     rows = []
     for pair, first_path, second_path in _pairs(known):
         first, second = orders[first_path], orders[second_path]

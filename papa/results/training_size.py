@@ -17,8 +17,8 @@ from papa.config.stages import AnalysisOf, TaskOf
 from papa.errors import count
 from papa.files import read_table
 from papa.results.analysis import Analysis, Computed, Drawing
-from papa.results.losses import CONTRIBUTION, COUNTS, lost_score, share_of, status_of
-from papa.results.outcomes import ALL, FLOOR, ORIGINALS, TaskOutcomes, outcomes_in
+from papa.results.losses import COUNTS, contribution_of, lost_score, share_of, status_of
+from papa.results.outcomes import ALL, TaskOutcomes, outcomes_in
 from papa.results.panels import (
     COLORS,
     Layers,
@@ -119,16 +119,16 @@ def _rows(outcomes: TaskOutcomes) -> Iterator[dict[str, object]]:
     sample = outcomes.sample(outcomes.metric, outcomes.subsets()[ALL])
     common: dict[str, object] = {"model": outcomes.model, "task": outcomes.task, "metric": outcomes.metric}
     common["status"] = status = status_of(sample, outcomes, outcomes.metric)
-    if not {ORIGINALS, FLOOR} <= sample.settings.keys():
+    if not contribution_of(sample).keys() <= sample.settings.keys():
         return
-    if (contribution := share_of(sample, CONTRIBUTION)) is not None:
+    if (contribution := share_of(sample, contribution_of(sample))) is not None:
         interval = contribution.in_scores().interval()
         common |= dict(zip(_names(CONTRIBUTED), interval, strict=False))
     for setting in sample.settings:
-        if setting[2] == "0" and setting != FLOOR:
-            share = share_of(sample, lost_score({setting: 1.0})) if status == COUNTS else None
+        if setting.fraction == "0" and setting.constant not in sample.floors:
+            share = share_of(sample, lost_score({setting: 1.0}, sample)) if status == COUNTS else None
             lost = {} if share is None else dict(zip(_names(LOST), share.interval(), strict=False))
-            yield common | {"constant": setting[0]} | lost
+            yield common | {"constant": setting.constant} | lost
 
 
 def _names(quantity: str) -> tuple[str, str, str]:

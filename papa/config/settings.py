@@ -814,10 +814,10 @@ def with_floors(written: Mapping[str, object]) -> dict[str, object]:
     contextless = written["contextless"]
     if not isinstance(contextless, bool):
         raise ValueError(
-            f"contextless is {contextless!r}, but was true or false in earlier versions; write `floors: [zeros]`"
+            f"contextless is {contextless!r}, but was true or false in earlier versions; write `floors: [zeros]`."
         )
     if "floors" in rest:
-        raise ValueError("`floors` replaces `contextless`, but the config has both; leave out `contextless`")
+        raise ValueError("`floors` replaces `contextless`, but the config has both; leave out `contextless`.")
     return rest | {"floors": list(DEFAULT_FLOORS) if contextless else []}
 
 

@@ -60,7 +60,7 @@ def test_every_loss_has_a_row_for_each_floor():
     assert rows["loss"].tolist() == pytest.approx([0.5, 0.25], abs=0.01)
     assert rows["score"].tolist() == pytest.approx([0.7, 0.5], abs=0.002)
     (table,) = tables_of(rows)
-    cells = table.rows.iloc[0].to_dict()
+    cells = table.frame.iloc[0].to_dict()
     assert (cells["floor"], cells["loss against zeros"][:4], cells["loss against identity"][:4]) == (
         *("identity", "25 %", "50 %"),
     )

@@ -491,6 +491,8 @@ def test_default_values_are_not_recorded_and_those_of_a_version_never_change() -
         ("LambdaOf", 1): {"part": "1of1", "unit": "head", "start": "half", "l1": 0.0},
         ("WeightsOf", 1): {"unit": "head"},
         ("OrderFromModel", 1): {"unit": "head"},
+        ("ProbeOf", 4): {"learning_rates": ()},
+        ("FoldsOf", 1): {"folds": 2, "seed": 0},
     }
     assert [STAGES[name].version for name in ("TextsOf", "LabelsOf", "SubsetsOf", "ClustersOf")] == [1, 2, 1, 1]
     settings = OrderFromModel(model=ModelId(name="m"), order="random-1", seed=0)

@@ -115,7 +115,7 @@ def drawn_in_layers(ranked: Sequence[Head], name: str, size: int = 1) -> list[He
     [0, 1, 0, 1]
     """
     drawn = sorted(ranked, key=lambda head: (_chance(name, head[0], head[1] // size), head))
-    of_layer = {layer: (head for head in drawn if head[0] == layer) for layer, _ in ranked}
+    of_layer = {layer: iter([head for head in drawn if head[0] == layer]) for layer, _ in ranked}
     return [next(of_layer[layer]) for layer, _ in ranked]
 
 

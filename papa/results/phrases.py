@@ -220,7 +220,7 @@ def replaceable(line: LineClaim, margin: float, named: bool) -> str:
     elif number == line.heads:
         claim = f"all {line.heads} {heads} are {at}"
     else:
-        claim = f"{number} of {line.heads} {heads} are {at}; no more were tried"
+        claim = f"{number} of {line.heads} {heads} are {at}"
     words = ", ".join(filter(None, [in_order(line.order, line.orders), claim]))
     return f"{words[0].upper()}{words[1:]} ({tried(line)})."
 

@@ -66,7 +66,7 @@ SECOND_COPY, CANCELLER, WRONG_TOKEN = (1, 3), (1, 0), (1, 4)
 """Heads of `redundant` and of `trap`."""
 NEEDED = {"induction": (INDUCTION,), "lookup": (looking.LOOKUP,)}
 NEEDED |= {"redundant": (INDUCTION, SECOND_COPY), "trap": (INDUCTION,)}
-"""Heads of each known model of which one must keep its attention: no constant can replace all of them."""
+"""Heads of each known model. One of them must keep its attention: no constant can replace all of them."""
 
 FALLBACK_SCORE = 0.4
 """Score of the first token in the induction head, relative to the score of an earlier copy."""

@@ -77,7 +77,7 @@ FROM_LOSS, FROM_ACTIVATIONS = ("gradient", "leave-one-out"), ("variance", "outpu
 SEEDED = (*BY_LAMBDA, *FROM_LOSS)
 RANDOM, RANDOM_BY_LAYER = "random", "random-by-layer"
 DRAWN = (RANDOM, RANDOM_BY_LAYER)
-"""Random orders; those by layer replace as many heads of each layer as the order of λ does."""
+"""Random orders; those by layer have the layer of each rank in common with the order of λ."""
 BY_POSITION: dict[str, Callable[[int, int], tuple[int, int]]] = {
     "first-layer-first": lambda layer, unit: (layer, unit),
     "last-layer-first": lambda layer, unit: (-layer, unit),

@@ -109,13 +109,13 @@ def smallest_first(weights: Mapping[Head, float], name: str, size: int = 1) -> l
 
 
 def drawn_in_layers(ranked: Sequence[Head], name: str, size: int = 1) -> list[Head]:
-    """Return an order that replaces as many units of each layer as `ranked` at every rank, but other units.
+    """Return an order with the same layer at every rank as `ranked`, but with random units of each layer.
 
     >>> [layer for layer, _ in drawn_in_layers([(0, 1), (1, 0), (0, 0), (1, 1)], "random-by-layer-1")]
     [0, 1, 0, 1]
     """
     drawn = sorted(ranked, key=lambda head: (_chance(name, head[0], head[1] // size), head))
-    of_layer = {layer: (head for head in drawn if head[0] == layer) for layer, _ in ranked}
+    of_layer = {layer: iter([head for head in drawn if head[0] == layer]) for layer, _ in ranked}
     return [next(of_layer[layer]) for layer, _ in ranked]
 
 

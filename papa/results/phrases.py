@@ -49,7 +49,6 @@ LOSS_NOTE = (
     "(one-sided, 95 %). Its interval is Fieller's, over probe seeds, validation examples and, if there are several, "
     f"orders of heads. Above 100 %, {MORE_THAN_ALL}."
 )
-NO_MORE = "no more were tried"
 STILL_RISING = "Still rising{}, train longer or set `patience`"
 """The words before the tasks on which scores still rose when training ended, with room for the name of a model."""
 NO_INTERVAL = "the loss cannot be bounded, because attention's contribution is too uncertain"
@@ -382,7 +381,7 @@ def replaceable(line: LineClaim, margin: float, named: bool) -> str:
     if number == line.heads:
         claim = f"all {line.heads} {heads} are {at}{least}"
     elif number:
-        claim = f"{number} of {line.heads} {heads} are {at}{least}; {bound(step, margin) if step else NO_MORE}"
+        claim = f"{number} of {line.heads} {heads} are {at}{least}" + (f"; {bound(step, margin)}" if step else "")
     else:
         claim = f"no number of {heads} was shown to be {at}" + (f": {bound(step, margin)}" if step else "")
     words = ", ".join(filter(None, [in_order(line.order, line.orders), claim]))

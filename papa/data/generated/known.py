@@ -70,7 +70,7 @@ NEEDED: dict[str, tuple[tuple[int, int], ...]] = {
     "shifted": (shifting.MARK,),
 }
 NEEDED |= {"redundant": (INDUCTION, SECOND_COPY), "trap": (INDUCTION,)}
-"""Heads of each known model of which one must keep its attention: no constant can replace all of them. In `shifted`,
+"""Heads of each known model. One of them must keep its attention: no constant can replace all of them. In `shifted`,
 training can make up for it."""
 
 FALLBACK_SCORE = 0.4

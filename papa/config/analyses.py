@@ -124,6 +124,10 @@ def _clusters(study: Study) -> dict[str, str | int]:
     return clusters
 
 
+def _folds(study: Study) -> Inputs:
+    return {"folds": study.folds()}
+
+
 def _folds_of_floors(study: Study) -> list[AnyJob]:
     """Return the jobs that score context-free floors on inner folds; empty unless there are several floors."""
     floors = study.config.floors if len(study.config.floors) > 1 else ()
@@ -297,9 +301,9 @@ ANALYSES = {
     ),
     "inner_folds": Entry(
         "papa.results.inner_folds:InnerFolds",
-        lambda study: {"folds": study.folds()},
+        _folds,
         lambda study: {"tasks": _tasks(study), "floors": list(study.config.floors)},
-        lambda study: bool(study.folds()),
+        lambda study: bool(_folds(study)["folds"]),
     ),
     "recovery": Entry(
         "papa.results.adaptation:AdaptationAnalysis",

@@ -46,6 +46,7 @@ class Study:
     config: Config
     results: Path
     grids: dict[str, Grid]
+    sources: SourceDigests
 
     def __init__(self, config: Config, results: str | Path, sources: SourceDigests | None = None):
         self.config, self.results, self.grids = config, Path(results), config.analyses

@@ -674,17 +674,17 @@ def _task_cells(rows: pd.DataFrame, margin: float) -> dict[str, str]:
     """Return the cells of a line and a task in the table of each task by itself."""
     heads = f" of {rows['heads'].iloc[0]:,}"
     uncorrected = rows.loc[rows["margin"] < margin, "replaced"].max()
-    passed, rest = rows[rows["corrected_margin"] < margin], rows[~(rows["corrected_margin"] < margin)]
-    following = rest.head(1).itertuples()
+    passes = rows["corrected_margin"] < margin
+    numbers = rows["replaced"].map("{:,}".format).tolist()
+    margins = [bound_text(float(least), margin) for least in rows["corrected_margin"]]
+    passed = int(passes.sum())  # numbers pass in ascending order
     return {
         "line": rows["line"].iloc[0],
         "task": rows["task"].iloc[0],
         "by itself": "none shown" if pd.isna(uncorrected) else f"{uncorrected:,.0f}{heads}",
-        "corrected": "none shown" if passed.empty else f"{passed['replaced'].iloc[-1]:,}{heads}",
-        "passes at margins above": "-"
-        if passed.empty
-        else bound_text(float(passed["corrected_margin"].iloc[-1]), margin),
-        "next": next((f"{step.replaced:,}: {bound_text(step.corrected_margin, margin)}" for step in following), "-"),
+        "corrected": f"{numbers[passed - 1]}{heads}" if passed else "none shown",
+        "passes at margins above": margins[passed - 1] if passed else "-",
+        "next": f"{numbers[passed]}: {margins[passed]}" if passed < len(numbers) else "-",
     }
 
 

@@ -25,7 +25,7 @@ from papa.results.losses import interval_of, is_counted, lost_score
 from papa.results.outcomes import ORIGINALS, RUN_KEYS, Sample, Setting, TaskOutcomes
 
 MARGIN, STUDIES = 0.1, 2000
-REPLACED: Setting = ("average", None, "0")
+REPLACED = Setting("average", fraction="0")
 SHARED = 0.7
 """The share of an example's difficulty that is the same in every setting."""
 
@@ -56,7 +56,7 @@ class Task:
         """The true score of each setting; the best floor is the last one that is listed."""
         floors = (self.floor - self.gaps[0], self.floor - self.gaps[1], self.floor)
         scores: dict[Setting, float] = {ORIGINALS: self.original}
-        scores |= {(name, None, "0"): score for name, score in zip(CONTEXT_FREE, floors, strict=True)}
+        scores |= {Setting(name, fraction="0"): score for name, score in zip(CONTEXT_FREE, floors, strict=True)}
         return scores | {REPLACED: self.original - self.loss * (self.original - self.floor)}
 
 
@@ -93,12 +93,12 @@ def sample_of(drawn: Mapping[Setting, np.ndarray]) -> Sample:
 def on_folds(task: Task, sample: Sample, chance: np.random.Generator) -> str:
     """Choose the floor with the best score on training rows, each scored once by a probe of one seed."""
     folds = [right(task, 1, task.train_rows // 2, chance) for _ in range(2)]
-    return max(CONTEXT_FREE, key=lambda name: np.mean([fold[name, None, "0"].mean() for fold in folds]))
+    return max(CONTEXT_FREE, key=lambda name: np.mean([fold[Setting(name, fraction="0")].mean() for fold in folds]))
 
 
 def on_validation(task: Task, sample: Sample, chance: np.random.Generator) -> str:
     """Choose the floor with the best score on validation outcomes, which biases the loss."""
-    return max(CONTEXT_FREE, key=lambda name: sample.mean((name, None, "0")) or 0.0)
+    return max(CONTEXT_FREE, key=lambda name: sample.mean(Setting(name, fraction="0")) or 0.0)
 
 
 def on_margin(task: Task, sample: Sample, chance: np.random.Generator) -> str:
@@ -144,7 +144,7 @@ def _chances(studies: int, seed: int) -> Iterator[np.random.Generator]:
 def _judged(task: Task, rule: Rule, chance: np.random.Generator) -> Rates:
     sample = sample_of(right(task, task.seeds, task.examples, chance))
     floor = rule(task, sample, chance)
-    best = task.scores[floor, None, "0"] == task.floor
+    best = task.scores[Setting(floor, fraction="0")] == task.floor
     sample = sample.against(floor)
     if not is_counted(sample):
         return Rates(0.0, 0.0, math.nan, math.nan, best)

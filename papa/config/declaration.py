@@ -19,8 +19,6 @@ from papa.errors import InputError
 from papa.files import PathLike, digest_of_json
 
 if TYPE_CHECKING:
-    from pydantic.main import IncEx
-
     from papa.config.study import Study
 
 DECLARED_SEPARATELY = {"name", "run", "grids", "margin", "floors", "ranking"}
@@ -78,8 +76,12 @@ def declared_by(study: Study) -> dict[str, JsonValue]:
     """
     config = study.config
     models, tasks = (list(dict.fromkeys(names)) for names in zip(*config.pairs, strict=True))
-    excluded: IncEx = {**dict.fromkeys(DECLARED_SEPARATELY, True), **OF_MACHINES, **PRESENTATION}
-    settings = config.model_dump(mode="json", exclude=excluded, exclude_none=True, exclude_defaults=True)
+    settings = config.model_dump(
+        mode="json",
+        exclude={**dict.fromkeys(DECLARED_SEPARATELY, True), **OF_MACHINES, **PRESENTATION},
+        exclude_none=True,
+        exclude_defaults=True,
+    )
     for block, names in {"models": models, "corpora": config.corpora_run, "tasks": tasks}.items():
         settings[block] = {name: settings[block].get(name, {}) for name in names}
     weights = {name: study.sources.weights(ModelId.of(name, config.models[name])) for name in models}

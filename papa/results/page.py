@@ -23,7 +23,7 @@ from papa.results import attention_patterns, claims
 from papa.results.analysis import analysis_of
 from papa.results.conclusion import Conclusion
 from papa.results.explorer import explorer_data
-from papa.results.page_claims import claim_sections, facts_of
+from papa.results.page_claims import NOTHING_CLAIMED, claim_sections, facts_of, is_claim
 from papa.results.page_html import render
 from papa.results.page_learning import learning_section
 from papa.results.page_runs import (
@@ -102,7 +102,7 @@ def write_report(job: Job[PageOf]) -> str:
         "blocks": [facts_of(line, conclusion.margin) for line in lines],
         "glossary": GLOSSARY,
         "claims": claim_parts,
-        "claims_note": claims.CLAIMS_NOTE,
+        "claims_note": claims.CLAIMS_NOTE if any(map(is_claim, claim_parts)) else NOTHING_CLAIMED,
         "learning": learning,
         "sections": sections,
         "explored": bool(entries),

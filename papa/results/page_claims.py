@@ -23,6 +23,9 @@ from papa.results.panels import COLORS, REPORT_LEGEND, curves, line_legend, perc
 from papa.results.table import Table
 
 EACH_TASK = "Each task by itself"
+CLAIMS_ID = "_claims-"
+"""The ids of sections with claims begin with this."""
+NOTHING_CLAIMED = "Nothing can be concluded, so there is no table of claims."
 AREAS_NOTE = (
     "Area: the loss integrated over the share of replaced heads, from none to all. Difference: the area of the first "
     "line minus the area of the second. Two lines differ if p, corrected for all pairs of an analysis by Holm's "
@@ -91,6 +94,11 @@ def _area(line: LineClaim) -> tuple[str, str]:
     )
 
 
+def is_claim(section: Section) -> bool:
+    """Return whether a section has the claims of a grid."""
+    return section.id.startswith(CLAIMS_ID)
+
+
 def claim_sections(study: Study, summary: pd.DataFrame, conclusion: Conclusion) -> list[Section]:
     """Return a section for the claims of each grid, with their curves, and one for the differences between areas."""
     frame = read_table(study.results / study.path("claims")).to_pandas()
@@ -100,7 +108,7 @@ def claim_sections(study: Study, summary: pd.DataFrame, conclusion: Conclusion) 
             continue
         grid, lines = grid_view(study, name), [line for line in conclusion.lines if line.grid == name]
         section = Section(
-            f"_claims-{name}",
+            f"{CLAIMS_ID}{name}",
             grid.title,
             "",
             [replace(table, title=EACH_TASK if place else "") for place, table in enumerate(tables)],

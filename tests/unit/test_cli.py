@@ -16,7 +16,7 @@ from papa.cli import app
 from papa.files import Trace, write_table
 
 HEAVY = {"torch", "transformers", "datasets", "pandas", "scipy", "h5py", "altair"}
-VERBS = ("init", "run", "demo", "plan", "inspect", "compare", "cost", "verify", "measure", "heads")
+VERBS = ("init", "run", "demo", "plan", "inspect", "compare", "cost", "verify", "measure", "heads", "freeze")
 PAGES = ("summary", "grids", "drops", "published", "compare")
 
 

@@ -210,7 +210,7 @@ def test_claims_are_rebuilt_when_the_declaration_changes(finished):
     assert after["tables/claims.parquet"]["declaration"]["digest"] == declaration(margin=0.05).digest
 
 
-def test_claims_state_the_estimand_the_recipes_and_the_assumptions(finished):
+def test_claims_state_the_estimand_the_recipe_and_the_assumptions(finished):
     conclusion = concluded(finished, None)
     assert conclusion.estimand.floors == ("zeros",)
     assert conclusion.estimand.quantity == "(original - score) / (original - floor)"
@@ -219,5 +219,5 @@ def test_claims_state_the_estimand_the_recipes_and_the_assumptions(finished):
     assert list(tested) == ["contribution"]
     tests = {(test.model, test.task): test for test in tested["contribution"]}
     assert len(tests) == 4 and all(test.passed == (test.p < 0.05) for test in tests.values())
-    first = conclusion.recipes[0]
-    assert (first.learning_rate, first.batch_size, first.epochs, first.rows) == (0.001, 8, 3, 1024)
+    first = conclusion.training[0]
+    assert (first.learning_rates, first.batch_size, first.maximum, first.rows) == ((0.001,), 8, 3, 1024)

@@ -175,7 +175,7 @@ def test_an_assumption_names_its_tests():
 
 
 def trained(**changes):
-    usual = {"task": "A", "probe": "paper", "layouts": ("paper",), "learning_rate": 3e-4, "batch_size": 8}
+    usual = {"task": "A", "probe": "paper", "layouts": ("paper",), "learning_rates": (3e-4,), "batch_size": 8}
     usual |= {"epochs": (3.0, 3.0), "maximum": 3, "patience": None, "rows": 5000, "resampled": False}
     return TaskTraining.model_validate(usual | changes)
 
@@ -191,7 +191,7 @@ SETTLED = {"patience": 2, "maximum": 30, "epochs": (4.333333, 9.0)}
             "and the paper's probe, trained for 3 epochs at a learning rate of 0.0003 on one sample of 5,000 rows.",
         ),
         (
-            [trained(), trained(maximum=1, learning_rate=2e-5, rows=16000, probe="linear")],
+            [trained(), trained(maximum=1, learning_rates=(2e-5,), rows=16000, probe="linear")],
             "and the paper's probe or a linear probe, trained for 1 to 3 epochs at learning rates of 2e-05 to 0.0003 "
             "on one sample of 5,000 to 16,000 rows.",
         ),

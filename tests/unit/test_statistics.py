@@ -461,7 +461,7 @@ def test_sums_over_tasks_err_no_more_often_if_tasks_share_seeds_and_examples(dep
 def test_the_correlation_of_seeds_between_tasks_is_that_of_their_effects():
     common, *rest = np.random.default_rng(27).normal(size=(4, 2000))
     first, second = (
-        pd.DataFrame({"lost": common + own, "loss": alone}) for own, alone in ((rest[0], rest[1]), (rest[2], rest[0]))
+        pd.DataFrame({"lost": common + task, "loss": alone}) for task, alone in ((rest[0], rest[1]), (rest[2], rest[0]))
     )
     [[_, _, seeds, lost, loss]] = seed_correlation.correlated({"a": first, "b": second})
     assert seeds == "2000"

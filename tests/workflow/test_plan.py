@@ -232,7 +232,7 @@ def test_without_seeds_or_a_floor_nothing_can_be_claimed(plan):
     assert describe_margins(planned) == ["With one seed, nothing can be claimed for animals; use at least two."]
     config = changed(run={"tasks": ["animals"], "seeds": [1, 2]})
     [entry] = json.loads(plan(config | {"contextless": False}, "--json").stdout)["smallest_losses"]
-    assert entry["why"] == "without `contextless` no loss is measured"
+    assert entry["why"] == "without `floors` no loss is measured"
     nothing = changed(run={"tasks": ["animals"], "fractions": ["1"], "seeds": [1, 2]})
     assert not json.loads(plan(nothing, "--json").stdout)["smallest_losses"]
     entry, planned = smallest_of(plan, seeds=[1, 2])  # of 12 examples
@@ -381,7 +381,8 @@ def test_configs_of_init_have_no_problem(plan, folder, name, label):
     planned = json.loads(plan(config, "--json").stdout)
     jobs = {stage["stage"]: stage["jobs"] for stage in planned["stages"]}
     trained = "probe" if label else "stream_probe"
-    assert jobs["average"] == jobs["train_lambda"] == 1 and jobs[trained] == 4 + 1  # fractions and the floor
+    assert jobs["train_lambda"] == 1 and jobs["average"] == 2  # averages of attention and of outputs
+    assert jobs[trained] == 4 + 3  # fractions and floors
     assert not planned["problems"] and not planned["total"]["unknown"]
 
 

@@ -362,13 +362,13 @@ class Rates(NamedTuple):
     held: float
     mean_held: float
     free: float
-    differ: float
-    mean_held_apart: float
-    differ_apart: float
-    alone: float
-    alone_wrong: float
-    corrected: float
-    corrected_wrong: float
+    differ: float = math.nan
+    mean_held_apart: float = math.nan
+    differ_apart: float = math.nan
+    alone: float = math.nan
+    alone_wrong: float = math.nan
+    corrected: float = math.nan
+    corrected_wrong: float = math.nan
 
 
 def studied(case: Case, chance: np.random.Generator, twice: bool = False) -> Rates:

@@ -75,7 +75,7 @@ def test_a_study_is_of_whole_clusters_and_of_different_seeds(population):
     ignored = drawn_from(population, 0.0, Design(5, 41, resampled=False), np.random.default_rng(4))
     assert ignored.counts.shape[1] == sizes.sum() and ignored.scores == pytest.approx(study.scores)
     everything = drawn_from(population, 0.0, Design(5), np.random.default_rng(4))
-    assert len(np.unique(np.concatenate([everything.scores[:5], everything.scores[10:]]))) > 8
+    assert len(np.unique(np.concatenate([everything.scores[:5], everything.scores[10:]]))) > 5
 
 
 def test_few_claims_are_wrong_if_clusters_are_resampled(population):

@@ -46,8 +46,8 @@ class RandomOrders(Analysis):
         "all heads are in random order. Random by layer: each layer has the same number of replaced heads as in the "
         "order of λ, but the heads of a layer are drawn at random. So the first comparison shows whether an order is "
         "better than chance, and the second whether λ knows more than how much each layer matters. No larger: the "
-        "number of random orders with an area that is no larger. p: one-sided, (1 + this number) / (1 + all random orders); it "
-        "is not corrected for several comparisons."
+        "number of random orders with an area that is no larger. p: one-sided, (1 + this number) / (1 + all random "
+        "orders); it is not corrected for several comparisons."
     )
 
     grids: tuple[GridView, ...]

@@ -147,7 +147,7 @@ def _order_from_weights(study: Study, model: str, task: str, constant: str, orde
         weights = study.job("train_lambda", **names, seed=str(source.draw))
     else:
         weights = study.job("weigh_heads", **names, weights=order)
-    settings = stages.OrderFromWeights(order=order, weights=in_layers and in_layers.name)
+    settings = stages.OrderFromWeights(order=order, weights=None if in_layers is None else in_layers.name)
     # the input has this name for all head weights, because finished orders record it
     return Wiring(settings, {"lambdas": [weights]}, {"order": "order"})
 

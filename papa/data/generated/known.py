@@ -64,7 +64,7 @@ PREVIOUS, FIRST, INDUCTION = (0, 1), (0, 3), (1, 2)
 """Heads of `induction`, (layer, head), counted from 0; the others are idle."""
 SECOND_COPY, CANCELLER, WRONG_TOKEN = (1, 3), (1, 0), (1, 4)
 """Heads of `redundant` and of `trap`."""
-NEEDED = {"induction": (INDUCTION,), "lookup": (looking.LOOKUP,)}
+NEEDED: dict[str, tuple[tuple[int, int], ...]] = {"induction": (INDUCTION,), "lookup": (looking.LOOKUP,)}
 NEEDED |= {"redundant": (INDUCTION, SECOND_COPY), "trap": (INDUCTION,)}
 """Heads of each known model. One of them must keep its attention: no constant can replace all of them."""
 

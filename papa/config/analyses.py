@@ -272,12 +272,6 @@ ANALYSES = {
         _several_weights,
         version=2,
     ),
-    "random_orders": Entry(
-        "papa.results.random_orders:RandomOrders",
-        _summary("summary", "all_outcomes"),
-        lambda study: {"grids": _grids(study), "tasks": _tasks(study), "first_seed": study.config.ranking.seeds[0]},
-        _many_draws,
-    ),
     "score_and_drop": Entry(
         "papa.results.drops:Drops",
         lambda study: {"grid": [study.analysis(RUN)]},
@@ -292,6 +286,12 @@ ANALYSES = {
         lambda study: {"tasks": _tasks(study), "plots": _plots(study)},
         _several_rungs,
         has_figure=True,
+    ),
+    "random_orders": Entry(
+        "papa.results.random_orders:RandomOrders",
+        _summary("summary", "all_outcomes"),
+        lambda study: {"grids": _grids(study), "tasks": _tasks(study), "first_seed": study.config.ranking.seeds[0]},
+        _many_draws,
     ),
     "floor_sensitivity": Entry(
         "papa.results.sensitivity:Sensitivity",

@@ -140,8 +140,8 @@ def stability_of(learned: pd.DataFrame, fractions: tuple[str, ...]) -> pd.DataFr
 
     known = learned.reindex(columns=["model", "task", "title", "constant", "order", "seed", "part", "path"])
     known = known.astype(object).where(known.notna(), None)
-    records: list[dict[str, str | None]] = known.to_dict("records")  # type: ignore[assignment]
-    orders = {row["path"]: RankedUnits.read(str(row["path"]), _name_of(row)) for row in records}
+    names = map(_name_of, known["order"], known["seed"], known["part"])
+    orders = {path: RankedUnits.read(path, name) for path, name in zip(known["path"], names, strict=True)}
     rows = []
     for pair, first_path, second_path in _pairs(known):
         first, second = orders[first_path], orders[second_path]
@@ -159,11 +159,10 @@ def stability_of(learned: pd.DataFrame, fractions: tuple[str, ...]) -> pd.DataFr
     return pd.DataFrame(rows, columns=list(COLUMNS))
 
 
-def _name_of(row: dict[str, str | None]) -> str:
+def _name_of(order: str, seed: str | None, part: str | None) -> str:
     """Return the name of an order; that of a half of the texts also has the name of the half."""
-    seed = row["seed"]
-    name = Order(str(row["order"]), None if seed is None else int(seed)).name
-    return name if row["part"] is None else f"{name}/{row['part']}"
+    name = Order(order, None if seed is None else int(seed)).name
+    return name if part is None else f"{name}/{part}"
 
 
 def tau_by_chance(first: RankedUnits, second: RankedUnits, in_layers: bool = False) -> tuple[float, float]:

@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 
 DECLARED_SEPARATELY = {"name", "run", "grids", "margin", "floors", "ranking"}
 """Keys of a config that a declaration has under other names, and the name, on which nothing depends."""
-PRESENTATION = {"plots": True, "patterns": True, "tasks": {"__all__": {"title", "published", "features"}}}
+PRESENTATION = dict.fromkeys(("plots", "patterns"), True) | {"tasks": {"__all__": {"title", "published", "features"}}}
 """Keys of a config on which no claim depends."""
 EITHER_UNKNOWN = ("data", "weights")
 """Parts of a declaration that are compared only if both sides have them, because they may be on another machine."""
@@ -78,7 +78,7 @@ def declared_by(study: Study) -> dict[str, JsonValue]:
     models, tasks = (list(dict.fromkeys(names)) for names in zip(*config.pairs, strict=True))
     settings = config.model_dump(
         mode="json",
-        exclude={**dict.fromkeys(DECLARED_SEPARATELY, True), **OF_MACHINES, **PRESENTATION},
+        exclude=dict.fromkeys(DECLARED_SEPARATELY, True) | OF_MACHINES | PRESENTATION,
         exclude_none=True,
         exclude_defaults=True,
     )

@@ -27,6 +27,7 @@ from papa.files import PathLike, provenance_of, read_table, trace_of
 from papa.jobs.start import PLACES
 from papa.results.conclusion import Conclusion
 from papa.results.page import reported_config
+from papa.results.phrases import holds_for
 
 if TYPE_CHECKING:
     from rich.console import Console
@@ -192,6 +193,7 @@ def _card(chosen: ChosenHeads, study: Study, saved: bool) -> str:
         if (line.grid, line.model, line.constant) == (RUN, chosen["model"], chosen["constant"])
         and line.order in (None, base)
     ]
+    frame = filter(None, (holds_for(conclusion.training), conclusion.declared))
     imports, place = _place(chosen["model"], study)
     environment = Environment(
         undefined=StrictUndefined, trim_blocks=True, lstrip_blocks=True, keep_trailing_newline=True
@@ -206,7 +208,7 @@ def _card(chosen: ChosenHeads, study: Study, saved: bool) -> str:
         place=place,
         revision=f", revision={model.revision!r}" if model.revision and place == repr(model.hub) else "",
         saved=saved,
-        sentences=sentences or [conclusion.sentence],
+        sentences=[*sentences, *frame] if sentences else [conclusion.sentence],
         texts='["A text."], ["And a second one."]' if corpus.second else '["A text."]',
         title=task.title or chosen["task"],
     )

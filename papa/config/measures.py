@@ -132,7 +132,7 @@ class Measure:
         guess: the best guess that ignores the input, if it differs from the target's.
         misfit: returns why label names do not fit the metric, as words after "The metric NAME"; None if they fit.
         also_reported: other metrics of the same outcomes that are reported with this one.
-        rests_on_rarest: whether few examples of a class make the score vary much, however many there are in all.
+        rests_on_rarest: whether a class with few examples makes the score vary much, even among many examples.
         note: a sentence below tables that explains scores of the model's prediction head.
         task_name: the default name that `papa init` gives to a task of this metric.
     """

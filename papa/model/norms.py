@@ -42,9 +42,10 @@ def norm_parameters(model: nn.Module) -> dict[str, nn.Parameter]:
 
 @contextmanager
 def with_parameters(model: nn.Module, parameters: Mapping[str, nn.Parameter]) -> Iterator[None]:
-    """Let a model use other parameters, by name; afterwards it has those from before, whatever happens.
+    """Let a model use other parameters, by name; its own are restored afterwards, even after an error.
 
-    The model's parameters are exchanged, not written to, so gradients reach the given ones and nobody else sees them.
+    The model's parameters are exchanged, not written to, so gradients reach the new ones, and the old ones keep their
+    values.
     """
     places = [(*name.rpartition(".")[::2], value) for name, value in parameters.items()]
     modules = [(model.get_submodule(path), name, value) for path, name, value in places]

@@ -116,9 +116,9 @@ def loss_of(sample: Sample, weights: Combination) -> ContributionShare | None:
 def lost_score(weights: Combination, sample: Sample | None = None) -> Combination:
     """Return the weighted sum of the score lost in each setting, which is the original minus the setting's score.
 
-    The original has the same adaptation as the setting, so gains that the original also has are no recovery. If this
-    original scores lower in the `sample` than without adaptation, the original without it is used instead, because a
-    training that fails is no recovery either.
+    The original has the same adaptation as the setting, so gains that the original also has do not count as recovery.
+    If this original scores lower in the `sample` than without adaptation, the original without it is used instead,
+    because failed training does not count as recovery either.
     """
     originals: dict[Setting, float] = {}
     for setting, weight in weights.items():

@@ -119,7 +119,7 @@ def bound_text(bound: float | None, margin: float) -> str:
 
 
 def interval_text(low: float | None, high: float | None) -> str:
-    """Format an interval of shares: "29 to 40 %"; "-" if it is unknown, and "unbounded" if it says nothing."""
+    """Format an interval of shares: "29 to 40 %"; "-" if it is unknown, and "unbounded" if it is inconclusive."""
     if low is None or high is None or isnan(low) or isnan(high):
         return "-"
     if not _informative(low, high):

@@ -1,8 +1,8 @@
 """Orders compared with random orders: how many of them lose less.
 
-The area under the loss is computed for every random order. If an order were as good as a random one, its area could be
-at any place among them. So p = (1 + the number of random orders with no larger area) / (1 + the number of random
-orders). Each order is one order: by weights of the first seed, if its weights have a seed.
+The area under the loss is computed for every random order. If an order were no better than a random one, its area
+would be equally likely to have any rank among them. So p = (1 + the number of random orders with no larger area) /
+(1 + the number of random orders). An order by weights with several seeds is represented by the order of the first seed.
 """
 
 from __future__ import annotations

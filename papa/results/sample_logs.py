@@ -59,7 +59,7 @@ class SampleLog:
         task: the name of the task, from the name of the file.
         values: the value of each document, by metric and filter and by `doc_id`.
         documents: the hash or else the target of each document, by `doc_id`.
-        skipped: the metrics that are no mean over documents.
+        skipped: the metrics that are not means over documents.
     """
 
     path: Path

@@ -2,9 +2,9 @@
 
 A sequence holds the claims of one line about one task, or about all its tasks together: "the loss is below the margin
 with k heads replaced, and with every smaller measured number". A claim includes those before it, so the numbers of
-heads of a sequence need no correction (fixed sequence). Holm's method corrects for the sequences. A sequence makes room
-for the others only when its last number passes, because then none of its claims can be wrong any more. This is the
-closed test of all claims with Bonferroni's test of each intersection, so it holds for any dependence between tasks.
+heads of a sequence need no correction (fixed sequence). Holm's method corrects for the sequences. A sequence leaves the
+correction only when its last number passes; until then, one of its claims may still be wrong. This is the closed test
+of all claims with Bonferroni's test of each intersection, so it holds for any dependence between tasks.
 """
 
 from __future__ import annotations

@@ -1,8 +1,8 @@
 """The agreement between orders of heads: across seeds, halves of the texts, kinds of weights, and tasks.
 
 Only the order of weights matters, so orders are compared: by Kendall's τ over all heads, and by the share of kept heads
-that two orders have in common at each fraction. Chance explains every τ in the range of τ between random orders, in
-which all heads change places, or only the heads of each layer.
+that two orders have in common at each fraction. A τ in the range of τ between random orders is compatible with
+chance; in these orders all heads change places, or heads do so only within their layers.
 """
 
 from __future__ import annotations

@@ -139,7 +139,7 @@ class PseudoValues:
     def on(self, units: np.ndarray) -> np.ndarray:
         """Return the values on more units of the corpus, with the same means and the same variances of the means.
 
-        Added units are equal to the mean over units; the other units deviate from it by a larger factor.
+        Added units are equal to the mean over units; to compensate, the deviations of the other units are scaled up.
         """
         size = self.values.shape[3]
         if size == len(units):

@@ -43,7 +43,7 @@ MARK = (1, 2)
 MARK_WEIGHT = 1.7
 """Weight of the mark in the last MLP, in which a word that is the first and the second counts 2."""
 THRESHOLD = 2.9
-"""The MLP answers "twice" above this sum: a word that repeats and the mark are 3.7, a word that does not is 2.7."""
+"""The MLP answers "twice" above this sum: 3.7 for a repeated word with the mark, 2.7 if the word is not repeated."""
 
 
 def recipe() -> list[object]:

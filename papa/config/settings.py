@@ -660,8 +660,8 @@ class Config(Block):
         tuple[Floor, ...],
         Field(strict=False),
         key(
-            "constants that replace every head of a context-free floor, with which no token receives information from "
-            "another; losses are measured against the best floor, which is chosen on inner folds of the training rows"
+            "context-free floors: constants that replace every head, so no token sees another; losses are measured "
+            "against the best floor, which is chosen on inner folds of the training rows"
         ),
     ] = DEFAULT_FLOORS
     layout: Annotated[Layout, key("layout of texts in slots"), Field(default_factory=Layout)]

@@ -461,8 +461,7 @@ def _rare_classes(config: Config, corpora: Mapping[str, Mapping[str, SplitSize]]
         if rarest is not None and rarest < FEW_OF_A_CLASS:
             warnings.append(
                 f"{task.title or name} has only {count(rarest, 'validation row')} of its rarest class, on which "
-                f"{METRICS[task.metric].title} rests: whatever the seeds, little can be shown with fewer than "
-                f"{FEW_OF_A_CLASS}."
+                f"{METRICS[task.metric].title} depends; with fewer than {FEW_OF_A_CLASS}, more seeds will not help."
             )
     return warnings
 

@@ -48,14 +48,14 @@ COLUMNS = dict.fromkeys((*KEYS, "status"), "string")
 COLUMNS |= dict.fromkeys(("original", "score", *LOSS, *RECOVERED), "float64")
 TITLE = "Lost information, or unfamiliar states"
 NOTE = (
-    "Constants replace every head. Nothing trained: the original's probe reads the modified model. Retrained probe: as "
-    "in the paper. Trained constants, trained norms: trained along with a new probe; norms are the gains and biases of "
-    "the normalisation layers. Loss: (original - score) / attention's contribution. The original has the same "
-    "adaptation, so gains that it also has are no recovery; if it then scores lower than the ordinary original, that "
-    "one is used, so a training that fails is none either. The contribution is always that of retrained probes, so "
-    "losses can be subtracted. Recovered: the loss with nothing trained minus the loss of the retrained probe, or the "
-    "loss of the retrained probe minus this loss. If zeros recover too, adaptation helps without any context. In "
-    "brackets: 95 % intervals over probe seeds and validation examples."
+    "Constants replace every head. Nothing trained: the original's probe reads the modified model. Retrained probe: "
+    "as in the paper. Trained constants, trained norms: trained along with a new probe; norms are the gains and "
+    "biases of the normalisation layers. Loss: (original - score) / attention's contribution. The original has the "
+    "same adaptation, so gains that it also has do not count as recovery. If this original scores below the ordinary "
+    "one, the ordinary one is used, so failed training does not count either. The contribution is always that of "
+    "retrained probes, so losses can be subtracted. Recovered: the loss with nothing trained minus the loss of the "
+    "retrained probe, or the loss of the retrained probe minus this loss. If zeros recover too, adaptation helps "
+    "without any context. In brackets: 95 % intervals over probe seeds and validation examples."
 )
 
 

@@ -7,6 +7,7 @@ that one, in turn. No validation row is read, so a choice by these scores does n
 from __future__ import annotations
 
 import logging
+import math
 from collections.abc import Mapping
 from fractions import Fraction
 
@@ -64,7 +65,7 @@ def score_folds(job: Job[FoldsOf]) -> str:
             for number, held_out in enumerate(folds, start=1):
                 trained = torch.cat([fold for fold in folds if fold is not held_out])
                 if not training.epochs:
-                    held_out = held_out[: UNTRAINED_ROWS // len(folds)]
+                    held_out = held_out[:: math.ceil(len(held_out) * len(folds) / UNTRAINED_ROWS)]
                 chosen = {"train": trained, "validation": held_out}
                 inner = {name: splits["train"].select(units, name) for name, units in chosen.items()}
                 score = _score(job, inner, source, training)

@@ -17,6 +17,7 @@ import pandas as pd
 from papa.config.job import Job
 from papa.config.settings import Plots
 from papa.config.stages import AnalysisOf
+from papa.config.variant import RETRAINED
 from papa.errors import count
 from papa.method.pictures import inline, styled
 from papa.results.analysis import Analysis, Computed, Drawing
@@ -181,6 +182,7 @@ def losses_of_study(summary: pd.DataFrame, tasks: Mapping[str, str]) -> pd.DataF
         summary: the rows of a summary.
         tasks: the published name of each task.
     """
+    summary = summary[summary["adapt"].eq(RETRAINED)]
     at_end = summary["fraction"].eq("0") & summary["constant"].isin([MAIN_CONSTANT, *OTHER_CONSTANTS])
     rows = summary[at_end & summary["main"] & summary["subset"].eq(ALL) & summary["task"].isin(list(tasks))]
     rows = rows.dropna(subset="loss")

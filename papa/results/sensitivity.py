@@ -12,7 +12,7 @@ from papa.errors import count
 from papa.files import read_table
 from papa.results.analysis import Analysis, Computed
 from papa.results.losses import COUNTS, interval_of, lost_score, status_of
-from papa.results.outcomes import ALL, TaskOutcomes, outcomes_in
+from papa.results.outcomes import ALL, Setting, TaskOutcomes, outcomes_in
 from papa.results.phrases import constant_name, loss_text
 from papa.results.table import Table, score_text, texts
 
@@ -67,7 +67,8 @@ def sensitivity_of(task_outcomes: Iterable[TaskOutcomes], titles: dict[str, str]
 def _rows(outcomes: TaskOutcomes, title: str) -> Iterator[dict[str, object]]:
     sample = outcomes.sample(outcomes.metric, outcomes.subsets()[ALL])
     common = {"model": outcomes.model, "task": outcomes.task, "title": title, "metric": outcomes.metric}
-    settings = [setting for setting in sample.settings if setting[2] == "0" and setting[0] not in outcomes.floors]
+    at_end = [setting for setting in sample.settings if setting == Setting(setting.constant, fraction="0")]
+    settings = [setting for setting in at_end if setting.constant not in outcomes.floors]
     for setting in settings:
         for floor in outcomes.floors:
             against = sample.against(floor)

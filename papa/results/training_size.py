@@ -18,7 +18,7 @@ from papa.errors import count
 from papa.files import read_table
 from papa.results.analysis import Analysis, Computed, Drawing
 from papa.results.losses import COUNTS, contribution_of, lost_score, share_of, status_of
-from papa.results.outcomes import ALL, TaskOutcomes, outcomes_in
+from papa.results.outcomes import ALL, Setting, TaskOutcomes, outcomes_in
 from papa.results.panels import (
     COLORS,
     Layers,
@@ -125,7 +125,7 @@ def _rows(outcomes: TaskOutcomes) -> Iterator[dict[str, object]]:
         interval = contribution.in_scores().interval()
         common |= dict(zip(_names(CONTRIBUTED), interval, strict=False))
     for setting in sample.settings:
-        if setting.fraction == "0" and setting.constant not in sample.floors:
+        if setting == Setting(setting.constant, fraction="0") and setting.constant not in sample.floors:
             share = share_of(sample, lost_score({setting: 1.0}, sample)) if status == COUNTS else None
             lost = {} if share is None else dict(zip(_names(LOST), share.interval(), strict=False))
             yield common | {"constant": setting.constant} | lost

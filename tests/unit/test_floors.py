@@ -10,7 +10,7 @@ from papa.config.variant import CONTEXT_FREE
 from papa.files import read_table, write_table
 from papa.results.claims import claims_of, lines_of
 from papa.results.losses import COUNTS, losses_of
-from papa.results.outcomes import ORIGINALS, outcomes_in, table_of
+from papa.results.outcomes import ORIGINALS, Setting, outcomes_in, table_of
 from papa.results.sensitivity import sensitivity_of, sentence_of, tables_of
 
 SIZE = 2003
@@ -49,6 +49,14 @@ def test_the_table_of_outcomes_keeps_the_floors(tmp_path):
     (back,) = outcomes_in(read_table(tmp_path / "outcomes.parquet"), {"t": "accuracy"})
     assert back.floors == ("identity", "zeros")
     assert "floors" not in table_of([task(("zeros",))])[1], "results of one floor stay as they were"
+
+
+def test_other_adaptations_have_no_rows():
+    runs = {ORIGINALS: right(0.9), ZEROS: right(0.5), IDENTITY: right(0.7), REPLACED: right(0.8)}
+    adapted = labelled(
+        runs | {Setting(REPLACED[0], fraction="0", adapt="none"): right(0.6)}, floors=("identity", "zeros")
+    )
+    assert sensitivity_of([adapted], {"t": "Task"}).equals(sensitivity_of([task(("identity", "zeros"))], {"t": "Task"}))
 
 
 def test_every_loss_has_a_row_for_each_floor():

@@ -1128,7 +1128,11 @@ def _check_trained(config: Config) -> None:
 
 
 def _check_adaptations(config: Config) -> None:
-    """Reject adaptations that a constant or a task does not have."""
+    """Reject adaptations that a constant or a task does not have, and a run without retrained probes."""
+    if RETRAINED not in config.run.adapt:
+        raise InputError(
+            f"run.adapt lists {', '.join(config.run.adapt)}, but claims are about retrained probes; add {RETRAINED}."
+        )
     for name, grid in config.analyses.items():
         where = "run" if name == RUN else f"grids.{name}"
         constants = list(map(Constant.parse, grid.constants))

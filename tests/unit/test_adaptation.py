@@ -182,6 +182,11 @@ def test_a_grid_runs_every_adaptation_and_the_originals_it_needs() -> None:
     assert "recovery" in measured.entries() and "recovery" not in study().entries()
 
 
+def test_a_run_without_retrained_probes_is_refused() -> None:
+    with pytest.raises(InputError, match=r"run\.adapt lists none, but claims are about retrained probes; add probe"):
+        config_of(with_keys(CONFIG, {"run.adapt": ["none"]}))
+
+
 def test_the_default_leaves_no_trace() -> None:
     """Also written down; so finished results stay fresh."""
     plain, written = study(), study(adapt=["probe"])

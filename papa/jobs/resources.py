@@ -381,8 +381,8 @@ def _probe_count(settings: LambdaOf | WeightsOf | ProbeOf | FoldsOf) -> float:
     match settings:
         case ProbeOf(seeds=seeds):
             return len(seeds)
-        case FoldsOf(learning_rates=rates, folds=folds):
-            return len(rates) * (folds - 1)
+        case FoldsOf(learning_rates=rates, folds=folds, scored=scored):
+            return len(rates) * scored * (1 - 1 / folds)
     return 1
 
 

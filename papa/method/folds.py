@@ -1,7 +1,7 @@
 """The stage that scores inner folds of the training rows, from which learning rates and context-free floors are chosen.
 
-The training rows are split into folds. For each learning rate, a probe is trained on all folds but one and scored on
-that one, in turn. No validation row is read, so a choice by these scores does not bias the outcomes on validation rows.
+The training rows are split into folds, and some of these are scored: for each learning rate, a probe is trained on all
+folds but one and scored on that one. No validation row is read, so a choice by these scores does not bias the outcomes on validation rows.
 """
 
 from __future__ import annotations
@@ -45,7 +45,7 @@ def folds_of(units: int, folds: int, seed: int) -> list[Tensor]:
 
 
 def score_folds(job: Job[FoldsOf]) -> str:
-    """Stage *folds*: the score of each learning rate on each fold, from probes trained on the other folds.
+    """Stage *folds*: the score of each learning rate on the scored folds, from probes trained on the others.
 
     A training that diverges has no score. If nothing is trained, some rows of each fold are scored.
 
@@ -62,10 +62,10 @@ def score_folds(job: Job[FoldsOf]) -> str:
     with source_of(job, splits) as source:
         for rate in settings.learning_rates:
             training = settings.training.model_copy(update={"learning_rate": rate, "rows": share})
-            for number, held_out in enumerate(folds, start=1):
+            for number, held_out in enumerate(folds[: settings.scored], start=1):
                 trained = torch.cat([fold for fold in folds if fold is not held_out])
                 if not training.epochs:
-                    held_out = held_out[:: math.ceil(len(held_out) * len(folds) / UNTRAINED_ROWS)]
+                    held_out = held_out[:: math.ceil(len(held_out) * settings.scored / UNTRAINED_ROWS)]
                 chosen = {"train": trained, "validation": held_out}
                 inner = {name: splits["train"].select(units, name) for name, units in chosen.items()}
                 score = _score(job, inner, source, training)
@@ -76,7 +76,7 @@ def score_folds(job: Job[FoldsOf]) -> str:
     best = BestRate.of(rows)
     write_table(table, job.output("folds"), facts | {"table": "folds", "metric": settings.metric}, trace)
     chosen_rate = f"; best learning rate {best.learning_rate:g}" if len(settings.learning_rates) > 1 else ""
-    return f"{settings.metric} {best.score:.3f} on {len(folds)} inner folds{chosen_rate}"
+    return f"{settings.metric} {best.score:.3f} on {settings.scored} inner folds{chosen_rate}"
 
 
 def _score(job: Job[FoldsOf], splits: Mapping[str, Tokens], source: StateSource, training: Training) -> float | None:

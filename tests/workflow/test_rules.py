@@ -66,3 +66,12 @@ def test_what_people_read_has_a_caption_in_the_report():
     assert shown == {name for name in ARTEFACTS if name.endswith(("_svg", "_md")) or name == "page"}
     captions = {path.stem for path in (WORKFLOW / "report").iterdir()}
     assert captions == shown | {"workflow"}
+
+
+def test_a_rule_that_is_not_preferred_lists_the_inputs_of_the_preferred_one():
+    """Snakemake evaluates the inputs of both, and prints an exception for one that is not listed."""
+    listed = {
+        name: set(re.findall(r'"(\w+)"', body.split("reads(")[-1].split(")")[0])) for name, body in BODIES.items()
+    }
+    pairs = re.findall(r"^ruleorder: (\w+) > (\w+)$", TEXT, re.MULTILINE)
+    assert len(pairs) == 2 and all(listed[first] - {first} <= listed[second] for first, second in pairs)

@@ -18,10 +18,10 @@ use rule tokenize as probe with:
 
 
 # Probes whose hidden states are not stored: the model runs in every epoch. Snakemake also evaluates the inputs of this
-# rule, including `index`, for probes on stored hidden states, before it prefers the rule `probe`.
+# rule, including hidden states, for probes on stored hidden states, before it prefers the rule `probe`.
 use rule train_lambda as stream_probe with:
     input:
-        unpack(reads("stream_probe", "tokens", "labels", "constants", "order", "index", "folds", "probes")),
+        unpack(reads("stream_probe", "tokens", "labels", "constants", "order", "index", "hidden", "folds", "probes")),
     output:
         runs=update(file("runs")),
         outcomes=update(file("outcomes")),
@@ -50,7 +50,7 @@ use rule probe as folds with:
 
 use rule stream_probe as stream_folds with:
     input:
-        unpack(reads("stream_folds", "tokens", "labels", "constants", "order", "index")),
+        unpack(reads("stream_folds", "tokens", "labels", "constants", "order", "index", "hidden")),
     output:
         folds=file("folds"),
     pathvars:

@@ -247,8 +247,6 @@ def lines_of(grid: GridView, summary: pd.DataFrame, task_outcomes: Sequence[Task
 
     Claims are about retrained probes; the analysis `recovery` compares other adaptations with them.
     """
-    if RETRAINED not in grid.adapt:
-        return []
     grid = grid.model_copy(update={"adapt": (RETRAINED,)})
     rows = rows_of(grid, summary[summary["main"].eq(True)])
     run_constants = [

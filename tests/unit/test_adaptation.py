@@ -8,6 +8,7 @@ import pytest
 from builders import labelled, summary_of
 from tiny import CONFIG, with_keys
 
+from papa.config.analyses import grid_view
 from papa.config.reading import config_of
 from papa.config.settings import Plots
 from papa.config.study import Study
@@ -182,9 +183,12 @@ def test_a_grid_runs_every_adaptation_and_the_originals_it_needs() -> None:
     assert "recovery" in measured.entries() and "recovery" not in study().entries()
 
 
-def test_a_run_without_retrained_probes_is_refused() -> None:
-    with pytest.raises(InputError, match=r"run\.adapt lists none, but claims are about retrained probes; add probe"):
-        config_of(with_keys(CONFIG, {"run.adapt": ["none"]}))
+@pytest.mark.parametrize(
+    ("where", "keys"), [("run", {"run.adapt": ["none"]}), ("grids.g", {"grids": {"g": {"adapt": ["none"]}}})]
+)
+def test_a_grid_without_retrained_probes_is_refused(where: str, keys: dict[str, object]) -> None:
+    with pytest.raises(InputError, match=f"{where}.adapt lists none, but claims are about retrained probes; add probe"):
+        config_of(with_keys(CONFIG, keys))
 
 
 def test_the_default_leaves_no_trace() -> None:
@@ -194,11 +198,27 @@ def test_the_default_leaves_no_trace() -> None:
     assert "adapt" not in json.dumps([job.settings.recorded() for job in plain.jobs()])
 
 
-def test_a_task_without_a_probe_runs_once_whatever_may_adapt() -> None:
-    config = with_keys(CONFIG, {"tasks.next": NEXT})
-    grid = {"tasks": ["next"], "fractions": ["1", "0"], "adapt": ["none"]}
-    measured = Study(config_of(with_keys(config, {"grids": {"g": grid}})), "nowhere")
-    assert [variant.path for variant in measured.variants("tiny", "next")] == ["original", "average/all", "zeros/all"]
+def grid_of(**keys: object) -> Study:
+    """A study whose grid g has a task without a probe."""
+    grid = {"tasks": ["next"], "fractions": ["1", "0"]} | keys
+    return Study(config_of(with_keys(CONFIG, {"tasks.next": NEXT, "grids": {"g": grid}})), "nowhere")
+
+
+@pytest.mark.parametrize("adapt", [["none"], ["none", "probe"], ["probe"]])
+def test_a_task_without_a_probe_runs_once_whatever_may_adapt(adapt: list[str]) -> None:
+    """So its grid has the same view, and the same lines in claims, under all of them."""
+    without = grid_of(adapt=adapt)
+    assert [variant.path for variant in without.variants("tiny", "next")] == ["original", "average/all", "zeros/all"]
+    assert grid_view(without, "g") == grid_view(grid_of(), "g")
+    assert "recovery" not in without.entries()
+
+
+def test_a_grid_of_both_kinds_of_tasks_keeps_its_adaptations() -> None:
+    both = grid_of(tasks=["next", "animals"], adapt=["none", "probe"])
+    assert grid_view(both, "g").adapt == ("none", "probe")
+    assert [variant.adapt for variant in both.variants("tiny", "animals")].count("none") == 1
+    with pytest.raises(InputError, match=r"g\.adapt lists none, but claims are about retrained probes"):
+        grid_of(tasks=["next", "animals"], adapt=["none"])
 
 
 @pytest.mark.parametrize(

@@ -311,6 +311,7 @@ ANALYSES = {
         lambda study: {"tasks": _tasks(study), "plots": _plots(study)},
         lambda study: any(len(grid_view(study, name).adapt) > 1 for name in study.grids),
         has_figure=True,
+        version=2,
     ),
     "training_size": Entry(
         "papa.results.training_size:TrainingSize",

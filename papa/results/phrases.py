@@ -475,7 +475,7 @@ class AdaptedLoss(NamedTuple):
     recovered_high: float
 
 
-def recovery(name: str, losses: Iterable[AdaptedLoss]) -> str:
+def recovery(name: str, losses: Sequence[AdaptedLoss], harmed: Iterable[str] = ()) -> str:
     """Describe how much of a task's loss each adaptation recovers, and what remains.
 
     Only what remains under the most helpful adaptation needs its input. This holds for all adaptations if every lower
@@ -483,18 +483,19 @@ def recovery(name: str, losses: Iterable[AdaptedLoss]) -> str:
 
     Args:
         name: the task.
-        losses: the loss under each adaptation, from nothing to more; at least one is known.
+        losses: the known losses, one for each adaptation, from nothing to more; at least one.
+        harmed: the adaptations without a loss, because training made their original worse.
     """
-    known = [loss for loss in losses if not isnan(loss.loss)]
-    first, best = known[0], min(known, key=lambda loss: loss.loss)
+    first, best = losses[0], min(losses, key=lambda loss: loss.loss)
     parts = [f"{name}: {loss_text(first.loss, first.low, first.high)} is lost with {_adapted(first)}"]
-    for step in (loss for loss in known[1:] if not isnan(loss.recovered)):
+    for step in (loss for loss in losses[1:] if not isnan(loss.recovered)):
         share = loss_text(step.recovered, step.recovered_low, step.recovered_high)
         significant = "" if step.recovered_low > 0 else "nothing significant, "
         verb = "recovers" if _adapted(step).startswith("a ") else "recover"
         parts.append(f"{_adapted(step)} {verb} {significant}{share}")
+    parts += [f"{adaptation_name(adapt)} made the original worse, so they show nothing" for adapt in harmed]
     remains = loss_text(best.loss, best.low, best.high)
-    if all(loss.low > 0 for loss in known):
+    if all(loss.low > 0 for loss in losses):
         end = f"{remains} remains: it needs its input"
     else:
         end = f"what remains is not significant, {remains}"

@@ -283,7 +283,7 @@ ANALYSES = {
     "ladder": Entry(
         "papa.results.ladder:Ladder",
         _summary("all_outcomes"),
-        lambda study: {"tasks": _tasks(study), "plots": _plots(study)},
+        lambda study: {"tasks": _tasks(study), "plots": _plots(study), "floors": _floors(study)},
         _several_rungs,
         has_figure=True,
     ),

@@ -394,12 +394,18 @@ def _claim(line: Line, margin: float, curves: pd.DataFrame) -> LineClaim:
 
 
 def _floors(line: Line, titles: Mapping[str, str], margin: float) -> dict[str, object]:
-    """Return the floors of each task, best first, and the replaceable heads against each; empty for a single floor."""
-    floors = {titles[task]: line.samples[task].floors for task in titles if task in line.samples}
-    several = sorted({floor for each in floors.values() for floor in each})
-    if len(several) < 2:
-        return {}
-    return {"floors": floors, "by_floor": {floor: _replaceable_against(line, floor, margin) for floor in several}}
+    """Return the floors of each task, best first, and the replaceable heads against each, unless there is only one.
+
+    Also return the tasks on which a blind guess is the floor, if there are any.
+    """
+    samples = {title: line.samples[task] for task, title in titles.items() if task in line.samples}
+    guesses = tuple(title for title, sample in samples.items() if sample.guess_as_floor)
+    several = sorted({floor for sample in samples.values() for floor in sample.floors})
+    floors: dict[str, object] = {"guesses": guesses} if guesses else {}
+    if len(several) > 1:
+        floors["floors"] = {title: sample.floors for title, sample in samples.items()}
+        floors["by_floor"] = {floor: _replaceable_against(line, floor, margin) for floor in several}
+    return floors
 
 
 def _replaceable_against(line: Line, floor: str, margin: float) -> int | None:

@@ -207,6 +207,7 @@ class LineClaim(_Value):
         sentence: the claims in words.
         floors: the context-free floors of each task, best on inner folds first; None if there is only one.
         by_floor: the number of replaceable heads if all losses are measured against one floor.
+        guesses: the tasks on which a blind guess is the floor, because it scores higher on the validation examples.
     """
 
     grid: str
@@ -235,6 +236,7 @@ class LineClaim(_Value):
     sentence: str
     floors: dict[str, tuple[str, ...]] | None = None
     by_floor: dict[str, int | None] | None = None
+    guesses: tuple[str, ...] = ()
 
     @property
     def bounded(self) -> list[Step]:

@@ -307,15 +307,18 @@ def floor_dependence(lines: Sequence[LineClaim], margin: float) -> str:
 
 
 def floors_used(line: LineClaim) -> str:
-    """Name the context-free floor of each task, and those that were tried; empty if there is only one."""
+    """Name the context-free floor of each task and how it was chosen; empty if there is only one and it is used."""
+    guess = f"A blind guess is the floor on {', '.join(line.guesses)}: it scores higher on the validation examples"
+    guesses = [f"{guess} than the model's own head without context."] * bool(line.guesses)
     if not line.floors:
-        return ""
+        return " ".join(guesses)
     tasks: dict[str, list[str]] = {}
     for task, floors in line.floors.items():
         tasks.setdefault(floors[0], []).append(task)
     used = tasks if len(tasks) == 1 else [f"{floor} ({', '.join(titles)})" for floor, titles in tasks.items()]
     tried = ", ".join(sorted({floor for floors in line.floors.values() for floor in floors}))
-    return f"Context-free floor: {'; '.join(used)}, the best of {tried} on inner folds of the training rows."
+    floors = f"Context-free floor: {'; '.join(used)}, the best of {tried} on inner folds of the training rows."
+    return " ".join([floors, *guesses])
 
 
 def opening(lines: Sequence[LineClaim]) -> str:

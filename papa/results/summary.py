@@ -51,7 +51,7 @@ DROP_NOTE = (
 MEAN_DROP_NOTE = "Drops are averaged over the tasks with a defined drop."
 MODEL_HEAD_NOTE = (
     "The model's own head is not trained, so there are no seeds. If its context-free score is below the trivial "
-    "guess, the trivial guess is its floor."
+    "guess on the same examples, the trivial guess is its floor."
 )
 DATA_NOTE = "Rows: used of available. Examples cut: examples with more tokens than slots."
 RECIPE_NOTE = (

@@ -73,7 +73,9 @@ CLAIM_COLUMNS |= {"claims": "int64"}
 MINIMUM_RISE = 0.005
 """Training was too short if a probe's score rose by more than this over the last quarter of the epochs."""
 ORIGINAL_RUNS, FLOOR_RUNS, REPLACED_RUNS = "original", "contextless floor", "replaced heads"
-"""The names of runs in `RisingTask`: those at the two ends of the scale of losses, and those between them."""
+OTHER_FLOOR_RUNS = "other floor"
+"""The names of runs in `RisingTask`: those at the two ends of the scale of losses, those between them, and floors that
+were not chosen."""
 
 SHARED_BY_STEPS = ("grid", "line", "model", "heads", "constant", "order", "fraction")
 """The columns of a step that do not depend on the task."""
@@ -618,13 +620,16 @@ def _rising_settings(scores: pd.DataFrame) -> list[tuple[str, str, str]]:
 
 
 def _role(line: Line, task: str, constant: str, order: str, fraction: str) -> str:
-    """Return the role of a setting in a line; empty if it belongs to another line."""
+    """Return the role of a setting in a line; empty if it belongs to another line.
+
+    A floor that was not chosen has a role too, because with longer training it might have been the best.
+    """
     setting = Setting(constant or None, Order.parse(order).base if order else None, fraction)
-    if setting == ORIGINALS:
-        return ORIGINAL_RUNS
-    if task in line.samples and setting == line.samples[task].floor_setting:
-        return FLOOR_RUNS
-    return REPLACED_RUNS if setting == line.setting(task, fraction) else ""
+    floors = line.samples[task].floors if task in line.samples else ()
+    roles: dict[Setting | None, str] = {Setting(floor, fraction="0"): OTHER_FLOOR_RUNS for floor in floors}
+    roles |= {line.setting(task, fraction): REPLACED_RUNS}  # a floor may also be a constant of the grid
+    roles |= {Setting(floor, fraction="0"): FLOOR_RUNS for floor in floors[:1]}
+    return (roles | {ORIGINALS: ORIGINAL_RUNS}).get(setting, "")
 
 
 def _loss_direction(line: Line, task: str, rising: Sequence[str]) -> str | None:
@@ -638,7 +643,7 @@ def _loss_direction(line: Line, task: str, rising: Sequence[str]) -> str | None:
         return None
     original_rises = ORIGINAL_RUNS in rising
     directions = {
-        "larger": FLOOR_RUNS in rising or (original_rises and losses.min() < 1),
+        "larger": bool({FLOOR_RUNS, OTHER_FLOOR_RUNS} & {*rising}) or (original_rises and losses.min() < 1),
         "smaller": REPLACED_RUNS in rising or (original_rises and losses.max() > 1),
     }
     return " or ".join(direction for direction, possible in directions.items() if possible) or None

@@ -52,7 +52,7 @@ LOSS_NOTE = (
 STILL_RISING = "Still rising{}, train longer or set `patience`"
 """The words before the tasks on which scores still rose when training ended, with room for the name of a model."""
 NO_INTERVAL = "the loss cannot be bounded, because attention's contribution is too uncertain"
-FLOOR_NAMES = {"contextless floor": "context-free floor"}
+FLOOR_NAMES = {"contextless floor": "context-free floor", "other floor": "another context-free floor"}
 """The words for run names in the JSON of a conclusion."""
 
 ADAPTATION_NAMES = {

@@ -248,6 +248,22 @@ def test_what_still_rises_is_named_with_what_it_means(settings, right, words):
     assert words is None or f"Still rising, train longer or set `patience`: {words}." in conclusion
 
 
+@pytest.mark.parametrize(
+    ("constant", "words"),
+    [
+        ("zeros", "context-free floor: its loss may be larger"),
+        ("identity", "another context-free floor: its loss may be larger"),
+        ("toeplitz", None),
+    ],
+)
+def test_a_floor_that_was_not_chosen_may_still_rise(constant, words):
+    """With longer training, it might have been the best."""
+    curves = curves_of([Setting(constant, None, "0")], [0.5, 0.5, 0.6, 0.7], lambda seed, epoch: seed / 1000)
+    conclusion = sentence(measured("a", floors=("zeros", "identity")), curves=curves)
+    assert ("Still rising" in conclusion) == (words is not None)
+    assert words is None or f"Still rising, train longer or set `patience`: A ({words} than measured)." in conclusion
+
+
 def test_a_loss_above_all_that_attention_contributes_is_explained():
     means = " Above 100 %, more is lost than attention contributes: worse than no context at all."
     worse = measured("b", RIGHT | {"0": 180})

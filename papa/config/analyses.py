@@ -239,7 +239,6 @@ def _claims(study: Study) -> Parameters:
         "grids": _grids(study),
         "tasks": _tasks(study),
         "margin": study.config.margin,
-        "floors": list(study.config.floors),
         "declaration": compared(study),
     }
 
@@ -263,7 +262,7 @@ ANALYSES = {
         _summary("summary", "all_outcomes", "curves"),
         _claims,
         more_outputs={"claims": "claims_json"},
-        version=5,
+        version=6,
     ),
     "stability": Entry(
         "papa.results.stability:Stability",

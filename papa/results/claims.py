@@ -206,7 +206,6 @@ class ClaimsAnalysis(Analysis):
         grids: the grids of the config.
         tasks: title and metric of each task.
         margin: the accepted loss.
-        floors: the constants tried as the context-free floor.
         declaration: the result of `papa.config.declaration.compared`; None without a declaration.
     """
 
@@ -218,7 +217,6 @@ class ClaimsAnalysis(Analysis):
     grids: tuple[GridView, ...]
     tasks: dict[str, TaskOf]
     margin: float
-    floors: tuple[str, ...] = ()
     declaration: dict[str, JsonValue] | None = None
 
     def compute(self, job: Job[AnalysisOf]) -> Computed:
@@ -236,7 +234,7 @@ class ClaimsAnalysis(Analysis):
             repaired = sentence_of(adaptation_of(outcomes, titles))
             conclusion = conclusion.model_copy(update={"sentence": f"{conclusion.sentence} {repaired}"})
         declaration = checked(self.declaration, job.output("claims"))
-        conclusion = framed(conclusion, lines, self.floors, declaration)
+        conclusion = framed(conclusion, lines, declaration)
         facts = {"table": "claims", "margin": self.margin}
         return Computed(frame, facts, {"claims": conclusion.to_json()}, sentence=conclusion.sentence)
 
@@ -392,15 +390,17 @@ def _claim(line: Line, margin: float, curves: pd.DataFrame) -> LineClaim:
         steps=tuple(steps),
         sentence="",
     )
-    return claim.model_copy(update=_floors(line, titles, margin))
+    samples = {title: line.samples[task] for task, title in titles.items() if task in line.samples}
+    clusters = {title: len(each.trivial_values) for title, each in samples.items() if each.clusters is not None}
+    update = _floors(line, samples, margin) | ({"clusters": clusters} if clusters else {})
+    return claim.model_copy(update=update)
 
 
-def _floors(line: Line, titles: Mapping[str, str], margin: float) -> dict[str, object]:
+def _floors(line: Line, samples: Mapping[str, Sample], margin: float) -> dict[str, object]:
     """Return the floors of each task, best first, and the replaceable heads against each, unless there is only one.
 
     Also return the tasks on which a blind guess is the floor, if there are any.
     """
-    samples = {title: line.samples[task] for task, title in titles.items() if task in line.samples}
     guesses = tuple(title for title, sample in samples.items() if sample.guess_as_floor)
     several = sorted({floor for sample in samples.values() for floor in sample.floors})
     floors: dict[str, object] = {"guesses": guesses} if guesses else {}

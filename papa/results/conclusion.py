@@ -208,6 +208,7 @@ class LineClaim(_Value):
         sentence: the claims in words.
         floors: the context-free floors of each task, best on inner folds first; None if there is only one.
         by_floor: the number of replaceable heads if all losses are measured against one floor.
+        clusters: the number of clusters of validation examples of each task whose intervals resample clusters.
         guesses: the tasks on which a blind guess is the floor, because it scores higher on the validation examples.
     """
 
@@ -237,6 +238,7 @@ class LineClaim(_Value):
     sentence: str
     floors: dict[str, tuple[str, ...]] | None = None
     by_floor: dict[str, int | None] | None = None
+    clusters: dict[str, int] = {}
     guesses: tuple[str, ...] = ()
 
     @property
@@ -314,7 +316,7 @@ class Estimand(_Value):
     """The quantity that is claimed: (original - score) / (original - floor).
 
     Args:
-        floors: the constants tried as the context-free floor; empty if none was.
+        floors: the constants that were measured as context-free floors.
     """
 
     quantity: str
@@ -342,9 +344,11 @@ class Assumption(_Value):
         name: a key of `papa.results.phrases.ASSUMPTIONS`.
         tests: the tests of this assumption in this study; empty if it was not tested.
         sentence: the assumption in words.
+        tasks: the tasks that the assumption is about; empty if it is about all of them.
     """
 
     name: str
+    tasks: tuple[str, ...] = ()
     tests: tuple[TaskTest, ...] = ()
     sentence: str
 

@@ -155,11 +155,16 @@ NOT_DECLARED = "The margin was not declared beforehand."
 ASSUMPTIONS = {
     "contribution": "The original beats both floors on every task that counts: the context-free floor and the best "
     "guess that ignores the input",
-    "seeds": "The probe seeds are a random sample of all seeds",
+    "seeds": "The probe seeds are a random sample of all seeds; a seed sets a probe's initial weights and the order of "
+    "its training rows",
     "examples": "The validation examples are independent draws from the texts of interest",
+    "clusters": "The clusters of validation examples are independent draws from the texts of interest; examples of one "
+    "cluster may depend on each other",
     "orders": "The draws of an order are a random sample of all draws; with a single draw, a claim holds only for it",
     "floor": "The context-free floor is the best model in which no token sees another, among the constants tried",
     "texts": "The training rows are fixed, and so are the constants averaged over them",
+    "resampled": "Each seed also draws its training rows, which are a random sample; the constants are fixed averages "
+    "over the rows of all seeds",
     "recipe": "The training recipe is fixed; another learning rate, number of epochs or number of rows may change the "
     "loss",
     "margin": "The margin, the tasks and the numbers of heads were chosen before any outcome was seen",
@@ -168,14 +173,14 @@ ASSUMPTIONS = {
 
 
 def estimand(value: Estimand) -> str:
-    """Describe the claimed quantity in a sentence."""
-    floors = ", ".join(value.floors) or "none"
-    return f"Loss: {value.quantity}, the share of attention's contribution that is lost. Floors tried: {floors}."
+    """Describe the claimed quantity and the measured floors in two sentences."""
+    floors = f"Floors tried: {', '.join(value.floors)}." if value.floors else "No context-free floor was measured."
+    return f"Loss: {value.quantity}, the share of attention's contribution that is lost. {floors}"
 
 
 def assumption(value: Assumption) -> str:
     """Describe an assumption and its tests in a sentence."""
-    words = ASSUMPTIONS.get(value.name, value.name)
+    words = ASSUMPTIONS.get(value.name, value.name) + (f" ({', '.join(value.tasks)})" if value.tasks else "")
     if not value.tests:
         return f"{words}."
     several = len({test.model for test in value.tests}) > 1
@@ -463,7 +468,9 @@ def sample_size(lines: Sequence[LineClaim]) -> str:
     each = " to ".join(dict.fromkeys(f"{number:,}" for number in examples))
     noun = "example" if examples[-1] == 1 else "examples"
     several = len(first.tasks) + len(first.excluded) > 1
-    return f"From {over}{each} validation {noun}{' per task' if several else ''}."
+    clusters = "; ".join(f"{task}, {number:,}" for task, number in first.clusters.items())
+    units = f" Intervals resample clusters of examples: {clusters}." if clusters else ""
+    return f"From {over}{each} validation {noun}{' per task' if several else ''}.{units}"
 
 
 class AdaptedLoss(NamedTuple):

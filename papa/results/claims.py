@@ -445,6 +445,7 @@ def _training(lines: Sequence[Line]) -> tuple[TaskTraining, ...]:
                 probe=str(first["probe"]),
                 layouts=tuple(dict.fromkeys(group["style"])),
                 learning_rates=tuple(sorted(set(group["learning_rate"].tolist()))),
+                tried=int(group["rates_tried"].fillna(0).max()),
                 batch_size=int(first["batch_size"]),
                 epochs=(float(group["epochs_used"].min()), float(group["epochs_used"].max())),
                 maximum=int(first["epochs"]),

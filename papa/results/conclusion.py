@@ -88,7 +88,8 @@ class TaskTraining(_Value):
     Args:
         probe: the kind of probe.
         layouts: the layouts of texts, one unless models differ.
-        learning_rates: the learning rates in ascending order; several if the rate of each setting was tuned.
+        learning_rates: the learning rates in ascending order; several if settings have different best rates.
+        tried: the number of learning rates tried on inner folds for each setting; 0 if the rate was not tuned.
         batch_size: the number of examples in a training step.
         epochs: the smallest and the largest number of epochs of the probes that are used.
         maximum: the number of epochs after which training ends.
@@ -107,6 +108,7 @@ class TaskTraining(_Value):
     patience: int | None
     rows: int
     resampled: bool
+    tried: int = 0
 
 
 class Step(_Value):

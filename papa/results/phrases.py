@@ -527,8 +527,14 @@ def holds_for(training: Sequence[TaskTraining]) -> str:
     ends = [f"for {_range(fixed, 'epoch')}"] if fixed else []
     if settled := [epochs for task in training if task.patience is not None for epochs in task.epochs]:
         ends.append(f"until the held-out loss stopped falling ({_range(settled, 'epoch')})")
-    rates = sorted({rate for task in training for rate in task.learning_rates})
-    rate = f"a learning rate of {rates[0]:g}" if len(rates) == 1 else f"learning rates of {rates[0]:g} to {rates[-1]:g}"
+    rates = []
+    if fixed_rates := [rate for task in training if not task.tried for rate in task.learning_rates]:
+        numbers = _span(fixed_rates)
+        rates.append(f"learning rates of {numbers}" if " to " in numbers else f"a learning rate of {numbers}")
+    if tuned := [task for task in training if task.tried]:
+        best = _span([rate for task in tuned for rate in task.learning_rates])
+        tried = _range([task.tried for task in tuned], "learning rate")
+        rates.append(f"the best of {tried} on inner folds, chosen for each setting ({best})")
     rows = _range([task.rows for task in training], "row")
     samples = {
         frozenset({True}): f"{rows} for each seed; intervals cover the choice of rows",
@@ -536,7 +542,7 @@ def holds_for(training: Sequence[TaskTraining]) -> str:
     }
     mixed = f"{rows}; intervals cover the choice of rows only in some tasks"
     on = samples.get(frozenset(task.resampled for task in training), mixed)
-    return f"Holds for {layouts} and {probes}, trained {' or '.join(ends)} at {rate} on {on}."
+    return f"Holds for {layouts} and {probes}, trained {' or '.join(ends)} at {' or '.join(rates)} on {on}."
 
 
 LAYOUTS = {"paper": "the paper's layout", "published_code": "the published code's layout"}
@@ -546,6 +552,12 @@ PROBES = {"paper": "the paper's probe", "linear": "a linear probe"}
 
 def _listed(words: Iterable[str]) -> str:
     return " or ".join(dict.fromkeys(words))
+
+
+def _span(rates: Sequence[float]) -> str:
+    """Return the smallest and the largest of learning rates: "0.001", "0.0003 to 0.003"."""
+    low, high = f"{min(rates):g}", f"{max(rates):g}"
+    return low if low == high else f"{low} to {high}"
 
 
 def _range(numbers: Sequence[float], noun: str) -> str:

@@ -196,6 +196,16 @@ SETTLED = {"patience": 2, "maximum": 30, "epochs": (4.333333, 9.0)}
             "on one sample of 5,000 to 16,000 rows.",
         ),
         (
+            [trained(tried=3)],
+            "and the paper's probe, trained for 3 epochs at the best of 3 learning rates on inner folds, chosen for "
+            "each setting (0.0003) on one sample of 5,000 rows.",
+        ),
+        (
+            [trained(learning_rates=(1e-3,)), trained(tried=3, learning_rates=(3e-4, 3e-3))],
+            "and the paper's probe, trained for 3 epochs at a learning rate of 0.001 or the best of 3 learning rates "
+            "on inner folds, chosen for each setting (0.0003 to 0.003) on one sample of 5,000 rows.",
+        ),
+        (
             [trained(**SETTLED, resampled=True)],
             "and the paper's probe, trained until the held-out loss stopped falling (4.3 to 9 epochs) at a learning "
             "rate of 0.0003 on 5,000 rows for each seed; intervals cover the choice of rows.",

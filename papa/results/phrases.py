@@ -160,7 +160,7 @@ ASSUMPTIONS = {
     "examples": "The validation examples are independent draws from the texts of interest",
     "clusters": "The clusters of validation examples are independent draws from the texts of interest; examples of one "
     "cluster may depend on each other",
-    "orders": "The draws of an order are a random sample of all draws; with a single draw, a claim holds only for it",
+    "orders": "The draws of an order are a random sample of all draws; with a single draw, a claim is only about it",
     "floor": "The context-free floor is the best model in which no token sees another, among the constants tried",
     "texts": "The training rows are fixed, and so are the constants averaged over them",
     "resampled": "Each seed also draws its training rows, which are a random sample; the constants are fixed averages "
@@ -207,10 +207,14 @@ def declaration(check: DeclarationCheck | None) -> str:
     problems = [] if check.intact else ["its content was changed after it was written, so its digest does not match"]
     problems += [] if check.before else ["it was written after the first outcome"]
     problems += [
-        f"{difference.key} was declared as {_value(difference.declared)} and is {_value(difference.measured)}"
+        f"{difference.key} was {_declared(difference.declared)} and is {_value(difference.measured)}"
         for difference in check.differences
     ]
     return f"This study does not match its {name}: {'; '.join(problems)}."
+
+
+def _declared(value: object) -> str:
+    return "not declared" if value is None else f"declared as {_value(value)}"
 
 
 def _value(value: object) -> str:
@@ -300,13 +304,13 @@ def floor_dependence(lines: Sequence[LineClaim], margin: float) -> str:
         if set(by_floor.values()) - {line.replaceable}:
             order = in_order(line.order, line.orders)
             named = f", {order}" if len(lines) > 1 and order else ""
-            numbers = ", ".join(
-                f"{'no task counts' if number is None else number} against {floor}"
+            numbers = _and(
+                f"unknown against {floor}, as no task counts" if number is None else f"{number} against {floor}"
                 for floor, number in by_floor.items()
             )
             sentences.append(
-                f"The verdict depends on the context-free floor{named}: at a margin of {percent(margin, None)}, "
-                f"this many of {line.heads} heads are replaceable: {numbers}."
+                f"The verdict depends on the context-free floor{named}. At a margin of {percent(margin, None)}, the "
+                f"number of replaceable heads (of {line.heads}) is {numbers}."
             )
     return " ".join(sentences)
 
@@ -321,7 +325,7 @@ def floors_used(line: LineClaim) -> str:
     for task, floors in line.floors.items():
         tasks.setdefault(floors[0], []).append(task)
     used = tasks if len(tasks) == 1 else [f"{floor} ({', '.join(titles)})" for floor, titles in tasks.items()]
-    tried = ", ".join(sorted({floor for floors in line.floors.values() for floor in floors}))
+    tried = _and(sorted({floor for floors in line.floors.values() for floor in floors}))
     floors = f"Context-free floor: {'; '.join(used)}, the best of {tried} on inner folds of the training rows."
     return " ".join([floors, *guesses])
 
@@ -374,7 +378,7 @@ def _on_subset(subset: SubsetLosses) -> str:
         return f"{on} {loss(tasks[0])}"
     low, high = percent(tasks[0].loss), percent(tasks[-1].loss)
     span = high if low == high else interval_text(tasks[0].loss, tasks[-1].loss)
-    rest = f"; in {len(subset.excluded)} more {why}" if subset.excluded else ""
+    rest = f"; on {len(subset.excluded)} more, {why}" if subset.excluded else ""
     return f"{on} {span} ({count(len(tasks), 'task')}{rest})"
 
 
@@ -409,7 +413,7 @@ def tried(line: LineClaim) -> str:
             if len(steps) == 1
             else (f"tried: {len(numbers)} numbers from {numbers[0]} to {numbers[-1]}")
         )
-    return f"tried: {' and '.join(filter(None, [', '.join(map(str, numbers[:-1])), str(numbers[-1])]))}"
+    return f"tried: {_and(map(str, numbers))}"
 
 
 def by_task(line: LineClaim) -> str:
@@ -455,7 +459,7 @@ def without_loss(exclusions: Iterable[Exclusion]) -> str:
 def rising(task: RisingTask) -> str:
     """Describe which probes of a task still improved, and the direction in which its loss may change."""
     runs = [FLOOR_NAMES.get(run, run) for run in task.runs]
-    probes = " and ".join(filter(None, [", ".join(runs[:-1]), runs[-1]]))
+    probes = _and(runs)
     return f"{task.task} ({probes}{f': its loss may be {task.loss} than measured' if task.loss else ''})"
 
 
@@ -500,15 +504,15 @@ def recovery(name: str, losses: Sequence[AdaptedLoss], harmed: Iterable[str] = (
     parts = [f"{name}: {loss_text(first.loss, first.low, first.high)} is lost with {_adapted(first)}"]
     for step in (loss for loss in losses[1:] if not isnan(loss.recovered)):
         share = loss_text(step.recovered, step.recovered_low, step.recovered_high)
-        significant = "" if step.recovered_low > 0 else "nothing significant, "
+        significant = "" if step.recovered_low > 0 else ", which is not significant"
         verb = "recovers" if _adapted(step).startswith("a ") else "recover"
-        parts.append(f"{_adapted(step)} {verb} {significant}{share}")
+        parts.append(f"{_adapted(step)} {verb} {share}{significant}")
     parts += [f"{adaptation_name(adapt)} made the original worse, so they show nothing" for adapt in harmed]
     remains = loss_text(best.loss, best.low, best.high)
     if all(loss.low > 0 for loss in losses):
-        end = f"{remains} remains: it needs its input"
+        end = f"{remains} remains and needs its input"
     else:
-        end = f"what remains is not significant, {remains}"
+        end = f"{remains} remains, which is not significant"
     return f"{'; '.join(parts)}; {end}."
 
 
@@ -540,7 +544,7 @@ def holds_for(training: Sequence[TaskTraining]) -> str:
         frozenset({True}): f"{rows} for each seed; intervals cover the choice of rows",
         frozenset({False}): f"one sample of {rows}",
     }
-    mixed = f"{rows}; intervals cover the choice of rows only in some tasks"
+    mixed = f"{rows}; intervals cover the choice of rows only on some tasks"
     on = samples.get(frozenset(task.resampled for task in training), mixed)
     return f"Holds for {layouts} and {probes}, trained {' or '.join(ends)} at {' or '.join(rates)} on {on}."
 
@@ -548,6 +552,12 @@ def holds_for(training: Sequence[TaskTraining]) -> str:
 LAYOUTS = {"paper": "the paper's layout", "published_code": "the published code's layout"}
 PROBES = {"paper": "the paper's probe", "linear": "a linear probe"}
 """Words for layouts and for probes; a layout that is not listed goes by its name."""
+
+
+def _and(words: Iterable[str]) -> str:
+    """Join words: "a", "a and b", "a, b and c"."""
+    *most, last = words
+    return f"{', '.join(most)} and {last}" if most else last
 
 
 def _listed(words: Iterable[str]) -> str:

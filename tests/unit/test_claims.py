@@ -419,7 +419,7 @@ def test_losses_are_reported_by_subset():
     task = measured("a", subset=subset)
     words = "By subset: on easy attention contributes nothing measurable; on hard 51 % (95 % interval "
     assert words in sentence(task)
-    words = "on easy 50 % (1 task; in 1 more attention contributes nothing measurable)"
+    words = "on easy 50 % (1 task; on 1 more, attention contributes nothing measurable)"
     assert words in sentence(task, measured("b", subset="easy"))
     _, claims = concluded([task, measured("b", RIGHT | {"0": 360}, subset=subset), measured("c")])
     words = "By subset: on easy attention contributes nothing measurable; on hard 0 to 51 % (2 tasks)."

@@ -107,11 +107,11 @@ def test_a_verdict_that_depends_on_the_floor_is_said_first():
     (line,) = conclusion.lines
     assert line.by_floor == {"identity": 0, "zeros": 24} and line.replaceable == 0
     assert conclusion.sentence.startswith(
-        "The verdict depends on the context-free floor: at a margin of 20 %, this many of 24 heads are replaceable: "
-        "0 against identity, 24 against zeros. With all 24 heads"
+        "The verdict depends on the context-free floor. At a margin of 20 %, the number of replaceable heads (of 24) "
+        "is 0 against identity and 24 against zeros. With all 24 heads"
     )
     assert (
-        "Context-free floor: identity, the best of identity, zeros on inner folds of the training rows."
+        "Context-free floor: identity, the best of identity and zeros on inner folds of the training rows."
         in conclusion.sentence
     )
 

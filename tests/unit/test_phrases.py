@@ -155,7 +155,7 @@ CHECK = {"digest": "a" * 64, "written": "2026-01-02T03:04:05+00:00", "intact": T
         ),
         (
             {"differences": ({"key": "grids.more", "declared": None, "measured": {"seeds": list(range(40))}},)},
-            'grids.more was declared as missing and is {"seeds": [0, 1, 2, 3,',
+            'grids.more was not declared and is {"seeds": [0, 1, 2, 3,',
         ),
     ],
 )
@@ -213,7 +213,7 @@ SETTLED = {"patience": 2, "maximum": 30, "epochs": (4.333333, 9.0)}
         (
             [trained(maximum=1), trained(**SETTLED, resampled=True)],
             "and the paper's probe, trained for 1 epoch or until the held-out loss stopped falling (4.3 to 9 epochs) "
-            "at a learning rate of 0.0003 on 5,000 rows; intervals cover the choice of rows only in some tasks.",
+            "at a learning rate of 0.0003 on 5,000 rows; intervals cover the choice of rows only on some tasks.",
         ),
     ],
 )

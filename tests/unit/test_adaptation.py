@@ -18,6 +18,7 @@ from papa.files import read_table, write_table
 from papa.results.adaptation import COLUMNS, adaptation_figure, adaptation_of, sentence_of, tables_of
 from papa.results.losses import losses_of
 from papa.results.outcomes import FLOOR, ORIGINALS, Setting, TaskOutcomes, outcomes_in, table_of
+from papa.results.page_runs import analyses_table
 from papa.results.summary import series
 
 EXAMPLES = 400
@@ -227,7 +228,7 @@ def test_a_task_without_a_probe_runs_once_whatever_may_adapt(adapt: list[str]) -
     without = grid_of(adapt=adapt)
     assert [variant.path for variant in without.variants("tiny", "next")] == ["original", "average/all", "zeros/all"]
     assert grid_view(without, "g") == grid_view(grid_of(), "g")
-    assert "recovery" not in without.entries()
+    assert "recovery" not in without.entries() and "adapted" not in analyses_table(without).frame
 
 
 def test_a_grid_of_both_kinds_of_tasks_keeps_its_adaptations() -> None:

@@ -326,8 +326,8 @@ def floors_used(line: LineClaim) -> str:
         tasks.setdefault(floors[0], []).append(task)
     used = tasks if len(tasks) == 1 else [f"{floor} ({', '.join(titles)})" for floor, titles in tasks.items()]
     tried = _and(sorted({floor for floors in line.floors.values() for floor in floors}))
-    floors = f"Context-free floor: {'; '.join(used)}, the best of {tried} on inner folds of the training rows."
-    return " ".join([floors, *guesses])
+    choice = f"Context-free floor: {'; '.join(used)}, the best of {tried} on inner folds of the training rows."
+    return " ".join([choice, *guesses])
 
 
 def opening(lines: Sequence[LineClaim]) -> str:

@@ -239,7 +239,6 @@ def _claims(study: Study) -> Parameters:
         "grids": _grids(study),
         "tasks": _tasks(study),
         "margin": study.config.margin,
-        "floors": list(study.config.floors),
         "declaration": compared(study),
     }
 
@@ -263,7 +262,7 @@ ANALYSES = {
         _summary("summary", "all_outcomes", "curves"),
         _claims,
         more_outputs={"claims": "claims_json"},
-        version=5,
+        version=6,
     ),
     "stability": Entry(
         "papa.results.stability:Stability",
@@ -283,7 +282,7 @@ ANALYSES = {
     "ladder": Entry(
         "papa.results.ladder:Ladder",
         _summary("all_outcomes"),
-        lambda study: {"tasks": _tasks(study), "plots": _plots(study)},
+        lambda study: {"tasks": _tasks(study), "plots": _plots(study), "floors": _floors(study)},
         _several_rungs,
         has_figure=True,
     ),
@@ -309,8 +308,9 @@ ANALYSES = {
         "papa.results.adaptation:AdaptationAnalysis",
         _summary("all_outcomes"),
         lambda study: {"tasks": _tasks(study), "plots": _plots(study)},
-        lambda study: any(len(grid.adapt) > 1 for grid in study.grids.values()),
+        lambda study: any(len(grid_view(study, name).adapt) > 1 for name in study.grids),
         has_figure=True,
+        version=2,
     ),
     "training_size": Entry(
         "papa.results.training_size:TrainingSize",
@@ -348,7 +348,7 @@ def reserved_names() -> set[str]:
 
 def grid_view(study: Study, name: str) -> GridView:
     """Return the parts of a grid that its table and figure need."""
-    grid = study.grids[name]
+    grid, tasks = study.grids[name], study.config.tasks
     return GridView(
         name=name,
         title=grid.title or re.sub("[-_]", " ", name).capitalize(),
@@ -356,11 +356,11 @@ def grid_view(study: Study, name: str) -> GridView:
         constants=grid.constants,
         orders=grid.orders,
         fractions=grid.fractions,
-        tasks={task: study.config.tasks[task].corpus for task in grid.tasks},
+        tasks={task: tasks[task].corpus for task in grid.tasks},
         plots=study.config.plots,
         drawn=grid_has_figure(study, name),
         order=tuple(grid.tasks),
-        adapt=grid.adapt,
+        adapt=max((tasks[task].adaptations(grid.adapt) for task in grid.tasks), key=len),
     )
 
 

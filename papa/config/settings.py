@@ -499,6 +499,10 @@ class Task(Block):
         """The kind of task, which follows from the metric."""
         return METRICS[self.metric].target
 
+    def adaptations(self, listed: Sequence[str]) -> tuple[str, ...]:
+        """Return which of the listed parts can adapt on this task: without a probe, only the default, which is none."""
+        return tuple(listed) if self.target.probed else (RETRAINED,)
+
 
 class Layout(Block):
     """Layout of texts in slots."""
@@ -1128,11 +1132,7 @@ def _check_trained(config: Config) -> None:
 
 
 def _check_adaptations(config: Config) -> None:
-    """Reject adaptations that a constant or a task does not have, and a run without retrained probes."""
-    if RETRAINED not in config.run.adapt:
-        raise InputError(
-            f"run.adapt lists {', '.join(config.run.adapt)}, but claims are about retrained probes; add {RETRAINED}."
-        )
+    """Reject adaptations that a constant or a task does not have, and grids without retrained probes."""
     for name, grid in config.analyses.items():
         where = "run" if name == RUN else f"grids.{name}"
         constants = list(map(Constant.parse, grid.constants))
@@ -1163,4 +1163,9 @@ def _check_adaptations(config: Config) -> None:
                 raise InputError(
                     f"tasks.{task}.features is store, but {where}.adapt changes hidden states in every epoch; leave "
                     "out `features`, or set it to stream."
+                )
+            if RETRAINED not in config.tasks[task].adaptations(grid.adapt):
+                raise InputError(
+                    f"{where}.adapt lists {', '.join(grid.adapt)}, but claims are about retrained probes; add "
+                    f"{RETRAINED}."
                 )

@@ -73,11 +73,9 @@ class Study:
         corpus = self.config.tasks[task].corpus
         for grid in self.grids.values():
             if model in grid.models and task in grid.tasks:
-                probed = self.config.tasks[task].target.probed
-                settings = product(grid.fractions, grid.constants, self.orders(grid), grid.adapt)
+                adaptations = self.config.tasks[task].adaptations(grid.adapt)
+                settings = product(grid.fractions, grid.constants, self.orders(grid), adaptations)
                 for fraction, constant, order, adapt in settings:
-                    # without a probe, nothing is trained whatever may adapt
-                    adapt = adapt if probed else RETRAINED
                     replaced = Constant.parse(constant).for_corpus(corpus)
                     variant = Variant.of(replaced, order, Fraction(fraction), adapt)
                     # the original of the adaptation is on the loss scale; without adaptation, its probes are read

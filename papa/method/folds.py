@@ -25,7 +25,7 @@ from papa.method.metrics import score_of_table
 from papa.method.objective import held_out_loss, objective_of
 from papa.method.training import StateSource, source_of
 from papa.method.training_rows import training_rows
-from papa.method.tuning import FOLD_COLUMNS, BestRate, FoldRow
+from papa.method.tuning import FOLD_COLUMNS, BestRate, FoldRow, mean_scores
 
 log = logging.getLogger(__name__)
 
@@ -51,7 +51,7 @@ def score_folds(job: Job[FoldsOf]) -> str:
     A training that diverges has no score. If nothing is trained, some rows of each fold are scored.
 
     Raises:
-        InputError: there are too few training rows, or training diverged at every learning rate.
+        InputError: there are too few training rows.
     """
     import pyarrow as pa
 
@@ -74,8 +74,10 @@ def score_folds(job: Job[FoldsOf]) -> str:
         trace = job.trace(**source.digests)
     facts = {"model": settings.model.model.name, "task": settings.task, "variant": settings.variant}
     table = pa.Table.from_pylist(rows, schema=pa.schema(list(FOLD_COLUMNS.items())))
-    best = BestRate.of(rows)
     write_table(table, job.output("folds"), facts | {"table": "folds", "metric": settings.metric}, trace)
+    if not mean_scores(rows):
+        return f"no {settings.metric} on {settings.scored} inner folds, because training diverged"
+    best = BestRate.of(rows)
     chosen_rate = f"; best learning rate {best.learning_rate:g}" if len(settings.learning_rates) > 1 else ""
     return f"{settings.metric} {best.score:.3f} on {settings.scored} inner folds{chosen_rate}"
 

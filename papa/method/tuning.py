@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -11,6 +12,8 @@ from typing import TypedDict, cast
 from papa.config.variant import Variant
 from papa.errors import DamagedArtefact, InputError
 from papa.files import REBUILD, PathLike, provenance_of, read_table
+
+log = logging.getLogger(__name__)
 
 FOLD_COLUMNS = {"learning_rate": "float64", "fold": "int64", "rows": "int64", "score": "float64"}
 """The columns of a table of folds: learning rate, fold (from 1), rows that were scored, and their score."""
@@ -85,18 +88,36 @@ def read_folds(path: PathLike) -> tuple[dict[str, str], list[FoldRow]]:
 def best_floors(paths: Sequence[PathLike], floors: Sequence[str]) -> dict[tuple[str, str], tuple[str, ...]]:
     """Rank the context-free floors of each model and task by their scores on inner folds, best first.
 
-    Floors with equal scores keep their order in `floors`.
+    Floors with equal scores keep their order in `floors`. A floor whose training diverged is left out, with a warning.
 
     Args:
         paths: the tables of folds, which may include those of other variants.
         floors: the constants of the floors.
+
+    Raises:
+        InputError: the training of every floor of a task diverged.
     """
     constant_of = {Variant.floor(constant).path: constant for constant in floors}
     scores: dict[tuple[str, str], dict[str, float]] = {}
     for facts, rows in map(read_folds, paths):
         if facts["variant"] in constant_of:
             known = scores.setdefault((facts["model"], facts["task"]), {})
-            known[constant_of[facts["variant"]]] = BestRate.of(rows).score
+            if means := mean_scores(rows):
+                known[constant_of[facts["variant"]]] = max(means.values())
+            else:
+                log.warning(
+                    "The floor %s of %s on %s is left out, because its training diverged on inner folds; lower the "
+                    "learning rate to include it.",
+                    constant_of[facts["variant"]],
+                    facts["model"],
+                    facts["task"],
+                )
+    for (model, task), known in scores.items():
+        if not known:
+            raise InputError(
+                f"The training of every context-free floor of {model} on {task} diverged on inner folds; lower the "
+                "learning rate."
+            )
     return {
         pair: tuple(sorted((floor for floor in floors if floor in known), key=known.__getitem__, reverse=True))
         for pair, known in scores.items()

@@ -4,8 +4,8 @@ Attention is replaced in every head. A loss with nothing trained has two possibl
 arrives in states that the upper layers and the probe have never seen. Training can only repair the second.
 
 All losses of a task have the same denominator: attention's contribution with retrained probes. The numerator compares
-the score with the original under the same adaptation, so gains that the original also has are no recovery. If training
-makes the original worse, the ordinary original is used. The losses of two adaptations can therefore be subtracted.
+the score with the original under the same adaptation, so gains that the original also has are no recovery. The losses
+of two adaptations can therefore be subtracted.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ from papa.config.variant import (
 from papa.errors import count
 from papa.files import read_table
 from papa.results.analysis import Analysis, Computed, Drawing
-from papa.results.losses import COUNTS, difference, interval_of, lost_score, status_of
+from papa.results.losses import COUNTS, difference, interval_of, is_harmed, lost_score, status_of
 from papa.results.outcomes import ALL, Sample, Setting, TaskOutcomes, outcomes_in
 from papa.results.panels import COLORS, Layers, PanelGrid, line_legend, panels, percent_axis, tooltips, words_only
 from papa.results.phrases import AdaptedLoss, adaptation_name, constant_name, loss_text, recovery
@@ -46,15 +46,17 @@ KEYS = ["model", "task", "title", "metric", "subset", "constant", "adapt"]
 LOSS, RECOVERED = ("loss", "low", "high"), ("recovered", "recovered_low", "recovered_high")
 COLUMNS = dict.fromkeys((*KEYS, "status"), "string")
 COLUMNS |= dict.fromkeys(("original", "score", *LOSS, *RECOVERED), "float64")
+HARMED = "training made the original worse"
+"""The status of an adaptation without a loss, because its original scores significantly less than the ordinary one."""
 TITLE = "Lost information, or unfamiliar states"
 NOTE = (
     "Constants replace every head. Nothing trained: the original's probe reads the modified model. Retrained probe: "
     "as in the paper. Trained constants, trained norms: trained along with a new probe; norms are the gains and "
     "biases of the normalisation layers. Loss: (original - score) / attention's contribution. The original has the "
-    "same adaptation, so gains that it also has do not count as recovery. If this original scores below the ordinary "
-    "one, the ordinary one is used, so failed training does not count either. The contribution is always that of "
-    "retrained probes, so losses can be subtracted. Recovered: the loss with nothing trained minus the loss of the "
-    "retrained probe, or the loss of the retrained probe minus this loss. If zeros recover too, adaptation helps "
+    "same adaptation, so the loss is what heads still contribute after everything that may adapt has adapted. It is "
+    "left out (-) if training made this original significantly worse (one-sided, 95 %). The contribution is always "
+    "that of retrained probes, so losses can be subtracted. Recovered: the loss with nothing trained minus the loss of "
+    "the retrained probe, or the loss of the retrained probe minus this loss. If zeros recover too, adaptation helps "
     "without any context. In brackets: 95 % intervals over probe seeds and validation examples."
 )
 
@@ -131,12 +133,14 @@ def _rows_of(constant: str, settings: dict[str, Setting], sample: Sample, counts
     for adapt, setting in settings.items():
         row: dict[str, object] = {"constant": constant, "adapt": adapt, "score": sample.mean(setting)}
         row["original"] = sample.mean(setting.original)
-        if counts:
-            lost = lost_score({setting: 1.0}, sample)
+        if counts and is_harmed(sample, setting):
+            row["status"] = HARMED
+        elif counts:
+            lost = lost_score({setting: 1.0})
             row |= dict(zip(LOSS, interval_of(sample, lost), strict=False))
             before = settings.get(COMPARED_WITH.get(adapt, ""))
-            if before is not None:
-                step = difference(lost_score({before: 1.0}, sample), lost)
+            if before is not None and not is_harmed(sample, before):
+                step = difference(lost_score({before: 1.0}), lost)
                 row |= dict(zip(RECOVERED, interval_of(sample, step), strict=False))
         yield row
 
@@ -172,8 +176,9 @@ def sentence_of(frame: pd.DataFrame) -> str:
         if group["loss"].isna().all():
             sentences.append(f"{name}: {group['status'].iloc[0]}, so there is no loss to recover.")
             continue
-        columns = group[["adapt", *LOSS, *RECOVERED]].itertuples(index=False)
-        sentences.append(recovery(name, [AdaptedLoss(*row) for row in columns]))
+        columns = group.loc[group["loss"].notna(), ["adapt", *LOSS, *RECOVERED]].itertuples(index=False)
+        harmed = group.loc[group["status"].eq(HARMED), "adapt"]
+        sentences.append(recovery(name, [AdaptedLoss(*row) for row in columns], harmed))
     return " ".join(sentences) or "No constant was run with several adaptations."
 
 

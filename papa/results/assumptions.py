@@ -2,16 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from papa.config.artefacts import ARTEFACTS
+from papa.config.variant import CONTEXT_FREE
 from papa.results import phrases
 from papa.results.conclusion import Assumption, Conclusion, DeclarationCheck, Estimand, TaskTest
 from papa.results.losses import COUNTS
-from papa.results.outcomes import ORIGINALS
+from papa.results.outcomes import ORIGINALS, Setting
 
 if TYPE_CHECKING:
     from papa.results.claims import Line
@@ -19,27 +20,50 @@ if TYPE_CHECKING:
 QUANTITY = "(original - score) / (original - floor)"
 
 
-def framed(
-    conclusion: Conclusion,
-    lines: Iterable[Line],
-    floors: tuple[str, ...],
-    declaration: DeclarationCheck | None,
-) -> Conclusion:
+def framed(conclusion: Conclusion, lines: Iterable[Line], declaration: DeclarationCheck | None) -> Conclusion:
     """Add the estimand, the assumptions with their tests, and the declaration to a conclusion."""
     tasks = {(line.model, task): line for line in lines for task in line.titles if task in line.samples}
-    tests = tuple(_contribution(line, task) for (_, task), line in tasks.items())
-    assumptions = [Assumption(name=name, sentence="") for name in phrases.ASSUMPTIONS]
-    assumptions[0] = Assumption(name="contribution", tests=tests, sentence="")
+    samples = [line.samples[task] for (_, task), line in tasks.items()]
+    measured = {floor for each in samples for floor in each.floors if Setting(floor, fraction="0") in each.settings}
     declared = phrases.declaration(declaration)
     return conclusion.model_copy(
         update={
             "sentence": f"{conclusion.sentence} {declared}",
             "declaration": declaration,
             "declared": declared,
-            "estimand": Estimand(quantity=QUANTITY, floors=floors),
-            "assumptions": tuple(_worded(item, declared) for item in assumptions),
+            "estimand": Estimand(quantity=QUANTITY, floors=tuple(name for name in CONTEXT_FREE if name in measured)),
+            "assumptions": tuple(_worded(item, declared) for item in _assumptions(tasks)),
         }
     )
+
+
+def _resampled(line: Line, task: str) -> bool:
+    """Return whether each seed has its own training rows on a task."""
+    return bool(line.rows.loc[line.rows["task"].eq(task), "resampled"].eq(True).any())
+
+
+CONDITIONS: Mapping[str, Callable[[Line, str], bool]] = {
+    "seeds": lambda line, task: line.samples[task].seeded,
+    "examples": lambda line, task: line.samples[task].clusters is None,
+    "clusters": lambda line, task: line.samples[task].clusters is not None,
+    "texts": lambda line, task: not _resampled(line, task),
+    "resampled": _resampled,
+}
+"""The tasks about which an assumption is made; all others are about every task."""
+
+
+def _assumptions(tasks: Mapping[tuple[str, str], Line]) -> Iterator[Assumption]:
+    """Yield the assumptions about these tasks; those that are not about all of them name the tasks."""
+    for name in phrases.ASSUMPTIONS:
+        condition = CONDITIONS.get(name, lambda line, task: True)
+        titles = {pair: line.titles[pair[1]] for pair, line in tasks.items() if condition(line, pair[1])}
+        fields: dict[str, object] = {"name": name, "sentence": ""}
+        if name == "contribution":
+            fields["tests"] = tuple(_contribution(line, task) for (_, task), line in tasks.items())
+        if len(titles) < len(tasks):
+            fields["tasks"] = tuple(dict.fromkeys(titles.values()))
+        if titles or name not in CONDITIONS:
+            yield Assumption.model_validate(fields)
 
 
 def _worded(assumption: Assumption, declared: str) -> Assumption:

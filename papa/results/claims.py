@@ -73,7 +73,9 @@ CLAIM_COLUMNS |= {"claims": "int64"}
 MINIMUM_RISE = 0.005
 """Training was too short if a probe's score rose by more than this over the last quarter of the epochs."""
 ORIGINAL_RUNS, FLOOR_RUNS, REPLACED_RUNS = "original", "contextless floor", "replaced heads"
-"""The names of runs in `RisingTask`: those at the two ends of the scale of losses, and those between them."""
+OTHER_FLOOR_RUNS = "other floor"
+"""The names of runs in `RisingTask`: those at the two ends of the scale of losses, those between them, and floors that
+were not chosen."""
 
 SHARED_BY_STEPS = ("grid", "line", "model", "heads", "constant", "order", "fraction")
 """The columns of a step that do not depend on the task."""
@@ -204,7 +206,6 @@ class ClaimsAnalysis(Analysis):
         grids: the grids of the config.
         tasks: title and metric of each task.
         margin: the accepted loss.
-        floors: the constants tried as the context-free floor.
         declaration: the result of `papa.config.declaration.compared`; None without a declaration.
     """
 
@@ -216,7 +217,6 @@ class ClaimsAnalysis(Analysis):
     grids: tuple[GridView, ...]
     tasks: dict[str, TaskOf]
     margin: float
-    floors: tuple[str, ...] = ()
     declaration: dict[str, JsonValue] | None = None
 
     def compute(self, job: Job[AnalysisOf]) -> Computed:
@@ -234,7 +234,7 @@ class ClaimsAnalysis(Analysis):
             repaired = sentence_of(adaptation_of(outcomes, titles))
             conclusion = conclusion.model_copy(update={"sentence": f"{conclusion.sentence} {repaired}"})
         declaration = checked(self.declaration, job.output("claims"))
-        conclusion = framed(conclusion, lines, self.floors, declaration)
+        conclusion = framed(conclusion, lines, declaration)
         facts = {"table": "claims", "margin": self.margin}
         return Computed(frame, facts, {"claims": conclusion.to_json()}, sentence=conclusion.sentence)
 
@@ -247,8 +247,6 @@ def lines_of(grid: GridView, summary: pd.DataFrame, task_outcomes: Sequence[Task
 
     Claims are about retrained probes; the analysis `recovery` compares other adaptations with them.
     """
-    if RETRAINED not in grid.adapt:
-        return []
     grid = grid.model_copy(update={"adapt": (RETRAINED,)})
     rows = rows_of(grid, summary[summary["main"].eq(True)])
     run_constants = [
@@ -392,16 +390,24 @@ def _claim(line: Line, margin: float, curves: pd.DataFrame) -> LineClaim:
         steps=tuple(steps),
         sentence="",
     )
-    return claim.model_copy(update=_floors(line, titles, margin))
+    samples = {title: line.samples[task] for task, title in titles.items() if task in line.samples}
+    clusters = {title: len(each.trivial_values) for title, each in samples.items() if each.clusters is not None}
+    update = _floors(line, samples, margin) | ({"clusters": clusters} if clusters else {})
+    return claim.model_copy(update=update)
 
 
-def _floors(line: Line, titles: Mapping[str, str], margin: float) -> dict[str, object]:
-    """Return the floors of each task, best first, and the replaceable heads against each; empty for a single floor."""
-    floors = {titles[task]: line.samples[task].floors for task in titles if task in line.samples}
-    several = sorted({floor for each in floors.values() for floor in each})
-    if len(several) < 2:
-        return {}
-    return {"floors": floors, "by_floor": {floor: _replaceable_against(line, floor, margin) for floor in several}}
+def _floors(line: Line, samples: Mapping[str, Sample], margin: float) -> dict[str, object]:
+    """Return the floors of each task, best first, and the replaceable heads against each, unless there is only one.
+
+    Also return the tasks on which a blind guess is the floor, if there are any.
+    """
+    guesses = tuple(title for title, sample in samples.items() if sample.guess_as_floor)
+    several = sorted({floor for sample in samples.values() for floor in sample.floors})
+    floors: dict[str, object] = {"guesses": guesses} if guesses else {}
+    if len(several) > 1:
+        floors["floors"] = {title: sample.floors for title, sample in samples.items()}
+        floors["by_floor"] = {floor: _replaceable_against(line, floor, margin) for floor in several}
+    return floors
 
 
 def _replaceable_against(line: Line, floor: str, margin: float) -> int | None:
@@ -439,6 +445,7 @@ def _training(lines: Sequence[Line]) -> tuple[TaskTraining, ...]:
                 probe=str(first["probe"]),
                 layouts=tuple(dict.fromkeys(group["style"])),
                 learning_rates=tuple(sorted(set(group["learning_rate"].tolist()))),
+                tried=int(group["rates_tried"].fillna(0).max()),
                 batch_size=int(first["batch_size"]),
                 epochs=(float(group["epochs_used"].min()), float(group["epochs_used"].max())),
                 maximum=int(first["epochs"]),
@@ -614,13 +621,16 @@ def _rising_settings(scores: pd.DataFrame) -> list[tuple[str, str, str]]:
 
 
 def _role(line: Line, task: str, constant: str, order: str, fraction: str) -> str:
-    """Return the role of a setting in a line; empty if it belongs to another line."""
+    """Return the role of a setting in a line; empty if it belongs to another line.
+
+    A floor that was not chosen has a role too, because with longer training it might have been the best.
+    """
     setting = Setting(constant or None, Order.parse(order).base if order else None, fraction)
-    if setting == ORIGINALS:
-        return ORIGINAL_RUNS
-    if task in line.samples and setting == line.samples[task].floor_setting:
-        return FLOOR_RUNS
-    return REPLACED_RUNS if setting == line.setting(task, fraction) else ""
+    floors = line.samples[task].floors if task in line.samples else ()
+    roles: dict[Setting | None, str] = {Setting(floor, fraction="0"): OTHER_FLOOR_RUNS for floor in floors}
+    roles |= {line.setting(task, fraction): REPLACED_RUNS}  # a floor may also be a constant of the grid
+    roles |= {Setting(floor, fraction="0"): FLOOR_RUNS for floor in floors[:1]}
+    return (roles | {ORIGINALS: ORIGINAL_RUNS}).get(setting, "")
 
 
 def _loss_direction(line: Line, task: str, rising: Sequence[str]) -> str | None:
@@ -634,7 +644,7 @@ def _loss_direction(line: Line, task: str, rising: Sequence[str]) -> str | None:
         return None
     original_rises = ORIGINAL_RUNS in rising
     directions = {
-        "larger": FLOOR_RUNS in rising or (original_rises and losses.min() < 1),
+        "larger": bool({FLOOR_RUNS, OTHER_FLOOR_RUNS} & {*rising}) or (original_rises and losses.min() < 1),
         "smaller": REPLACED_RUNS in rising or (original_rises and losses.max() > 1),
     }
     return " or ".join(direction for direction, possible in directions.items() if possible) or None

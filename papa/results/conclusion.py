@@ -72,7 +72,8 @@ class RisingTask(_Value):
     """A task on which scores still rose when training ended.
 
     Args:
-        runs: the probes that still improved: those of the original, of the floor, or with replaced heads.
+        runs: the probes that still improved: those of the original, of the floor, of a floor that was not chosen, or
+            with replaced heads.
         loss: whether longer training may make the loss `larger`, `smaller` or either; None if the task has no loss.
     """
 
@@ -87,7 +88,8 @@ class TaskTraining(_Value):
     Args:
         probe: the kind of probe.
         layouts: the layouts of texts, one unless models differ.
-        learning_rates: the learning rates in ascending order; several if the rate of each setting was tuned.
+        learning_rates: the learning rates in ascending order; several if settings have different best rates.
+        tried: the number of learning rates tried on inner folds for each setting; 0 if the rate was not tuned.
         batch_size: the number of examples in a training step.
         epochs: the smallest and the largest number of epochs of the probes that are used.
         maximum: the number of epochs after which training ends.
@@ -106,6 +108,7 @@ class TaskTraining(_Value):
     patience: int | None
     rows: int
     resampled: bool
+    tried: int = 0
 
 
 class Step(_Value):
@@ -207,6 +210,8 @@ class LineClaim(_Value):
         sentence: the claims in words.
         floors: the context-free floors of each task, best on inner folds first; None if there is only one.
         by_floor: the number of replaceable heads if all losses are measured against one floor.
+        clusters: the number of clusters of validation examples of each task whose intervals resample clusters.
+        guesses: the tasks on which a blind guess is the floor, because it scores higher on the validation examples.
     """
 
     grid: str
@@ -235,6 +240,8 @@ class LineClaim(_Value):
     sentence: str
     floors: dict[str, tuple[str, ...]] | None = None
     by_floor: dict[str, int | None] | None = None
+    clusters: dict[str, int] = {}
+    guesses: tuple[str, ...] = ()
 
     @property
     def bounded(self) -> list[Step]:
@@ -311,7 +318,7 @@ class Estimand(_Value):
     """The quantity that is claimed: (original - score) / (original - floor).
 
     Args:
-        floors: the constants tried as the context-free floor; empty if none was.
+        floors: the constants that were measured as context-free floors.
     """
 
     quantity: str
@@ -339,9 +346,11 @@ class Assumption(_Value):
         name: a key of `papa.results.phrases.ASSUMPTIONS`.
         tests: the tests of this assumption in this study; empty if it was not tested.
         sentence: the assumption in words.
+        tasks: the tasks that the assumption is about; empty if it is about all of them.
     """
 
     name: str
+    tasks: tuple[str, ...] = ()
     tests: tuple[TaskTest, ...] = ()
     sentence: str
 

@@ -6,17 +6,19 @@ import pandas as pd
 
 from papa.config.job import Job
 from papa.config.stages import AnalysisOf, TaskOf
-from papa.config.variant import ORIGINAL, Variant
+from papa.config.variant import ORIGINAL, RETRAINED, Variant
 from papa.method.tuning import BestRate, best_floors, mean_scores, read_folds
 from papa.results.analysis import Analysis, Computed
-from papa.results.phrases import constant_name, order_name
+from papa.results.phrases import adaptation_name, constant_name, order_name
 from papa.results.table import Table, metric_name, score_text, texts
 
+KEYS = ["model", "task", "variant"]
 COLUMNS = dict.fromkeys(("model", "task", "title", "metric", "variant"), "string")
 COLUMNS |= {"learning_rate": "float64", "score": "float64", "best_rate": "bool", "at_end": "bool", "floor": "bool"}
 NOTE = (
     "Scores: mean over inner folds of the training rows. A probe that was trained on the other folds scores each fold, "
-    "so no choice depends on a validation row. Chosen: the best learning rate of a setting, or the best context-free "
+    "so no choice depends on a validation row. No score (-): training diverged, so a floor without any score is left "
+    "out. Chosen: the best learning rate of a setting, or the best context-free "
     "floor of a task. At the end: the best learning rate is the smallest or the largest that was tried, so a better "
     "one may lie beyond."
 )
@@ -43,15 +45,17 @@ class InnerFolds(Analysis):
         floors = best_floors(paths, self.floors) if len(self.floors) > 1 else {}
         rows: list[dict[str, object]] = []
         for facts, folds in map(read_folds, paths):
-            best, scores = BestRate.of(folds), mean_scores(folds)
+            scores = mean_scores(folds)
+            best = BestRate.of(folds) if scores else None
             used = floors.get((facts["model"], facts["task"]), ())[:1]
             is_floor = facts["variant"] in (Variant.floor(name).path for name in used)
             rates = sorted({fold["learning_rate"] for fold in folds})
             for rate in rates:
-                chosen = rate == best.learning_rate
+                chosen = best is not None and rate == best.learning_rate
                 row: dict[str, object] = {**facts, "title": self.tasks[facts["task"]].title, "learning_rate": rate}
                 row |= {"score": scores.get(rate), "best_rate": chosen and len(rates) > 1}
-                rows.append(row | {"at_end": chosen and best.at_end, "floor": chosen and is_floor})
+                at_end = chosen and best is not None and best.at_end
+                rows.append(row | {"at_end": at_end, "floor": chosen and is_floor})
         return Computed(pd.DataFrame(rows, columns=list(COLUMNS)), {"table": "inner_folds"})
 
     def tables(self, rows: pd.DataFrame) -> list[Table]:
@@ -82,14 +86,14 @@ def _chosen(floor: bool, best_rate: bool, at_end: bool) -> str:
 
 
 def setting_text(variant: str) -> str:
-    """Describe a variant: "original", "zeros, all heads replaced", "average, λ order, 1/2 kept"."""
+    """Describe a variant: "original", "zeros, all heads replaced, trained norms", "average, λ order, 1/2 kept"."""
     parsed = Variant.parse(variant)
-    if parsed.constant is None:
-        return ORIGINAL
-    constant = constant_name(parsed.constant.name)
-    if parsed.order is None:
-        return f"{constant}, all heads replaced"
-    return f"{constant}, {order_name(parsed.order.name)} order, {parsed.fraction} kept"
+    words = [ORIGINAL if parsed.constant is None else constant_name(parsed.constant.name)]
+    if parsed.order is not None:
+        words += [f"{order_name(parsed.order.name)} order", f"{parsed.fraction} kept"]
+    elif parsed.constant is not None:
+        words.append("all heads replaced")
+    return ", ".join([*words, *[adaptation_name(parsed.adapt)] * (parsed.adapt != RETRAINED)])
 
 
 def sentence_of(rows: pd.DataFrame) -> str:
@@ -102,6 +106,12 @@ def sentence_of(rows: pd.DataFrame) -> str:
         f"{title}, {setting_text(variant)}"
         for title, variant in rows.loc[rows["at_end"], ["title", "variant"]].itertuples(index=False)
     ]
+    without_score = rows[rows["score"].isna().groupby([rows[name] for name in KEYS]).transform("all")]
+    diverged = [
+        f"{title}, {setting_text(variant)}"
+        for title, variant in without_score[["title", "variant"]].drop_duplicates().itertuples(index=False)
+    ]
     sentences = [f"context-free floor: {', '.join(floors)}"] * bool(floors)
     sentences += [f"best learning rate at the end of the list, try more: {'; '.join(ends)}"] * bool(ends)
+    sentences += [f"no score, because training diverged: {'; '.join(diverged)}"] * bool(diverged)
     return "; ".join(sentences) or f"best learning rates of {rows['variant'].nunique()} settings"

@@ -1,9 +1,9 @@
 """The ladder of constants: the loss as attention uses more and more information about the text.
 
-Every rung adds one kind of information, from none to the content of the text itself. The step from one rung to the next
-is a share of attention's contribution to a task, given the information of all rungs above it in the table. All steps
-add up to the whole contribution. From `uniform` on, each rung is a coarser average of the next, so information can be
-added in only one order (docs/method.md).
+Every rung adds one kind of information, from none to the content of the text itself. Losses are measured from the first
+rung, whatever the floor of other tables. The step from one rung to the next is a share of the way from the first rung
+to own attention, given the information of all rungs above it in the table, so all steps add up to 1. From `uniform` on,
+each rung is a coarser average of the next, so information can be added in only one order (docs/method.md).
 """
 
 from __future__ import annotations
@@ -47,13 +47,13 @@ COLUMNS |= dict.fromkeys(("score", *LOSS, *STEP), "float64")
 TITLE = "Ladder of constants"
 NOTE = (
     "In every row but the last, constants replace every head; they contain the information of this row and of the "
-    "rows above. In the last row, no head is replaced. Loss: (original - score) / (original - context-free). Step, "
-    "given the rung above: the loss in the row above minus this loss. It is the value of the added information for "
-    "a model that already has the information of the rows above, and not the value of this information by itself. "
-    "All steps add up to attention's contribution. In brackets: 95 % intervals over probe seeds and validation "
-    "examples. A step can be negative: more information can mislead, and the rows below the bias in each slot lose "
-    "that bias."
+    "rows above. In the last row, no head is replaced. Loss: (original - score) / (original - score of the first row). "
+    "Step, given the rung above: the loss in the row above minus this loss. It is the value of the added information "
+    "for a model that already has the information of the rows above, and not the value of this information by itself. "
+    "All steps add up to 100 %. In brackets: 95 % intervals over probe seeds and validation examples. A step can be "
+    "negative: more information can mislead, and the rows below the bias in each slot lose that bias."
 )
+FLOORS_NOTE = " Losses in other tables differ from these if the best context-free floor is not the first row."
 
 
 class Ladder(Analysis):
@@ -62,14 +62,18 @@ class Ladder(Analysis):
     Args:
         tasks: title and metric of each task.
         plots: the size of the panels.
+        floors: the constants of the context-free floors, unless they are the default.
     """
 
     columns = COLUMNS
     title_text = TITLE
-    note_text = NOTE
 
     tasks: dict[str, TaskOf]
     plots: Plots
+    floors: tuple[str, ...] = ()
+
+    def note(self, rows: pd.DataFrame) -> str:
+        return NOTE + FLOORS_NOTE * bool(self.floors)
 
     def compute(self, job: Job[AnalysisOf]) -> Computed:
         """Compute the rungs from `all_outcomes`."""
@@ -114,6 +118,7 @@ def _rows(outcomes: TaskOutcomes, title: str) -> Iterator[dict[str, object]]:
         rungs = [rung for rung, setting in settings.items() if setting in sample.settings]
         if len(rungs) < 4:  # a ladder needs at least two constants between its ends
             continue
+        sample = sample.against(rungs[0])
         common = dict(zip(KEYS, (outcomes.model, outcomes.task, title, outcomes.metric, subset), strict=True))
         common["status"] = status_of(sample, outcomes, outcomes.metric)
         for below, rung in zip([None, *rungs], rungs, strict=False):

@@ -110,23 +110,31 @@ def _coefficients(combination: Combination, settings: Sequence[Setting]) -> list
 
 def loss_of(sample: Sample, weights: Combination) -> ContributionShare | None:
     """Estimate a weighted sum of the losses of several settings."""
-    return share_of(sample, lost_score(weights, sample))
+    return share_of(sample, lost_score(weights))
 
 
-def lost_score(weights: Combination, sample: Sample | None = None) -> Combination:
+def lost_score(weights: Combination) -> Combination:
     """Return the weighted sum of the score lost in each setting, which is the original minus the setting's score.
 
-    The original has the same adaptation as the setting, so gains that the original also has do not count as recovery.
-    If this original scores lower in the `sample` than without adaptation, the original without it is used instead,
-    because failed training does not count as recovery either.
+    The original has the same adaptation as the setting, because only heads may differ between the two scores: then
+    their difference is what the heads contribute after everything that may adapt has adapted. No outcome decides which
+    original is used; see `is_harmed` for an original that training made worse.
     """
     originals: dict[Setting, float] = {}
     for setting, weight in weights.items():
-        original = setting.original
-        if sample is not None and (sample.mean(original) or 0.0) < (sample.mean(ORIGINALS) or 0.0):
-            original = ORIGINALS
-        originals[original] = originals.get(original, 0.0) + weight
+        originals[setting.original] = originals.get(setting.original, 0.0) + weight
     return difference(originals, weights)
+
+
+def is_harmed(sample: Sample, setting: Setting) -> bool:
+    """Return whether the adaptation made the original of a setting significantly worse, so it has no loss.
+
+    Otherwise, a training that failed in both models would look like a recovery.
+    """
+    if setting.original == ORIGINALS:
+        return False
+    spread = sample.spread(ORIGINALS, setting.original)
+    return spread is not None and spread.known and spread.estimate([0, 1, -1]).above()
 
 
 def interval_of(sample: Sample, combination: Combination) -> Sequence[float]:
@@ -248,9 +256,9 @@ def _loss(sample: Sample, setting: Setting, status: str) -> dict[str, object]:
         return {}
     shares = spread.estimate([0, 1, -1]).shares
     row: dict[str, object] = {f"share_{name}": shares[name] for name in SOURCES}
-    if status == COUNTS:
+    if status == COUNTS and not is_harmed(sample, setting):
         names = ("loss", "loss_low", "loss_high", "loss_bound")
-        row |= dict(zip(names, interval_of(sample, lost_score({setting: 1.0}, sample)), strict=False))
+        row |= dict(zip(names, interval_of(sample, lost_score({setting: 1.0})), strict=False))
     return row
 
 

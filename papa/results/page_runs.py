@@ -40,11 +40,11 @@ def run_in_words(study: Study) -> str:
 
 def analyses_table(study: Study) -> Table:
     """Return a table with the models, constants, fractions and seeds of each grid."""
-    rows = []
+    rows, views = [], {name: grid_view(study, name) for name in study.grids}
     for name, grid in study.grids.items():
         orders = study.orders(grid) if has_between(grid.fractions) else []
         columns = {
-            "analysis": [grid_view(study, name).title],
+            "analysis": [views[name].title],
             "models": grid.models,
             "tasks": [study.config.tasks[task].title or task for task in grid.tasks],
             "constants": [constant_name(Constant.parse(constant).name) for constant in grid.constants],
@@ -53,8 +53,8 @@ def analyses_table(study: Study) -> Table:
             "seeds of orders": dict.fromkeys(str(order.draw) for order in orders if order.base in SEEDED),
             "seeds of probes": map(str, grid.seeds),
         }
-        if any(other.adapt != (RETRAINED,) for other in study.grids.values()):
-            columns["adapted"] = map(adaptation_name, grid.adapt)
+        if any(view.adapt != (RETRAINED,) for view in views.values()):
+            columns["adapted"] = map(adaptation_name, views[name].adapt)
         rows.append({column: ", ".join(values) or UNKNOWN_CELL for column, values in columns.items()})
     return Table("", pd.DataFrame(rows), len(rows[0]))
 

@@ -52,7 +52,7 @@ LOSS_NOTE = (
 STILL_RISING = "Still rising{}, train longer or set `patience`"
 """The words before the tasks on which scores still rose when training ended, with room for the name of a model."""
 NO_INTERVAL = "the loss cannot be bounded, because attention's contribution is too uncertain"
-FLOOR_NAMES = {"contextless floor": "context-free floor"}
+FLOOR_NAMES = {"contextless floor": "context-free floor", "other floor": "another context-free floor"}
 """The words for run names in the JSON of a conclusion."""
 
 ADAPTATION_NAMES = {
@@ -155,11 +155,16 @@ NOT_DECLARED = "The margin was not declared beforehand."
 ASSUMPTIONS = {
     "contribution": "The original beats both floors on every task that counts: the context-free floor and the best "
     "guess that ignores the input",
-    "seeds": "The probe seeds are a random sample of all seeds",
+    "seeds": "The probe seeds are a random sample of all seeds; a seed sets a probe's initial weights and the order of "
+    "its training rows",
     "examples": "The validation examples are independent draws from the texts of interest",
-    "orders": "The draws of an order are a random sample of all draws; with a single draw, a claim holds only for it",
+    "clusters": "The clusters of validation examples are independent draws from the texts of interest; examples of one "
+    "cluster may depend on each other",
+    "orders": "The draws of an order are a random sample of all draws; with a single draw, a claim is only about it",
     "floor": "The context-free floor is the best model in which no token sees another, among the constants tried",
     "texts": "The training rows are fixed, and so are the constants averaged over them",
+    "resampled": "Each seed also draws its training rows, which are a random sample; the constants are fixed averages "
+    "over the rows of all seeds",
     "recipe": "The training recipe is fixed; another learning rate, number of epochs or number of rows may change the "
     "loss",
     "margin": "The margin, the tasks and the numbers of heads were chosen before any outcome was seen",
@@ -168,14 +173,14 @@ ASSUMPTIONS = {
 
 
 def estimand(value: Estimand) -> str:
-    """Describe the claimed quantity in a sentence."""
-    floors = ", ".join(value.floors) or "none"
-    return f"Loss: {value.quantity}, the share of attention's contribution that is lost. Floors tried: {floors}."
+    """Describe the claimed quantity and the measured floors in two sentences."""
+    floors = f"Floors tried: {', '.join(value.floors)}." if value.floors else "No context-free floor was measured."
+    return f"Loss: {value.quantity}, the share of attention's contribution that is lost. {floors}"
 
 
 def assumption(value: Assumption) -> str:
     """Describe an assumption and its tests in a sentence."""
-    words = ASSUMPTIONS.get(value.name, value.name)
+    words = ASSUMPTIONS.get(value.name, value.name) + (f" ({', '.join(value.tasks)})" if value.tasks else "")
     if not value.tests:
         return f"{words}."
     several = len({test.model for test in value.tests}) > 1
@@ -202,10 +207,14 @@ def declaration(check: DeclarationCheck | None) -> str:
     problems = [] if check.intact else ["its content was changed after it was written, so its digest does not match"]
     problems += [] if check.before else ["it was written after the first outcome"]
     problems += [
-        f"{difference.key} was declared as {_value(difference.declared)} and is {_value(difference.measured)}"
+        f"{difference.key} was {_declared(difference.declared)} and is {_value(difference.measured)}"
         for difference in check.differences
     ]
     return f"This study does not match its {name}: {'; '.join(problems)}."
+
+
+def _declared(value: object) -> str:
+    return "not declared" if value is None else f"declared as {_value(value)}"
 
 
 def _value(value: object) -> str:
@@ -295,27 +304,30 @@ def floor_dependence(lines: Sequence[LineClaim], margin: float) -> str:
         if set(by_floor.values()) - {line.replaceable}:
             order = in_order(line.order, line.orders)
             named = f", {order}" if len(lines) > 1 and order else ""
-            numbers = ", ".join(
-                f"{'no task counts' if number is None else number} against {floor}"
+            numbers = _and(
+                f"unknown against {floor}, as no task counts" if number is None else f"{number} against {floor}"
                 for floor, number in by_floor.items()
             )
             sentences.append(
-                f"The verdict depends on the context-free floor{named}: at a margin of {percent(margin, None)}, "
-                f"this many of {line.heads} heads are replaceable: {numbers}."
+                f"The verdict depends on the context-free floor{named}. At a margin of {percent(margin, None)}, the "
+                f"number of replaceable heads (of {line.heads}) is {numbers}."
             )
     return " ".join(sentences)
 
 
 def floors_used(line: LineClaim) -> str:
-    """Name the context-free floor of each task, and those that were tried; empty if there is only one."""
+    """Name the context-free floor of each task and how it was chosen; empty if there is only one and it is used."""
+    guess = f"A blind guess is the floor on {', '.join(line.guesses)}: it scores higher on the validation examples"
+    guesses = [f"{guess} than the model's own head without context."] * bool(line.guesses)
     if not line.floors:
-        return ""
+        return " ".join(guesses)
     tasks: dict[str, list[str]] = {}
     for task, floors in line.floors.items():
         tasks.setdefault(floors[0], []).append(task)
     used = tasks if len(tasks) == 1 else [f"{floor} ({', '.join(titles)})" for floor, titles in tasks.items()]
-    tried = ", ".join(sorted({floor for floors in line.floors.values() for floor in floors}))
-    return f"Context-free floor: {'; '.join(used)}, the best of {tried} on inner folds of the training rows."
+    tried = _and(sorted({floor for floors in line.floors.values() for floor in floors}))
+    choice = f"Context-free floor: {'; '.join(used)}, the best of {tried} on inner folds of the training rows."
+    return " ".join([choice, *guesses])
 
 
 def opening(lines: Sequence[LineClaim]) -> str:
@@ -366,7 +378,7 @@ def _on_subset(subset: SubsetLosses) -> str:
         return f"{on} {loss(tasks[0])}"
     low, high = percent(tasks[0].loss), percent(tasks[-1].loss)
     span = high if low == high else interval_text(tasks[0].loss, tasks[-1].loss)
-    rest = f"; in {len(subset.excluded)} more {why}" if subset.excluded else ""
+    rest = f"; on {len(subset.excluded)} more, {why}" if subset.excluded else ""
     return f"{on} {span} ({count(len(tasks), 'task')}{rest})"
 
 
@@ -401,7 +413,7 @@ def tried(line: LineClaim) -> str:
             if len(steps) == 1
             else (f"tried: {len(numbers)} numbers from {numbers[0]} to {numbers[-1]}")
         )
-    return f"tried: {' and '.join(filter(None, [', '.join(map(str, numbers[:-1])), str(numbers[-1])]))}"
+    return f"tried: {_and(map(str, numbers))}"
 
 
 def by_task(line: LineClaim) -> str:
@@ -447,7 +459,7 @@ def without_loss(exclusions: Iterable[Exclusion]) -> str:
 def rising(task: RisingTask) -> str:
     """Describe which probes of a task still improved, and the direction in which its loss may change."""
     runs = [FLOOR_NAMES.get(run, run) for run in task.runs]
-    probes = " and ".join(filter(None, [", ".join(runs[:-1]), runs[-1]]))
+    probes = _and(runs)
     return f"{task.task} ({probes}{f': its loss may be {task.loss} than measured' if task.loss else ''})"
 
 
@@ -460,7 +472,9 @@ def sample_size(lines: Sequence[LineClaim]) -> str:
     each = " to ".join(dict.fromkeys(f"{number:,}" for number in examples))
     noun = "example" if examples[-1] == 1 else "examples"
     several = len(first.tasks) + len(first.excluded) > 1
-    return f"From {over}{each} validation {noun}{' per task' if several else ''}."
+    clusters = "; ".join(f"{task}, {number:,}" for task, number in first.clusters.items())
+    units = f" Intervals resample clusters of examples: {clusters}." if clusters else ""
+    return f"From {over}{each} validation {noun}{' per task' if several else ''}.{units}"
 
 
 class AdaptedLoss(NamedTuple):
@@ -475,7 +489,7 @@ class AdaptedLoss(NamedTuple):
     recovered_high: float
 
 
-def recovery(name: str, losses: Iterable[AdaptedLoss]) -> str:
+def recovery(name: str, losses: Sequence[AdaptedLoss], harmed: Iterable[str] = ()) -> str:
     """Describe how much of a task's loss each adaptation recovers, and what remains.
 
     Only what remains under the most helpful adaptation needs its input. This holds for all adaptations if every lower
@@ -483,21 +497,22 @@ def recovery(name: str, losses: Iterable[AdaptedLoss]) -> str:
 
     Args:
         name: the task.
-        losses: the loss under each adaptation, from nothing to more; at least one is known.
+        losses: the known losses, one for each adaptation, from nothing to more; at least one.
+        harmed: the adaptations without a loss, because training made their original worse.
     """
-    known = [loss for loss in losses if not isnan(loss.loss)]
-    first, best = known[0], min(known, key=lambda loss: loss.loss)
+    first, best = losses[0], min(losses, key=lambda loss: loss.loss)
     parts = [f"{name}: {loss_text(first.loss, first.low, first.high)} is lost with {_adapted(first)}"]
-    for step in (loss for loss in known[1:] if not isnan(loss.recovered)):
+    for step in (loss for loss in losses[1:] if not isnan(loss.recovered)):
         share = loss_text(step.recovered, step.recovered_low, step.recovered_high)
-        significant = "" if step.recovered_low > 0 else "nothing significant, "
+        significant = "" if step.recovered_low > 0 else ", which is not significant"
         verb = "recovers" if _adapted(step).startswith("a ") else "recover"
-        parts.append(f"{_adapted(step)} {verb} {significant}{share}")
+        parts.append(f"{_adapted(step)} {verb} {share}{significant}")
+    parts += [f"{adaptation_name(adapt)} made the original worse, so they show nothing" for adapt in harmed]
     remains = loss_text(best.loss, best.low, best.high)
-    if all(loss.low > 0 for loss in known):
-        end = f"{remains} remains: it needs its input"
+    if all(loss.low > 0 for loss in losses):
+        end = f"{remains} remains and needs its input"
     else:
-        end = f"what remains is not significant, {remains}"
+        end = f"{remains} remains, which is not significant"
     return f"{'; '.join(parts)}; {end}."
 
 
@@ -516,16 +531,22 @@ def holds_for(training: Sequence[TaskTraining]) -> str:
     ends = [f"for {_range(fixed, 'epoch')}"] if fixed else []
     if settled := [epochs for task in training if task.patience is not None for epochs in task.epochs]:
         ends.append(f"until the held-out loss stopped falling ({_range(settled, 'epoch')})")
-    rates = sorted({rate for task in training for rate in task.learning_rates})
-    rate = f"a learning rate of {rates[0]:g}" if len(rates) == 1 else f"learning rates of {rates[0]:g} to {rates[-1]:g}"
+    rates = []
+    if fixed_rates := [rate for task in training if not task.tried for rate in task.learning_rates]:
+        numbers = _span(fixed_rates)
+        rates.append(f"learning rates of {numbers}" if " to " in numbers else f"a learning rate of {numbers}")
+    if tuned := [task for task in training if task.tried]:
+        best = _span([rate for task in tuned for rate in task.learning_rates])
+        tried = _range([task.tried for task in tuned], "learning rate")
+        rates.append(f"the best of {tried} on inner folds, chosen for each setting ({best})")
     rows = _range([task.rows for task in training], "row")
     samples = {
         frozenset({True}): f"{rows} for each seed; intervals cover the choice of rows",
         frozenset({False}): f"one sample of {rows}",
     }
-    mixed = f"{rows}; intervals cover the choice of rows only in some tasks"
+    mixed = f"{rows}; intervals cover the choice of rows only on some tasks"
     on = samples.get(frozenset(task.resampled for task in training), mixed)
-    return f"Holds for {layouts} and {probes}, trained {' or '.join(ends)} at {rate} on {on}."
+    return f"Holds for {layouts} and {probes}, trained {' or '.join(ends)} at {' or '.join(rates)} on {on}."
 
 
 LAYOUTS = {"paper": "the paper's layout", "published_code": "the published code's layout"}
@@ -533,8 +554,20 @@ PROBES = {"paper": "the paper's probe", "linear": "a linear probe"}
 """Words for layouts and for probes; a layout that is not listed goes by its name."""
 
 
+def _and(words: Iterable[str]) -> str:
+    """Join words: "a", "a and b", "a, b and c"."""
+    *most, last = words
+    return f"{', '.join(most)} and {last}" if most else last
+
+
 def _listed(words: Iterable[str]) -> str:
     return " or ".join(dict.fromkeys(words))
+
+
+def _span(rates: Sequence[float]) -> str:
+    """Return the smallest and the largest of learning rates: "0.001", "0.0003 to 0.003"."""
+    low, high = f"{min(rates):g}", f"{max(rates):g}"
+    return low if low == high else f"{low} to {high}"
 
 
 def _range(numbers: Sequence[float], noun: str) -> str:

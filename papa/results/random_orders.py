@@ -45,7 +45,7 @@ class RandomOrders(Analysis):
         "Area: the integral of the loss over the share of replaced heads, averaged over the tasks that count. Random: "
         "all heads are in random order. Random by layer: each layer has the same number of replaced heads as in the "
         "order of λ, but the heads of a layer are drawn at random. So the first comparison shows whether an order is "
-        "better than chance, and the second whether λ knows more than how much each layer matters. No larger: the "
+        "better than chance, and the second whether λ captures more than each layer's importance. No larger: the "
         "number of random orders with an area that is no larger. p: one-sided, (1 + this number) / (1 + all random "
         "orders); it is not corrected for several comparisons."
     )

@@ -16,7 +16,7 @@ from papa.config.artefacts import ARTEFACTS
 from papa.config.job import Job
 from papa.config.measures import MEASURES, METRICS
 from papa.config.stages import AnalysisOf, TaskOf
-from papa.config.variant import ADAPTATIONS, CONTEXT_FREE, DEFAULT_FLOORS, RETRAINED, of_original
+from papa.config.variant import ADAPTATIONS, CONTEXT_FREE, DEFAULT_FLOORS, RETRAINED, UNADAPTED, of_original
 from papa.errors import InputError, count
 from papa.files import PathLike, digest_of, provenance_of, read_table, trace_of
 from papa.method.metrics import counts_of
@@ -51,7 +51,7 @@ DROP_NOTE = (
 MEAN_DROP_NOTE = "Drops are averaged over the tasks with a defined drop."
 MODEL_HEAD_NOTE = (
     "The model's own head is not trained, so there are no seeds. If its context-free score is below the trivial "
-    "guess, the trivial guess is its floor."
+    "guess on the same examples, the trivial guess is its floor."
 )
 DATA_NOTE = "Rows: used of available. Examples cut: examples with more tokens than slots."
 RECIPE_NOTE = (
@@ -487,12 +487,15 @@ def recipe_tables(rows: pd.DataFrame) -> list[Table]:
     """Return a table of how the probes of each task were trained; nothing if no probe was trained."""
     if "style" not in rows:
         return []
-    main = rows[is_main(rows) & is_probed(rows["metric"])].dropna(subset="style")
+    trained = is_main(rows) & is_probed(rows["metric"]) & rows["adapt"].ne(UNADAPTED)
+    main = rows[trained].dropna(subset="style")
     if main.empty:
         return []
     shown = []
     for (model, _), group in main.groupby(["model", "task"], sort=False):
         first, used_epochs = group.iloc[0], group["epochs_used"]
+        rates, tried = group["learning_rate"], group["rates_tried"].max()
+        rate = f"{rates.min():g}" if rates.nunique() == 1 else f"{rates.min():g} to {rates.max():g}"
         epochs = f"{first['epochs']:.0f}"
         if pd.notna(first["patience"]):
             used_range = f"{used_epochs.min():.1f} to {used_epochs.max():.1f}"
@@ -502,7 +505,7 @@ def recipe_tables(rows: pd.DataFrame) -> list[Table]:
                 "task": first["title"],
                 "model": model,
                 "probe": first["probe"],
-                "learning rate": f"{first['learning_rate']:g}",
+                "learning rate": f"{rate} (best of {tried:.0f} for each setting)" if tried > 0 else rate,
                 "batch size": f"{first['batch_size']:.0f}",
                 "epochs": epochs,
                 "training rows": f"{first['rows_train']:,.0f}{' for each seed' if first['resampled'] else ''}",

@@ -126,7 +126,7 @@ def _rows(outcomes: TaskOutcomes) -> Iterator[dict[str, object]]:
         common |= dict(zip(_names(CONTRIBUTED), interval, strict=False))
     for setting in sample.settings:
         if setting == Setting(setting.constant, fraction="0") and setting.constant not in sample.floors:
-            share = share_of(sample, lost_score({setting: 1.0}, sample)) if status == COUNTS else None
+            share = share_of(sample, lost_score({setting: 1.0})) if status == COUNTS else None
             lost = {} if share is None else dict(zip(_names(LOST), share.interval(), strict=False))
             yield common | {"constant": setting.constant} | lost
 

@@ -19,7 +19,7 @@ from papa.results.conclusion import Conclusion
 from papa.results.losses import COUNTS, Term, difference, lost_score, mean_share, share_of, sum_of_shares
 from papa.results.outcomes import FLOOR, ORIGINALS, VARIANT_KEYS, Setting, TaskOutcomes, outcomes_in, table_of
 from papa.results.statistics import Estimate, holm
-from papa.results.summary import CURVE_COLUMNS
+from papa.results.summary import CURVE_COLUMNS, recipe_tables
 
 EXAMPLES, HEADS = 400, 16
 ALL = np.ones(EXAMPLES, bool)
@@ -248,6 +248,22 @@ def test_what_still_rises_is_named_with_what_it_means(settings, right, words):
     assert words is None or f"Still rising, train longer or set `patience`: {words}." in conclusion
 
 
+@pytest.mark.parametrize(
+    ("constant", "words"),
+    [
+        ("zeros", "context-free floor: its loss may be larger"),
+        ("identity", "another context-free floor: its loss may be larger"),
+        ("toeplitz", None),
+    ],
+)
+def test_a_floor_that_was_not_chosen_may_still_rise(constant, words):
+    """With longer training, it might have been the best."""
+    curves = curves_of([Setting(constant, None, "0")], [0.5, 0.5, 0.6, 0.7], lambda seed, epoch: seed / 1000)
+    conclusion = sentence(measured("a", floors=("zeros", "identity")), curves=curves)
+    assert ("Still rising" in conclusion) == (words is not None)
+    assert words is None or f"Still rising, train longer or set `patience`: A ({words} than measured)." in conclusion
+
+
 def test_a_loss_above_all_that_attention_contributes_is_explained():
     means = " Above 100 %, more is lost than attention contributes: worse than no context at all."
     worse = measured("b", RIGHT | {"0": 180})
@@ -403,7 +419,7 @@ def test_losses_are_reported_by_subset():
     task = measured("a", subset=subset)
     words = "By subset: on easy attention contributes nothing measurable; on hard 51 % (95 % interval "
     assert words in sentence(task)
-    words = "on easy 50 % (1 task; in 1 more attention contributes nothing measurable)"
+    words = "on easy 50 % (1 task; on 1 more, attention contributes nothing measurable)"
     assert words in sentence(task, measured("b", subset="easy"))
     _, claims = concluded([task, measured("b", RIGHT | {"0": 360}, subset=subset), measured("c")])
     words = "By subset: on easy attention contributes nothing measurable; on hard 0 to 51 % (2 tasks)."
@@ -654,4 +670,25 @@ def test_the_conclusion_names_one_recipe_for_each_task():
     assert both["sentence"].endswith(
         "Holds for the paper's layout and the paper's probe, trained for 4 epochs at a learning rate of 0.001 on one "
         "sample of 1,000 rows."
+    )
+
+
+def test_recipes_have_the_best_learning_rates_of_the_settings_that_are_trained():
+    """Without adaptation nothing is trained, and under `tune` the learning rate of the config is not used."""
+    outcomes = [measured("a")]
+    rows = summary(outcomes).assign(rates_tried=3.0)
+    rows.loc[rows["constant"].eq("average"), "learning_rate"] = 0.003
+    at_end = rows["constant"].eq("average") & rows["fraction"].eq("0")
+    untrained = rows[at_end].assign(adapt="none", learning_rate=0.5, patience=1.0, epochs_used=0.0)
+    [table] = recipe_tables(pd.concat([untrained, rows]))
+    assert table.frame["learning rate"].tolist() == ["0.001 to 0.003 (best of 3 for each setting)"]
+    assert table.frame["epochs"].tolist() == ["4"]
+    fixed = recipe_tables(summary(outcomes))[0].frame["learning rate"].tolist()
+    assert fixed == ["0.001"]
+    view = grid_view(fractions=("1", "1/2", "1/8", "0"), tasks=["a"], adapt=("none", "probe"))
+    content = claimed(lines_of(view, pd.concat([untrained, rows]), outcomes))[1]
+    assert content["training"][0]["learning_rates"] == [0.001, 0.003] and content["training"][0]["tried"] == 3
+    assert (
+        "at the best of 3 learning rates on inner folds, chosen for each setting (0.001 to 0.003)"
+        in content["sentence"]
     )

@@ -1,5 +1,7 @@
 """The loss on each rung of the ladder of constants, against outcomes whose losses are known by construction."""
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
 from builders import labelled, texts
@@ -9,7 +11,9 @@ from papa.results.ladder import (
     ADDED_INFORMATION,
     BLIND_GUESS,
     COLUMNS,
+    FLOORS_NOTE,
     OWN_ATTENTION,
+    Ladder,
     ladder_figure,
     ladder_of,
     sentence_of,
@@ -52,6 +56,31 @@ def test_losses_fall_by_steps_that_add_up_to_all_that_attention_contributes() ->
         adds["average"] == "the distance of two slots, the slots themselves"
         and adds[OWN_ATTENTION] == ADDED_INFORMATION[OWN_ATTENTION]
     )
+
+
+@pytest.mark.parametrize("floors", [("identity", "zeros"), ("zeros", "identity")])
+def test_steps_add_up_to_one_whichever_floor_is_best(floors: tuple[str, ...]) -> None:
+    """Identity is no rung. If losses were measured from it, they would be twice as large, and so would the steps."""
+    outcomes = measured(right=RIGHT | {"identity": 280})
+    frame = ladder_of([replace(outcomes, floors=floors)], {"t": "T"})
+    rungs = frame[frame["subset"] == "all"].set_index("rung")
+    assert rungs["loss"].tolist() == pytest.approx([1, 0.75, 0.75, 0.5, 0], abs=0.01)
+    assert rungs["step"].sum() == pytest.approx(1)
+
+
+def test_a_ladder_without_zeros_begins_at_its_first_rung() -> None:
+    right = {rung: number for rung, number in RIGHT.items() if rung != "zeros"} | {"identity": 200}
+    outcomes = replace(measured(right=right), floors=("identity",))
+    rungs = ladder_of([outcomes], {"t": "T"}).set_index(["subset", "rung"]).loc["all"]
+    assert rungs["loss"].tolist() == pytest.approx([1, 1, 2 / 3, 0], abs=0.01)
+    assert rungs["step"].sum() == pytest.approx(1)
+
+
+def test_the_note_names_the_difference_between_floors_only_if_there_are_several() -> None:
+    default = Ladder(tasks={}, plots=Plots())
+    several = Ladder(tasks={}, plots=Plots(), floors=("zeros", "identity"))
+    nothing = ladder_of([], {})
+    assert several.note(nothing) == default.note(nothing) + FLOORS_NOTE
 
 
 def test_the_largest_step_is_named() -> None:

@@ -1,5 +1,7 @@
 """Several context-free floors: which one losses use, what they are against the others, and what a choice costs."""
 
+from dataclasses import replace
+
 import numpy as np
 import pandas as pd
 import pytest
@@ -105,13 +107,32 @@ def test_a_verdict_that_depends_on_the_floor_is_said_first():
     (line,) = conclusion.lines
     assert line.by_floor == {"identity": 0, "zeros": 24} and line.replaceable == 0
     assert conclusion.sentence.startswith(
-        "The verdict depends on the context-free floor: at a margin of 20 %, this many of 24 heads are replaceable: "
-        "0 against identity, 24 against zeros. With all 24 heads"
+        "The verdict depends on the context-free floor. At a margin of 20 %, the number of replaceable heads (of 24) "
+        "is 0 against identity and 24 against zeros. With all 24 heads"
     )
     assert (
-        "Context-free floor: identity, the best of identity, zeros on inner folds of the training rows."
+        "Context-free floor: identity, the best of identity and zeros on inner folds of the training rows."
         in conclusion.sentence
     )
+
+
+@pytest.mark.parametrize("floors", [("zeros",), ("zeros", "identity")])
+def test_a_blind_guess_as_the_floor_is_said_with_the_examples_that_decided(floors):
+    """The best constant is chosen on inner folds, and the guess on validation examples."""
+    wave = np.linspace(-0.1, 0.1, 101)
+
+    def concluded(nats_of_zeros):
+        nats = {ORIGINALS: 3.0, ZEROS: nats_of_zeros, IDENTITY: 9.5, REPLACED: 3.25}
+        task = texts({setting: value + wave for setting, value in nats.items()}, np.full(101, 7), floors=floors)
+        task = replace(task, values=task.values | {"kl": np.zeros_like(task.values["loss"])})
+        return claims_of(lines_of(grid_view(fractions=("1", "0")), summary_of([task]), [task]), 0.2, NO_CURVES)[1]
+
+    with_guess, without = concluded(9.0), concluded(3.5)
+    assert with_guess.lines[0].guesses == ("T",)
+    sentence = "A blind guess is the floor on T: it scores higher on the validation examples than the model's own head"
+    assert sentence in with_guess.sentence and "blind guess" not in without.sentence
+    assert ("Context-free floor: zeros, the best of" in with_guess.sentence) == (len(floors) > 1)
+    assert "guesses" not in without.to_json()["lines"][0]
 
 
 def test_a_verdict_that_does_not_depend_on_the_floor_is_not_introduced():

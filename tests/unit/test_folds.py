@@ -128,8 +128,10 @@ def test_a_training_that_diverges_has_no_score(tiny, corpus, data, metric):
     scored = read_folds(path)[1]
     assert [row["score"] is None for row in scored] == [False, False, True, True]
     assert BestRate.of(scored).learning_rate == 1e-2
+    line = score_folds(folds_job(tiny, path, metric, rates=(1e38,), index=index, **data))
+    assert line == f"no {metric} on 2 inner folds, because training diverged"
     with pytest.raises(InputError, match="Training diverged at every learning rate"):
-        score_folds(folds_job(tiny, path, metric, rates=(1e38,), index=index, **data))
+        BestRate.of(read_folds(path)[1])
     with pytest.raises(DamagedArtefact, match="has no scores of inner folds"):
         read_folds(data["labels"])
 

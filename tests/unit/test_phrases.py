@@ -155,7 +155,7 @@ CHECK = {"digest": "a" * 64, "written": "2026-01-02T03:04:05+00:00", "intact": T
         ),
         (
             {"differences": ({"key": "grids.more", "declared": None, "measured": {"seeds": list(range(40))}},)},
-            'grids.more was declared as missing and is {"seeds": [0, 1, 2, 3,',
+            'grids.more was not declared and is {"seeds": [0, 1, 2, 3,',
         ),
     ],
 )
@@ -196,6 +196,16 @@ SETTLED = {"patience": 2, "maximum": 30, "epochs": (4.333333, 9.0)}
             "on one sample of 5,000 to 16,000 rows.",
         ),
         (
+            [trained(tried=3)],
+            "and the paper's probe, trained for 3 epochs at the best of 3 learning rates on inner folds, chosen for "
+            "each setting (0.0003) on one sample of 5,000 rows.",
+        ),
+        (
+            [trained(learning_rates=(1e-3,)), trained(tried=3, learning_rates=(3e-4, 3e-3))],
+            "and the paper's probe, trained for 3 epochs at a learning rate of 0.001 or the best of 3 learning rates "
+            "on inner folds, chosen for each setting (0.0003 to 0.003) on one sample of 5,000 rows.",
+        ),
+        (
             [trained(**SETTLED, resampled=True)],
             "and the paper's probe, trained until the held-out loss stopped falling (4.3 to 9 epochs) at a learning "
             "rate of 0.0003 on 5,000 rows for each seed; intervals cover the choice of rows.",
@@ -203,7 +213,7 @@ SETTLED = {"patience": 2, "maximum": 30, "epochs": (4.333333, 9.0)}
         (
             [trained(maximum=1), trained(**SETTLED, resampled=True)],
             "and the paper's probe, trained for 1 epoch or until the held-out loss stopped falling (4.3 to 9 epochs) "
-            "at a learning rate of 0.0003 on 5,000 rows; intervals cover the choice of rows only in some tasks.",
+            "at a learning rate of 0.0003 on 5,000 rows; intervals cover the choice of rows only on some tasks.",
         ),
     ],
 )

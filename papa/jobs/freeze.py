@@ -23,7 +23,7 @@ from papa.config.study import Study
 from papa.data.local_digests import LocalSourceDigests
 from papa.errors import InputError
 from papa.files import replacing
-from papa.jobs.plan import POWER, expected_margins
+from papa.jobs.plan import ASSUMED_IN_CLUSTERS, POWER, expected_margins
 
 if TYPE_CHECKING:
     from rich.console import Console
@@ -73,7 +73,7 @@ def _expected(study: Study) -> dict[str, JsonValue]:
     content = {
         "heads_replaced": {name: _heads_replaced(study.config, name) for name in study.grids},
         "power": POWER,
-        "smallest_margins": expected_margins(study),
+        **expected_margins(study),
     }
     plain: dict[str, JsonValue] = json.loads(json.dumps(content))
     return plain
@@ -111,8 +111,13 @@ def print_frozen(frozen: Frozen, console: Console) -> None:
         console.print(printable(f"{name}: {'; '.join(parts)}."))
     floors = ", ".join(cast(list[str], declared["floors"])) or "none"
     console.print(f"Margin: {100 * cast(float, declared['margin']):g} %. Context-free floors: {floors}.")
-    margins = cast(dict[str, float], expected["smallest_margins"])
-    if margins:
-        listed = ", ".join(f"{task} {100 * smallest:.1f} %" for task, smallest in margins.items())
-        console.print(printable(f"With {100 * POWER:.0f} % power, a task that loses nothing passes at: {listed}."))
+    if margins := _listed(expected["smallest_margins"]):
+        console.print(printable(f"With {100 * POWER:.0f} % power, a task that loses nothing passes at: {margins}."))
+    if margins := _listed(expected.get("independent_margins")):
+        console.print(printable(f"{ASSUMED_IN_CLUSTERS} {margins}."))
     console.print("Commit this file before the run. The report compares the study with it.")
+
+
+def _listed(margins: JsonValue) -> str:
+    """List the smallest margin of each task."""
+    return ", ".join(f"{task} {100 * margin:.1f} %" for task, margin in cast(dict[str, float], margins or {}).items())

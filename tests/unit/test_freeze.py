@@ -145,6 +145,19 @@ def test_the_command_says_what_was_declared():
     assert content["declared"]["margin"] == 0.1
 
 
+def test_clusters_make_the_declared_margins_larger():
+    expected = freeze("mine.yaml").declaration.expected
+    FROZEN.unlink()
+    write({"corpora.sentences.cluster": 3})
+    clustered = freeze("mine.yaml").declaration.expected
+    assert expected["independent_margins"] == {}
+    assert clustered["independent_margins"] == {"animals": expected["smallest_margins"]["animals"]}
+    assert clustered["smallest_margins"]["animals"] > expected["smallest_margins"]["animals"]
+    assert clustered["smallest_margins"]["tags"] == expected["smallest_margins"]["tags"]
+    words = " ".join(CliRunner().invoke(cli.app, ["freeze", "mine.yaml"]).output.split())
+    assert "so a cluster counts as one example. If examples are independent, the smallest margin is animals " in words
+
+
 # -- in the claims of a study -----------------------------------------------------------------------------------------
 
 

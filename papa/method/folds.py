@@ -1,7 +1,8 @@
 """The stage that scores inner folds of the training rows, from which learning rates and context-free floors are chosen.
 
 The training rows are split into folds, and some of these are scored: for each learning rate, a probe is trained on all
-folds but one and scored on that one. No validation row is read, so a choice by these scores does not bias the outcomes on validation rows.
+folds but one and scored on that one. No validation row is read, so a choice by these scores does not bias the outcomes
+on validation rows.
 """
 
 from __future__ import annotations

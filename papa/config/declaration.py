@@ -12,9 +12,10 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from pydantic import BaseModel, ConfigDict, JsonValue, ValidationError
+from pydantic_core import to_jsonable_python
 
 from papa import __version__
-from papa.config.settings import OF_MACHINES
+from papa.config.settings import OF_MACHINES, Grid, Ranking
 from papa.config.stages import ModelId
 from papa.errors import InputError
 from papa.files import PathLike, digest_of_json
@@ -78,7 +79,8 @@ class Declaration(BaseModel):
 def declared_by(study: Study) -> dict[str, JsonValue]:
     """Return all that the claims of a study depend on.
 
-    Settings with their default values are left out of `settings`, so a key that a later version adds changes nothing.
+    Settings with their default values are left out of `settings`; grids and the ranking are complete. A key that a
+    later version adds changes neither: `differences` fills in the default values that grids and ranking lack.
     """
     config = study.config
     models, tasks = (list(dict.fromkeys(names)) for names in zip(*config.pairs, strict=True))
@@ -124,9 +126,22 @@ def differences(
     names = declared.keys() & now.keys() if key.split(".")[0] in EITHER_UNKNOWN else declared.keys() | now.keys()
     for name in sorted(names):
         inner = f"{key}.{name}" if key else name
-        before, after = declared.get(name), now.get(name)
+        before, after = declared[name] if name in declared else _default(inner), now.get(name)
         if isinstance(before, dict) and isinstance(after, dict):
             yield from differences(before, after, inner)
         elif before != after:
             values = {"declared": before, "measured": after}
             yield {"key": inner, **{side: value for side, value in values.items() if value is not None}}
+
+
+def _default(key: str) -> JsonValue:
+    """Return the default value of a key of a grid or of the ranking, for a declaration that lacks it; else None."""
+    match key.split("."):
+        case ["grids", _, name]:
+            field = Grid.model_fields.get(name)
+        case ["ranking", name]:
+            field = Ranking.model_fields.get(name)
+        case _:
+            return None
+    plain: JsonValue = None if field is None or field.is_required() else to_jsonable_python(field.default)
+    return plain

@@ -92,6 +92,18 @@ def older(**changes: Any) -> None:
     FROZEN.write_text(json.dumps(content), encoding="utf-8")
 
 
+def test_keys_that_an_older_declaration_lacks_have_their_defaults():
+    """As if this version had added `adapt`, `unit` and `draws`."""
+    declared = freeze("mine.yaml").declaration.model_dump()["declared"]
+    for grid in declared["grids"].values():
+        del grid["adapt"]
+    del declared["ranking"]["unit"], declared["ranking"]["draws"]
+    older(declared=declared)
+    assert differences() == [] and not freeze("mine.yaml").changed
+    changes = {"run.adapt": ["probe", "none"], "ranking.draws": 5}
+    assert differences(**changes) == ["grids.score_by_fraction.adapt", "ranking.draws"]
+
+
 def test_the_digest_covers_the_time_except_in_older_declarations():
     freeze("mine.yaml")
     content = json.loads(FROZEN.read_text(encoding="utf-8"))

@@ -975,6 +975,11 @@ def _check_corpus(where: str, corpus: Corpus) -> None:
             f"{where}.validation_from_train moves rows to a validation split of texts, but {where} {lacking}; leave it "
             "out."
         )
+    if corpus.validation_from_train and isinstance(corpus.cluster, int):
+        raise InputError(
+            f"{where}.cluster is {corpus.cluster}, but `validation_from_train` moves random rows, so consecutive "
+            "validation rows do not belong together; set `cluster` to a column, or leave out one of the two keys."
+        )
     if corpus.blocks and isinstance(corpus.cluster, str):
         raise InputError(
             f"{where}.cluster is the column {corpus.cluster!r}, but running text is cut into blocks that may contain "

@@ -206,7 +206,7 @@ def plan(config: Config, cores: int) -> Plan:
         "margin": config.margin,
         "power": POWER,
         "smallest_losses": smallest_margins(study, corpora),
-        "warnings": [*_unequal_seeds(study), *_rare_classes(config, corpora)],
+        "warnings": [*_unequal_seeds(study), *_rare_classes(config, corpora), *_divided_clusters(config)],
     }
 
 
@@ -490,6 +490,16 @@ def _rare_classes(config: Config, corpora: Mapping[str, Mapping[str, SplitSize]]
                 f"{METRICS[task.metric].title} depends; with fewer than {FEW_OF_A_CLASS}, more seeds will not help."
             )
     return warnings
+
+
+def _divided_clusters(config: Config) -> list[str]:
+    """Return a warning for each corpus whose clusters may have both training rows and moved validation rows."""
+    return [
+        f"Corpus {name} moves random training rows to validation, and other rows of their clusters ({corpus.cluster}) "
+        "may stay in training: scores may then be too high for new clusters."
+        for name, corpus in config.corpora.items()
+        if name in config.corpora_run and corpus.cluster is not None and corpus.validation_from_train
+    ]
 
 
 ADVICE = {

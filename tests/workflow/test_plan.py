@@ -308,6 +308,21 @@ def test_settings_with_fewer_seeds_are_named(plan):
     assert not json.loads(plan(config, "--json").stdout)["warnings"]
 
 
+def test_clusters_that_may_be_on_both_sides_are_named(plan):
+    config = with_long_texts("the cat", {"seeds": [1, 2]}, train=24, validation=24)
+    corpus = config["corpora"]["sentences"]
+    for keys, warned in (({"cluster": "animal"}, 0), ({"validation_from_train": 5}, 1)):
+        corpus.update(keys)
+        warnings = json.loads(plan(config, "--json").stdout)["warnings"]
+        assert len(warnings) == warned
+    assert (
+        "Corpus sentences moves random training rows to validation, and other rows of their clusters (animal)"
+        in (warnings[0])
+    )
+    del corpus["cluster"]
+    assert not json.loads(plan(config, "--json").stdout)["warnings"]
+
+
 @pytest.mark.parametrize(("metric", "warns"), [("f1", True), ("matthews_correlation", True), ("accuracy", False)])
 def test_few_rows_of_a_class_are_counted(plan, metric, warns):
     config = with_long_texts("the cat", {"seeds": [1, 2]}, train=24, validation=131)

@@ -12,7 +12,6 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from pydantic import BaseModel, ConfigDict, JsonValue, ValidationError
-from pydantic_core import to_jsonable_python
 
 from papa import __version__
 from papa.config.settings import OF_MACHINES, Grid, Ranking
@@ -143,5 +142,5 @@ def _default(key: str) -> JsonValue:
             field = Ranking.model_fields.get(name)
         case _:
             return None
-    plain: JsonValue = None if field is None or field.is_required() else to_jsonable_python(field.default)
+    plain: JsonValue = None if field is None or field.is_required() else json.loads(json.dumps(field.default))
     return plain

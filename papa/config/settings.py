@@ -472,8 +472,8 @@ class Task(Block):
         RowsOrShare | None,
         key(
             'share ("1/4") or number of the training rows that probes, λ, gradient and leave-one-out learn from; a '
-            "smaller sample is part of a larger one; averages, variance and output-norm still use all rows (default: all "
-            "rows)",
+            "smaller sample is part of a larger one; averages, variance and output-norm still use all rows "
+            "(default: all rows)",
             "rows",
         ),
     ] = None

@@ -21,7 +21,7 @@ from typing import TYPE_CHECKING, NamedTuple, TypedDict
 from papa.config.artefacts import ARTEFACTS
 from papa.config.job import AnyJob
 from papa.config.measures import METRICS
-from papa.config.settings import Config, Corpus
+from papa.config.settings import Config, Corpus, Task
 from papa.config.stages import ModelId
 from papa.config.study import Study
 from papa.config.variant import DEFAULT_FLOORS, RETRAINED, Variant
@@ -76,6 +76,8 @@ MAXIMUM_MOVED = 10**6
 """The largest number of training rows that a plan advises to move to validation."""
 FEW_OF_A_CLASS = 100
 """With fewer validation rows of a class, F1 and correlations are too uncertain to show much."""
+RECIPE = ("learning_rate", "tune", "batch_size", "epochs", "probe", "train_rows", "resample_training", "patience")
+"""The keys of a task that say how its probes are trained."""
 LISTED_SETTINGS = 3
 """Maximum number of settings that a warning names."""
 UNFIT = {
@@ -206,7 +208,12 @@ def plan(config: Config, cores: int) -> Plan:
         "margin": config.margin,
         "power": POWER,
         "smallest_losses": smallest_margins(study, corpora),
-        "warnings": [*_unequal_seeds(study), *_rare_classes(config, corpora), *_divided_clusters(config)],
+        "warnings": [
+            *_unequal_seeds(study),
+            *_rare_classes(config, corpora),
+            *_divided_clusters(config),
+            *_repeated_tasks(config),
+        ],
     }
 
 
@@ -500,6 +507,26 @@ def _divided_clusters(config: Config) -> list[str]:
         for name, corpus in config.corpora.items()
         if name in config.corpora_run and corpus.cluster is not None and corpus.validation_from_train
     ]
+
+
+def _repeated_tasks(config: Config) -> list[str]:
+    """Return a warning for the tasks of a grid with the same labels and metric, which differ only in their recipe."""
+    warnings: dict[str, None] = {}
+    for grid in config.analyses.values():
+        groups: dict[str, list[Task]] = {}
+        for name in grid.tasks:
+            task = config.tasks[name].model_copy(update={"title": config.tasks[name].title or name})
+            groups.setdefault(task.model_dump_json(include={"corpus", "label", "labels", "metric"}), []).append(task)
+        for tasks in groups.values():
+            if len(tasks) == 1:
+                continue
+            recipe = [key for key in RECIPE if any(getattr(task, key) != getattr(tasks[0], key) for task in tasks)]
+            warnings[
+                f"{' and '.join(str(task.title) for task in tasks)} have the same labels (they differ in: "
+                f"{', '.join(recipe) or 'nothing'}), but count as {len(tasks)} tasks in the joint claim and in Holm's "
+                "correction, which makes claims harder; compare recipes in a config of their own."
+            ] = None
+    return list(warnings)
 
 
 ADVICE = {

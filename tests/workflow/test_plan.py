@@ -308,6 +308,21 @@ def test_settings_with_fewer_seeds_are_named(plan):
     assert not json.loads(plan(config, "--json").stdout)["warnings"]
 
 
+def test_tasks_that_differ_only_in_their_recipe_are_named(plan):
+    animals = CONFIG["tasks"]["animals"]
+    tasks = {"few": animals | {"train_rows": "1/2", "patience": 1, "title": "Few rows"}}
+    config = changed(tasks=tasks, run={"tasks": ["animals", "few"], "seeds": [1, 2]})
+    [warning] = json.loads(plan(config, "--json").stdout)["warnings"]
+    assert warning == (
+        "animals and Few rows have the same labels (they differ in: train_rows, patience), but count as 2 tasks in the "
+        "joint claim and in Holm's correction, which makes claims harder; compare recipes in a config of their own."
+    )
+    apart = changed(tasks=tasks, run={"tasks": ["animals"], "seeds": [1, 2]}) | {"grids": {"more": {"tasks": ["few"]}}}
+    assert not json.loads(plan(apart, "--json").stdout)["warnings"], "each grid has claims of its own"
+    config["tasks"]["few"]["metric"] = "f1"
+    assert not any("same labels" in warning for warning in json.loads(plan(config, "--json").stdout)["warnings"])
+
+
 def test_clusters_that_may_be_on_both_sides_are_named(plan):
     config = with_long_texts("the cat", {"seeds": [1, 2]}, train=24, validation=24)
     corpus = config["corpora"]["sentences"]

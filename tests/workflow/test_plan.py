@@ -20,6 +20,7 @@ from papa.config.reading import config_of
 from papa.config.study import Study
 from papa.files import Trace, write_table
 from papa.jobs.plan import ASSUMED, ASSUMED_IN_CLUSTERS, Noise, SplitSize, _count_rows, _laid_out, describe_margins
+from papa.jobs.resources import format_duration
 from papa.results.outcomes import Setting, table_of
 from papa.results.statistics import UNSEEN_UNITS, smallest_loss
 
@@ -112,6 +113,15 @@ def test_the_table_of_all_outcomes_is_counted(plan):
     assert stages["summarise"]["disk_mb"] == 1 + math.ceil(planned["total"]["outcomes_mb"]) > variants
     said = " ".join(plan(config).stdout.split())
     assert f"tables/outcomes.parquet takes at most {planned['total']['outcomes_mb']:.1f} MB of it." in said
+
+
+def test_a_likely_time_is_said_for_cpus_only(plan):
+    config = with_long_texts("the cat", {}, train=24, validation=24)
+    seconds = json.loads(plan(config, "--json").stdout)["total"]["elapsed_seconds"]
+    said = " ".join(plan(config).stdout.split())
+    likely = " to ".join(format_duration(seconds / divisor) for divisor in (13, 3))
+    assert f"the demo took 1/13 to 1/3 of it: here {likely}." in said
+    assert "the demo took" not in " ".join(plan(config | {"device": "cuda"}).stdout.split())
 
 
 def test_a_model_that_is_not_here_is_said_first(plan):

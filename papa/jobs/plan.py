@@ -702,11 +702,11 @@ def _design_effect(rows: SourceRows, cluster: str | int | None) -> float:
 
     This is the mean size of the cluster of a row.
     """
-    number = rows.table.num_rows
+    number: int = rows.table.num_rows
     if cluster is None or not number:
         return 1.0
     if isinstance(cluster, int):
-        names = [row // cluster for row in range(number)]
+        names: list[object] = [row // cluster for row in range(number)]
     else:
         names = rows.table.column(cluster).to_pylist()
     return sum(size**2 for size in Counter(names).values()) / number

@@ -247,7 +247,8 @@ def _difference(values: np.ndarray) -> Estimate:
 
 def print_logs(result: dict[str, object], console: Console) -> None:
     """Print the result of `compare_logs`: a headline, a table, and notes on the tests."""
-    frame, skipped = pd.DataFrame(result["rows"]), result["skipped"]
+    rows, skipped = result["rows"], result["skipped"]
+    frame = pd.DataFrame(rows if isinstance(rows, list) else [])
     first = frame.iloc[0]
     console.print(f"A: {printable(str(result['a']))}\nB: {printable(str(result['b']))}\n")
     console.print(headline(result), style=headline_colour(result))

@@ -144,7 +144,7 @@ def names_in(tree: ast.AST) -> Iterator[str]:
     return (node.id for node in ast.walk(tree) if isinstance(node, ast.Name) and isinstance(node.ctx, ast.Load))
 
 
-def test_no_statement_is_left_out_by_python_o() -> None:
+def test_papa_does_not_assert() -> None:
     """`python -O` leaves out asserts, so papa checks types and values in other ways."""
     asserting = [
         str(module.relative_to(PAPA))

@@ -218,7 +218,7 @@ def plan(
 
 @app.command(
     epilog="Examples:\n\n- `papa freeze mine.yaml && git add mine.frozen.json && git commit`\n\n"
-    "Exit codes: 0 declared; 2 outcomes exist already, or the config or the command is wrong."
+    "Exit codes: 0 declared; 2 outcomes or another declaration exist, or the config or the command is wrong."
 )
 def freeze(
     config: Annotated[Path, typer.Argument(help="A config, as for `papa run`.")],
@@ -231,8 +231,9 @@ def freeze(
     """Declare the claims of a study before its first outcome exists, in NAME.frozen.json next to the config.
 
     The file has the margin, floors, tasks, constants, orders, fractions, seeds and training settings, the digests of
-    data and weights, the expected power, and a digest of all of these. Commit it before the run. The terminal, the
-    report and claims.json then say whether the study is the declared one, and list all keys that differ.
+    data and weights, the expected power, the time, and a digest of all of these. An existing file that declares
+    something else is not replaced. Commit the file before the run, because only a commit proves the time. The terminal,
+    the report and claims.json then say whether the study is the declared one, and list all keys that differ.
     """
     with _wrong_input():
         from papa.jobs.freeze import freeze as frozen

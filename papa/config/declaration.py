@@ -7,13 +7,14 @@ declared follows from the config and from the digests of its data and weights, s
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from pydantic import BaseModel, ConfigDict, JsonValue, ValidationError
 
-from papa.config.settings import OF_MACHINES
+from papa import __version__
+from papa.config.settings import OF_MACHINES, Grid, Ranking
 from papa.config.stages import ModelId
 from papa.errors import InputError
 from papa.files import PathLike, digest_of_json
@@ -25,6 +26,9 @@ DECLARED_SEPARATELY = {"name", "run", "grids", "margin", "floors", "ranking"}
 """Keys of a config that a declaration has under other names, and the name, on which nothing depends."""
 PRESENTATION = dict.fromkeys(("plots", "patterns"), True) | {"tasks": {"__all__": {"title", "published", "features"}}}
 """Keys of a config on which no claim depends."""
+IN_EARLIER_DIGESTS = {"declared", "expected"}
+IN_DIGEST = IN_EARLIER_DIGESTS | {"written", "papa"}
+"""The parts of a declaration that its digest covers."""
 EITHER_UNKNOWN = ("data", "weights")
 """Parts of a declaration that are compared only if both sides have them, because they may be on another machine."""
 
@@ -35,18 +39,24 @@ class Declaration(BaseModel):
     Args:
         declared: all that the claims depend on; see `declared_by`.
         expected: the numbers of replaced heads and the smallest margin of each task, as estimated beforehand.
-        digest: the digest of these two.
         written: the time of writing.
         papa: the version of papa that wrote it.
+        digest: the digest of all of these.
     """
 
     model_config = ConfigDict(frozen=True, extra="forbid")
 
     declared: dict[str, JsonValue]
     expected: dict[str, JsonValue]
-    digest: str
     written: str
     papa: str
+    digest: str
+
+    @classmethod
+    def of(cls, declared: dict[str, JsonValue], expected: dict[str, JsonValue], written: str) -> Declaration:
+        """Return a declaration with its digest."""
+        content = {"declared": declared, "expected": expected, "written": written, "papa": __version__}
+        return cls.model_validate(content | {"digest": digest_of_json(content)})
 
     @classmethod
     def read(cls, path: PathLike) -> Declaration:
@@ -60,19 +70,16 @@ class Declaration(BaseModel):
 
     @property
     def intact(self) -> bool:
-        """Whether the digest matches the content."""
-        return self.digest == digest_of_declared(self.declared, self.expected)
-
-
-def digest_of_declared(declared: Mapping[str, JsonValue], expected: Mapping[str, JsonValue]) -> str:
-    """Return the digest of the parts of a declaration."""
-    return digest_of_json({"declared": declared, "expected": expected})
+        """Whether the digest matches the content; digests of earlier versions do not cover time and version."""
+        content, earlier = (self.model_dump(include=names) for names in (IN_DIGEST, IN_EARLIER_DIGESTS))
+        return self.digest in (digest_of_json(content), digest_of_json(earlier))
 
 
 def declared_by(study: Study) -> dict[str, JsonValue]:
     """Return all that the claims of a study depend on.
 
-    Settings with their default values are left out of `settings`, so a key that a later version adds changes nothing.
+    Settings with their default values are left out of `settings`; grids and the ranking are complete. A key that a
+    later version adds changes neither: `differences` fills in the default values that grids and ranking lack.
     """
     config = study.config
     models, tasks = (list(dict.fromkeys(names)) for names in zip(*config.pairs, strict=True))
@@ -103,22 +110,37 @@ def compared(study: Study) -> dict[str, JsonValue] | None:
     declaration = study.sources.declaration()
     if declaration is None:
         return None
-    differences = list(_differences(declaration.declared, declared_by(study)))
     return {
         "digest": declaration.digest,
         "written": declaration.written,
         "intact": declaration.intact,
-        "differences": differences,
+        "differences": list(differences(declaration.declared, declared_by(study))),
     }
 
 
-def _differences(declared: dict[str, JsonValue], now: dict[str, JsonValue], key: str = "") -> Iterator[JsonValue]:
+def differences(
+    declared: dict[str, JsonValue], now: dict[str, JsonValue], key: str = ""
+) -> Iterator[dict[str, JsonValue]]:
     """Yield the keys whose values differ, with both values; a missing value is left out."""
     names = declared.keys() & now.keys() if key.split(".")[0] in EITHER_UNKNOWN else declared.keys() | now.keys()
     for name in sorted(names):
-        before, after, inner = declared.get(name), now.get(name), f"{key}.{name}" if key else name
+        inner = f"{key}.{name}" if key else name
+        before, after = declared[name] if name in declared else _default(inner), now.get(name)
         if isinstance(before, dict) and isinstance(after, dict):
-            yield from _differences(before, after, inner)
+            yield from differences(before, after, inner)
         elif before != after:
             values = {"declared": before, "measured": after}
             yield {"key": inner, **{side: value for side, value in values.items() if value is not None}}
+
+
+def _default(key: str) -> JsonValue:
+    """Return the default value of a key of a grid or of the ranking, for a declaration that lacks it; else None."""
+    match key.split("."):
+        case ["grids", _, name]:
+            field = Grid.model_fields.get(name)
+        case ["ranking", name]:
+            field = Ranking.model_fields.get(name)
+        case _:
+            return None
+    plain: JsonValue = None if field is None or field.is_required() else json.loads(json.dumps(field.default))
+    return plain

@@ -451,8 +451,8 @@ class Task(Block):
         Tune | None,
         key(
             "learning rates to try on inner folds of the training rows, separately for the original, each floor and "
-            "each variant with replaced heads; probes are then trained with the best one (default: all probes have "
-            "`learning_rate`)"
+            "each variant with replaced heads; probes are then trained with the best one, but λ and other head weights "
+            "are learned with `learning_rate` (default: all probes have `learning_rate`)"
         ),
     ] = None
     batch_size: Annotated[Positive, key("examples per training step", "examples")]
@@ -471,8 +471,9 @@ class Task(Block):
     train_rows: Annotated[
         RowsOrShare | None,
         key(
-            'share ("1/4") or number of the training rows that probes, λ and other head weights learn from; a smaller '
-            "sample is part of a larger one; averages still use all rows (default: all rows)",
+            'share ("1/4") or number of the training rows that probes, λ, gradient and leave-one-out learn from; a '
+            "smaller sample is part of a larger one; averages, variance and output-norm still use all rows "
+            "(default: all rows)",
             "rows",
         ),
     ] = None
@@ -978,6 +979,11 @@ def _check_corpus(where: str, corpus: Corpus) -> None:
         raise InputError(
             f"{where}.validation_from_train moves rows to a validation split of texts, but {where} {lacking}; leave it "
             "out."
+        )
+    if corpus.validation_from_train and isinstance(corpus.cluster, int):
+        raise InputError(
+            f"{where}.cluster is {corpus.cluster}, but `validation_from_train` moves random rows, so consecutive "
+            "validation rows do not belong together; set `cluster` to a column, or leave out one of the two keys."
         )
     if corpus.blocks and isinstance(corpus.cluster, str):
         raise InputError(

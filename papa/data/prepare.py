@@ -257,7 +257,8 @@ def prepare_subsets(job: Job[SubsetsOf]) -> str:
 def prepare_clusters(job: Job[ClustersOf]) -> str:
     """Stage *clusters*: assign the rows of `texts` to clusters, which intervals resample as a whole.
 
-    The table `clusters` has split, row and cluster: an index, the same for rows with the same value in the column.
+    The table `clusters` has split, row and cluster: an index, the same for rows with the same value in the column. A
+    cluster with training and validation rows is reported, because validation rows then resemble training rows.
 
     Raises:
         InputError: The column is unknown, has the wrong type or lacks a value.
@@ -267,12 +268,21 @@ def prepare_clusters(job: Job[ClustersOf]) -> str:
 
     column = job.settings.cluster
     splits, table = _with_texts(job, column)
-    values = [value for split in splits for value in split.used(split.columns.clusters(column))]
+    train, *others = (split.used(split.columns.clusters(column)) for split in splits)
+    scored = list(chain.from_iterable(others))
+    values, on_both_sides = [*train, *scored], sum(map(set(train).__contains__, scored))
     index_of = {value: index for index, value in enumerate(dict.fromkeys(values))}
     cluster = pa.array([index_of[value] for value in values], pa.int32())
     facts = {"fingerprint": digest_of_table(table), "column": column}
     write_table(table.select(ROW_KEYS).append_column("cluster", cluster), job.output("clusters"), facts, job.trace())
-    return f"{count(table.num_rows, 'row')}, {count(len(index_of), 'cluster')} in column {column}"
+    report = f"{count(table.num_rows, 'row')}, {count(len(index_of), 'cluster')} in column {column}"
+    if not on_both_sides:
+        return report
+    log.warning(
+        "In column %s, %d of %s have the cluster of a training row, so scores may be too high for new clusters.",
+        *(column, on_both_sides, count(len(scored), "validation row")),
+    )
+    return f"{report}, {count(on_both_sides, 'validation row')} in clusters of training rows"
 
 
 def _load_splits(corpus: Corpus, machine: Machine, *columns: str) -> list[PreparedSplit]:

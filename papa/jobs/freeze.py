@@ -13,9 +13,8 @@ from typing import TYPE_CHECKING, cast
 
 from pydantic import JsonValue
 
-from papa import __version__
 from papa.config.artefacts import ARTEFACTS, declaration_path
-from papa.config.declaration import Declaration, declared_by, digest_of_declared
+from papa.config.declaration import Declaration, declared_by, differences
 from papa.config.reading import read_config
 from papa.config.settings import Config
 from papa.config.stages import ModelId
@@ -23,15 +22,19 @@ from papa.config.study import Study
 from papa.data.local_digests import LocalSourceDigests
 from papa.errors import InputError
 from papa.files import replacing
-from papa.jobs.plan import POWER, expected_margins
+from papa.jobs.plan import ASSUMED_IN_CLUSTERS, POWER, expected_margins
 
 if TYPE_CHECKING:
     from rich.console import Console
 
 
+LISTED_KEYS = 5
+"""The number of differing keys that an error lists."""
+
+
 @dataclass(frozen=True)
 class Frozen:
-    """A declaration with its file; `changed` is False if the file had the same content before."""
+    """A declaration with its file; `changed` is False if the file was there before."""
 
     path: Path
     declaration: Declaration
@@ -39,14 +42,15 @@ class Frozen:
 
 
 def freeze(path: str | os.PathLike[str], hub_mirror: str | None = None) -> Frozen:
-    """Write the declaration of a config next to it, unless the file already declares the same.
+    """Write the declaration of a config next to it, unless there is one that declares the same.
 
     Args:
         path: the file of the config.
         hub_mirror: a folder that replaces the config's `hub_mirror`.
 
     Raises:
-        InputError: the config is invalid, outcomes of it exist, or the file contains something else.
+        InputError: the config is invalid, outcomes of it exist, or the file contains something else, which may be
+            another declaration.
     """
     config = read_config(path, hub_mirror=hub_mirror)
     study = Study(config, Path("results", config.name), LocalSourceDigests(config.machine))
@@ -56,16 +60,31 @@ def freeze(path: str | os.PathLike[str], hub_mirror: str | None = None) -> Froze
             f"{study.results} has outcomes ({outcomes[0].relative_to(study.results)}), so nothing can be declared "
             "before them; give the config another `name` for a new study."
         )
-    declared, expected = declared_by(study), _expected(study)
-    digest, file = digest_of_declared(declared, expected), declaration_path(path)
-    if file.exists() and (before := Declaration.read(file)).digest == digest and before.intact:
-        return Frozen(file, before, changed=False)
-    written = datetime.now(UTC).isoformat(timespec="seconds")
-    declaration = Declaration(declared=declared, expected=expected, digest=digest, written=written, papa=__version__)
+    declared, file = declared_by(study), declaration_path(path)
+    if file.exists():
+        return Frozen(file, _unchanged(file, declared), changed=False)
+    declaration = Declaration.of(declared, _expected(study), datetime.now(UTC).isoformat(timespec="seconds"))
     text = json.dumps(declaration.model_dump(), indent=1, sort_keys=True, ensure_ascii=False)
     with replacing(file) as temporary:
         temporary.write_text(f"{text}\n", encoding="utf-8")
     return Frozen(file, declaration, changed=True)
+
+
+def _unchanged(file: Path, declared: dict[str, JsonValue]) -> Declaration:
+    """Return the declaration in a file; raise `InputError` if it is not intact, or declares something else."""
+    before = Declaration.read(file)
+    if not before.intact:
+        raise InputError(
+            f"{file} was edited after it was written, so its digest does not match; restore it from version control, "
+            "or delete it to declare the study again."
+        )
+    if keys := [str(difference["key"]) for difference in differences(before.declared, declared)]:
+        more = f" and {len(keys) - LISTED_KEYS} more" if len(keys) > LISTED_KEYS else ""
+        raise InputError(
+            f"{file} already declares other values of {', '.join(keys[:LISTED_KEYS])}{more}; undo this change of the "
+            "config, or delete the file to declare the study again."
+        )
+    return before
 
 
 def _expected(study: Study) -> dict[str, JsonValue]:
@@ -73,7 +92,7 @@ def _expected(study: Study) -> dict[str, JsonValue]:
     content = {
         "heads_replaced": {name: _heads_replaced(study.config, name) for name in study.grids},
         "power": POWER,
-        "smallest_margins": expected_margins(study),
+        **expected_margins(study),
     }
     plain: dict[str, JsonValue] = json.loads(json.dumps(content))
     return plain
@@ -111,8 +130,16 @@ def print_frozen(frozen: Frozen, console: Console) -> None:
         console.print(printable(f"{name}: {'; '.join(parts)}."))
     floors = ", ".join(cast(list[str], declared["floors"])) or "none"
     console.print(f"Margin: {100 * cast(float, declared['margin']):g} %. Context-free floors: {floors}.")
-    margins = cast(dict[str, float], expected["smallest_margins"])
-    if margins:
-        listed = ", ".join(f"{task} {100 * smallest:.1f} %" for task, smallest in margins.items())
-        console.print(printable(f"With {100 * POWER:.0f} % power, a task that loses nothing passes at: {listed}."))
-    console.print("Commit this file before the run. The report compares the study with it.")
+    if margins := _listed(expected["smallest_margins"]):
+        console.print(printable(f"With {100 * POWER:.0f} % power, a task that loses nothing passes at: {margins}."))
+    if margins := _listed(expected.get("independent_margins")):
+        console.print(printable(f"{ASSUMED_IN_CLUSTERS} {margins}."))
+    console.print(
+        "Commit this file before the run, because only a commit that others have proves the time. The report compares "
+        "the study with the file."
+    )
+
+
+def _listed(margins: JsonValue) -> str:
+    """List the smallest margin of each task."""
+    return ", ".join(f"{task} {100 * margin:.1f} %" for task, margin in cast(dict[str, float], margins or {}).items())

@@ -12,7 +12,7 @@ import os
 import shutil
 from collections import Counter
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from itertools import product
 from pathlib import Path
 from statistics import fmean
@@ -21,14 +21,15 @@ from typing import TYPE_CHECKING, NamedTuple, TypedDict
 from papa.config.artefacts import ARTEFACTS
 from papa.config.job import AnyJob
 from papa.config.measures import METRICS
-from papa.config.settings import Config, Corpus
+from papa.config.settings import Config, Corpus, Task
 from papa.config.stages import ModelId
 from papa.config.study import Study
 from papa.config.variant import DEFAULT_FLOORS, RETRAINED, Variant
 from papa.errors import InputError, count
-from papa.files import footer_of
+from papa.files import footer_of, trace_of
 from papa.jobs.resources import (
     MB,
+    MEASURED_SHARES,
     SPECIAL_TOKENS_PER_TEXT,
     START_SECONDS,
     TEXT_BYTES_PER_SECOND,
@@ -65,12 +66,19 @@ ASSUMED = (
     f"{SEED_SPREAD:g} of the score's range; replacing heads changes the outcome of {100 * DISCORDANT_SHARE:g} % of "
     f"examples; attention contributes {CONTRIBUTION:g} of the range."
 )
+ASSUMED_IN_CLUSTERS = (
+    "Also assumed, as the worst case: all examples of a cluster have the same outcome, so a cluster counts as one "
+    "example. If examples are independent, the smallest margin is"
+)
+"""The assumption about clusters before a run; the smallest margins of independent examples follow."""
 SMALLEST_USEFUL_GAIN = 1 / 3
 """Adding both seeds and examples is advised only if the smaller gain is at least this share of the larger one."""
 MAXIMUM_MOVED = 10**6
 """The largest number of training rows that a plan advises to move to validation."""
 FEW_OF_A_CLASS = 100
 """With fewer validation rows of a class, F1 and correlations are too uncertain to show much."""
+RECIPE = ("learning_rate", "tune", "batch_size", "epochs", "probe", "train_rows", "resample_training", "patience")
+"""The keys of a task that say how its probes are trained."""
 LISTED_SETTINGS = 3
 """Maximum number of settings that a warning names."""
 UNFIT = {
@@ -107,7 +115,8 @@ class AllNeeds(Total):
 class SmallestMargin(TypedDict):
     """The smallest margin of a task and the addition that lowers it most, or the reason `why` there is none.
 
-    `move` is the value of `validation_from_train` with which the config's margin can be shown, if there is one.
+    `independent` is the smallest margin if examples of one cluster are independent; None without clusters, or after a
+    run. `move` is the value of `validation_from_train` with which the config's margin can be shown, if there is one.
     """
 
     task: str
@@ -116,6 +125,7 @@ class SmallestMargin(TypedDict):
     examples: int | None
     measured: bool
     smallest: float | None
+    independent: float | None
     helps: str | None
     move: int | None
     why: str | None
@@ -199,7 +209,12 @@ def plan(config: Config, cores: int) -> Plan:
         "margin": config.margin,
         "power": POWER,
         "smallest_losses": smallest_margins(study, corpora),
-        "warnings": [*_unequal_seeds(study), *_rare_classes(config, corpora)],
+        "warnings": [
+            *_unequal_seeds(study),
+            *_rare_classes(config, corpora),
+            *_divided_clusters(config),
+            *_repeated_tasks(config),
+        ],
     }
 
 
@@ -246,6 +261,9 @@ def print_plan(estimates: Plan, out: Console) -> None:
         f"free){outcomes if total['outcomes_mb'] else ''}.",
         style="bold",
     )
+    if not estimates["device"].startswith("cuda"):
+        likely = " to ".join(format_duration(share * total["elapsed_seconds"]) for share in MEASURED_SHARES)
+        out.print(f"The estimate is for slow CPUs. On server CPUs, the demo took 1/13 to 1/3 of it: here {likely}.")
     for sentence in describe_margins(estimates):
         out.print(printable(sentence))
     for warning in estimates["warnings"]:
@@ -265,6 +283,7 @@ class Noise:
         unseen: extra variance of the mean, times the squared number of examples; see `statistics.UNSEEN_UNITS`.
         mostly_orders: whether most of the variation comes from the orders of heads.
         examples: number of measured validation examples; None before a run.
+        design_effect: the number of examples that count as one; 1 if `over_examples` was measured.
     """
 
     over_seeds: float
@@ -272,21 +291,24 @@ class Noise:
     unseen: float = 0.0
     mostly_orders: bool = False
     examples: int | None = None
+    design_effect: float = 1.0
 
     @classmethod
-    def assumed(cls, seeded: bool = True) -> Noise:
+    def assumed(cls, seeded: bool = True, design_effect: float = 1.0) -> Noise:
         """Return the variation assumed before a run; `seeded` is False for a task without probes."""
         from papa.results.statistics import UNSEEN_UNITS
 
         over_seeds = SEED_SPREAD / CONTRIBUTION if seeded else 0.0
         # the difference of two scores includes `UNSEEN_UNITS` twice, once per score
-        return cls(over_seeds, math.sqrt(DISCORDANT_SHARE) / CONTRIBUTION, 2 * UNSEEN_UNITS / CONTRIBUTION**2)
+        over_examples, unseen = math.sqrt(DISCORDANT_SHARE) / CONTRIBUTION, 2 * UNSEEN_UNITS / CONTRIBUTION**2
+        return cls(over_seeds, over_examples, unseen, design_effect=design_effect)
 
     def smallest_margin(self, seeds: int, examples: int) -> float:
         """Return the smallest margin that a task whose true loss is 0 is shown to meet with probability `POWER`."""
         from papa.results.statistics import smallest_loss
 
-        error = math.sqrt((self.over_examples**2 + self.unseen / examples) / examples)
+        units = examples / self.design_effect
+        error = math.sqrt((self.over_examples**2 + self.unseen / units) / units)
         return smallest_loss(seeds, self.over_seeds, error, POWER)
 
     def best_addition(self, seeds: int, examples: int) -> str:
@@ -321,14 +343,15 @@ def smallest_margins(study: Study, corpora: Mapping[str, Mapping[str, SplitSize]
             continue
         known = [measured[model, name] for model in models if (model, name) in measured]
         noises = [noise for noise in known if isinstance(noise, Noise)]
-        if not known and METRICS[task.metric].bounded:
-            noises = [Noise.assumed(seeded=task.target.probed)]
-        counted = {} if config.corpora[task.corpus].blocks else corpora.get(task.corpus, {})
+        corpus, counted = config.corpora[task.corpus], corpora.get(task.corpus, {})
+        counted = {} if corpus.blocks else counted
         split, unused = counted.get("validation"), counted["train"].unused if "train" in counted else 0
+        if not known and METRICS[task.metric].bounded:
+            noises = [Noise.assumed(task.target.probed, split.design_effect if split else 1.0)]
         validation_rows = split and split.rows
         examples = validation_rows or min((noise.examples or 0 for noise in noises), default=0)
         probe_seeds = min(seeds) if task.target.probed else None
-        smallest = helps = move = why = None
+        smallest = independent = helps = move = why = None
         if not config.floors:
             why = "without `floors` no loss is measured"
         elif probe_seeds == 1:
@@ -344,8 +367,10 @@ def smallest_margins(study: Study, corpora: Mapping[str, Mapping[str, SplitSize]
                 ((noise.smallest_margin(min(seeds), examples), noise) for noise in noises), key=lambda pair: pair[0]
             )
             helps = worst.best_addition(min(seeds), examples)
-            if smallest >= config.margin and (more := _examples_needed(noises, min(seeds), examples, config.margin)):
-                moved = (config.corpora[task.corpus].validation_from_train or 0) + more
+            if corpus.cluster is not None:  # moved rows would have others of their clusters in training
+                independent = None if known else replace(worst, design_effect=1.0).smallest_margin(min(seeds), examples)
+            elif smallest >= config.margin and (more := _examples_needed(noises, min(seeds), examples, config.margin)):
+                moved = (corpus.validation_from_train or 0) + more
                 move = moved if more <= unused else None
         margins.append(
             SmallestMargin(
@@ -355,6 +380,7 @@ def smallest_margins(study: Study, corpora: Mapping[str, Mapping[str, SplitSize]
                 examples=validation_rows if why else examples,
                 measured=bool(known),
                 smallest=smallest,
+                independent=independent,
                 helps=helps,
                 move=move,
                 why=why,
@@ -363,11 +389,18 @@ def smallest_margins(study: Study, corpora: Mapping[str, Mapping[str, SplitSize]
     return margins
 
 
-def expected_margins(study: Study) -> dict[str, float]:
-    """Return the smallest margin of each task for which it can be estimated, rounded up to a tenth of a percent."""
-    margins = smallest_margins(study, _sizes(study)[2])
-    known = {entry["task"]: smallest for entry in margins if (smallest := entry["smallest"]) is not None}
-    return {task: math.ceil(1000 * smallest) / 1000 for task, smallest in known.items()}
+def expected_margins(study: Study) -> dict[str, dict[str, float]]:
+    """Return the smallest margin of each task for which it can be estimated, rounded up to a tenth of a percent.
+
+    The `independent_margins` are those of tasks with clusters if examples are independent; see `SmallestMargin`.
+    """
+    entries = smallest_margins(study, _sizes(study)[2])
+    smallest = {entry["task"]: entry["smallest"] for entry in entries}
+    independent = {entry["task"]: entry["independent"] for entry in entries}
+    return {
+        name: {task: math.ceil(1000 * margin) / 1000 for task, margin in margins.items() if margin is not None}
+        for name, margins in {"smallest_margins": smallest, "independent_margins": independent}.items()
+    }
 
 
 def _examples_needed(noises: Sequence[Noise], seeds: int, examples: int, margin: float) -> int | None:
@@ -407,6 +440,10 @@ def describe_margins(estimates: Plan) -> list[str]:
         sentences.append(f"Estimated from the measured results of {', '.join(measured)}.")
     if len(measured) < len(known):
         sentences.append(ASSUMED)
+    independent = {entry["title"]: entry["independent"] for entry, _ in known if entry["independent"] is not None}
+    if independent:
+        listed = ", ".join(f"{title} {_format_margin(smallest)}" for title, smallest in independent.items())
+        sentences.append(f"{ASSUMED_IN_CLUSTERS} {listed}.")
     for entry, smallest in known:
         if smallest >= estimates["margin"]:
             sentences.append(
@@ -466,6 +503,36 @@ def _rare_classes(config: Config, corpora: Mapping[str, Mapping[str, SplitSize]]
     return warnings
 
 
+def _divided_clusters(config: Config) -> list[str]:
+    """Return a warning for each corpus whose clusters may have both training rows and moved validation rows."""
+    return [
+        f"Corpus {name} moves random training rows to validation, and other rows of their clusters ({corpus.cluster}) "
+        "may stay in training: scores may then be too high for new clusters."
+        for name, corpus in config.corpora.items()
+        if name in config.corpora_run and corpus.cluster is not None and corpus.validation_from_train
+    ]
+
+
+def _repeated_tasks(config: Config) -> list[str]:
+    """Return a warning for the tasks of a grid with the same labels and metric, which differ only in their recipe."""
+    warnings: dict[str, None] = {}
+    for grid in config.analyses.values():
+        groups: dict[str, list[Task]] = {}
+        for name in grid.tasks:
+            task = config.tasks[name].model_copy(update={"title": config.tasks[name].title or name})
+            groups.setdefault(task.model_dump_json(include={"corpus", "label", "labels", "metric"}), []).append(task)
+        for tasks in groups.values():
+            if len(tasks) == 1:
+                continue
+            recipe = [key for key in RECIPE if any(getattr(task, key) != getattr(tasks[0], key) for task in tasks)]
+            warnings[
+                f"{' and '.join(str(task.title) for task in tasks)} have the same labels (they differ in: "
+                f"{', '.join(recipe) or 'nothing'}), but count as {len(tasks)} tasks in the joint claim and in Holm's "
+                "correction, which makes claims harder; compare recipes in a config of their own."
+            ] = None
+    return list(warnings)
+
+
 ADVICE = {
     "seeds": "add seeds; more examples would help little",
     "examples": "add examples; more seeds would help little",
@@ -487,8 +554,8 @@ def _counts(entry: SmallestMargin, between: str = ", ") -> str:
 def _measured_noise(study: Study) -> dict[tuple[str, str], Noise | str]:
     """Return the variation in earlier results of each model and task, or the reason why the task has no loss.
 
-    The variation is taken from the setting whose loss is nearest to 0. Tasks without results, or with a single seed,
-    are omitted.
+    The variation is taken from the setting whose loss is nearest to 0. Tasks without results, with a single seed, or
+    whose results are for other clusters than those of the config, are omitted.
     """
     path = study.results / ARTEFACTS["all_outcomes"].path()
     if not path.is_file():
@@ -501,9 +568,13 @@ def _measured_noise(study: Study) -> dict[tuple[str, str], Noise | str]:
         outcomes, _ = read_outcomes(path)
     except InputError:  # the workflow will report and rebuild the table
         return {}
+    trace, config = trace_of(path), study.config
+    clusters = (trace.settings.get("clusters") if trace else None) or {}
     noises: dict[tuple[str, str], Noise | str] = {}
     for key, outcome in outcomes.items():
-        if key not in study.config.pairs or outcome.metric != study.config.tasks[outcome.task].metric:
+        if key not in config.pairs or outcome.metric != config.tasks[outcome.task].metric:
+            continue
+        if clusters.get(outcome.task) != config.corpora[config.tasks[outcome.task].corpus].cluster:
             continue
         sample = outcome.sample(outcome.metric, outcome.subsets()[ALL])
         ends = sample.spread(ORIGINALS, sample.floor_setting)
@@ -553,7 +624,8 @@ def _sizes(study: Study) -> tuple[list[str], dict[tuple[str, str], Sizes | None]
         try:
             tasks = [task for name, task in config.tasks.items() if task.corpus == corpus and name in tasks_run]
             columns = [name for task in tasks for name in (task.label, task.subset) if name]
-            texts = study.results / study.path("texts", corpus=corpus)
+            cluster, texts = config.corpora[corpus].cluster, study.results / study.path("texts", corpus=corpus)
+            columns += [cluster] if isinstance(cluster, str) else []
             corpora[corpus] = _count_rows(config.corpora[corpus], texts, columns, config.hub_mirror)
         except InputError as error:
             problems.append(f"Corpus {corpus}: {error}")
@@ -581,6 +653,7 @@ class SplitSize(NamedTuple):
         choices: mean number of examples per row; each choice is an example.
         unused: number of training rows that nothing reads.
         rarest: for each column of labels, the number of rows of the rarest label.
+        design_effect: number of rows that count as one if all rows of a cluster are alike; 1 without clusters.
     """
 
     rows: int
@@ -588,6 +661,7 @@ class SplitSize(NamedTuple):
     choices: float = 1.0
     unused: int = 0
     rarest: Mapping[str, int] = {}
+    design_effect: float = 1.0
 
 
 def _count_rows(corpus: Corpus, texts: Path, columns: Sequence[str], mirror: str | None) -> dict[str, SplitSize]:
@@ -609,6 +683,7 @@ def _count_rows(corpus: Corpus, texts: Path, columns: Sequence[str], mirror: str
     for split in corpus.splits:
         rows = load_rows(corpus, split, mirror=mirror)
         row_count, unused, rarest = prepared.get(split, rows.table.num_rows), 0, dict[str, int]()
+        effect = 1.0
         if split == "train":
             training = training_rows(corpus, row_count, "the training split")
             row_count, unused = training, row_count - moved - training
@@ -616,9 +691,25 @@ def _count_rows(corpus: Corpus, texts: Path, columns: Sequence[str], mirror: str
         if split == "validation":
             growth = (row_count + moved) / max(row_count, 1)
             rarest = {name: round(growth * number) for name in columns if (number := _rarest(rows, name)) is not None}
+            effect = _design_effect(rows, corpus.cluster)
             row_count += moved
-        splits[split] = SplitSize(row_count, *means, unused, rarest)
+        splits[split] = SplitSize(row_count, *means, unused, rarest, effect)
     return splits
+
+
+def _design_effect(rows: SourceRows, cluster: str | int | None) -> float:
+    """Return the factor by which clusters of equal rows increase the variance of a mean over rows.
+
+    This is the mean size of the cluster of a row.
+    """
+    number: int = rows.table.num_rows
+    if cluster is None or not number:
+        return 1.0
+    if isinstance(cluster, int):
+        names: list[object] = [row // cluster for row in range(number)]
+    else:
+        names = rows.table.column(cluster).to_pylist()
+    return sum(size**2 for size in Counter(names).values()) / number
 
 
 def _rarest(rows: SourceRows, column: str) -> int | None:

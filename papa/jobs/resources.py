@@ -72,6 +72,9 @@ FLOPS_CPU, FLOPS_GPU, FLOPS_GPU_HALF = 1e10, 5e12, 2e13
 """Floating-point operations per second of a CPU thread, of a GPU in float32, and of a GPU in half precision."""
 DISK_BYTES_PER_SECOND, TEXT_BYTES_PER_SECOND = 1e8, 1e5
 """Speed of reading from a shared file system, and of parsing texts."""
+MEASURED_SHARES = 1 / 13, 1 / 3
+"""Wall-clock time of the demo as shares of its estimate of 91 minutes: 7 on idle cores, 30 on busy ones (docs/demo.md).
+Jobs of `config/minilm.yaml` took a fifth of their estimates next to other work, on an AMD EPYC."""
 STEP_SECONDS = 5e-9
 """Seconds per parameter of an optimiser step."""
 LINEAR_LABELS = 20

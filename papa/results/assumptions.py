@@ -83,7 +83,9 @@ def _contribution(line: Line, task: str) -> TaskTest:
 
 
 def checked(declaration: Mapping[str, object] | None, claims: str) -> DeclarationCheck | None:
-    """Return the comparison with a declaration, and whether it was written before the first outcome.
+    """Return the comparison with a declaration, and whether it was written before the first outcome by file times.
+
+    Outcomes record no time, and a declaration can be written again, so the comparison of times is no proof.
 
     Args:
         declaration: the result of `papa.config.declaration.compared`.

@@ -27,6 +27,9 @@ from papa.results.phrases import adaptation_name, constant_name, order_name
 from papa.results.summary import is_main
 from papa.results.table import metric_name
 
+KEPT_SCORES = "A run that ended early keeps its last score. "
+"""Part of the caption if `patience` ended a run before the others of its setting."""
+
 
 def learning_section(study: Study, summary: pd.DataFrame, scores: pd.DataFrame) -> Section | None:
     """Draw the validation scores of all settings after each epoch; None if nothing was trained for several epochs.
@@ -44,8 +47,8 @@ def learning_section(study: Study, summary: pd.DataFrame, scores: pd.DataFrame) 
     main = summary[is_main(summary)].drop_duplicates("task").set_index("task")
     settings = scores.reindex(columns=VARIANT_KEYS).fillna({"adapt": RETRAINED}).itertuples(index=False)
     rows = scores.assign(setting=[_setting(*setting) for setting in settings])
-    by = ["model", "task", "setting", "epoch"]
-    points = rows.groupby(by, sort=False).agg(score=("score", "mean"), runs=("score", "size")).reset_index()
+    points = mean_curves(rows)
+    ended_early = KEPT_SCORES if points["runs"].sum() > len(rows) else ""
     points = points.assign(title=points["task"].map(main["title"]), text=points["score"].map("{:.3f}".format))
     names = points["setting"].unique().tolist()
     colors = {"range": COLORS[: len(names)]} if len(names) <= len(COLORS) else {"scheme": "tableau20"}
@@ -73,10 +76,29 @@ def learning_section(study: Study, summary: pd.DataFrame, scores: pd.DataFrame) 
     seeds = sorted(rows.groupby(["model", "task", "setting", "order"], dropna=False)["seed"].nunique())
     caption = (
         f"Validation score after each epoch, mean over {span(seeds)} {'seed' if seeds[-1] == 1 else 'seeds'}; "
-        f"{examples_in(summary)}. If a curve still rises at the end, train longer."
+        f"{examples_in(summary)}. {ended_early}If a curve still rises at the end, train longer."
     )
     alternative = f"Validation scores by epoch: {count(len(points.groupby(['model', 'task'])), 'panel')}"
     return Section("_learning", "Learning curves", "", []).drawn(figure, alternative, caption)
+
+
+def mean_curves(rows: pd.DataFrame) -> pd.DataFrame:
+    """Return the mean score of each setting after each epoch; a run that ended early keeps its last score.
+
+    Otherwise the mean over late epochs would be that of only the runs that lasted, and could rise or fall by chance.
+
+    Args:
+        rows: a row for each epoch of a run, up to the epoch that is used: `model`, `task`, `setting`, `order`, `seed`,
+            `epoch` and `score`.
+    """
+    by, rows = ["model", "task", "setting"], rows.fillna({"order": ""})
+    run = [*by, "order", "seed"]
+    runs = pd.MultiIndex.from_frame(rows[run].drop_duplicates())
+    scores = rows.pivot(index=run, columns="epoch", values="score").ffill(axis=1).reindex(runs)
+    long = scores.melt(ignore_index=False, value_name="score").reset_index()
+    long = long.merge(rows.groupby(by)["epoch"].max().rename("last").reset_index(), on=by)
+    points = long[long["epoch"] <= long["last"]].groupby([*by, "epoch"], sort=False)["score"]
+    return points.agg(score="mean", runs="size").reset_index()
 
 
 def _setting(constant: str | None, order: str | None, fraction: str, adapt: str) -> str:

@@ -152,6 +152,8 @@ def with_interval(low: float, high: float) -> str:
 
 NOT_DECLARED = "The margin was not declared beforehand."
 """The state of a study without a declaration."""
+BY_FILE_TIMES = "according to file times"
+"""The evidence that a declaration precedes outcomes, which record no time."""
 ASSUMPTIONS = {
     "contribution": "The original beats both floors on every task that counts: the context-free floor and the best "
     "guess that ignores the input",
@@ -203,9 +205,9 @@ def declaration(check: DeclarationCheck | None) -> str:
         return NOT_DECLARED
     name = f"declaration {check.digest[:12]}"
     if check.holds:
-        return f"Declared before the first outcome ({name})."
+        return f"Declared before the first outcome, {BY_FILE_TIMES} ({name}; only a commit is proof)."
     problems = [] if check.intact else ["its content was changed after it was written, so its digest does not match"]
-    problems += [] if check.before else ["it was written after the first outcome"]
+    problems += [] if check.before else [f"it was written after the first outcome, {BY_FILE_TIMES}"]
     problems += [
         f"{difference.key} was {_declared(difference.declared)} and is {_value(difference.measured)}"
         for difference in check.differences

@@ -248,26 +248,26 @@ def _difference(values: np.ndarray) -> Estimate:
 def print_logs(result: dict[str, object], console: Console) -> None:
     """Print the result of `compare_logs`: a headline, a table, and notes on the tests."""
     rows, skipped = result["rows"], result["skipped"]
-    assert isinstance(rows, list) and isinstance(skipped, list)
+    frame = pd.DataFrame(rows if isinstance(rows, list) else [])
+    first = frame.iloc[0]
     console.print(f"A: {printable(str(result['a']))}\nB: {printable(str(result['b']))}\n")
     console.print(headline(result), style=headline_colour(result))
     console.print("")
-    frame = pd.DataFrame(rows)
     cells = {"metric": frame["metric"] + frame["filter"].map(lambda name: "" if name == NO_FILTER else f", {name}")}
     cells |= {side.upper(): frame[side].map("{:.3f}".format) for side in "ab"}
     intervals = texts(lambda *ends: "{:+.3f} [{:+.3f}, {:+.3f}]".format(*ends), frame, "difference", "low", "high")
     table = pd.DataFrame(cells).assign(**{f"B - A [{percent(LEVEL)}]": intervals})
     table = table.assign(p=frame["p_holm"].map("{:.1g}".format), verdict=frame["verdict"])
     table = table.assign(detectable=frame["detectable"].map("{:.3f}".format))
-    Table(f"{rows[0]['task']}, {count(rows[0]['examples'], 'document')}", table, 1).print(console)
+    Table(f"{first['task']}, {count(first['examples'], 'document')}", table, 1).print(console)
     tests, tests_equal = (count(int(frame[name].notna().sum()), "test") for name in ("p_holm", "p_equal_holm"))
     sentences = [
         f"Tested: {result['family']}. Paired by doc_id. One run of each model, so intervals cover documents only.",
         f"Differs: 5 % for {tests} together (Holm's correction).",
-        f"Equal: two one-sided tests with δ = {rows[0]['delta']:g} in units of the metric ({result['margin_from']}), "
+        f"Equal: two one-sided tests with δ = {first['delta']:g} in units of the metric ({result['margin_from']}), "
         f"5 % for {tests_equal} together (Holm's correction).",
         f"Detectable: the smallest true difference that one test at 5 % finds with a probability of {percent(POWER)}.",
     ]
-    if skipped:
+    if isinstance(skipped, list) and skipped:
         sentences.append(f"Not compared, because no document has a value: {', '.join(skipped)}.")
     console.print(printable(" ".join(sentences)))

@@ -61,7 +61,8 @@ class Stability(Analysis):
         "the fraction itself. Halves: λ learned on each of two random halves of the training texts. Orders with "
         "several seeds are compared seed by seed; the table shows means over these pairs, with the smallest and the "
         "largest τ. Tied: the number of heads that share their weight with another, in the order with more of them. "
-        "Chance decides their order; undecided heads are tied with heads on the other side of the fraction."
+        "This table puts them in random order, although a study's orders that an earlier version finished have them by "
+        "layer and head. Undecided heads are tied with heads on the other side of the fraction."
     )
 
     learned: tuple[dict[str, str], ...]
@@ -105,7 +106,11 @@ class RankedUnits:
 
     @classmethod
     def read(cls, path: str, name: str) -> RankedUnits:
-        """Read weights after the last epoch; `name` determines the random order of equal weights."""
+        """Read weights after the last epoch; `name` determines the random order of equal weights.
+
+        The order that a study replaces heads in may be another one: earlier versions put equal weights in order of
+        layer and head. Halves of the texts have no such order at all.
+        """
         table = read_table(path)
         rows, size = table.to_pandas(), int(provenance_of(table).get("unit_size", 1))
         rows = rows[rows["epoch"] == rows["epoch"].max()].sort_values(["layer", "head"])[::size]

@@ -58,6 +58,26 @@ def test_rows_with_the_same_value_share_a_cluster(tmp_path):
 
 
 @pytest.mark.parametrize(
+    ("moved", "both"), [(None, 0), (2, 2), (4, 4)], ids=["no row moves", "two rows move", "four rows move"]
+)
+def test_clusters_of_training_and_validation_rows_are_reported(tmp_path, caplog, moved, both):
+    """The 12 training rows have 2 documents, of which both still train; the 3 validation rows have others."""
+    for split, documents in {"train": [1, 2] * 6, "validation": [3, 3, 4]}.items():
+        rows = [{"text": f"{split} {row}", "document": document} for row, document in enumerate(documents)]
+        (tmp_path / f"{split}.json").write_text(json.dumps(rows), encoding="utf-8")
+    files = {split: str(tmp_path / f"{split}.json") for split in ("train", "validation")}
+    corpus = Corpus(files=files, first="text", validation_from_train=moved)
+    path = str(tmp_path / "texts.parquet")
+    prepare_texts(Job("texts", TextsOf(corpus=corpus, source={}), {}, {"texts": path}))
+    settings = ClustersOf(corpus=corpus, source={}, cluster="document")
+    line = prepare_clusters(Job("clusters", settings, {"texts": (path,)}, {"clusters": str(tmp_path / "c.parquet")}))
+    assert ("in clusters of training rows" in line) == bool(both) == bool(caplog.records)
+    if both:
+        assert line == f"15 rows, 4 clusters in column document, {both} validation rows in clusters of training rows"
+        assert f"In column document, {both} of {3 + both} validation rows have the cluster of a" in caplog.text
+
+
+@pytest.mark.parametrize(
     ("column", "rows", "message"),
     [
         ("none", {}, "has no column 'none'"),

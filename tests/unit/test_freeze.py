@@ -12,13 +12,14 @@ from tiny import CONFIG, with_keys, write_data, write_model
 from typer.testing import CliRunner
 
 from papa import cli
-from papa.config.declaration import Declaration, compared, declared_by, digest_of_declared
+from papa.config.declaration import Declaration, compared, declared_by
 from papa.config.freshness import SourceDigests
 from papa.config.reading import read_config
 from papa.config.settings import Config
 from papa.config.study import Study
 from papa.data.local_digests import LocalSourceDigests
 from papa.errors import InputError
+from papa.files import digest_of_json
 from papa.jobs.freeze import freeze
 from papa.results.analysis import analyse
 from papa.results.conclusion import Conclusion
@@ -66,8 +67,52 @@ def test_a_declaration_has_what_is_claimed_and_is_stable():
     assert not freeze("mine.yaml").changed and FROZEN.read_bytes() == before
     write({"device": "cpu", "plots": {"width": 99}, "tasks.animals.title": "Animals", "name": "other"})
     assert not freeze("mine.yaml").changed, "no claim depends on these"
-    write({"margin": 0.2})
-    assert freeze("mine.yaml").changed and FROZEN.read_bytes() != before
+    write({"margin": 0.2, "tasks.animals.epochs": 3})
+    with pytest.raises(InputError) as refused:
+        freeze("mine.yaml")
+    assert str(refused.value) == (
+        "mine.frozen.json already declares other values of margin, settings.tasks.animals.epochs; undo this change of "
+        "the config, or delete the file to declare the study again."
+    )
+    assert FROZEN.read_bytes() == before
+    FROZEN.unlink()
+    assert freeze("mine.yaml").changed
+
+
+def test_an_existing_declaration_stays_if_only_its_estimates_would_differ(monkeypatch):
+    before = freeze("mine.yaml").declaration
+    monkeypatch.setattr("papa.jobs.plan.SEED_SPREAD", 0.05)
+    assert freeze("mine.yaml").declaration == before
+
+
+def older(**changes: Any) -> None:
+    """Replace the declaration by one of an earlier version, whose digest covered two parts."""
+    content = json.loads(FROZEN.read_text(encoding="utf-8")) | changes
+    content["digest"] = digest_of_json({name: content[name] for name in ("declared", "expected")})
+    FROZEN.write_text(json.dumps(content), encoding="utf-8")
+
+
+def test_keys_that_an_older_declaration_lacks_have_their_defaults():
+    """As if this version had added `adapt`, `unit` and `draws`."""
+    declared = freeze("mine.yaml").declaration.model_dump()["declared"]
+    for grid in declared["grids"].values():
+        del grid["adapt"]
+    del declared["ranking"]["unit"], declared["ranking"]["draws"]
+    older(declared=declared)
+    assert differences() == [] and not freeze("mine.yaml").changed
+    changes = {"run.adapt": ["probe", "none"], "ranking.draws": 5}
+    assert differences(**changes) == ["grids.score_by_fraction.adapt", "ranking.draws"]
+
+
+def test_the_digest_covers_the_time_except_in_older_declarations():
+    freeze("mine.yaml")
+    content = json.loads(FROZEN.read_text(encoding="utf-8"))
+    FROZEN.write_text(json.dumps(content | {"written": "2020-01-02T03:04:05+00:00"}), encoding="utf-8")
+    assert not Declaration.read(FROZEN).intact
+    with pytest.raises(InputError, match=r"mine\.frozen\.json was edited after it was written, .* restore it from"):
+        freeze("mine.yaml")
+    older()
+    assert Declaration.read(FROZEN).intact
 
 
 @pytest.mark.parametrize(
@@ -139,10 +184,23 @@ def test_the_command_says_what_was_declared():
     assert result.exit_code == 0, result.output
     words = " ".join(result.output.split())
     assert "Declared in mine.frozen.json (digest " in words and "Margin: 10 %. Context-free floors: zeros." in words
-    assert "Commit this file before the run." in words and "With 80 % power" in words
+    assert "Commit this file before the run, because only a commit " in words and "With 80 % power" in words
     assert "Nothing has changed since" in CliRunner().invoke(cli.app, ["freeze", "mine.yaml"]).output
     content = json.loads(CliRunner().invoke(cli.app, ["freeze", "mine.yaml", "--json"]).output)
     assert content["declared"]["margin"] == 0.1
+
+
+def test_clusters_make_the_declared_margins_larger():
+    expected = freeze("mine.yaml").declaration.expected
+    FROZEN.unlink()
+    write({"corpora.sentences.cluster": 3})
+    clustered = freeze("mine.yaml").declaration.expected
+    assert expected["independent_margins"] == {}
+    assert clustered["independent_margins"] == {"animals": expected["smallest_margins"]["animals"]}
+    assert clustered["smallest_margins"]["animals"] > expected["smallest_margins"]["animals"]
+    assert clustered["smallest_margins"]["tags"] == expected["smallest_margins"]["tags"]
+    words = " ".join(CliRunner().invoke(cli.app, ["freeze", "mine.yaml"]).output.split())
+    assert "so a cluster counts as one example. If examples are independent, the smallest margin is animals " in words
 
 
 # -- in the claims of a study -----------------------------------------------------------------------------------------
@@ -161,7 +219,7 @@ class Declared(SourceDigests):
 def declaration(written: str = "2020-01-02T03:04:05+00:00", **declared: Any) -> Declaration:
     """The declaration of the made-up study, with other values of some keys."""
     content = declared_by(Study(Config.model_validate(MADE), "nowhere")) | declared
-    return Declaration(declared=content, expected={}, digest=digest_of_declared(content, {}), written=written, papa="1")
+    return Declaration.of(content, {}, written)
 
 
 @pytest.fixture(scope="module")
@@ -179,8 +237,11 @@ def concluded(finished: Study, written: Declaration | None) -> Conclusion:
 @pytest.mark.parametrize(
     ("written", "words"),
     [
-        (declaration(), "Declared before the first outcome (declaration "),
-        (declaration("2999-01-02T03:04:05+00:00"), ": it was written after the first outcome."),
+        (declaration(), "Declared before the first outcome, according to file times (declaration "),
+        (
+            declaration("2999-01-02T03:04:05+00:00"),
+            ": it was written after the first outcome, according to ",
+        ),
         (declaration(margin=0.05), ": margin was declared as 0.05 and is 0.1."),
         (declaration().model_copy(update={"digest": "0" * 64}), "so its digest does not match."),
         (None, NOT_DECLARED),

@@ -144,6 +144,16 @@ def names_in(tree: ast.AST) -> Iterator[str]:
     return (node.id for node in ast.walk(tree) if isinstance(node, ast.Name) and isinstance(node.ctx, ast.Load))
 
 
+def test_papa_does_not_assert() -> None:
+    """`python -O` leaves out asserts, so papa checks types and values in other ways."""
+    asserting = [
+        str(module.relative_to(PAPA))
+        for module in MODULES
+        if any(isinstance(node, ast.Assert) for node in ast.walk(ast.parse(module.read_text(encoding="utf-8"))))
+    ]
+    assert asserting == []
+
+
 def test_few_values_are_untyped() -> None:
     """Uses of `Any` count, and so do uses of names for types that contain it."""
     trees = {module: ast.parse(module.read_text(encoding="utf-8")) for module in MODULES}

@@ -111,7 +111,7 @@ def test_labels_that_only_train_are_not_missing_in_validation(tmp_path, caplog):
     corpus = corpus_in(tmp_path, train_limit=17, validation_from_train=2)
     with caplog.at_level(logging.WARNING):
         prepared(tmp_path, corpus)
-    assert not caplog.records
+    assert not [record for record in caplog.records if "cluster" not in record.message]
 
 
 @pytest.mark.parametrize(
@@ -144,3 +144,14 @@ def test_the_note_says_how_many_rows_were_moved():
         "Validation rows from the training split, on which nothing is trained: SST-2, 10,000."
     )
     assert moved_note({}, {}) == ""
+
+
+def test_consecutive_rows_are_no_clusters_of_random_rows():
+    with pytest.raises(InputError) as refused:
+        _check_corpus("corpora.c", Corpus(hub="some/data", first="text", validation_from_train=3, cluster=5))
+    assert str(refused.value) == (
+        "corpora.c.cluster is 5, but `validation_from_train` moves random rows, so consecutive validation rows do not "
+        "belong together; set `cluster` to a column, or leave out one of the two keys."
+    )
+    _check_corpus("corpora.c", Corpus(hub="some/data", first="text", validation_from_train=3, cluster="document"))
+    _check_corpus("corpora.c", Corpus(hub="some/data", first="text", validation_from_train=3))

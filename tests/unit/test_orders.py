@@ -20,7 +20,7 @@ from papa.method.orders import drawn_in_layers, rank_heads, smallest_first, tied
 from papa.results.claims import lines_of
 from papa.results.outcomes import FLOOR, ORIGINALS
 from papa.results.random_orders import COLUMNS, compared_with_random, sentence_of, tables_of
-from papa.results.stability import RankedUnits, stability_of, tau_by_chance
+from papa.results.stability import RankedUnits, Stability, stability_of, tau_by_chance
 from papa.results.stability import tables_of as stability_tables
 
 LAYERS, HEADS = 3, 7
@@ -233,4 +233,7 @@ def test_the_table_of_stability_has_ranges_and_ties(tmp_path):
     undecided = [10 if places[21 - kept - 1] == places[21 - kept] == 0.5 else 0 for kept in (7, 14)]
     assert stability["tied"].tolist() == [10, 10] and stability["undecided"].tolist() == undecided
     [table] = stability_tables(stability)
+    ranked = [RankedUnits.read(row["path"], f"lambda-{row['seed']}").ranked for row in rows]
+    assert sorted(ranked[1]) == list(range(21)) and [place for place in ranked[1] if place < 10] != list(range(10))
+    assert "This table puts them in random order, although" in Stability.note_text
     assert table.header[-2:] == ["tied", "undecided"] and "in layers" in table.header

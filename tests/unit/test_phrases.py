@@ -146,8 +146,16 @@ CHECK = {"digest": "a" * 64, "written": "2026-01-02T03:04:05+00:00", "intact": T
 @pytest.mark.parametrize(
     ("fields", "text"),
     [
-        ({}, "Declared before the first outcome (declaration aaaaaaaaaaaa)."),
-        ({"before": False}, "does not match its declaration aaaaaaaaaaaa: it was written after the first outcome."),
+        (
+            {},
+            "Declared before the first outcome, according to file times "
+            "(declaration aaaaaaaaaaaa; only a commit is proof).",
+        ),
+        (
+            {"before": False},
+            "does not match its declaration aaaaaaaaaaaa: it was written after the first outcome, according to file "
+            "times.",
+        ),
         ({"intact": False}, "its content was changed after it was written, so its digest does not match."),
         (
             {"differences": ({"key": "margin", "declared": 0.05, "measured": 0.1},)},

@@ -12,6 +12,7 @@ from pathlib import Path
 from shutil import which
 from typing import Any
 
+import pandas as pd
 import pytest
 from finished import (
     CEILING,
@@ -36,6 +37,7 @@ from papa.files import digest_of, read_json, read_table, trace_of
 from papa.results.analysis import analyse
 from papa.results.page import GLOSSARY, write_report
 from papa.results.page_html import PAGES
+from papa.results.page_learning import KEPT_SCORES, mean_curves
 from papa.results.phrases import ASSUMPTIONS, bound_text
 
 SMALL: dict[str, Any] = {"run": CONFIG["run"] | {"models": ["small"], "tasks": ["second"]}, "grids": {}}
@@ -298,6 +300,22 @@ def test_learning_curves_have_a_panel_for_each_task_and_model(page):
     rows = drawn_in(figure)
     assert list(dict.fromkeys(row["setting"] for row in rows)) == settings
     assert {row["epoch"] for row in rows} == {1, 2, 3} and {row["runs"] for row in rows} == {3}
+    assert KEPT_SCORES.strip() not in page.words
+
+
+def test_a_run_that_ended_early_keeps_its_last_score_in_learning_curves():
+    """Three seeds end after epochs 1, 3 and 2; another setting of the task lasts longer, which changes nothing."""
+    curves = {("a", 1): [0.3], ("a", 2): [0.4, 0.6, 0.8], ("a", 3): [0.5, 0.9], ("b", 1): [0.1, 0.2, 0.3, 0.4, 0.7]}
+    rows = [
+        {"model": "m", "task": "t", "setting": setting, "order": None, "seed": seed, "epoch": epoch, "score": score}
+        for (setting, seed), scores in curves.items()
+        for epoch, score in enumerate(scores, start=1)
+    ]
+    points = mean_curves(pd.DataFrame(rows))
+    means = {name: group.set_index("epoch")["score"].to_dict() for name, group in points.groupby("setting")}
+    assert means["a"] == pytest.approx({1: 0.4, 2: (0.3 + 0.6 + 0.9) / 3, 3: (0.3 + 0.8 + 0.9) / 3})
+    assert means["b"] == pytest.approx({1: 0.1, 2: 0.2, 3: 0.3, 4: 0.4, 5: 0.7})
+    assert points.set_index("setting")["runs"].to_dict() == {"a": 3, "b": 1}
 
 
 def test_subsets_are_explained_and_have_numbers(page):

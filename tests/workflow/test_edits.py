@@ -76,7 +76,7 @@ MASKED = {
     "run.tasks": ["animals", "hidden"],
 }
 VALUES: dict[str, tuple[Any, ...]] = {"run.constants": (["zeros"], ["average", "uniform"], ABSENT)}
-VALUES |= {"run.orders": (["random"], ["lambda", "gradient"], ["variance"], ABSENT)}
+VALUES |= {"run.orders": (["random"], ["lambda", "gradient"], ["variance"], ["random-by-layer"], ABSENT)}
 VALUES |= {"run.fractions": (["1", "0"], ["1", "1/4", "0"], ["1", "1/2", "0"]), "run.seeds": ([2], [1, 2], [1])}
 VALUES |= {"run.adapt": (["none", "probe"], ["probe", "norms"], ABSENT)}
 VALUES |= {"grids.*.adapt": (["none", "probe"], ["probe"])}

@@ -5,6 +5,7 @@ import json
 import math
 import re
 from dataclasses import replace
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -18,7 +19,8 @@ from papa.cli import app
 from papa.config.reading import config_of
 from papa.config.study import Study
 from papa.files import Trace, write_table
-from papa.jobs.plan import ASSUMED, Noise, SplitSize, _count_rows, _laid_out, describe_margins
+from papa.jobs.plan import ASSUMED, ASSUMED_IN_CLUSTERS, Noise, SplitSize, _count_rows, _laid_out, describe_margins
+from papa.jobs.resources import format_duration
 from papa.results.outcomes import Setting, table_of
 from papa.results.statistics import UNSEEN_UNITS, smallest_loss
 
@@ -113,6 +115,15 @@ def test_the_table_of_all_outcomes_is_counted(plan):
     assert f"tables/outcomes.parquet takes at most {planned['total']['outcomes_mb']:.1f} MB of it." in said
 
 
+def test_a_likely_time_is_said_for_cpus_only(plan):
+    config = with_long_texts("the cat", {}, train=24, validation=24)
+    seconds = json.loads(plan(config, "--json").stdout)["total"]["elapsed_seconds"]
+    said = " ".join(plan(config).stdout.split())
+    likely = " to ".join(format_duration(seconds / divisor) for divisor in (13, 3))
+    assert f"the demo took 1/13 to 1/3 of it: here {likely}." in said
+    assert "the demo took" not in " ".join(plan(config | {"device": "cuda"}).stdout.split())
+
+
 def test_a_model_that_is_not_here_is_said_first(plan):
     models = {"gone": {"hub": "owner/gone"}, "away": {"path": "models/away"}}
     result = plan(changed(models=models, run={"models": ["tiny", *models]}))
@@ -175,6 +186,34 @@ def test_the_smallest_loss_before_a_run_is_worked_out_by_hand(plan):
     assert "standard deviation of 0.005 of the score's range; replacing heads changes the outcome of 5 % of" in ASSUMED
     wide = " ".join(plan(config | {"margin": 0.2}).stdout.split())
     assert "MRPC 15 %" in wide and "unlikely" not in wide
+
+
+@pytest.mark.parametrize(
+    ("cluster", "effect"), [(17, 17), (29, (14 * 29**2 + 2**2) / 408), ("document", 8 * (1 + 50**2) / 408)]
+)
+def test_before_a_run_a_cluster_counts_as_one_example(plan, cluster, effect):
+    """Against the variance of a mean of equal rows: the sum of squared sizes of clusters, divided by the rows."""
+    config = with_long_texts("the cat", {"seeds": [1, 2, 3]}, train=408, validation=408)
+    config["corpora"]["sentences"]["cluster"] = cluster
+    lines = [f"the cat,{size % 2},d{place}" for place, size in enumerate([1, 50] * 8) for _ in range(size)]
+    for split in ROWS:
+        Path(f"data/long.{split}.csv").write_text("\n".join(["sentence,animal,document", *lines]), encoding="utf-8")
+    planned = json.loads(plan(config, "--json").stdout)
+    [entry] = planned["smallest_losses"]
+    units = 408 / effect
+    expected = smallest_loss(3, 0.005 / 0.2, ((0.05 + 2 * UNSEEN_UNITS / units) / units) ** 0.5 / 0.2)
+    independent = smallest_loss(3, 0.005 / 0.2, ((0.05 + 2 * UNSEEN_UNITS / 408) / 408) ** 0.5 / 0.2)
+    assert entry["smallest"] == pytest.approx(expected) and entry["independent"] == pytest.approx(independent)
+    assert entry["examples"] == 408 and expected > 2 * independent
+    sentence = f"{ASSUMED_IN_CLUSTERS} animals 15 %."
+    assert sentence in describe_margins(planned)
+    assert ASSUMED in describe_margins(planned)
+
+
+def test_the_column_of_clusters_has_to_exist(plan):
+    config = with_long_texts("the cat", {"seeds": [1, 2]}, train=24, validation=24)
+    config["corpora"]["sentences"]["cluster"] = "document"
+    assert "it has no column 'document'" in " ".join(plan(config).stdout.split())
 
 
 def test_models_that_do_not_fit_a_task_are_named_before_the_run(plan, tmp_path, monkeypatch):
@@ -241,7 +280,7 @@ def test_without_seeds_or_a_floor_nothing_can_be_claimed(plan):
 
 def entry_of(smallest, helps, **more):
     about = {"task": "t", "title": "T", "seeds": 3, "examples": 1024, "measured": False, "move": None, "why": None}
-    return about | {"smallest": smallest, "helps": helps, **more}
+    return about | {"independent": None} | {"smallest": smallest, "helps": helps, **more}
 
 
 def test_unused_training_rows_are_suggested_if_they_suffice(plan):
@@ -279,6 +318,36 @@ def test_settings_with_fewer_seeds_are_named(plan):
     assert not json.loads(plan(config, "--json").stdout)["warnings"]
 
 
+def test_tasks_that_differ_only_in_their_recipe_are_named(plan):
+    animals = CONFIG["tasks"]["animals"]
+    tasks = {"few": animals | {"train_rows": "1/2", "patience": 1, "title": "Few rows"}}
+    config = changed(tasks=tasks, run={"tasks": ["animals", "few"], "seeds": [1, 2]})
+    [warning] = json.loads(plan(config, "--json").stdout)["warnings"]
+    assert warning == (
+        "animals and Few rows have the same labels (they differ in: train_rows, patience), but count as 2 tasks in the "
+        "joint claim and in Holm's correction, which makes claims harder; compare recipes in a config of their own."
+    )
+    apart = changed(tasks=tasks, run={"tasks": ["animals"], "seeds": [1, 2]}) | {"grids": {"more": {"tasks": ["few"]}}}
+    assert not json.loads(plan(apart, "--json").stdout)["warnings"], "each grid has claims of its own"
+    config["tasks"]["few"]["metric"] = "f1"
+    assert not any("same labels" in warning for warning in json.loads(plan(config, "--json").stdout)["warnings"])
+
+
+def test_clusters_that_may_be_on_both_sides_are_named(plan):
+    config = with_long_texts("the cat", {"seeds": [1, 2]}, train=24, validation=24)
+    corpus = config["corpora"]["sentences"]
+    for keys, warned in (({"cluster": "animal"}, 0), ({"validation_from_train": 5}, 1)):
+        corpus.update(keys)
+        warnings = json.loads(plan(config, "--json").stdout)["warnings"]
+        assert len(warnings) == warned
+    assert (
+        "Corpus sentences moves random training rows to validation, and other rows of their clusters (animal)"
+        in (warnings[0])
+    )
+    del corpus["cluster"]
+    assert not json.loads(plan(config, "--json").stdout)["warnings"]
+
+
 @pytest.mark.parametrize(("metric", "warns"), [("f1", True), ("matthews_correlation", True), ("accuracy", False)])
 def test_few_rows_of_a_class_are_counted(plan, metric, warns):
     config = with_long_texts("the cat", {"seeds": [1, 2]}, train=24, validation=131)
@@ -307,7 +376,7 @@ def test_what_helps_is_what_would(plan):
         assert sentences[-1].endswith(words)
 
 
-def measured(path, seeds, shift, floor=0.5, examples=600):
+def measured(path, seeds, shift, floor=0.5, examples=600, cluster=None):
     """Outcomes of a config that was run: with heads replaced, scores fall more with every seed."""
     chance = np.random.default_rng(0)
     right = np.repeat((chance.random(examples) < 0.9)[None], seeds, axis=0)
@@ -321,8 +390,12 @@ def measured(path, seeds, shift, floor=0.5, examples=600):
         Setting("average", "lambda-0", "1/2"): half,
     }
     outcomes = labelled(settings, model="tiny", task="animals", names=("0", "1"), train_counts=(1, 1))
+    recorded = {"tasks": {"animals": {"title": "animals", "metric": "accuracy"}}}
+    if cluster:
+        outcomes = replace(outcomes, items=outcomes.items.assign(cluster=np.arange(examples) // cluster))
+        recorded["clusters"] = {"animals": cluster}
     table, facts = table_of([outcomes])
-    trace = Trace("summary", 2, {"tasks": {"animals": {"title": "animals", "metric": "accuracy"}}}, {})
+    trace = Trace("summary", 2, recorded, {})
     write_table(table, path, {"table": "outcomes"} | facts, trace)
     return outcomes
 
@@ -361,6 +434,37 @@ def test_the_smallest_loss_after_a_run_is_what_was_measured(plan, folder, monkey
         assert not smallest_of(plan, seeds=[1, 2])[0]["measured"]
         path.write_bytes(path.read_bytes()[:-50])
         assert not smallest_of(plan, seeds=[1, 2])[0]["measured"]
+    finally:
+        path.unlink()
+
+
+def test_after_a_run_clusters_are_in_the_measured_variance(plan, monkeypatch):
+    """The replaced heads fail in whole clusters, which varies more than as many failures of single examples."""
+    rows = dict.fromkeys(("train", "validation"), SplitSize(600, 5.0, design_effect=7.0))
+    monkeypatch.setattr("papa.jobs.plan._count_rows", lambda corpus, texts, columns, mirror: rows)
+    path, corpus = Path("results/tiny/tables/outcomes.parquet"), CONFIG["corpora"]["sentences"]
+
+    def planned(cluster):
+        keys = {} if cluster is None else {"cluster": cluster}
+        config = changed(run={"tasks": ["animals"], "seeds": [1, 2, 3, 4]}, corpora={"sentences": corpus | keys})
+        return json.loads(plan(config, "--json").stdout)["smallest_losses"][0]
+
+    try:
+        measured(path, 4, 6)
+        single = planned(None)
+        assert single["measured"] and not planned(7)["measured"], "its outcomes do not have these clusters"
+        outcomes = measured(path, 4, 6, cluster=7)
+        clustered = planned(7)
+        assert clustered["measured"] and clustered["independent"] is None
+        assert not planned(5)["measured"] and not planned(None)["measured"]
+        sample = outcomes.sample("accuracy", np.ones(600, bool))
+        assert sample.values.shape[1] == math.ceil(600 / 7)
+        ends = Setting(None, None, "1"), Setting("zeros", None, "0"), Setting("average", "lambda", "1/2")
+        spread = sample.spread(*ends)
+        lost = spread.estimate([0, 1, 0, -1])
+        unit, share = lost.variance / (spread.means[1] - spread.means[2]) ** 2, lost.shares["examples"]
+        expected = smallest_loss(4, (unit * (1 - share) * 4) ** 0.5, (unit * share) ** 0.5)
+        assert clustered["smallest"] == pytest.approx(expected) and expected > 1.1 * single["smallest"]
     finally:
         path.unlink()
 

@@ -48,8 +48,8 @@ class Forest(Analysis):
     columns = COLUMNS
     title_text = TITLE
     note_text = (
-        "Loss: (original - score) / (original - context-free). In brackets: 95 % intervals over probe seeds, validation "
-        "examples and, if there are several, orders of heads."
+        "Loss: (original - score) / (original - context-free). In brackets: 95 % intervals over probe seeds, "
+        "validation examples and, if there are several, orders of heads."
     )
 
     margin: float

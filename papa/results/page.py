@@ -99,8 +99,8 @@ def write_report(job: Job[PageOf]) -> str:
     content = {
         "name": study.config.name,
         "version": __version__,
-        "lead": [{"line": line.line} | _first_sentence(line.sentence) for line in lines]
-        or [{"line": ""} | _first_sentence(conclusion.sentence)],
+        "lead": [{"line": line.line} | _lead(line.sentence, losses) for line in lines]
+        or [{"line": "", "first": conclusion.sentence, "rest": ""}],
         "losses": losses,
         "declared": conclusion.declared if lines else "",
         "blocks": [facts_of(line, conclusion.margin) for line in lines],
@@ -133,10 +133,10 @@ def write_report(job: Job[PageOf]) -> str:
     return "{}, {} and {} of heads in the HTML report".format(*numbers)
 
 
-def _first_sentence(text: str) -> dict[str, str]:
-    """Split a conclusion into its first sentence and the rest."""
+def _lead(text: str, losses: Section | None) -> dict[str, str]:
+    """Split a conclusion into its first sentence and the rest, which follows the figure of losses if there is one."""
     first, stop, rest = unbroken(text).partition(". ")
-    return {"first": first + stop.strip(), "rest": rest}
+    return {"first": first + stop.strip(), "rest": rest} if losses else {"first": unbroken(text), "rest": ""}
 
 
 def reported_config(recorded: Mapping[str, Any]) -> Config:

@@ -43,7 +43,7 @@ ABSENT = object()
 
 JOBS = dict.fromkeys(("prepare_subsets", "summarise", "claims", "page"), 1)
 JOBS |= dict.fromkeys(("prepare_texts", "prepare_labels", "tokenize", "average", "train_lambda", "rank"), 2)
-JOBS |= {"hidden_states": 8, "probe": 8, "drawn_analysis": 2}
+JOBS |= {"hidden_states": 8, "probe": 8, "drawn_analysis": 3}
 """How many jobs of each rule `CONFIG` needs."""
 
 

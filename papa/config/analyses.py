@@ -264,6 +264,13 @@ ANALYSES = {
         more_outputs={"claims": "claims_json"},
         version=6,
     ),
+    "losses": Entry(
+        "papa.results.forest:Forest",
+        lambda study: {"claims": [study.analysis("claims")]},
+        lambda study: {"margin": study.config.margin, "plots": _plots(study)},
+        lambda study: "0" in study.grids[RUN].fractions and bool(study.config.floors),
+        has_figure=True,
+    ),
     "stability": Entry(
         "papa.results.stability:Stability",
         _weights_of_heads,

@@ -40,6 +40,8 @@ from papa.results.phrases import MORE_THAN_ALL, holds_for
 from papa.results.summary import CURVE_COLUMNS, read_summary, recipe_tables
 from papa.results.table import read_frame
 
+LOSSES = "losses"
+"""The analysis that the report begins with."""
 GLOSSARY = {
     "Constant": "a fixed matrix in place of a head's attention, the same for every text; the average constant is the "
     "head's mean attention over the training texts",
@@ -90,21 +92,23 @@ def write_report(job: Job[PageOf]) -> str:
     claim_parts = claim_sections(study, summary, conclusion)
     learning = learning_section(study, summary, read_frame(job.input("curves"), CURVE_COLUMNS, "table of curves"))
     sections = [section for analysis in study.analyses() if (section := section_of(study, analysis, summary))]
+    losses = next((section for section in sections if section.id == LOSSES), None)
     parts = [*claim_parts, *([learning] if learning else []), *sections]
     figures = {part.id: part.figure for part in parts if part.figure}
     entries, sets = explorer_data(study, grid_view(study, RUN), summary)
     content = {
         "name": study.config.name,
         "version": __version__,
-        "lead": [{"line": line.line, "sentence": unbroken(line.sentence)} for line in lines]
-        or [{"line": "", "sentence": conclusion.sentence}],
+        "lead": [{"line": line.line} | _lead(line.sentence, losses) for line in lines]
+        or [{"line": "", "first": conclusion.sentence, "rest": ""}],
+        "losses": losses,
         "declared": conclusion.declared if lines else "",
         "blocks": [facts_of(line, conclusion.margin) for line in lines],
         "glossary": GLOSSARY,
         "claims": claim_parts,
         "claims_note": claims.CLAIMS_NOTE if any(map(is_claim, claim_parts)) else NOTHING_CLAIMED,
         "learning": learning,
-        "sections": sections,
+        "sections": [section for section in sections if section is not losses],
         "explored": bool(entries),
         "patterns_note": attention_patterns.NOTE,
         "run": run_in_words(study),
@@ -127,6 +131,12 @@ def write_report(job: Job[PageOf]) -> str:
     write_page(render(content), job.output("page"), job.trace())
     numbers = [count(len(lines), "line"), count(len(figures), "figure"), count(len(entries), "set")]
     return "{}, {} and {} of heads in the HTML report".format(*numbers)
+
+
+def _lead(text: str, losses: Section | None) -> dict[str, str]:
+    """Split a conclusion into its first sentence and the rest, which follows the figure of losses if there is one."""
+    first, stop, rest = unbroken(text).partition(". ")
+    return {"first": first + stop.strip(), "rest": rest} if losses else {"first": unbroken(text), "rest": ""}
 
 
 def reported_config(recorded: Mapping[str, Any]) -> Config:

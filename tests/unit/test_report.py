@@ -152,9 +152,11 @@ def test_the_conclusion_comes_first(page, claims):
     assert claims["sentence"].endswith(claims["declared"])
     for words in claims["sentence"].removeprefix(f"{sentences} ").removesuffix(claims["declared"]), claims["declared"]:
         assert words.strip() in page.words
-    places = [page.words.index(" ".join(line["sentence"].split())) for line in lines]
-    assert page.words.index("How much does attention depend on its input?") < places[0] < places[1]
-    assert places[1] < page.words.index("loss with all 15 heads replaced")
+    parts = [" ".join(line["sentence"].split()).partition(". ") for line in lines]
+    (first, second), rests = ([page.words.index(part[place]) for part in parts] for place in (0, 2))
+    assert page.words.index("How much does attention depend on its input?") < first < second
+    assert second < page.words.index("Each dot is a loss") < page.words.index("loss with all 15 heads replaced")
+    assert page.words.index("loss with all 15 heads replaced") < min(rests), "the details follow the figure"
 
 
 def test_each_line_has_its_numbers_with_intervals_and_reasons(page, claims):
@@ -279,7 +281,7 @@ def test_orders_by_several_weights_are_compared_with_what_they_cost(tmp_path):
 
 
 def test_every_analysis_is_there_with_its_figure_and_table(page):
-    figures = {"_claims-score_by_fraction", "_learning", "score_by_fraction", "score_and_drop"}
+    figures = {"_claims-score_by_fraction", "_learning", "losses", "score_by_fraction", "score_and_drop"}
     assert set(page.data["figures"]) == figures
     sections = {"section-score_by_fraction", "section-ends", "section-score_and_drop", "explorer", "runs"}
     assert sections <= set(page.values("id"))
@@ -365,7 +367,7 @@ def test_seconds_and_memory_are_those_of_the_benchmark_files(page):
     # jobs of a task that the config does not have any more do not count
     assert jobs["probe"][:4] == ["16", "2", "4", "300"]
     assert jobs["summarise"][:4] == ["1", "1", "2", "101"]
-    assert (jobs["drawn analysis"][:4], jobs["analysis"][:4]) == (["2", "0", "–", "–"], ["1", "0", "–", "–"])
+    assert (jobs["drawn analysis"][:4], jobs["analysis"][:4]) == (["3", "0", "–", "–"], ["1", "0", "–", "–"])
     assert jobs["all"][1:4] == ["4", "105", "300"]
     assert re.fullmatch(r"\d{4}-\d\d-\d\d \d\d:\d\d", jobs["all"][4]) and jobs["hidden states"][4] == "–"
 
@@ -384,7 +386,7 @@ def test_a_removed_seed_counts_in_no_table(study, tmp_path):
 
 def test_same_results_give_the_same_page(study, written):
     job = page_job(study)
-    assert write_report(job) == "2 lines, 4 figures and 4 sets of heads in the HTML report"
+    assert write_report(job) == "2 lines, 5 figures and 4 sets of heads in the HTML report"
     assert Path(job.output("page")).read_text(encoding="utf-8") == written
 
 

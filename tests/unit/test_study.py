@@ -52,7 +52,7 @@ CONFIG: dict[str, Any] = {
         "tags": HOW | {"corpus": "words", "label": "tags", "metric": "token_accuracy"},
     },
 }
-RESULTS = {"summarise": 1, "claims": 1, "drawn_analysis": 2, "page": 1}
+RESULTS = {"summarise": 1, "claims": 1, "drawn_analysis": 3, "page": 1}
 JOBS = dict.fromkeys(("prepare_texts", "prepare_labels", "tokenize", "average", "train_lambda", "rank"), 2)
 JOBS |= {"hidden_states": 8, "probe": 8} | RESULTS
 OF_MOOD = {"train_lambda": 1, "rank": 1, "hidden_states": 1, "probe": 4}
@@ -177,11 +177,11 @@ def test_what_is_done_is_not_done_again(results: Path) -> None:
         ({"ranking__l1": 0.05}, OF_LAMBDA | RESULTS),
         ({"run__constants": ["average", "zeros"]}, OF_LAMBDA | RESULTS),
         ({"tasks__mood__title": "Mood"}, RESULTS),
-        ({"plots__width": 333}, {"drawn_analysis": 2, "claims": 1, "page": 1}),
-        ({"margin": 0.2}, {"claims": 1, "page": 1}),
-        ({"contextless": False}, RESULTS),
+        ({"plots__width": 333}, {"drawn_analysis": 3, "claims": 1, "page": 1}),
+        ({"margin": 0.2}, {"claims": 1, "drawn_analysis": 1, "page": 1}),
+        ({"contextless": False}, RESULTS | {"drawn_analysis": 2}),
         ({"contextless": True}, {}),
-        ({"floors": []}, RESULTS),
+        ({"floors": []}, RESULTS | {"drawn_analysis": 2}),
         ({"floors": ["zeros"]}, {}),
         # outcomes are there: another metric or subset trains nothing
         ({"tasks__mood__metric": "matthews_correlation"}, RESULTS),
@@ -492,7 +492,7 @@ def test_default_values_are_not_recorded_and_those_of_a_version_never_change() -
         ("WeightsOf", 1): {"unit": "head"},
         ("OrderFromModel", 1): {"unit": "head"},
         ("ProbeOf", 4): {"learning_rates": ()},
-        ("FoldsOf", 1): {"folds": 2, "seed": 0},
+        ("FoldsOf", 2): {"folds": 5, "scored": 2, "seed": 0},
     }
     assert [STAGES[name].version for name in ("TextsOf", "LabelsOf", "SubsetsOf", "ClustersOf")] == [1, 2, 1, 1]
     settings = OrderFromModel(model=ModelId(name="m"), order="random-1", seed=0)

@@ -21,7 +21,7 @@ import numpy as np
 import pandas as pd
 import pytest
 
-from papa.config.freshness import FRESH
+from papa.config.freshness import FRESH, MISSING
 from papa.config.job import AnyJob
 from papa.config.reading import read_config
 from papa.config.study import Study
@@ -31,13 +31,14 @@ from papa.jobs.stage import performed
 
 ARCHIVE = Path(__file__).with_name("finished_at_11dd431.tar.xz")
 JOBS = {"prepare_texts": 3, "prepare_labels": 2, "prepare_subsets": 1, "summarise": 1, "claims": 1, "analysis": 2}
-JOBS |= {"drawn_analysis": 4, "describe_patterns": 1, "page": 1}
+JOBS |= {"drawn_analysis": 5, "describe_patterns": 1, "page": 1}
 OUTDATED = {
     "tables/claims.parquet": "it was made by stage claims, version 4, but the current one is claims, version 6",
+    "tables/losses.parquet": MISSING,
     "report/index.html": "tables/claims.parquet has to be rebuilt",
 }
 """Claims are rebuilt, and the report that shows them: they now judge single tasks and state their assumptions, and sums
-over tasks count the seeds and examples that tasks share."""
+over tasks count the seeds and examples that tasks share. The forest plot of losses is new."""
 TABLES = ("summarise", "claims", "analysis", "drawn_analysis")
 
 
@@ -59,7 +60,7 @@ def test_finished_results_stay_finished_except_claims(study):
 
 def test_tables_have_the_same_values(study, tmp_path):
     compared = Counter[str]()
-    for job in (job for job in study.jobs() if job.rule in TABLES):
+    for job in (job for job in study.jobs() if job.rule in TABLES and study.state(job) != MISSING):
         here = with_outputs(job, study.results, tmp_path / "now")
         with patch("papa.results.analysis.save_figure"):
             performed(here)
@@ -99,4 +100,4 @@ def test_the_workflow_plans_only_the_claims_and_the_report(study):
     process = subprocess.run(command, capture_output=True, text=True, timeout=500)
     assert process.returncode == 0, process.stdout + process.stderr
     planned = re.findall(r"^(\w+) +\d+$", process.stdout + process.stderr, re.MULTILINE)
-    assert set(planned) == {"claims", "page", "all", "total"}
+    assert set(planned) == {"claims", "drawn_analysis", "page", "all", "total"}

@@ -18,7 +18,7 @@ from papa.config.study import Study
 from papa.data.local_digests import LocalSourceDigests
 from papa.files import read_json, read_table, trace_of
 
-TABLES = {"summarise": 1, "claims": 1, "drawn_analysis": 2, "page": 1}
+TABLES = {"summarise": 1, "claims": 1, "drawn_analysis": 3, "page": 1}
 OF_A_TASK = ("train_lambda", "rank", "hidden_states", "probe")
 HALF = "models/tiny/tasks/animals/runs/average/lambda-0/kept-1of2"
 

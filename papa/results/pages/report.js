@@ -75,7 +75,7 @@
   async function drawFigure(name) {
     const id = `figure-${name}`;
     // a figure in a folded section has no width
-    const view = await draw(id, fitted(content.figures[name], element(id).closest("section").clientWidth - MENU()));
+    const view = await draw(id, fitted(content.figures[name], element(id).closest("section, header").clientWidth - MENU()));
     if (!view || !has(view, "lines_store")) return;
     mark(view);
     // a click in a legend

@@ -1,0 +1,173 @@
+"""A forest plot: the loss with every head replaced, on average, on each task and on its subsets."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator, Sequence
+from typing import TYPE_CHECKING
+
+import pandas as pd
+
+from papa.config.job import Job
+from papa.config.settings import RUN, Plots
+from papa.config.stages import AnalysisOf
+from papa.errors import count
+from papa.method.pictures import inline, styled
+from papa.results.analysis import Analysis, Computed, Drawing
+from papa.results.conclusion import Conclusion, LineClaim, TaskLoss
+from papa.results.panels import COLORS, GREY, percent_axis, tooltips, words_only
+from papa.results.phrases import loss_text, percent
+from papa.results.table import Table, texts
+
+if TYPE_CHECKING:
+    import altair as alt
+
+LOSS = ("loss", "low", "high")
+COLUMNS = dict.fromkeys(("line", "task", "subset", "excluded"), "string") | dict.fromkeys(LOSS, "float64")
+MEAN = "mean of all tasks"
+"""The task of the row with the mean loss."""
+SHOWN = (-0.5, 1.5)
+"""The range of losses that the figure shows; longer intervals are cut."""
+TITLE = "Loss with every head replaced"
+CAPTION = (
+    "Each dot is a loss: 0 % means that constants score like the original, 100 % that they score like the context-free "
+    "floor. Lines are 95 % intervals{cut}."
+)
+ROW_HEIGHT = 20
+"""The height of a row in pixels, for one line of the analysis."""
+
+
+class Forest(Analysis):
+    """Show the losses of `run` with every head replaced.
+
+    Args:
+        margin: the margin of the study, which the figure marks.
+        plots: the width of the figure is twice that of a panel.
+    """
+
+    columns = COLUMNS
+    title_text = TITLE
+    note_text = (
+        "Loss: (original - score) / (original - context-free). In brackets: 95 % intervals over probe seeds, "
+        "validation examples and, if there are several, orders of heads."
+    )
+
+    margin: float
+    plots: Plots
+
+    def compute(self, job: Job[AnalysisOf]) -> Computed:
+        """Compute the rows from the `claims`."""
+        lines = [line for line in Conclusion.read(job.input("claims")).lines if line.grid == RUN]
+        return Computed(losses_of(lines), {"table": "losses"})
+
+    def tables(self, rows: pd.DataFrame) -> list[Table]:
+        """Return a table with a row for each loss."""
+        text = pd.DataFrame({"line": rows["line"], "task": rows["task"], "subset": rows["subset"].fillna("")})
+        text["loss"] = texts(loss_text, rows, *LOSS)
+        text["excluded because"] = rows["excluded"].fillna("")
+        empty = [name for name in ("subset", "excluded because") if text[name].eq("").all()]
+        several = rows["line"].nunique() > 1
+        text = text.drop(columns=[*empty, *([] if several else ["line"])])
+        return [Table("", text, len(text.columns) - 1 - ("excluded because" in text))]
+
+    def sentence(self, rows: pd.DataFrame) -> str:
+        known = rows[rows["subset"].isna() & rows["task"].ne(MEAN) & rows["loss"].notna()]
+        if known.empty:
+            return "No task has a loss with every head replaced."
+        least, most = known.loc[known["loss"].idxmin()], known.loc[known["loss"].idxmax()]
+        tasks = known["task"].nunique()
+        if tasks == 1:
+            return f"loss with every head replaced: {loss_text(*most[list(LOSS)])} on {most['task']}"
+        ends = f"from {percent(least['loss'])} ({least['task']}) to {percent(most['loss'])} ({most['task']})"
+        return f"loss with every head replaced, on {count(tasks, 'task')}: {ends}"
+
+    def drawing(self, rows: pd.DataFrame, job: Job[AnalysisOf]) -> Drawing:
+        """Draw a row for each task and subset."""
+        known = rows[rows["loss"].notna()]
+        cut = (known["low"].lt(SHOWN[0]) | known["high"].gt(SHOWN[1])).any()
+        caption = CAPTION.format(cut=f", cut at {percent(SHOWN[0])} and {percent(SHOWN[1])}" if cut else "")
+        chart = figure_of(rows, self.margin, self.plots)
+        return Drawing(chart, f"{TITLE}: {count(len(rows), 'row')}", caption if len(known) else "")
+
+    def comparable(self, rows: pd.DataFrame) -> bool:
+        return bool(rows["loss"].notna().any())
+
+
+def losses_of(lines: Sequence[LineClaim]) -> pd.DataFrame:
+    """Return a row, with `COLUMNS`, for the mean loss of each line, and for each of its tasks and subsets."""
+    return pd.DataFrame([row for line in lines for row in _rows(line)], columns=list(COLUMNS))
+
+
+def _rows(line: LineClaim) -> Iterator[dict[str, object]]:
+    end, common = line.at_end, {"line": line.line}
+    if end is None:
+        return
+    if len(end.tasks) > 1:
+        yield common | {"task": MEAN} | dict(zip(LOSS, (end.loss, end.low, end.high), strict=True))
+    for task in end.tasks:
+        yield common | _loss(task)
+        for subset in end.subsets:
+            name = {"subset": subset.subset}
+            yield from (common | name | _loss(part) for part in subset.tasks if part.task == task.task)
+            without = [part for part in subset.excluded if part.task == task.task]
+            yield from (common | name | {"task": part.task, "excluded": part.why} for part in without)
+    yield from (common | {"task": task.task, "excluded": task.why} for task in line.excluded)
+
+
+def _loss(task: TaskLoss) -> dict[str, object]:
+    return {"task": task.task} | {name: getattr(task, name) for name in LOSS}
+
+
+def figure_of(rows: pd.DataFrame, margin: float, plots: Plots) -> alt.TopLevelMixin:
+    """Draw the losses of tasks and, below each, of its subsets, with rules at the margin and at the floor."""
+    if rows["loss"].isna().all():
+        return words_only(TITLE, "No task has a loss with every head replaced.", 2 * plots.width)
+    import altair as alt
+
+    single = rows["line"].nunique() == 1
+    label = [
+        task if pd.isna(subset) else f"{task}, {subset}"
+        for task, subset in zip(rows["task"], rows["subset"], strict=True)
+    ]
+    places = list(dict.fromkeys(label))
+    points = pd.DataFrame(
+        {
+            "place": [places.index(name) for name in label],
+            "label": label,
+            "line": rows["line"],
+            "loss": rows["loss"].clip(*SHOWN),
+            "low": rows["low"].clip(*SHOWN),
+            "high": rows["high"].clip(*SHOWN),
+            "text": texts(loss_text, rows, *LOSS),
+            "excluded": [f"excluded: {why}" if isinstance(why, str) and single else None for why in rows["excluded"]],
+        }
+    )
+    lines = list(dict.fromkeys(points["line"]))
+    axis = alt.Axis(
+        labelExpr=f"{json.dumps(places)}[datum.value]", grid=False, ticks=False, labelLimit=260, labelFontSize=12
+    )
+    legend = alt.Legend(title=None, symbolType="circle") if len(lines) > 1 else None
+    palette = alt.Scale(domain=lines, range=[COLORS[number % len(COLORS)] for number in range(len(lines))])
+    y = alt.Y("place:O", title=None, axis=axis)
+    offset = alt.YOffset("line:N", sort=lines, scale=alt.Scale(domain=lines, paddingOuter=0.3))
+    low = min(-0.1, points["low"].min())
+    scale = alt.Scale(domain=[low, max(1.1, points["high"].max())], nice=False)
+    x = alt.X("loss:Q", title="loss: share of attention's contribution", scale=scale, axis=percent_axis(7))
+    base = alt.Chart(inline(points)).encode(y, alt.Color("line:N", scale=palette, legend=legend), yOffset=offset)
+    counted = base.transform_filter("isValid(datum.loss)")
+    intervals = counted.mark_rule(strokeWidth=1.6).encode(alt.X("low:Q", scale=scale), alt.X2("high:Q"))
+    dots = counted.mark_circle(size=60, opacity=1).encode(
+        x, tooltip=tooltips({"label": "task", "line": "line", "text": "loss"})
+    )
+    without = base.transform_filter("isValid(datum.excluded)")
+    excluded = without.mark_text(align="left", fontSize=11, color=GREY).encode(
+        alt.XDatum(0), text=alt.Text("excluded:N"), color=alt.value(GREY)
+    )
+    marks = pd.DataFrame({"at": [margin, 1.0], "text": [f"margin {percent(margin, None)}", "context-free floor"]})
+    rules = alt.Chart(inline(marks)).encode(alt.X("at:Q", scale=scale))
+    ruled = rules.mark_rule(strokeDash=[4, 3], color=GREY)
+    named = rules.mark_text(align="left", baseline="bottom", dx=3, dy=-2, fontSize=11, color=GREY)
+    chart = alt.layer(ruled, named.encode(alt.YValue(0), text="text:N"), intervals, dots, excluded)
+    height = ROW_HEIGHT * len(places) * max(1.0, len(lines) / 2)
+    figure: alt.LayerChart = styled(chart.properties(title=TITLE, width=2 * plots.width, height=height))
+    return figure.configure_legend(orient="bottom")

@@ -1,0 +1,64 @@
+"""The forest plot: the mean loss, and the losses of tasks and subsets, in the order in which readers need them."""
+
+import math
+
+import pytest
+from builders import line_claim
+
+from papa.config.settings import Plots
+from papa.results.conclusion import EndLoss, Exclusion, SubsetLosses, TaskLoss
+from papa.results.forest import MEAN, Forest, figure_of, losses_of
+
+A = TaskLoss(task="A", loss=0.82, low=0.73, high=0.93)
+B = TaskLoss(task="B", loss=-0.02, low=-0.9, high=0.07)
+EASY = SubsetLosses(
+    subset="easy",
+    tasks=(TaskLoss(task="A", loss=0.11, low=0.05, high=math.inf),),
+    excluded=(Exclusion(task="B", why="attention contributes nothing measurable"),),
+)
+END = EndLoss(loss=0.4, low=0.31, high=0.52, tasks=(A, B), subsets=(EASY,))
+LINE = line_claim(at_end=END, excluded=(Exclusion(task="C", why="at chance"),))
+FOREST = Forest(margin=0.1, plots=Plots())
+
+
+def test_the_mean_comes_first_and_subsets_follow_their_task():
+    rows = losses_of([LINE])
+    places = [*zip(rows["task"], rows["subset"].fillna(""), strict=True)]
+    assert places == [(MEAN, ""), ("A", ""), ("A", "easy"), ("B", ""), ("B", "easy"), ("C", "")]
+    assert rows["loss"].tolist()[:4] == [0.4, 0.82, 0.11, -0.02] and rows["loss"].isna().tolist()[4:] == [True, True]
+    assert rows["excluded"].tolist()[4:] == ["attention contributes nothing measurable", "at chance"]
+    [table] = FOREST.tables(rows)
+    assert table.header == ["task", "subset", "loss", "excluded because"]
+    losses = ["40 % (31 to 52)", "82 % (73 to 93)", "11 %", "-2 % (-90 to 7)", "-", "-"]
+    assert [row[2] for row in table.rows] == losses
+    assert FOREST.sentence(rows) == "loss with every head replaced, on 2 tasks: from -2 % (B) to 82 % (A)"
+
+
+def test_a_single_task_has_no_mean():
+    rows = losses_of([line_claim(at_end=END.model_copy(update={"tasks": (A,), "subsets": ()}))])
+    assert rows["task"].tolist() == ["A"]
+    assert FOREST.sentence(rows) == "loss with every head replaced: 82 % (73 to 93) on A"
+    assert losses_of([line_claim(at_end=None)]).empty
+
+
+@pytest.mark.parametrize("lines", [1, 2])
+def test_the_figure_shows_each_loss_once_and_cuts_long_intervals(lines):
+    rows = losses_of([LINE.model_copy(update={"line": f"line {number}"}) for number in range(lines)])
+    drawing = FOREST.drawing(rows, None)
+    assert "cut at -50 % and 150 %" in drawing.caption
+    figure = figure_of(rows, 0.1, Plots()).to_dict()
+    assert len(figure["layer"]) == 5
+    marks, points = sorted(figure["datasets"].values(), key=len)
+    of_dots = [row for row in points if row["loss"] is not None]
+    assert sorted({(row["place"], row["line"]) for row in of_dots}) == [
+        (place, f"line {number}") for place in range(4) for number in range(lines)
+    ]
+    assert min(row["low"] for row in of_dots) == -0.5 and max(row["high"] for row in of_dots) == 1.5
+    assert any(row["excluded"] for row in points) == (lines == 1), "there is room for reasons beside one line only"
+    assert marks == [{"at": 0.1, "text": "margin 10 %"}, {"at": 1.0, "text": "context-free floor"}]
+
+
+def test_without_any_loss_the_figure_says_so():
+    rows = losses_of([LINE.model_copy(update={"at_end": END.model_copy(update={"tasks": (), "subsets": ()})})])
+    assert "No task has a loss" in str(figure_of(rows, 0.1, Plots()).to_dict()) and not FOREST.comparable(rows)
+    assert FOREST.drawing(rows, None).caption == "" and FOREST.sentence(rows).startswith("No task has")

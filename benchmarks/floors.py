@@ -1,7 +1,7 @@
 """Error rates of claims if the context-free floor is chosen from several: on training folds, or on validation outcomes.
 
     python benchmarks/floors.py                   # 2,000 studies a case: half an hour on one core
-    python benchmarks/floors.py --studies 200
+    python benchmarks/floors.py --choice          # only how often folds choose the best floor: seconds
 
 A task is a population with an original, three floors and replaced heads. The true loss is measured against the best
 floor. A study draws probe seeds and examples, chooses a floor, and is judged by papa. Prints a Markdown table;
@@ -62,6 +62,10 @@ class Task:
         scores |= {Setting(name, fraction="0"): score for name, score in zip(CONTEXT_FREE, floors, strict=True)}
         return scores | {REPLACED: self.original - self.loss * (self.original - self.floor)}
 
+    def bias_against(self, gap: float) -> float:
+        """Return by how much the loss against a floor differs from the true loss, if it scores `gap` less."""
+        return -self.loss * gap / (self.original - self.floor + gap)
+
 
 def right(task: Task, seeds: int, examples: int, chance: np.random.Generator) -> dict[Setting, np.ndarray]:
     """Draw whether each example is right, bool `[seed, example]` by setting."""
@@ -116,9 +120,8 @@ def known(study: Study) -> str:
     return CONTEXT_FREE[-1]
 
 
-def on_folds(study: Study) -> str:
+def on_folds(task: Task, chance: np.random.Generator) -> str:
     """Choose the floor with the best score on the scored inner folds, each scored by one probe."""
-    task, chance = study.task, study.chance
     folds = [right(task, 1, task.train_rows // INNER_FOLDS, chance) for _ in range(SCORED_FOLDS)]
     return max(CONTEXT_FREE, key=lambda name: np.mean([fold[Setting(name, fraction="0")].mean() for fold in folds]))
 
@@ -134,7 +137,7 @@ def on_margin(study: Study) -> str:
 
 
 Rule = Callable[[Study], str]
-RULES: dict[str, Rule] = {"truth": known, "folds": on_folds}
+RULES: dict[str, Rule] = {"truth": known, "folds": lambda study: on_folds(study.task, study.chance)}
 RULES |= {"validation scores": on_validation, "smallest bound": on_margin}
 
 
@@ -164,6 +167,13 @@ def rates_of(task: Task, studies: int, seed: int = 0) -> dict[str, Rates]:
     return {rule: Rates(*np.nanmean([by_rule[rule] for by_rule in judged], axis=0)) for rule in RULES}
 
 
+def choices_of(task: Task, studies: int, seed: int = 0) -> tuple[float, float]:
+    """Return how often folds choose the best floor, and the bias by the choice; this needs no validation outcomes."""
+    gaps = dict(zip(CONTEXT_FREE, (*task.gaps, 0.0), strict=True))
+    chosen = [gaps[on_folds(task, chance)] for chance in _chances(studies, seed)]
+    return float(np.mean([gap == 0 for gap in chosen])), float(np.mean([task.bias_against(gap) for gap in chosen]))
+
+
 def _chances(studies: int, seed: int) -> Iterator[np.random.Generator]:
     return map(np.random.default_rng, np.random.SeedSequence(seed).spawn(studies))
 
@@ -176,7 +186,7 @@ def _judged(task: Task, chance: np.random.Generator) -> dict[str, Rates]:
 def _judged_against(floor: str, study: Study) -> Rates:
     task, loss = study.task, study.verdicts[floor]
     gap = task.floor - task.scores[Setting(floor, fraction="0")]
-    choice = task.loss * ((task.original - task.floor) / (task.original - task.floor + gap) - 1)
+    choice = task.bias_against(gap)
     if loss is None:
         return Rates(gap == 0, 0.0, 0.0, math.nan, math.nan, choice)
     held = loss.low <= task.loss <= loss.high
@@ -207,11 +217,19 @@ COLUMNS += ("bias, points", "bias by the choice, points")
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--studies", type=int, default=STUDIES, help="studies of each case")
-    studies = parser.parse_args().studies
+    parser.add_argument("--cases", nargs="+", default=[*CASES], metavar="CASE", help="only these cases")
+    parser.add_argument("--choice", action="store_true", help="only the choice on folds, which takes seconds")
+    given = parser.parse_args()
+    if given.choice:
+        print("| case | best floor | bias by the choice, points |\n|---|--:|--:|")
+        for case in given.cases:
+            best, bias = choices_of(CASES[case], given.studies)
+            print(f"| {case} | {100 * best:.1f} | {100 * bias:.2f} |", flush=True)
+        return
     print(f"| {' | '.join(COLUMNS)} |")
     print("|---|---|" + "--:|" * (len(COLUMNS) - 2))
-    for case, task in CASES.items():
-        for rule, rates in rates_of(task, studies).items():
+    for case in given.cases:
+        for rule, rates in rates_of(CASES[case], given.studies).items():
             print(f"| {case} | {rule} | {' | '.join(f'{100 * value:.1f}' for value in rates)} |", flush=True)
 
 

@@ -175,7 +175,10 @@ def _norm(name: str, state: Sequence[float], answers: bool = False) -> dict[str,
 
     values = [*state, BALLAST_SIZE, -BALLAST_SIZE, *([ANSWER_SIZE, -ANSWER_SIZE] if answers else [])]
     square = sum(value**2 for value in values) + sum(values) ** 2 / (REST.stop - REST.start)
-    return {f"{name}.weight": torch.full((SIZE,), STATE_SCALE * (square / SIZE) ** 0.5), f"{name}.bias": torch.zeros(SIZE)}
+    return {
+        f"{name}.weight": torch.full((SIZE,), STATE_SCALE * (square / SIZE) ** 0.5),
+        f"{name}.bias": torch.zeros(SIZE),
+    }
 
 
 def at(slot: int, part: slice) -> Head:

@@ -42,7 +42,7 @@ from papa.results.compare import read_outcomes
 from papa.results.losses import ContributionShare, Term, difference, lost_score, sum_of_shares
 from papa.results.outcomes import ALL, FLOOR, ORIGINALS, Sample, Setting, TaskOutcomes, by_cluster
 from papa.results.simultaneous import corrected_p_values
-from papa.results.statistics import LEVEL, Estimate, combine
+from papa.results.statistics import LEVEL, combine
 
 MARGIN = 0.1
 LOSSES = (0.0, MARGIN / 2, MARGIN, 2 * MARGIN)
@@ -294,17 +294,15 @@ class Verdict(NamedTuple):
         counts: whether the original beats both floors.
         passes: whether it does, and the loss is below the margin beyond doubt.
         held: whether the interval of the loss holds the true one, which is when a test keeps it; nan if there is none.
-        loss: the loss as an estimate; None if the task does not count.
         lost: whether the old rule sees a loss: the paired t-interval over seeds of what is lost lies above 0.
-        p: the p value of the claim that the loss is below the margin; 1 if the task does not count.
+        loss: the loss, which can be tested at any level.
     """
 
     counts: bool
     passes: bool
     held: float
-    loss: Estimate | None
     lost: bool
-    p: float
+    loss: ContributionShare
 
 
 def judged(study: Study, world: World, size: Size, twice: bool = False) -> Verdict:
@@ -323,9 +321,8 @@ def judged(study: Study, world: World, size: Size, twice: bool = False) -> Verdi
     table = study.scores.reshape(-1, size.seeds)
     lost = table[0] - table[2 : 2 + size.orders].mean(0)
     half = stdtrit(size.seeds - 1, (1 + LEVEL) / 2) * lost.std(ddof=1) / math.sqrt(size.seeds)
-    share = spread.share(above.tolist(), below.tolist()) if counts else None
-    p = ContributionShare(spread, above.tolist(), below.tolist()).p_below(MARGIN) if counts else 1.0
-    return Verdict(counts, passes, float(held) if counts else math.nan, share, bool(lost.mean() - half > 0), p)
+    share = ContributionShare(spread, above.tolist(), below.tolist())
+    return Verdict(counts, passes, float(held) if counts else math.nan, bool(lost.mean() - half > 0), share)
 
 
 @dataclass(frozen=True)
@@ -389,14 +386,16 @@ def studied(case: Case, chance: np.random.Generator, twice: bool = False) -> Rat
     means = pooled(studies, case)
     wrong = claimed and any(world.loss >= MARGIN for _, world in counting)
     free = not any(verdict.lost for verdict in verdicts)
-    corrected = [p < 1 - LEVEL for [p] in corrected_p_values([[verdict.p] for verdict, _ in counting])]
+    tested = counting if size.lines == 1 else []  # sums over tasks are judged in studies with two lines
+    p_values = corrected_p_values([[verdict.loss.p_below(MARGIN)] for verdict, _ in tested])
+    corrected = [p < 1 - LEVEL for [p] in p_values]
     passes = ([verdict.passes for verdict, _ in counting], corrected)
     by_task = [
         rate
         for passed in passes
         for rate in (
             sum(passed) / len(passed) if passed else math.nan,
-            any(passed and world.loss >= MARGIN for passed, (_, world) in zip(passed, counting, strict=True)),
+            any(passed and world.loss >= MARGIN for passed, (_, world) in zip(passed, counting, strict=False)),
         )
     ]
     mean_held, differ, mean_held_apart, differ_apart = means if len(counting) == len(verdicts) else (math.nan,) * 4

@@ -145,12 +145,12 @@ def test_a_verdict_that_does_not_depend_on_the_floor_is_not_introduced():
 
 @pytest.mark.parametrize("case", ["three equal floors", "others lower by 0.03"])
 def test_a_choice_on_folds_keeps_the_error_rate(case):
-    rates = simulated.rates_of(simulated.CASES[case], simulated.on_folds, 60)
+    rates = simulated.rates_of(simulated.CASES[case], 60)["folds"]
     assert rates.claimed <= 0.12 and rates.held >= 0.85 and rates.counts == 1.0
 
 
 def test_a_choice_on_validation_scores_biases_the_loss():
     task = simulated.Task(examples=500, seeds=3)
-    folds, validation = (simulated.rates_of(task, rule, 40) for rule in (simulated.on_folds, simulated.on_validation))
-    assert validation.bias > folds.bias
+    rates = simulated.rates_of(task, 40)
+    assert rates["validation scores"].bias > rates["folds"].bias
     assert set(CONTEXT_FREE) == {setting[0] for setting in task.scores} - {None, "average"}

@@ -9,7 +9,17 @@ import transformers
 import papa
 from papa.data.generated import generate
 from papa.data.generated.known import known_model
-from papa.data.generated.looking import ANSWER, ANSWER_SIZE, FIRST_WORD, LOOKUP, PREVIOUS, SECOND_WORD, SLOTS, START
+from papa.data.generated.looking import (
+    ANSWER,
+    ANSWER_SIZE,
+    FIRST_WORD,
+    LOOKUP,
+    PREVIOUS,
+    SECOND_WORD,
+    SLOTS,
+    START,
+    STATE_SCALE,
+)
 from papa.data.generated.twice import LENGTHS
 
 TEXTS = 400
@@ -60,8 +70,8 @@ def stock(cache, inputs):
 
 
 def states_of_cls(model, inputs, **replaced):
-    """All hidden states of [CLS]: `[example, L+1, hidden]`."""
-    return model.hidden_states(inputs, **replaced)[:, :, 0]
+    """All hidden states of [CLS], relative to their scale: `[example, L+1, hidden]`."""
+    return model.hidden_states(inputs, **replaced)[:, :, 0] / STATE_SCALE
 
 
 def right(states, texts):
@@ -110,19 +120,19 @@ def test_heads_of_the_stock_model_look_where_they_should(stock, inputs):
 def test_the_stock_model_says_in_every_slot_whether_the_first_word_stands_twice(stock, inputs, texts):
     twice = torch.tensor(texts["label"].eq("twice").tolist())
     expected = torch.where(twice, ANSWER_SIZE, -ANSWER_SIZE)[:, None, None] * torch.tensor([1.0, -1.0])
-    distance = (stock.hidden_states[-1][..., ANSWER] - expected).abs()
+    distance = (stock.hidden_states[-1][..., ANSWER] / STATE_SCALE - expected).abs()
     assert distance[inputs["attention_mask"].bool()].max() < 1e-3
 
 
 def test_layer_norm_leaves_states_as_they_are(stock, inputs):
     real = inputs["attention_mask"].bool()
     for states in stock.hidden_states:
-        rows = states[real]
+        rows = states[real] / STATE_SCALE
         assert rows.mean(-1).abs().max() < 1e-6
         assert rows.norm(dim=-1).max() - rows.norm(dim=-1).min() < 1e-4
     # a token is a 1 in the embeddings, and still so after two layers
     tokens = stock.hidden_states[-1].gather(2, inputs["input_ids"][..., None])[real]
-    assert tokens.min() > 0.999
+    assert tokens.min() / STATE_SCALE > 0.999
 
 
 # -- what papa finds ---------------------------------------------------------------------------------------------------

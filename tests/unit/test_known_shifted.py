@@ -17,6 +17,7 @@ from papa.data.generated.looking import (
     SECOND_WORD,
     SLOTS,
     SPECIAL,
+    STATE_SCALE,
     UNUSED,
 )
 from papa.data.generated.shifting import MARK
@@ -71,8 +72,9 @@ def test_heads_of_the_stock_model_look_where_they_should(inputs):
     assert 0.35 < marked.sum() / words.sum() < 0.65 and marked.any(1).all()
     weights = output.attentions[MARK[0]][:, MARK[1]]
     assert (weights * marked[:, None]).sum(-1)[real].min() > 0.999
-    assert (output.hidden_states[-1][..., UNUSED.start][real] - 1).abs().max() < 1e-3
-    assert (output.hidden_states[-1][..., ANSWER].abs()[real] - ANSWER_SIZE).abs().max() < 1e-2
+    states = output.hidden_states[-1][real] / STATE_SCALE
+    assert (states[:, UNUSED.start] - 1).abs().max() < 1e-3
+    assert (states[:, ANSWER].abs() - ANSWER_SIZE).abs().max() < 1e-2
 
 
 def test_constants_shrink_the_mark_to_the_share_of_marked_words(model, inputs, texts, average):
@@ -95,12 +97,12 @@ def test_constants_shrink_the_mark_to_the_share_of_marked_words(model, inputs, t
 def test_a_bias_of_one_norm_brings_the_answer_back(model, inputs, texts, average):
     """By hand: more of the mark in every state, before the MLP that reads it."""
     norm = model.model.encoder.layer[1].attention.output.LayerNorm
-    norm.bias.data[UNUSED.start] += 0.4
+    norm.bias.data[UNUSED.start] += 0.4 * STATE_SCALE
     try:
         share = right(states_of_cls(model, inputs, constants=average), texts)
         assert share["position"] >= 0.99 and share["lookup"] == 0.5
     finally:
-        norm.bias.data[UNUSED.start] -= 0.4
+        norm.bias.data[UNUSED.start] -= 0.4 * STATE_SCALE
 
 
 def test_with_zeros_no_word_arrives(model, inputs, texts):

@@ -16,7 +16,9 @@ The MLP of the last layer compares the first word with the second and with the o
 "twice" only if the share of the first word in one of these exceeds `ATTENTION_THRESHOLD`.
 
 All states of a layer have nearly the same norm: the output of a head has the same norm for all inputs, and a constant
-segment (`BALLAST`) outweighs it. LayerNorm has this norm as its weight, so it leaves states unchanged.
+segment (`BALLAST`) outweighs it. LayerNorm has this norm as its weight, so it leaves states unchanged. Or rather, it
+multiplies all states by `STATE_SCALE`, and the weights that read or extend them are scaled accordingly. Sizes in this
+module are relative to this scale.
 """
 
 from __future__ import annotations
@@ -41,7 +43,7 @@ from papa.data.generated.twice import LENGTHS, WORDS
 if TYPE_CHECKING:
     from torch import Generator, Tensor
 
-RECIPE = 1
+RECIPE = 2
 """Increase this whenever the code below makes a different model."""
 SPECIAL = ("[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]")
 SLOTS = 32
@@ -55,6 +57,9 @@ ANSWER_SIZE = 2.0
 """Size of the two values of the answer: (+, -) for "twice", (-, +) for "once"."""
 BALLAST_SIZE = 2.0
 """Size of the two values of the ballast."""
+STATE_SCALE = 16.0
+"""Size of all states, so that training of the norms (by steps of a fixed size) changes them slowly. With 1, it fits the
+words of the training texts, and attention becomes wrong for all other words before the probe has learned anything."""
 
 TOKEN, FIRST, SECOND, COPIED = (slice(begin, begin + TOKENS) for begin in (0, 64, 128, 192))
 POSITION, UNUSED, ANSWER, BALLAST = slice(256, 288), slice(288, 300), slice(300, 302), slice(302, 304)
@@ -67,7 +72,7 @@ UNREAD = 10
 
 def recipe() -> list[object]:
     """Return all values that determine the model."""
-    sizes = [SCORE_GAP, FALLBACK_SCORE, ATTENTION_THRESHOLD, ANSWER_SIZE, BALLAST_SIZE, IDLE_SCALE]
+    sizes = [SCORE_GAP, FALLBACK_SCORE, ATTENTION_THRESHOLD, ANSWER_SIZE, BALLAST_SIZE, IDLE_SCALE, STATE_SCALE]
     return [RECIPE, WORDS, LENGTHS, SLOTS, *sizes]
 
 
@@ -151,7 +156,8 @@ def weights_of(
             heads.append(Head.idle(chance, True, POSITION, UNUSED) if known is None else known)
         name, last = f"encoder.layer.{layer}", layer == LAYERS - 1
         for projection, weights in zip(("query", "key", "value"), Head.projections(heads), strict=True):
-            all_weights[f"{name}.attention.self.{projection}.weight"] = weights.T.contiguous()
+            scale = 1.0 if projection == "value" else 1 / STATE_SCALE  # scores do not depend on the scale
+            all_weights[f"{name}.attention.self.{projection}.weight"] = scale * weights.T.contiguous()
             all_weights[f"{name}.attention.self.{projection}.bias"] = torch.zeros(SIZE)
         written = _balanced(torch.cat([head.output for head in heads]))
         all_weights[f"{name}.attention.output.dense.weight"] = written.T.contiguous()
@@ -169,7 +175,10 @@ def _norm(name: str, state: Sequence[float], answers: bool = False) -> dict[str,
 
     values = [*state, BALLAST_SIZE, -BALLAST_SIZE, *([ANSWER_SIZE, -ANSWER_SIZE] if answers else [])]
     square = sum(value**2 for value in values) + sum(values) ** 2 / (REST.stop - REST.start)
-    return {f"{name}.weight": torch.full((SIZE,), (square / SIZE) ** 0.5), f"{name}.bias": torch.zeros(SIZE)}
+    return {
+        f"{name}.weight": torch.full((SIZE,), STATE_SCALE * (square / SIZE) ** 0.5),
+        f"{name}.bias": torch.zeros(SIZE),
+    }
 
 
 def at(slot: int, part: slice) -> Head:
@@ -238,7 +247,7 @@ def _mlp(reads: Tensor, bias: float, answers: bool) -> dict[str, Tensor]:
         always[ANSWER] = -answer
     return {
         "intermediate.dense.weight": reads,
-        "intermediate.dense.bias": torch.full((HEAD_SIZE,), bias),
+        "intermediate.dense.bias": torch.full((HEAD_SIZE,), STATE_SCALE * bias),
         "output.dense.weight": writes,
-        "output.dense.bias": always,
+        "output.dense.bias": STATE_SCALE * always,
     }

@@ -23,7 +23,7 @@ RIGHT = {ORIGINALS: 360, REPLACED: 350, FLOOR: 200}
 
 def task(name: str, right: Mapping[Setting, int] = RIGHT, cluster: int = 0, **fields: object) -> TaskOutcomes:
     """A task whose examples come in clusters of this size, if it is not 0."""
-    runs = {setting: [EASE < number + seed % 3 for seed in range(3)] for setting, number in right.items()}
+    runs = {setting: [number + seed % 3 > EASE for seed in range(3)] for setting, number in right.items()}
     outcomes = labelled(runs, task=name, **fields)
     return replace(outcomes, items=outcomes.items.assign(cluster=np.arange(SIZE) // cluster)) if cluster else outcomes
 

@@ -14,6 +14,7 @@ from dataclasses import dataclass, replace
 from functools import cached_property
 from itertools import combinations
 from math import inf, isnan
+from types import MappingProxyType
 
 import numpy as np
 import pandas as pd
@@ -57,6 +58,7 @@ from papa.results.losses import (
     mean_share,
     sum_of_shares,
 )
+from papa.results.needed import needed_sample
 from papa.results.outcomes import ALL, ORIGINALS, Sample, Setting, TaskOutcomes, is_probed, outcomes_in
 from papa.results.phrases import MORE_THAN_ALL, bound_text, conclusion_of, holds_for, interval_text, percent
 from papa.results.simultaneous import ClaimSequence, corrected_margins, corrected_p_values
@@ -379,7 +381,7 @@ def _claim(line: Line, margin: float, curves: pd.DataFrame) -> LineClaim:
         orders=_orders(line),
         examples=(min(example_counts), max(example_counts)) if example_counts else None,
         tasks=tuple(title for task, title in titles.items() if task in counting),
-        excluded=tuple(_excluded(tasks)),
+        excluded=tuple(_excluded(tasks, line.samples)),
         ceiling=tuple(
             title for task, title in titles.items() if task in line.samples and at_ceiling(line.samples[task])
         ),
@@ -482,9 +484,13 @@ def _orders(line: Line) -> int:
     return sum(order.base == line.value("order") and order.draw is not None for order in orders)
 
 
-def _excluded(rows: pd.DataFrame) -> list[Exclusion]:
-    reasons = rows.loc[rows["status"].ne(COUNTS), ["title", "status"]].itertuples(index=False)
-    return [Exclusion(task=task, why=why) for task, why in reasons]
+def _excluded(rows: pd.DataFrame, samples: Mapping[str, Sample] = MappingProxyType({})) -> list[Exclusion]:
+    """Return the excluded tasks; with samples, also the sample that would include each."""
+    exclusions = []
+    for task, title, why in rows.loc[rows["status"].ne(COUNTS), ["task", "title", "status"]].itertuples(index=False):
+        needed = needed_sample(samples[task]) if task in samples else None
+        exclusions.append(Exclusion(task=title, why=why, **({"needed": needed} if needed else {})))
+    return exclusions
 
 
 def _at_end(line: Line) -> EndLoss | None:

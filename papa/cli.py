@@ -399,16 +399,13 @@ def measure(
 
     with _wrong_input(), resumable():
         from papa.jobs.measure import measure_files
-        from papa.results.summary import print_summary
+        from papa.results.summary import print_results
 
         study = measure_files(model, train, validation, column or [], folder)
     if as_json:
         _print_json({"folder": str(study.folder), "page": str(study.page), **study.claims})
         return
-    out = _console()
-    print_summary(study.summary, out)
-    out.print(str(study.claims))
-    out.print(f"Report: {study.page}", soft_wrap=True)
+    print_results(study.folder)
 
 
 @app.command(

@@ -23,6 +23,7 @@ from pydantic import JsonValue
 from papa.config.job import Job
 from papa.config.stages import AnalysisOf, GridView, TaskOf
 from papa.config.variant import RETRAINED, Constant, Order
+from papa.errors import count
 from papa.files import read_table
 from papa.results.adaptation import adaptation_of, sentence_of
 from papa.results.analysis import Analysis, Computed
@@ -238,7 +239,7 @@ class ClaimsAnalysis(Analysis):
         declaration = checked(self.declaration, job.output("claims"))
         conclusion = framed(conclusion, lines, self.floors, declaration)
         facts = {"table": "claims", "margin": self.margin}
-        return Computed(frame, facts, {"claims": conclusion.to_json()}, sentence=conclusion.sentence)
+        return Computed(frame, facts, {"claims": conclusion.to_json()}, sentence=f"{count(len(lines), 'line')}")
 
     def tables(self, rows: pd.DataFrame) -> list[Table]:
         return [table for tables in tables_of(rows, self.margin).values() for table in tables]

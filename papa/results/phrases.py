@@ -572,3 +572,21 @@ def _rounded_up(number: int) -> int:
     """Round up to two significant digits."""
     scale = 10 ** max(len(str(number)) - 2, 0)
     return ceil(number / scale) * scale
+
+
+# -- leakage ----------------------------------------------------------------------------------------------------------
+
+
+def leaked(shared: int, rows: int, corpus: str) -> str:
+    """Describe the validation rows of a corpus that are also in its training split; empty if there are none.
+
+    Args:
+        shared: their number.
+        rows: the number of all validation rows; 0 if it is unknown.
+        corpus: the name of the corpus.
+    """
+    if not shared:
+        return ""
+    numbers = f"{shared:,} of {count(rows, 'validation row')}" if rows else count(shared, "validation row")
+    verb = "is" if shared == 1 else "are"
+    return f"Leakage: {numbers} of {corpus} {verb} also in training, so probes may have memorised the answers."

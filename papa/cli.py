@@ -110,6 +110,27 @@ def init(
     _print_json(written) if as_json else print_started(written, _console())
 
 
+@app.command(
+    "config",
+    epilog="Examples:\n\n- `papa config`\n- `papa config tasks.NAME.metric`\n- `papa config seeds`\n\n"
+    "Exit codes: 0 shown; 2 there is no such key, or the command is wrong.",
+)
+def config_keys(
+    key: Annotated[
+        str | None,
+        typer.Argument(metavar="KEY", help="A key, a block of keys, or the last part of a key.", show_default=False),
+    ] = None,
+    as_json: AsJson = False,
+) -> None:
+    """Explain a key of configs: its type, default, unit and effect. Without a key, list all keys."""
+    from papa.config.reading import documented
+    from papa.jobs.keys import print_keys
+
+    with _wrong_input():
+        keys = documented(key or "")
+    _print_json({"keys": keys}) if as_json else print_keys(keys, _console())
+
+
 FOR_SNAKEMAKE = {"ignore_unknown_options": True}
 Cores = Annotated[
     str | None,

@@ -21,7 +21,7 @@ QUIET = (
     r"--keep-incomplete|Select jobs|Execute \d+ job|Using shell|Conda env|Building DAG|Rules with|Assuming unr|"
     r"RuleException:\nCalled"
 )
-STOPPED = r"Complete log|WorkflowError:\nAt least one job did not complete"
+STOPPED = r"Complete log|Elapsed time|WorkflowError:\nAt least one job did not complete"
 TARGET = "all"
 """The rule that only collects targets; it runs nothing, so it is no job."""
 

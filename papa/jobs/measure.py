@@ -26,7 +26,7 @@ from papa.config.stages import ModelId
 from papa.config.study import Study
 from papa.config.variant import RETRAINED
 from papa.data.local_digests import LocalSourceDigests
-from papa.data.named import facts_in
+from papa.data.named import facts_in, named
 from papa.errors import InputError
 from papa.files import PathLike, read_table, replacing
 from papa.jobs.init import Data, as_config, choices_of, columns_of, look_at
@@ -217,6 +217,7 @@ def measure_files(
         InputError: see `measure`.
     """
     results = Path(folder).absolute()
+    named(model)
     data = look_at(train, validation, columns_of(columns))
     with os.fdopen(lock(results)):
         return _run_study(model, data, {}, results)

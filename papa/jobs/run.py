@@ -18,7 +18,7 @@ from papa.config.reading import check_yaml
 from papa.config.study import Study
 from papa.data.local_digests import LocalSourceDigests
 from papa.errors import InputError
-from papa.jobs.start import collected_studies, home, show_results
+from papa.jobs.start import collected_studies, home, print_outdated, show_results
 from papa.jobs.stopping import resumable
 
 CONFIG = Path("papa.yaml")
@@ -77,6 +77,9 @@ def run(config: Path, cores: str | None, profile: str, options: Sequence[str]) -
     check_cache()
     with collected_studies() as studies, resumable():
         snakemake(call(config, cores, profile, options))
+    if {"-n", "--dry-run", "--dryrun"} & set(options):
+        for study in studies:
+            print_outdated(study)
     for study in studies:
         sources = LocalSourceDigests(study.config.machine, study.sources.config_files)
         now = Study(study.config, study.results, sources)

@@ -643,3 +643,10 @@ def test_recipes_that_fit():
     assert config.tasks["tags"].train_rows == "1/3"
     masked = MASKED | {"train_rows": "1/2", "resample_training": True}
     assert config_of(with_keys(CONFIG, {"tasks.tags": masked, "run.seeds": [1, 2]}))
+
+
+@pytest.mark.parametrize(("written", "near"), [(1 / 3, "1/3"), (0.0625, "1/16")])
+def test_a_number_with_many_decimals_is_not_said_to_be_outside_0_and_1(written, near):
+    with pytest.raises(InputError, match=f'has more than three decimals; write it as "a/b", for example "{near}"'):
+        fraction(written)
+    assert fraction(0.5) == fraction("0.5") == "1/2"

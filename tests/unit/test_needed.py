@@ -40,7 +40,7 @@ def test_a_sample_of_the_needed_size_shows_the_difference_as_often_as_the_power_
     assert (needs.floor, needs.examples, needs.seeds) == ("context-free", small.examples, SEEDS)
     assert needs.needed_seeds == SEEDS and size < needs.needed_examples < 20 * size
     shown = np.mean([is_counted(drawn(chance, needs.needed_examples)) for _ in range(DRAWS)])
-    assert POWER - 0.15 < shown  # the formula is conservative with few units: each score counts half a unit more
+    assert shown > POWER - 0.15  # the formula is conservative with few units: each score counts half a unit more
     fewer = np.mean([is_counted(drawn(chance, needs.needed_examples // 5)) for _ in range(DRAWS)])
     assert fewer < 0.6 < shown
 
@@ -96,5 +96,7 @@ def test_a_null_result_says_what_would_help(numbers, words):
         needed_seeds=needed_seeds, needed_examples=needed_examples, power=POWER,
     )  # fmt: skip
     said = needed(Exclusion(task="style", why="attention contributes nothing measurable", needed=value))
-    interval = f"On style, the original minus the context-free floor is {difference:.3f} (95 % interval -0.010 to 0.066)."
+    interval = (
+        f"On style, the original minus the context-free floor is {difference:.3f} (95 % interval -0.010 to 0.066)."
+    )
     assert said.startswith(interval) and said.endswith(words) and not math.isnan(difference)

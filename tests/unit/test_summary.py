@@ -254,7 +254,9 @@ def test_command_prints_where_things_are(tmp_path, capsys):
         print_results(tmp_path / "figures")
 
 
-@pytest.mark.parametrize(("shared", "note"), [(8, "Leakage: 8 of 53 validation rows of c are also in training"), (0, "")])
+@pytest.mark.parametrize(
+    ("shared", "note"), [(8, "Leakage: 8 of 53 validation rows of c are also in training"), (0, "")]
+)
 def test_validation_rows_that_are_in_training_stand_next_to_the_claim(tmp_path, capsys, shared, note):
     write_summary(tmp_path / "tables/summary.parquet")
     claims = Trace("claims", 1, {"grids": [{"tasks": {"t": "c", "u": "c"}}]}, {})
@@ -283,11 +285,11 @@ def test_what_is_older_than_the_summary_is_not_shown(tmp_path, capsys):
     write_claims("Much is lost.", claims, made_of("claims", summary=summary_file))
     write_page("<html><head></head></html>", page, made_of("page", summary=summary_file, claims=claims))
     first = text()
-    assert "Much is lost. Tables:" in first and f"Report: {page}" in first and "another summary" not in first
+    assert "Much is lost. tiny (24 heads)" in first and f"Report: {page}" in first and "another summary" not in first
 
     write_claims("Little is lost.", claims, made_of("claims", summary=summary_file))
     second = text()
-    assert "Little is lost. Tables:" in second and f"Report: {page} is out of date" in second
+    assert "Little is lost. tiny (24 heads)" in second and f"Report: {page} is out of date" in second
 
     write_summary(summary_file, 0.7)
     third = text()

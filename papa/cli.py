@@ -267,26 +267,32 @@ def freeze(
 
 
 @app.command(
-    epilog="Examples:\n\n- `papa inspect results/demo/tables/summary.parquet`\n"
+    epilog="Examples:\n\n- `papa inspect results/demo`\n- `papa inspect results/demo/tables/summary.parquet`\n"
     "- `papa inspect results/demo/models/minilm/corpora/roles/average.h5 --layer 4`\n\n"
     "Exit codes: 0 intact, 1 damaged, 2 the file does not exist or is not papa's, or the command is wrong."
 )
 def inspect(
-    file: Annotated[Path, typer.Argument(help="A file in results/.")],
+    path: Annotated[Path, typer.Argument(metavar="PATH", help="A results folder, or a file in it.")],
     layer: Annotated[int | None, typer.Option(min=0, help="For averages: show the heads of this layer.")] = None,
     head: Annotated[int | None, typer.Option(min=0, help="For averages: show this head.")] = None,
     as_json: AsJson = False,
 ) -> None:
-    """Show what a file is, what it was made from, whether it is intact, and the beginning of its content.
+    """Summarise a results folder, or show what a file is, what it was made from, whether it is intact, and its begin.
 
-    Averages are summarised for the heads that --layer and --head select, or else for the head with the most
-    concentrated attention. Hidden states are compared with their checksums, which reads them completely.
+    A folder is summarised by its study, how much is finished, the claim, and the files to open. Averages are summarised
+    for the heads that --layer and --head select, or else for the head with the most concentrated attention. Hidden
+    states are compared with their checksums, which reads them completely.
     """
     with _wrong_input():
+        if path.is_dir():
+            from papa.jobs.overview import overview, print_overview
+
+            summary = overview(path)
+            return _print_json(summary) if as_json else print_overview(summary, _console())
         from papa.jobs.inspect import inspect as inspected
         from papa.jobs.inspect import print_inspected
 
-        shown = inspected(file, layer, head)
+        shown = inspected(path, layer, head)
     _print_json(shown) if as_json else print_inspected(shown, _console())
     if not shown["intact"]:
         raise typer.Exit(DAMAGED)
@@ -466,7 +472,7 @@ def heads(
     elif as_json:
         _print_json(chosen)
     else:
-        orders.print_heads(chosen, _console())
+        orders.print_heads(chosen, _console(), orders.remark_on(chosen, results))
 
 
 def main() -> None:

@@ -646,7 +646,9 @@ def test_a_name_of_no_model_fails_at_once(monkeypatch, tmp_path):
     for command in ("verify", "cost", "measure", "init"):
         arguments = {"measure": ["--train", "gone.csv"], "init": ["--model"]}.get(command, [])
         result = CliRunner().invoke(app, [command, *arguments, "gpt2"])
-        sentence = "gpt2 is neither a folder here nor an installed package, and an id on the hub is owner/name; did you "
+        sentence = (
+            "gpt2 is neither a folder here nor an installed package, and an id on the hub is owner/name; did you "
+        )
         assert result.exit_code == 2 and result.stderr == f"{sentence}mean openai-community/gpt2?\n", command
     with pytest.raises(InputError, match="cannot be reached; give a folder, or run `papa run CONFIG fetch"):
         locate("owner/something-else")

@@ -145,8 +145,8 @@ Cores = Annotated[
     "- `papa run mine.yaml prune` deletes hidden states and keeps scores\n"
     "- `papa run mine.yaml fetch --config hub_mirror=FOLDER` downloads models and data for machines without a network\n"
     "- `papa run mine.yaml --workflow-profile slurm --config device=cuda`\n\n"
-    "Exit codes: those of snakemake (0 done; 1 failed, stopped, or another run writes to the same results); "
-    "2 the config does not exist, or the command is wrong.",
+    "Exit codes: 0 done; 1 failed, or another run writes to the same results; 2 the config does not exist, or the "
+    "command is wrong; 130 stopped by Ctrl-C.",
 )
 def run(
     words: Annotated[
@@ -165,7 +165,7 @@ def run(
     """Run a config, or resume it. Results go to results/NAME/ in the current folder.
 
     After Ctrl-C, a kill or a full disk, the same command resumes; no unlocking is needed. After a change of the config,
-    a data file or a model, it rebuilds whatever is out of date and says why. At the end it prints scores, claims and
+    a data file or a model, it rebuilds whatever is out of date and says why. At the end it prints claims, scores and
     the path of the HTML report.
     """
     with _wrong_input():
@@ -179,7 +179,7 @@ def run(
 @app.command(
     context_settings=FOR_SNAKEMAKE,
     epilog="Examples:\n\n- `papa demo`\n- `papa demo --cores 2`\n\n"
-    "Exit codes: those of snakemake (0 done, 1 failed or stopped); 2 the command is wrong.",
+    "Exit codes: 0 done; 1 failed; 2 the command is wrong; 130 stopped by Ctrl-C.",
 )
 def demo(
     words: Annotated[
@@ -407,7 +407,7 @@ def cost(
 @app.command(
     epilog="Examples:\n\n- `papa measure google-bert/bert-base-uncased --train train.csv --validation dev.csv`\n"
     "- `papa measure models/gpt --train texts.txt --validation held-out.txt --folder studies/gpt`\n\n"
-    "Exit codes: 0 measured, 2 the model or the texts cannot be used or the command is wrong."
+    "Exit codes: 0 measured; 2 the model or the texts cannot be used, or the command is wrong; 130 stopped by Ctrl-C."
 )
 def measure(
     model: Annotated[str, typer.Argument(help="A hub id, a folder or an installed package.")],

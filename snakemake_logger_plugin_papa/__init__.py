@@ -14,7 +14,7 @@ from snakemake.logging import DefaultFilter
 from snakemake.settings.enums import Quietness
 from snakemake_interface_logger_plugins.base import LogHandlerBase
 
-from papa.jobs.progress import Display
+from papa.jobs.display import Display
 
 SILENT = "workflow_started run_info job_info job_started group_info group_error shellcmd resources_info progress"
 QUIET = (

@@ -103,7 +103,8 @@ class Freshness:
             if self.state(needed) not in (FRESH, PRUNED):
                 return f"{needed.main} {INPUT_OUTDATED}"
         if difference := _difference(current, recorded):
-            return _changed_files(job.settings, current, recorded) or difference
+            named = difference.startswith("`source.") and _changed_files(job.settings, recorded["source"])
+            return named or difference
         if isinstance(job.settings, stages.LabelsOf):  # run the job, which fails with this explanation
             metric = METRICS[job.settings.metric]
             if misfit := metric.misfit(provenance.facts.get("label_names", ())):
@@ -241,12 +242,12 @@ def _without_irrelevant(
     return current, recorded
 
 
-def _changed_files(settings: stages.Settings, current: Mapping[str, Any], recorded: Mapping[str, Any]) -> str:
-    """Name the files of a corpus whose content changed, as a clause; empty unless only their content changed."""
-    if not isinstance(settings, stages.OfCorpus) or current.get("corpus") != recorded.get("corpus"):
+def _changed_files(settings: stages.Settings, digests: Mapping[str, str]) -> str:
+    """Name the files of a corpus whose digests changed, as a clause; empty if it has no files."""
+    if not isinstance(settings, stages.OfCorpus):
         return ""
-    digests, paths = recorded.get("source", {}), dict(settings.corpus.files or ())
-    changed = [os.path.basename(paths[name]) for name in paths if digests.get(name) != settings.source.get(name)]
+    files = [(name, path) for name, path in settings.corpus.files or () if path]
+    changed = [os.path.basename(path) for name, path in files if digests.get(name) != settings.source.get(name)]
     return f"{', '.join(changed)} changed" if changed else ""
 
 

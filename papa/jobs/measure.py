@@ -29,8 +29,8 @@ from papa.data.local_digests import LocalSourceDigests
 from papa.data.named import facts_in, named
 from papa.errors import InputError
 from papa.files import PathLike, read_table, replacing
+from papa.jobs.display import shown_here
 from papa.jobs.init import Data, as_config, choices_of, columns_of, look_at
-from papa.jobs.progress import shown_here
 from papa.jobs.stage import performed
 from papa.jobs.start import lock, note_places
 from papa.model.load import keeping_models, saved

@@ -548,15 +548,13 @@ def _range(numbers: Sequence[float], noun: str) -> str:
 
 
 def needed(exclusion: Exclusion) -> str:
-    """Describe the interval that excluded a task, and the sample that would show what was measured; empty if unknown."""
+    """Describe the interval that excluded a task, and the sample that would show its difference; empty if unknown."""
     sample = exclusion.needed
     if sample is None:
         return ""
     below = "the best blind guess" if sample.floor == "trivial" else "the context-free floor"
-    decisive = (
-        f"On {exclusion.task}, the original minus {below} is {sample.difference:.3f} (95 % interval {sample.low:.3f} to "
-        f"{sample.high:.3f})."
-    )
+    interval = f"95 % interval {sample.low:.3f} to {sample.high:.3f}"
+    decisive = f"On {exclusion.task}, the original minus {below} is {sample.difference:.3f} ({interval})."
     if sample.needed_examples is None and sample.difference > 0:
         return f"{decisive} If that is its true size, no affordable number of examples or seeds would show it."
     if sample.needed_examples is None:

@@ -90,7 +90,7 @@ class Table:
         return [replace(self, frame=self.frame.iloc[:, [*range(self.names), *group]]) for group in groups]
 
     def transposed(self, width: int) -> list[Table]:
-        """Return tables with a line for each column, and as many rows side by side as fit `width` characters."""
+        """Return tables with a line for each column and the rows side by side that fit `width` characters."""
         labels = max(map(len, self.header))
         groups, taken = list[list[list[str]]](), width
         for row in self.rows:

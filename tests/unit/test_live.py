@@ -12,7 +12,7 @@ import pytest
 from rich.console import Console
 from tiny import REPOSITORY, on_a_terminal
 
-from papa.jobs.progress import MOST_BARS, Jobs, shown_here
+from papa.jobs.display import MOST_BARS, Jobs, shown_here
 from snakemake_logger_plugin_papa import LogHandler
 
 SNAKEFILE = """
@@ -126,7 +126,7 @@ def test_of_many_jobs_the_oldest_show_their_bars(tmp_path, handler):
 HERE = """
 import sys, time
 from tqdm import tqdm
-from papa.jobs.progress import shown_here
+from papa.jobs.display import shown_here
 with shown_here(["probe", "probe", "last"]) as run:
     def probe():
         for _ in tqdm(range(3), desc="training", mininterval=0):

@@ -94,10 +94,11 @@ def prepare_texts(job: Job[TextsOf]) -> str:
     splits = _load_splits(corpus, job.machine)
     table = _texts(corpus, splits)
     _check_source(job)
+    used = _by_name(splits, lambda split: len(split.indices))
     shared = {} if corpus.blocks else _shared(table)
     facts = {
         "fingerprint": digest_of_table(table),
-        "rows": _by_name(splits, lambda split: len(split.indices)),
+        "rows": used,
         "rows_available": _by_name(splits, lambda split: split.available),
         "shared": shared,
     }
@@ -108,7 +109,7 @@ def prepare_texts(job: Job[TextsOf]) -> str:
         report.append(f"{count(len(split.indices), 'training row')} moved to validation" if split.moved else of_all)
     for split in splits:
         if not split.moved and (repeated := shared.get(split.name)):
-            rows = f"{repeated:,} of {count(facts['rows'][split.name], f'{split.name} row')}"
+            rows = f"{repeated:,} of {count(used[split.name], f'{split.name} row')}"
             warnings.append(f"{WARNING}{rows} {'is' if repeated == 1 else 'are'} also in training")
     return ". ".join([", ".join(report), *warnings])
 

@@ -568,7 +568,7 @@ def needed(exclusion: Exclusion) -> str:
 
 def _rounded_up(number: int) -> int:
     """Round up to two significant digits."""
-    scale = 10 ** max(len(str(number)) - 2, 0)
+    scale = int(10 ** max(len(str(number)) - 2, 0))
     return ceil(number / scale) * scale
 
 

@@ -110,6 +110,27 @@ def init(
     _print_json(written) if as_json else print_started(written, _console())
 
 
+@app.command(
+    "config",
+    epilog="Examples:\n\n- `papa config`\n- `papa config tasks.NAME.metric`\n- `papa config seeds`\n\n"
+    "Exit codes: 0 shown; 2 there is no such key, or the command is wrong.",
+)
+def config_keys(
+    key: Annotated[
+        str | None,
+        typer.Argument(metavar="KEY", help="A key, a block of keys, or the last part of a key.", show_default=False),
+    ] = None,
+    as_json: AsJson = False,
+) -> None:
+    """Explain a key of configs: its type, default, unit and effect. Without a key, list all keys."""
+    from papa.config.reading import documented
+    from papa.jobs.keys import print_keys
+
+    with _wrong_input():
+        keys = documented(key or "")
+    _print_json({"keys": keys}) if as_json else print_keys(keys, _console())
+
+
 FOR_SNAKEMAKE = {"ignore_unknown_options": True}
 Cores = Annotated[
     str | None,
@@ -124,8 +145,8 @@ Cores = Annotated[
     "- `papa run mine.yaml prune` deletes hidden states and keeps scores\n"
     "- `papa run mine.yaml fetch --config hub_mirror=FOLDER` downloads models and data for machines without a network\n"
     "- `papa run mine.yaml --workflow-profile slurm --config device=cuda`\n\n"
-    "Exit codes: those of snakemake (0 done; 1 failed, stopped, or another run writes to the same results); "
-    "2 the config does not exist, or the command is wrong.",
+    "Exit codes: 0 done; 1 failed, or another run writes to the same results; 2 the config does not exist, or the "
+    "command is wrong; 130 stopped by Ctrl-C.",
 )
 def run(
     words: Annotated[
@@ -144,7 +165,7 @@ def run(
     """Run a config, or resume it. Results go to results/NAME/ in the current folder.
 
     After Ctrl-C, a kill or a full disk, the same command resumes; no unlocking is needed. After a change of the config,
-    a data file or a model, it rebuilds whatever is out of date and says why. At the end it prints scores, claims and
+    a data file or a model, it rebuilds whatever is out of date and says why. At the end it prints claims, scores and
     the path of the HTML report.
     """
     with _wrong_input():
@@ -158,7 +179,7 @@ def run(
 @app.command(
     context_settings=FOR_SNAKEMAKE,
     epilog="Examples:\n\n- `papa demo`\n- `papa demo --cores 2`\n\n"
-    "Exit codes: those of snakemake (0 done, 1 failed or stopped); 2 the command is wrong.",
+    "Exit codes: 0 done; 1 failed; 2 the command is wrong; 130 stopped by Ctrl-C.",
 )
 def demo(
     words: Annotated[
@@ -247,26 +268,32 @@ def freeze(
 
 
 @app.command(
-    epilog="Examples:\n\n- `papa inspect results/demo/tables/summary.parquet`\n"
+    epilog="Examples:\n\n- `papa inspect results/demo`\n- `papa inspect results/demo/tables/summary.parquet`\n"
     "- `papa inspect results/demo/models/minilm/corpora/roles/average.h5 --layer 4`\n\n"
     "Exit codes: 0 intact, 1 damaged, 2 the file does not exist or is not papa's, or the command is wrong."
 )
 def inspect(
-    file: Annotated[Path, typer.Argument(help="A file in results/.")],
+    path: Annotated[Path, typer.Argument(metavar="PATH", help="A results folder, or a file in it.")],
     layer: Annotated[int | None, typer.Option(min=0, help="For averages: show the heads of this layer.")] = None,
     head: Annotated[int | None, typer.Option(min=0, help="For averages: show this head.")] = None,
     as_json: AsJson = False,
 ) -> None:
-    """Show what a file is, what it was made from, whether it is intact, and the beginning of its content.
+    """Summarise a results folder, or show what a file is, what it was made from, whether it is intact, and its begin.
 
-    Averages are summarised for the heads that --layer and --head select, or else for the head with the most
-    concentrated attention. Hidden states are compared with their checksums, which reads them completely.
+    A folder is summarised by its study, how much is finished, the claim, and the files to open. Averages are summarised
+    for the heads that --layer and --head select, or else for the head with the most concentrated attention. Hidden
+    states are compared with their checksums, which reads them completely.
     """
     with _wrong_input():
+        if path.is_dir():
+            from papa.jobs.overview import overview, print_overview
+
+            summary = overview(path)
+            return _print_json(summary) if as_json else print_overview(summary, _console())
         from papa.jobs.inspect import inspect as inspected
         from papa.jobs.inspect import print_inspected
 
-        shown = inspected(file, layer, head)
+        shown = inspected(path, layer, head)
     _print_json(shown) if as_json else print_inspected(shown, _console())
     if not shown["intact"]:
         raise typer.Exit(DAMAGED)
@@ -381,7 +408,7 @@ def cost(
 @app.command(
     epilog="Examples:\n\n- `papa measure google-bert/bert-base-uncased --train train.csv --validation dev.csv`\n"
     "- `papa measure models/gpt --train texts.txt --validation held-out.txt --folder studies/gpt`\n\n"
-    "Exit codes: 0 measured, 2 the model or the texts cannot be used or the command is wrong."
+    "Exit codes: 0 measured; 2 the model or the texts cannot be used, or the command is wrong; 130 stopped by Ctrl-C."
 )
 def measure(
     model: Annotated[str, typer.Argument(help="A hub id, a folder or an installed package.")],
@@ -400,16 +427,13 @@ def measure(
 
     with _wrong_input(), resumable():
         from papa.jobs.measure import measure_files
-        from papa.results.summary import print_summary
+        from papa.results.summary import print_results
 
         study = measure_files(model, train, validation, column or [], folder)
     if as_json:
         _print_json({"folder": str(study.folder), "page": str(study.page), **study.claims})
         return
-    out = _console()
-    print_summary(study.summary, out)
-    out.print(str(study.claims))
-    out.print(f"Report: {study.page}", soft_wrap=True)
+    print_results(study.folder)
 
 
 @app.command(
@@ -449,7 +473,7 @@ def heads(
     elif as_json:
         _print_json(chosen)
     else:
-        orders.print_heads(chosen, _console())
+        orders.print_heads(chosen, _console(), orders.remark_on(chosen, results))
 
 
 def main() -> None:

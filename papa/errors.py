@@ -8,6 +8,9 @@ HOW_TO_FETCH = (
 )
 """Advice for a model or data set that is not on this machine while the hub cannot be reached."""
 
+WARNING = "Warning: "
+"""The line of a job contains this if its user should know of something."""
+
 
 def first_line(error: BaseException) -> str:
     """Return the first line of an error's text, to quote in a message; without a text, return the error's type."""

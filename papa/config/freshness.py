@@ -8,6 +8,7 @@ content of an input rebuilds nothing.
 from __future__ import annotations
 
 import os
+import re
 import time
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
@@ -34,6 +35,8 @@ MARKER = ".outdated"
 MTIME_MARGIN_SECONDS = 60.0
 """The minimum age of an outdated artefact, by its timestamp, when the marker is written."""
 DEFAULTS = {name: field.default for name, field in Corpus.model_fields.items()}
+DIGEST = re.compile("[0-9a-f]{40,}")
+"""Matches a digest, which is not shown in a reason."""
 MAX_REASON_LENGTH = 200
 """The maximum number of characters of a reason that shows the values of a setting."""
 
@@ -100,7 +103,8 @@ class Freshness:
             if self.state(needed) not in (FRESH, PRUNED):
                 return f"{needed.main} {INPUT_OUTDATED}"
         if difference := _difference(current, recorded):
-            return difference
+            named = difference.startswith("`source.") and _changed_files(job.settings, recorded["source"])
+            return named or difference
         if isinstance(job.settings, stages.LabelsOf):  # run the job, which fails with this explanation
             metric = METRICS[job.settings.metric]
             if misfit := metric.misfit(provenance.facts.get("label_names", ())):
@@ -238,6 +242,15 @@ def _without_irrelevant(
     return current, recorded
 
 
+def _changed_files(settings: stages.Settings, digests: Mapping[str, str]) -> str:
+    """Name the files of a corpus whose digests changed, as a clause; empty if it has no files."""
+    if not isinstance(settings, stages.OfCorpus):
+        return ""
+    files = [(name, path) for name, path in settings.corpus.files or () if path]
+    changed = [os.path.basename(path) for name, path in files if digests.get(name) != settings.source.get(name)]
+    return f"{', '.join(changed)} changed" if changed else ""
+
+
 def _difference(current: Mapping[str, object], recorded: Mapping[str, object], prefix: str = "") -> str:
     """Describe the first setting that differs, as a clause; empty if none does."""
     for key in sorted(current.keys() | recorded.keys()):
@@ -246,6 +259,8 @@ def _difference(current: Mapping[str, object], recorded: Mapping[str, object], p
             if nested := _difference(new, old, f"{prefix}{key}."):
                 return nested
         elif new != old:
+            if DIGEST.fullmatch(str(new)) or DIGEST.fullmatch(str(old)):
+                return f"`{prefix}{key}` changed"
             reason = f"`{prefix}{key}` changed from {old} to {new}"
             is_short = len(reason) < MAX_REASON_LENGTH and "[[" not in reason
             return reason if is_short else f"`{prefix}{key}` changed"

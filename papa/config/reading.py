@@ -15,7 +15,7 @@ from functools import cache
 from itertools import chain
 from pathlib import Path
 from reprlib import Repr
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, TypedDict
 
 import yaml
 from pydantic import ValidationError
@@ -314,6 +314,54 @@ def keys(rules: JsonSchemaValue, where: str = "") -> Iterator[tuple[str, JsonSch
             yield from keys(_resolved(nested["additionalProperties"]), f"{key}.NAME.")
 
 
+class DocumentedKey(TypedDict):
+    """The documentation of a key: its path, type, default (as JSON; "required" if there must be a value) and effect."""
+
+    key: str
+    type: str
+    default: str
+    unit: str
+    effect: str
+
+
+def documented(asked: str = "") -> list[DocumentedKey]:
+    """Return the documentation of a key and of the keys in its block; of all keys if none is asked for.
+
+    Args:
+        asked: the path of a key. Where the path has NAME, it may also have a name, as in `tasks.mood.metric`. A last
+            part, such as `metric`, stands for all keys that end in it.
+
+    Raises:
+        InputError: there is no such key.
+    """
+    rows = [_documentation(*key) for key in keys(schema())]
+    if not asked:
+        return rows
+    parts = asked.strip(".").split(".")
+    for prefixes in (True, False):
+        chosen = [row for row in rows if _is_asked(row["key"].split("."), parts, prefixes)]
+        if chosen:
+            return chosen
+    paths = [row["key"] for row in rows]
+    by_end = {path.rpartition(".")[2]: path for path in reversed(paths)}
+    close = get_close_matches(asked, paths, 1) or get_close_matches(parts[-1], by_end, 1, 0.5)
+    meant = f"did you mean {by_end.get(close[0], close[0])}? " if close else ""
+    raise InputError(f"There is no key {short(asked)}; {meant}`papa config` lists all keys.")
+
+
+def _is_asked(path: list[str], asked: list[str], from_begin: bool) -> bool:
+    """Whether a key's path begins with what was asked, in which a name stands for NAME; or else ends in it."""
+    part = path[: len(asked)] if from_begin else path[-len(asked) :]
+    return len(part) == len(asked) and all(has in ("NAME", wants) for has, wants in zip(part, asked, strict=True))
+
+
+def _documentation(key: str, rules: JsonSchemaValue, required: bool) -> DocumentedKey:
+    has_default = rules.get("default", {}) != {}
+    default = json.dumps(rules["default"]) if has_default else "required" if required else ""
+    unit, effect = rules.get("unit", ""), rules["description"]
+    return {"key": key, "type": _type(rules), "default": default, "unit": unit, "effect": effect}
+
+
 def with_key_table(page: str) -> str:
     """Return `page` with the key table between its two markers; raises `InputError` if they are missing."""
     before, begin, rest = page.partition(BEGIN)
@@ -351,10 +399,10 @@ def _rules_at(place: tuple[int | str, ...]) -> JsonSchemaValue:
 
 
 def _row(key: str, rules: JsonSchemaValue, required: bool) -> str:
-    has_default = rules.get("default", {}) != {}
-    default = f"`{json.dumps(rules['default'])}`" if has_default else "required" if required else ""
-    effect = rules["description"].replace("<", "&lt;")  # Markdown would take it for HTML
-    return f"| `{key}` | {_type(rules)} | {default} | {rules.get('unit', '')} | {effect} |"
+    row = _documentation(key, rules, required)
+    default = f"`{row['default']}`" if row["default"] not in ("", "required") else row["default"]
+    effect = row["effect"].replace("<", "&lt;")  # Markdown would take it for HTML
+    return f"| `{key}` | {row['type']} | {default} | {row['unit']} | {effect} |"
 
 
 def _type(rules: JsonSchemaValue) -> str:

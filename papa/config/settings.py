@@ -116,6 +116,9 @@ else:
 def fraction(written: object) -> str:
     """Return a fraction of heads, such as "1/8" or 0.125, in lowest terms; raise `InputError` if it is invalid."""
     match = re.fullmatch(r"[0-9]{1,6}/0*[1-9][0-9]{0,5}|[0-9]{1,6}|[0-9]\.[0-9]{1,3}", str(written))
+    if not match and isinstance(written, float) and 0.01 <= written < 1:
+        near = Fraction(written).limit_denominator(100)
+        raise InputError(f'{written!r} has more than three decimals; write it as "a/b", for example "{near}".')
     if not match or isinstance(written, bool) or Fraction(match[0]) > 1:
         raise InputError(
             f'{written!r} is not a fraction between 0 and 1; write it as "a/b", for example "1/8", or as a number with '

@@ -46,7 +46,10 @@ def similar_names(names: Iterable[str]) -> list[list[str]]:
 
 @dataclass(frozen=True)
 class Columns:
-    """The columns of a split. Every row is checked; error messages begin with `source` and count rows from 0."""
+    """The columns of a split. Every row is checked.
+
+    Error messages begin with `source`, and name lines of the file; if it has no lines, they count rows from 0.
+    """
 
     source: str
     rows: SourceRows
@@ -220,14 +223,15 @@ class Columns:
         self._refuse(wrong, f"a control character in a {role} in column {column}")
 
     def _refuse(self, wrong: Sequence[bool], fault: str) -> None:
-        """Raise `InputError` if any row is `wrong`, with the indices of the first five."""
+        """Raise `InputError` if any row is `wrong`, with the lines of the first five, or their indices."""
         rows = [row for row, is_wrong in enumerate(wrong) if is_wrong]
         if rows:
-            line = f" in line {self.rows.lines[rows[0]]}" if self.rows.lines else ""
-            shown = f"{rows[0]}{line}" + "".join(f", {row}" for row in rows[1:5]) + (", ..." if len(rows) > 5 else "")
+            lines = self.rows.lines
+            places = ", ".join(str(lines[row] if lines else row) for row in rows[:5]) + ", ..." * (len(rows) > 5)
+            unit = ("line" if len(rows) == 1 else "lines") if lines else "counted from 0:"
             raise InputError(
-                f"{self.source} has {fault} in {len(rows)} of {len(wrong)} rows (counted from 0: {shown}); fix or "
-                "remove these rows (rows from the hub can be saved as local files first)."
+                f"{self.source} has {fault} in {len(rows)} of {len(wrong)} rows ({unit} {places}); fix or remove these "
+                "rows (rows from the hub can be saved as local files first)."
             )
 
 

@@ -14,6 +14,15 @@ from papa.config.settings import Config
 from papa.errors import HOW_TO_FETCH, InputError
 
 HUB_ID = r"[A-Za-z0-9][\w.-]*(/[A-Za-z0-9][\w.-]*)?"
+OWNERS = {
+    "albert-": "albert",
+    "bert-": "google-bert",
+    "distil": "distilbert",
+    "gpt2": "openai-community",
+    "roberta-": "FacebookAI",
+    "xlm-roberta-": "FacebookAI",
+}
+"""The owners of models that were once known by a bare name, by the begin of the name."""
 TIMEOUT_SECONDS = 5
 """Time limit for the hub to answer."""
 Facts = dict[str, object]
@@ -37,6 +46,11 @@ def named(model: str) -> dict[str, str]:
         raise InputError(
             f"{model!r} is neither a folder here, nor an id on the hub (owner/name), nor an installed package; "
             "give one of these."
+        )
+    if "/" not in model and not _cached(model):
+        raise InputError(
+            f"{model} is neither a folder here nor an installed package, and an id on the hub is owner/name; "
+            f"{_meant(model) or 'give one of these.'}"
         )
     return {"hub": model}
 
@@ -85,14 +99,14 @@ def facts_on_hub(model: str) -> Facts | None:
     Raises:
         InputError: the hub has no such model.
     """
-    from huggingface_hub import HfApi, constants, hf_hub_download
+    from huggingface_hub import HfApi, hf_hub_download
     from huggingface_hub.errors import GatedRepoError, RepositoryNotFoundError
 
     try:
         return facts_in(os.path.dirname(hf_hub_download(model, "config.json", local_files_only=True)))
     except (OSError, ValueError):
         pass
-    if Path(constants.HF_HUB_CACHE, f"models--{model.replace('/', '--')}").is_dir():
+    if _cached(model):
         return {}  # the cache has another revision
     try:
         return HfApi().model_info(model, timeout=TIMEOUT_SECONDS).config or {}
@@ -105,6 +119,12 @@ def facts_on_hub(model: str) -> Facts | None:
         ) from error
     except Exception:  # libraries report a missing network in many ways
         return None
+
+
+def _cached(model: str) -> bool:
+    from huggingface_hub import constants
+
+    return Path(constants.HF_HUB_CACHE, f"models--{model.replace('/', '--')}").is_dir()
 
 
 def check_on_hub(model: str) -> None:
@@ -128,8 +148,9 @@ def check_models(config: Config) -> None:
 
 
 def _meant(name: str) -> str:
-    """Suggest an installed package with a model and a similar name; empty if there is none."""
+    """Suggest an installed package with a model and a similar name, or an id with its owner; empty if there is none."""
     for close in get_close_matches(name, {installed.name for installed in distributions() if installed.name}, 3, 0.75):
         if (package := package_of(close)) and facts_in_package(package):
             return f"did you mean the installed package {package}?"
-    return ""
+    owner = next((owner for begin, owner in OWNERS.items() if name.startswith(begin)), None)
+    return f"did you mean {owner}/{name}?" if owner and "/" not in name else ""

@@ -20,7 +20,7 @@ from papa.config.settings import SPLITS, Corpus, Machine
 from papa.config.stages import ClustersOf, LabelsOf, OfCorpus, SubsetsOf, TextsOf
 from papa.data.columns import Columns, class_name, similar_names
 from papa.data.sources import describe, load_rows, source_digests
-from papa.errors import DamagedArtefact, InputError, count
+from papa.errors import WARNING, DamagedArtefact, InputError, count
 from papa.files import REBUILD, digest_of_table, provenance_of, read_table, write_table
 
 if TYPE_CHECKING:
@@ -94,26 +94,24 @@ def prepare_texts(job: Job[TextsOf]) -> str:
     splits = _load_splits(corpus, job.machine)
     table = _texts(corpus, splits)
     _check_source(job)
+    used = _by_name(splits, lambda split: len(split.indices))
     shared = {} if corpus.blocks else _shared(table)
     facts = {
         "fingerprint": digest_of_table(table),
-        "rows": _by_name(splits, lambda split: len(split.indices)),
+        "rows": used,
         "rows_available": _by_name(splits, lambda split: split.available),
         "shared": shared,
     }
     write_table(table, job.output("texts"), facts, job.trace())
-    report = []
+    report, warnings = list[str](), list[str]()
     for split in splits:
         of_all = f"{len(split.indices):,} of {count(split.available, f'{split.name} row')}"
         report.append(f"{count(len(split.indices), 'training row')} moved to validation" if split.moved else of_all)
     for split in splits:
         if not split.moved and (repeated := shared.get(split.name)):
-            report.append(f"{count(repeated, f'{split.name} row')} also in training")
-            log.warning(
-                "In %s, %s of %d are also in the training split, so a probe may have memorised them.",
-                *(split.columns.source, count(repeated, "row"), table.column("split").to_pylist().count(split.name)),
-            )
-    return ", ".join(report)
+            rows = f"{repeated:,} of {count(used[split.name], f'{split.name} row')}"
+            warnings.append(f"{WARNING}{rows} {'is' if repeated == 1 else 'are'} also in training")
+    return ". ".join([", ".join(report), *warnings])
 
 
 def _by_name(splits: Sequence[PreparedSplit], number: Callable[[PreparedSplit], int]) -> dict[str, int]:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import csv
 import json
 import os
+from array import array
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
@@ -29,7 +30,7 @@ class SourceRows:
         table: the requested columns.
         names: the names of all columns of the source.
         class_names: the class names, in order, of columns with numbered classes.
-        lines: the line of the file in which each row begins, if a row may span several lines.
+        lines: the line of the file in which each row begins, counted from 1; empty if the file has no lines.
     """
 
     table: pa.Table
@@ -103,23 +104,27 @@ def _read_json(path: Path, wanted: Collection[str] | None) -> SourceRows:
     with open(path, encoding="utf-8-sig", newline="\n") as lines:
         begin = next((line for line in lines if line.strip()), "")
         lines.seek(0)
-        records = json.load(lines) if begin.lstrip().startswith("[") else _objects(path, lines)
+        by_line = not begin.lstrip().startswith("[")
+        records = _objects(path, lines) if by_line else ((0, record) for record in json.load(lines))
         names: dict[str, None] = {}
-        kept = []
-        for record in records:
+        kept, numbers = [], array("q")
+        for number, record in records:
+            numbers.append(number)
             if not isinstance(record, dict):
                 raise InputError(f"{path} must contain objects (column names to values); {ONE_OBJECT_PER_ROW}.")
             names.update(dict.fromkeys(record))
             kept.append(record if wanted is None else {name: record[name] for name in wanted if name in record})
     columns = [name for name in names if wanted is None or name in wanted]
-    return SourceRows(_table(path, {name: [record.get(name) for record in kept] for name in columns}), list(names))
+    table = _table(path, {name: [record.get(name) for record in kept] for name in columns})
+    return SourceRows(table, list(names), lines=numbers if by_line else ())
 
 
-def _objects(path: Path, lines: Iterable[str]) -> Iterator[object]:
+def _objects(path: Path, lines: Iterable[str]) -> Iterator[tuple[int, object]]:
+    """Yield the number and the object of each line that is not blank."""
     for number, line in enumerate(lines, start=1):
         if line.strip():
             try:
-                yield json.loads(line)
+                yield number, json.loads(line)
             except ValueError as error:
                 raise InputError(
                     f"{path} line {number} cannot be read as JSON ({error}); {ONE_OBJECT_PER_ROW}."
@@ -142,6 +147,7 @@ def _read_csv(path: Path, wanted: Collection[str] | None) -> SourceRows:
                 raise InputError(f"{path} must start with a line of distinct column names; it starts with {header}.")
             indices = [index for index, name in enumerate(header) if wanted is None or name in wanted]
             columns: list[list[str]] = [[] for _ in indices]
+            numbers = array("q")
             begin = reader.line_num + 1
             for record in reader:
                 if record and len(record) != len(header):
@@ -151,6 +157,7 @@ def _read_csv(path: Path, wanted: Collection[str] | None) -> SourceRows:
                         "quotes)."
                     )
                 if record:
+                    numbers.append(begin)
                     for column, index in zip(columns, indices, strict=True):
                         column.append(record[index])
                 begin = reader.line_num + 1
@@ -158,13 +165,16 @@ def _read_csv(path: Path, wanted: Collection[str] | None) -> SourceRows:
             raise InputError(
                 f"{path} cannot be read as csv: the row that begins in line {begin} is malformed ({error})."
             ) from error
-    return SourceRows(_table(path, dict(zip((header[index] for index in indices), columns, strict=True))), header)
+    table = _table(path, dict(zip((header[index] for index in indices), columns, strict=True)))
+    return SourceRows(table, header, lines=numbers)
 
 
 def _read_lines(path: Path, _: Collection[str] | None) -> SourceRows:
     """Read each line as a text, into the column `text`; skip blank lines."""
     with open(path, encoding="utf-8-sig") as lines:
-        return SourceRows(_table(path, {"text": [line.rstrip("\n") for line in lines if line.strip()]}), ["text"])
+        rows = [(number, line.rstrip("\n")) for number, line in enumerate(lines, start=1) if line.strip()]
+    numbers = array("q", (number for number, _ in rows))
+    return SourceRows(_table(path, {"text": [text for _, text in rows]}), ["text"], lines=numbers)
 
 
 def _read_conll(path: Path, _: Collection[str] | None) -> SourceRows:

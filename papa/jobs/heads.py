@@ -123,15 +123,31 @@ def as_tsv(chosen: ChosenHeads) -> str:
     return "\n".join("\t".join(f"{value:.6f}" for value in row) for row in chosen["values"])
 
 
-def print_heads(chosen: ChosenHeads, out: Console) -> None:
-    """Print the kept heads of each layer; a dot is a replaced head."""
+def remark_on(chosen: ChosenHeads, results: PathLike) -> str:
+    """Return a warning if the study concluded nothing about the model and constant of an order; empty otherwise."""
+    path = Path(results, ARTEFACTS["claims_json"].path())
+    lines = Conclusion.read(path).lines if path.is_file() else ()
+    about = [line for line in lines if (line.model, line.constant) == (chosen["model"], chosen["constant"])]
+    if not about or any(line.tasks for line in about):
+        return ""
+    return (
+        f"Nothing could be concluded about {chosen['model']} with {chosen['constant']} constants, so this choice of "
+        f"heads shows nothing; `papa inspect {results}` gives the reason."
+    )
+
+
+def print_heads(chosen: ChosenHeads, out: Console, remark: str = "") -> None:
+    """Print the kept heads of each layer, with a legend and a remark."""
     about = f"{chosen['model']} on {chosen['task']}, {chosen['constant']} constants, order {chosen['order']}"
     total = len(chosen["kept"]) + len(chosen["replaced"])
-    out.print(f"{about}: {len(chosen['kept'])} of {total} heads kept (a dot is a replaced head)")
+    out.print(f"{about}: {len(chosen['kept'])} of {total} heads kept")
     kept = {(layer, head) for layer, head in chosen["kept"]}
     for layer, row in enumerate(chosen["values"]):
         marks = [str(head) if (layer, head) in kept else "·" * len(str(head)) for head in range(len(row))]
         out.print(f"  layer {layer}: {' '.join(marks)}")
+    out.print("Numbers are heads that keep their attention, from 0; · is a replaced head.", style="dim")
+    if remark:
+        out.print(remark, style="yellow")
 
 
 # -- a folder for others ----------------------------------------------------------------------------------------------

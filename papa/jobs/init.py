@@ -38,7 +38,7 @@ LABEL_NAMES = ("label", "labels", "class", "category", "target", "tag", "tags", 
 """Common column names by role, the likeliest first."""
 MEANINGLESS = re.compile(
     "models?|checkpoint.*|snapshots?|final|best|output|[0-9a-f]{40}|data|datasets?|corpus|train(ing)?|validation|dev|"
-    f"labels?|class|category|target|tags?|column-?[0-9]*|on|off|yes|no|true|false|null|y|n|{'|'.join(LABEL_NAMES)}"
+    f".|labels?|class|category|target|tags?|column-?[0-9]*|on|off|yes|no|true|false|null|y|n|{'|'.join(LABEL_NAMES)}"
 )
 """Common names of files, folders and columns that do not identify a model or a task."""
 MINIMUM_SLOTS, MAXIMUM_SLOTS, SLOTS_STEP = 16, 256, 8
@@ -249,7 +249,7 @@ def as_yaml(choices: Sequence[Choice]) -> str:
     lines = [
         "# How much does this model rely on attention that depends on its input?",
         "# First run `papa plan` on this file, which estimates time and memory; then `papa run`.",
-        f"# {_printable(home() / 'config/README.md')} explains all keys.",
+        "# `papa config` explains all keys, and `papa config tasks.NAME.metric` explains one.",
     ]
     blocks: list[str] = []
     for path, value, reason in choices:
@@ -293,7 +293,7 @@ def _task_name(data: Data) -> str:
     if label := data.columns.get("label"):
         train = Path(data.files["train"])
         stem = re.sub("[._-]?(train(ing)?|dev)", "", train.stem, flags=re.IGNORECASE)
-        guesses = [label, stem, train.resolve().parent.name]
+        guesses = [label, stem, train.parent.name]  # only a folder that the user named
     return _first_name(guesses) or METRICS[data.metric].task_name
 
 

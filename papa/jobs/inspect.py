@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
 from pathlib import Path
 from statistics import fmean
 from typing import TYPE_CHECKING, Any, TypedDict
@@ -27,9 +28,9 @@ DESCRIPTIONS = {
     ("summary", "curves"): "Losses and scores after each epoch",
 }
 """Descriptions by stage and artefact, for files that no stage's docstring describes."""
-SHOWN_ROWS, CELL_LENGTH, DIGEST_LENGTH = 5, 60, 12
-"""Number of table rows shown, and number of characters shown of a cell and of a digest."""
-STAGE_SENTENCE = re.compile(r"Stage \*\w+\*[^:]*: (.+?)(\. |\.?$)")
+SHOWN_ROWS, CELL_LENGTH, SHORT_CELL_LENGTH, DIGEST_LENGTH = 5, 60, 16, 12
+"""Number of table rows shown, and number of characters shown of a cell, of a cell of a wide table, and of a digest."""
+STAGE_SENTENCE = re.compile(r"Stage \*\w+\*[^:]*: (.+?)(; |\. |\.?$)")
 """Matches the first sentence of a stage's docstring, which describes the stage's product."""
 
 
@@ -102,8 +103,6 @@ def inspect(path: Path, layer: int | None = None, head: int | None = None) -> In
     Raises:
         InputError: the file does not exist, is not of a kind that papa writes, or lacks the layer or head.
     """
-    if path.is_dir():
-        raise InputError(f"{path} is a folder; give a file in it, or use `papa compare` for two results folders.")
     if not path.is_file():
         raise InputError(f"There is no file {path} (relative paths start from {Path.cwd()}).")
     if path.suffix not in READERS:
@@ -329,8 +328,11 @@ def print_inspected(shown: Inspected, out: Console) -> None:
         _print_values("Content", facts, out)
     if table := shown.get("table"):
         cells = [[_text(cell)[:CELL_LENGTH] for cell in row] for row in table["rows"]]
-        title = f"{len(cells)} of {count(table['total'], 'row')}" if len(cells) < table["total"] else ""
-        show(title, pd.DataFrame(cells, columns=list(table["columns"])), 1)
+        rows, part = len(cells), Table("", pd.DataFrame(cells, columns=list(table["columns"])), 1)
+        if part.is_wider(out.width):
+            part = Table("", part.frame.map(_shortened), 1).transposed(out.width)[0]
+            rows = len(part.header) - 1
+        replace(part, title=f"{rows} of {count(table['total'], 'row')}" if rows < table["total"] else "").print(out)
     if heads := shown.get("heads"):
         out.print(f"\n{heads['title']}", style="bold")
         frame = pd.DataFrame(heads["values"]).add_prefix("head ")
@@ -342,6 +344,10 @@ def print_inspected(shown: Inspected, out: Console) -> None:
             style="bold",
         )
         show("", pd.DataFrame(map(_summary, pictures)), 2)
+
+
+def _shortened(cell: str) -> str:
+    return cell if len(cell) <= SHORT_CELL_LENGTH else f"{cell[: SHORT_CELL_LENGTH - 1]}…"
 
 
 def _summary(picture: Picture) -> dict[str, str]:

@@ -7,11 +7,11 @@ from __future__ import annotations
 
 import os
 import shutil
-import sys
 import tempfile
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
+from functools import partial
 from itertools import compress
 from pathlib import Path
 from random import Random
@@ -26,14 +26,16 @@ from papa.config.stages import ModelId
 from papa.config.study import Study
 from papa.config.variant import RETRAINED
 from papa.data.local_digests import LocalSourceDigests
-from papa.data.named import facts_in
+from papa.data.named import facts_in, named
 from papa.errors import InputError
 from papa.files import PathLike, read_table, replacing
+from papa.jobs.display import shown_here
 from papa.jobs.init import Data, as_config, choices_of, columns_of, look_at
 from papa.jobs.stage import performed
 from papa.jobs.start import lock, note_places
 from papa.model.load import keeping_models, saved
 from papa.results.conclusion import Conclusion
+from papa.results.leakage import leakage_note
 
 if TYPE_CHECKING:
     import altair as alt
@@ -64,7 +66,9 @@ class Measured:
     @property
     def claims(self) -> Claims:
         """Claims and the numbers behind them, as in `tables/claims.json`; printed as a sentence."""
-        return Claims(Conclusion.read(self._path("claims_json")).to_json())
+        claims = Claims(Conclusion.read(self._path("claims_json")).to_json())
+        corpora = (self.config.tasks[task].corpus for _, task in self.config.pairs)
+        return Claims(claims | ({"leakage": note} if (note := leakage_note(self.folder, corpora)) else {}))
 
     @property
     def curve(self) -> pd.DataFrame:
@@ -140,10 +144,10 @@ class Measured:
 
 
 class Claims(dict[str, object]):
-    """Claims as plain values, printed as a sentence."""
+    """Claims as plain values, printed as sentences; `leakage` is about validation rows that are also in training."""
 
     def __str__(self) -> str:
-        return str(self["sentence"])
+        return " ".join(str(self[name]) for name in ("sentence", "leakage") if name in self)
 
     __repr__ = __str__
 
@@ -213,6 +217,7 @@ def measure_files(
         InputError: see `measure`.
     """
     results = Path(folder).absolute()
+    named(model)
     data = look_at(train, validation, columns_of(columns))
     with os.fdopen(lock(results)):
         return _run_study(model, data, {}, results)
@@ -239,13 +244,10 @@ def run_here(study: Study, *targets: AnyJob) -> None:
 
     A job runs after its dependencies, and all jobs share one copy of each model.
     """
-    from tqdm.auto import tqdm
-
     waiting = [job for job in study.jobs(*targets) if study.state(job) != FRESH]
-    with keeping_models(), tqdm(waiting, unit=" jobs", file=sys.stderr, disable=None) as bar:
-        for job in bar:
-            bar.set_description(f"{job.rule.replace('_', ' ')} {' '.join(job.wildcards.values())}"[:60])
-            performed(_placed(study, job))
+    with keeping_models(), shown_here([job.rule for job in waiting]) as run:
+        for job in waiting:
+            run(" ".join([job.rule, *job.wildcards.values()]), partial(performed, _placed(study, job)))
 
 
 def _placed(study: Study, job: AnyJob) -> AnyJob:

@@ -7,7 +7,10 @@ process, excludes a second run (`papa.jobs.start.lock`).
 from __future__ import annotations
 
 import os
+import sys
 from collections.abc import Sequence
+from contextlib import redirect_stderr
+from io import StringIO
 from pathlib import Path
 
 from papa.config.freshness import FRESH
@@ -15,7 +18,7 @@ from papa.config.reading import check_yaml
 from papa.config.study import Study
 from papa.data.local_digests import LocalSourceDigests
 from papa.errors import InputError
-from papa.jobs.start import collected_studies, home, show_results
+from papa.jobs.start import collected_studies, home, print_outdated, show_results
 from papa.jobs.stopping import resumable
 
 CONFIG = Path("papa.yaml")
@@ -72,19 +75,37 @@ def run(config: Path, cores: str | None, profile: str, options: Sequence[str]) -
     """
     check_yaml(config)  # snakemake misreads some YAML files and hangs on others
     check_cache()
-    from snakemake.cli import main
-
     with collected_studies() as studies, resumable():
-        try:
-            main(call(config, cores, profile, options))
-        except SystemExit as ended:
-            if ended.code:
-                raise
+        snakemake(call(config, cores, profile, options))
+    if {"-n", "--dry-run", "--dryrun"} & set(options):
+        for study in studies:
+            print_outdated(study)
     for study in studies:
         sources = LocalSourceDigests(study.config.machine, study.sources.config_files)
         now = Study(study.config, study.results, sources)
         if all(now.state(job) == FRESH for job in now.targets()):
             show_results(study)
+
+
+def snakemake(words: Sequence[str]) -> None:
+    """Run snakemake in this process; raise `SystemExit` if it fails or the command line is wrong."""
+    from snakemake.cli import args_to_api, parse_args
+    from snakemake.exceptions import print_exception
+
+    try:
+        messages = StringIO()  # snakemake prints the profile's path at every start
+        try:
+            with redirect_stderr(messages):
+                parser, arguments = parse_args(list(words))
+        except BaseException:
+            sys.stderr.write(messages.getvalue())
+            raise
+        done = args_to_api(arguments, parser)
+    except Exception as error:
+        print_exception(error)
+        done = False
+    if not done:
+        raise SystemExit(1)
 
 
 def check_cache() -> None:

@@ -119,6 +119,11 @@ def begin(study: Study) -> None:
     if study.changed():
         raise SystemExit(f"Error: {study.results} changed while this run was starting; start it again.")
     _locks.append(file)  # the lock lasts while the file is open
+    print_outdated(study)
+
+
+def print_outdated(study: Study) -> None:
+    """Print which artefacts are rebuilt and why."""
     outdated = study.freshness.outdated()
     for artefact, why in list(outdated.items())[:LISTED_ARTEFACTS]:
         print(f"{artefact} is rebuilt: {why}.", flush=True)

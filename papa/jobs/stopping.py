@@ -66,4 +66,5 @@ def resumable() -> Iterator[None]:
             signal.signal(stop_signal, signal.SIG_IGN if received else handler)
     if received and code != 0:
         print(f"Stopped. `{shlex.join(['papa', *sys.argv[1:]])}` resumes.", file=sys.stderr, flush=True)
-    raise SystemExit(128 + received[0] if code is None and received else code)
+        code = 128 + received[0]
+    raise SystemExit(code)

@@ -53,7 +53,9 @@ def verify(places: Sequence[str], device: str = "auto") -> dict[str, Any]:
 
 def print_verified(checks: dict[str, Any], console: Console) -> None:
     """Print a table of the models, and the reasons for refusals."""
-    table_of(checks["models"], ["model"]).print(console)
+    table = table_of(checks["models"], ["model"])
+    for part in table.transposed(console.width) if table.is_wider(console.width) else [table]:
+        part.print(console)
     for check in checks["models"]:
         if check["why"]:
             console.print(f"{check['model']}: {check['why']}")

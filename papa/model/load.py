@@ -115,6 +115,7 @@ def saved(model: object, folder: Path) -> str:
         InputError: `model` is not a transformers model, or its tokenizer cannot be loaded.
     """
     from transformers import AutoTokenizer, PreTrainedModel
+    from transformers.utils import logging as loading
 
     if not isinstance(model, PreTrainedModel):
         raise InputError(
@@ -129,6 +130,7 @@ def saved(model: object, folder: Path) -> str:
             f"The tokenizer of this {type(model).__name__} could not be loaded from {origin!r}; save the model and its "
             "tokenizer to one folder, and give that folder."
         ) from error
+    loading.disable_progress_bar()
     model.save_pretrained(folder)
     tokenizer.save_pretrained(folder)
     return str(folder)

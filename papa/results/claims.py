@@ -14,6 +14,7 @@ from dataclasses import dataclass, replace
 from functools import cached_property
 from itertools import combinations
 from math import inf, isnan
+from types import MappingProxyType
 
 import numpy as np
 import pandas as pd
@@ -22,6 +23,7 @@ from pydantic import JsonValue
 from papa.config.job import Job
 from papa.config.stages import AnalysisOf, GridView, TaskOf
 from papa.config.variant import RETRAINED, Constant, Order
+from papa.errors import count
 from papa.files import read_table
 from papa.results.adaptation import adaptation_of, sentence_of
 from papa.results.analysis import Analysis, Computed
@@ -57,6 +59,7 @@ from papa.results.losses import (
     mean_share,
     sum_of_shares,
 )
+from papa.results.needed import needed_sample
 from papa.results.outcomes import ALL, ORIGINALS, Sample, Setting, TaskOutcomes, is_probed, outcomes_in
 from papa.results.phrases import MORE_THAN_ALL, bound_text, conclusion_of, holds_for, interval_text, percent
 from papa.results.simultaneous import ClaimSequence, corrected_margins, corrected_p_values
@@ -236,7 +239,7 @@ class ClaimsAnalysis(Analysis):
         declaration = checked(self.declaration, job.output("claims"))
         conclusion = framed(conclusion, lines, declaration)
         facts = {"table": "claims", "margin": self.margin}
-        return Computed(frame, facts, {"claims": conclusion.to_json()}, sentence=conclusion.sentence)
+        return Computed(frame, facts, {"claims": conclusion.to_json()}, sentence=f"{count(len(lines), 'line')}")
 
     def tables(self, rows: pd.DataFrame) -> list[Table]:
         return [table for tables in tables_of(rows, self.margin).values() for table in tables]
@@ -377,7 +380,7 @@ def _claim(line: Line, margin: float, curves: pd.DataFrame) -> LineClaim:
         orders=_orders(line),
         examples=(min(example_counts), max(example_counts)) if example_counts else None,
         tasks=tuple(title for task, title in titles.items() if task in counting),
-        excluded=tuple(_excluded(tasks)),
+        excluded=tuple(_excluded(tasks, line.samples)),
         ceiling=tuple(
             title for task, title in titles.items() if task in line.samples and at_ceiling(line.samples[task])
         ),
@@ -489,9 +492,13 @@ def _orders(line: Line) -> int:
     return sum(order.base == line.value("order") and order.draw is not None for order in orders)
 
 
-def _excluded(rows: pd.DataFrame) -> list[Exclusion]:
-    reasons = rows.loc[rows["status"].ne(COUNTS), ["title", "status"]].itertuples(index=False)
-    return [Exclusion(task=task, why=why) for task, why in reasons]
+def _excluded(rows: pd.DataFrame, samples: Mapping[str, Sample] = MappingProxyType({})) -> list[Exclusion]:
+    """Return the excluded tasks; with samples, also the sample that would include each."""
+    exclusions = []
+    for task, title, why in rows.loc[rows["status"].ne(COUNTS), ["task", "title", "status"]].itertuples(index=False):
+        needed = needed_sample(samples[task]) if task in samples else None
+        exclusions.append(Exclusion(task=title, why=why, **({"needed": needed} if needed else {})))
+    return exclusions
 
 
 def _at_end(line: Line) -> EndLoss | None:

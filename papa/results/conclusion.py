@@ -43,11 +43,39 @@ class TaskLoss(_Value):
     high: High
 
 
+class NeededSample(_Value):
+    """The difference that excluded a task, and the sample that would show a difference of this size.
+
+    Args:
+        floor: "trivial" or "context-free": the floor that the original does not significantly beat.
+        difference, low, high: the original minus this floor, with its 95 % interval.
+        seeds: the number of probe seeds; None if no probe was trained.
+        examples: the number of validation examples.
+        needed_seeds, needed_examples: the numbers that would show this difference; None if there are none.
+        power: the probability of showing it.
+    """
+
+    floor: str
+    difference: Number
+    low: Low
+    high: High
+    seeds: int | None
+    examples: int
+    needed_seeds: int | None
+    needed_examples: int | None
+    power: float
+
+
 class Exclusion(_Value):
-    """A task excluded from claims, and the reason."""
+    """A task excluded from claims, and the reason.
+
+    Args:
+        needed: the sample that would include the task; None if it is unknown, and in results of earlier versions.
+    """
 
     task: str
     why: str
+    needed: NeededSample | None = None
 
 
 class SubsetLosses(_Value):

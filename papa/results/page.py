@@ -23,6 +23,7 @@ from papa.results import attention_patterns, claims
 from papa.results.analysis import analysis_of
 from papa.results.conclusion import Conclusion
 from papa.results.explorer import explorer_data
+from papa.results.leakage import leakage_note
 from papa.results.page_claims import NOTHING_CLAIMED, claim_sections, facts_of, is_claim
 from papa.results.page_html import render
 from papa.results.page_learning import learning_section
@@ -117,6 +118,7 @@ def write_report(job: Job[PageOf]) -> str:
         "data": data_table(study, summary),
         "recipes": recipe_tables(summary),
         "holds_for": holds_for(conclusion.training),
+        "leakage": leakage_note(study.results, grid_view(study, RUN).tasks.values()) if lines else "",
         "models": models_table(study),
         "jobs": jobs_table(study),
         "weights": weights_table(study),

@@ -291,6 +291,7 @@ def conclusion_of(lines: Sequence[LineClaim], margin: float, named: bool) -> str
         *(replaceable(line, margin, named) for line in lines if line.tasks and line.measured),
     ]
     sentences += [f"{excluded(exclusion, model, bool(first.tasks))}." for exclusion in first.excluded]
+    sentences += [] if first.tasks else map(needed, first.excluded)
     if still_rising := dict.fromkeys(rising(task) for line in lines for task in line.rising):
         sentences.append(f"{STILL_RISING.format(model)}: {', '.join(still_rising)}.")
     sentences.append(floors_used(first))
@@ -576,3 +577,49 @@ def _range(numbers: Sequence[float], noun: str) -> str:
     """Return the smallest and the largest number with a noun: "3 epochs", "2 to 6 epochs"."""
     low, high = (f"{number:,.{0 if number == round(number) else 1}f}" for number in (min(numbers), max(numbers)))
     return f"{low if low == high else f'{low} to {high}'} {noun if high == '1' else f'{noun}s'}"
+
+
+# -- null results -----------------------------------------------------------------------------------------------------
+
+
+def needed(exclusion: Exclusion) -> str:
+    """Describe the interval that excluded a task, and the sample that would show its difference; empty if unknown."""
+    sample = exclusion.needed
+    if sample is None:
+        return ""
+    below = "the best blind guess" if sample.floor == "trivial" else "the context-free floor"
+    interval = f"95 % interval {sample.low:.3f} to {sample.high:.3f}"
+    decisive = f"On {exclusion.task}, the original minus {below} is {sample.difference:.3f} ({interval})."
+    if sample.needed_examples is None and sample.difference > 0:
+        return f"{decisive} If that is its true size, no affordable number of examples or seeds would show it."
+    if sample.needed_examples is None:
+        return f"{decisive} More examples are unlikely to help; first try other learning rates and more epochs."
+    examples = f"{_rounded_up(sample.needed_examples):,} validation examples"
+    seeds = f" with {count(sample.needed_seeds, 'seed')}" if sample.needed_seeds else ""
+    had = f"there were {sample.examples:,}{f' with {sample.seeds}' if sample.needed_seeds != sample.seeds else ''}"
+    power = percent(sample.power)
+    return f"{decisive} If that is its true size, about {examples}{seeds} would show it with {power} power; {had}."
+
+
+def _rounded_up(number: int) -> int:
+    """Round up to two significant digits."""
+    scale = int(10 ** max(len(str(number)) - 2, 0))
+    return ceil(number / scale) * scale
+
+
+# -- leakage ----------------------------------------------------------------------------------------------------------
+
+
+def leaked(shared: int, rows: int, corpus: str) -> str:
+    """Describe the validation rows of a corpus that are also in its training split; empty if there are none.
+
+    Args:
+        shared: their number.
+        rows: the number of all validation rows; 0 if it is unknown.
+        corpus: the name of the corpus.
+    """
+    if not shared:
+        return ""
+    numbers = f"{shared:,} of {count(rows, 'validation row')}" if rows else count(shared, "validation row")
+    verb = "is" if shared == 1 else "are"
+    return f"Leakage: {numbers} of {corpus} {verb} also in training, so probes may have memorised the answers."

@@ -24,6 +24,7 @@ from papa.method.runs import Run, read_runs
 from papa.method.tuning import best_floors
 from papa.results.analysis import Analysis, Computed
 from papa.results.conclusion import Conclusion, Exclusion
+from papa.results.leakage import leakage_note
 from papa.results.losses import COUNTS, LOSS_COLUMNS, losses_of
 from papa.results.outcomes import ALL, VARIANT_KEYS, TaskOutcomes, is_probed, read_task_outcomes, table_of
 from papa.results.phrases import LOSS_NOTE, adaptation_name, floor_name, loss_text, mean_text, without_loss
@@ -62,6 +63,7 @@ RECIPE_NOTE = (
 FLOORS = ("trivial", "contextless")  # the column of the context-free floor is called contextless
 BY_FRACTION = "fraction of heads that keep their own attention"
 OUT_OF_DATE = "{} is out of date: `snakemake` without --until rebuilds it."
+WHERE_DEFINED = "The HTML report and docs/method.md explain floors, losses and intervals."
 TITLE = "Scores by fraction of input-dependent heads"
 SUMMARY_COLUMNS = SETTING_COLUMNS | METRIC_COLUMNS | {"mean": "float64", "seeds": "int64"}
 SUMMARY_COLUMNS |= dict.fromkeys(("half_width", "low", "high", "relative_drop"), "float64")
@@ -135,15 +137,8 @@ class Summary(Analysis):
         return tables_of(rows)
 
     def sentence(self, rows: pd.DataFrame) -> str:
-        """Return the number of runs and the mean drops at fraction 0."""
-        drops = mean_relative_drops(rows[rows["fraction"].eq("0") & rows["adapt"].eq(RETRAINED)])
-        drops = drops[["model", "constant", "mean_relative_drop", "tasks"]]
-        at_end = ", ".join(
-            f"{model}, {constant} {mean_text(drop)} over {count(tasks, 'task')}"
-            for model, constant, drop, tasks in drops.itertuples(index=False)
-        )
-        numbers = f"{count(sum(map(len, self.seeds)), 'run')}, {count(len(rows), 'summary row')}"
-        return f"{numbers}; mean relative drop at fraction 0: {at_end}" if at_end else numbers
+        """Return the numbers of runs and rows; claims are the place for results."""
+        return f"{count(sum(map(len, self.seeds)), 'run')}, {count(len(rows), 'summary row')}"
 
 
 def with_losses(runs: pd.DataFrame, outcomes: Sequence[TaskOutcomes]) -> pd.DataFrame:
@@ -333,7 +328,6 @@ def print_summary(rows: pd.DataFrame, console: Console) -> None:
             whole = Table(f"{title}, by {BY_FRACTION}", frame.rename(columns=headings), 1)
             for table in whole.fitting(console.width):
                 table.print(console)
-    console.print(f"{score_note(rows)} {LOSS_NOTE} {exclusion_note(rows)}".strip())
 
 
 def _blocks(rows: pd.DataFrame) -> list[tuple[str, pd.DataFrame]]:
@@ -516,17 +510,21 @@ def recipe_tables(rows: pd.DataFrame) -> list[Table]:
 
 
 def print_results(results: Path) -> None:
-    """Print the summary in a results folder, its conclusion, and the paths of tables, figures and HTML report."""
+    """Print the conclusion in a results folder, its summary, and the paths of tables, figures and HTML report."""
     from rich.console import Console
 
     summary, claims, page = (results / ARTEFACTS[name].path() for name in ("summary", "claims_json", "page"))
     console = Console(markup=False, highlight=False, emoji=False)
     try:
         rows = read_summary(summary)
-        print_summary(rows, console)
         if claims.exists():
-            sentence = _outdated(claims, summary=summary) or printable(Conclusion.read(claims).sentence)
-            console.print(f"\n{sentence}", soft_wrap=sentence.startswith(str(claims)))  # an unbroken path can be copied
+            outdated, conclusion = _outdated(claims, summary=summary), Conclusion.read(claims)
+            sentence = outdated or printable(conclusion.sentence)
+            console.print(f"\n{sentence}\n", soft_wrap=bool(outdated))  # an unbroken path can be copied
+            if note := leakage_note(results, () if outdated else _corpora_of(claims)):
+                console.print(f"{note}\n", style="yellow")
+        print_summary(rows, console)
+        console.print(WHERE_DEFINED)
         report = (_outdated(page, summary=summary, claims=claims) or str(page)) if page.exists() else ""
     except InputError as error:
         raise SystemExit(str(error)) from None
@@ -535,6 +533,13 @@ def print_results(results: Path) -> None:
         print(f"Figures: {figures}/")
     if report:
         print(f"Report:  {report}")
+
+
+def _corpora_of(claims: Path) -> list[str]:
+    """Return the corpora of the tasks that claims are about."""
+    trace = trace_of(claims)
+    grids = trace.settings.get("grids", ()) if trace else ()
+    return [corpus for grid in grids for corpus in grid["tasks"].values()]
 
 
 def _outdated(path: Path, **sources: Path) -> str:

@@ -76,9 +76,9 @@ class Table:
 
     def fitting(self, width: int) -> list[Table]:
         """Split the table into tables that fit a terminal of `width` characters, each with all columns of names."""
-        widths = self._widths()
-        if sum(widths) + len(widths) <= width:
+        if not self.is_wider(width):
             return [self]
+        widths = self._widths()
         names = sum(min(NAME_WIDTH, width) + 1 for width in widths[: self.names])
         groups, taken = list[list[int]](), width
         for index, column_width in enumerate(widths[self.names :], start=self.names):
@@ -89,6 +89,30 @@ class Table:
             taken += column_width + 1
         return [replace(self, frame=self.frame.iloc[:, [*range(self.names), *group]]) for group in groups]
 
+    def transposed(self, width: int) -> list[Table]:
+        """Return tables with a line for each column and the rows side by side that fit `width` characters."""
+        labels = max(map(len, self.header))
+        groups, taken = list[list[list[str]]](), width
+        for row in self.rows:
+            needed = max(map(len, row)) + 1
+            if taken + needed > width:
+                groups.append([])
+                taken = labels
+            groups[-1].append(row)
+            taken += needed
+        names, *columns = self.header
+        tables = []
+        for group in groups:
+            heading, *lines = zip(*group, strict=True)
+            cells = [[column, *line] for column, line in zip(columns, lines, strict=True)]
+            tables.append(replace(self, frame=pd.DataFrame(cells, columns=[names, *heading]), names=1, rules=()))
+        return tables
+
+    def is_wider(self, width: int) -> bool:
+        """Whether the table is wider than `width` characters."""
+        widths = self._widths()
+        return sum(widths) + len(widths) > width
+
     def print(self, console: Console) -> None:
         """Print the table; if it is too wide, cells are wrapped, columns of names at `NAME_WIDTH` characters."""
         from rich.box import SIMPLE_HEAD
@@ -98,8 +122,7 @@ class Table:
         table = Printed(
             box=SIMPLE_HEAD, show_edge=False, padding=0, title=title, title_justify="left", title_style="bold"
         )
-        widths = self._widths()
-        too_wide = sum(widths) + len(widths) > console.width
+        widths, too_wide = self._widths(), self.is_wider(console.width)
         for index, name in enumerate(self.header):
             is_name = index < self.names
             table.add_column(

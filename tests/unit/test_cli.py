@@ -16,7 +16,7 @@ from papa.cli import app
 from papa.files import Trace, write_table
 
 HEAVY = {"torch", "transformers", "datasets", "pandas", "scipy", "h5py", "altair"}
-VERBS = ("init", "run", "demo", "plan", "inspect", "compare", "cost", "verify", "measure", "heads", "freeze")
+VERBS = ("init", "config", "run", "demo", "plan", "inspect", "compare", "cost", "verify", "measure", "heads", "freeze")
 PAGES = ("summary", "grids", "drops", "published", "compare")
 
 
@@ -42,7 +42,7 @@ def test_help_has_an_example_and_exit_codes(verb):
 
 
 def test_all_commands_are_those():
-    assert {command.callback.__name__ for command in app.registered_commands} == set(VERBS)
+    assert {command.name or command.callback.__name__ for command in app.registered_commands} == set(VERBS)
     assert CliRunner().invoke(app, ["--version"]).stdout == f"papa {papa.__version__}\n"
     assert CliRunner().invoke(app, ["inspct"]).exit_code == 2
     assert CliRunner().invoke(app, ["inspect"]).exit_code == 2

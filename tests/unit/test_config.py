@@ -120,7 +120,7 @@ def test_nothing_can_be_changed_afterwards():
         ("run.seeds", [1, 1], "run.seeds contains 1 twice"),
         ("run.seeds", [-1], r"run.seeds\[0\] is -1, but must be at least 0"),
         ("run.fractions", ["1", "3/2"], r"run.fractions\[1\]: '3/2' is not a fraction between 0 and 1"),
-        ("run.fractions", [0.3333], r"run.fractions\[0\]: 0.3333 is not a fraction.*a/b.*three decimals"),
+        ("run.fractions", [0.3333], r"run.fractions\[0\]: 0.3333 has more than three decimals.*a/b"),
         ("run.fractions", ["1/2", 0.5], "run.fractions contains '1/2' twice"),
         ("run.fractions", ["1/2", "2/4"], "run.fractions contains '1/2' twice"),
         (
@@ -643,3 +643,10 @@ def test_recipes_that_fit():
     assert config.tasks["tags"].train_rows == "1/3"
     masked = MASKED | {"train_rows": "1/2", "resample_training": True}
     assert config_of(with_keys(CONFIG, {"tasks.tags": masked, "run.seeds": [1, 2]}))
+
+
+@pytest.mark.parametrize(("written", "near"), [(1 / 3, "1/3"), (0.0625, "1/16")])
+def test_a_number_with_many_decimals_is_not_said_to_be_outside_0_and_1(written, near):
+    with pytest.raises(InputError, match=f'has more than three decimals; write it as "a/b", for example "{near}"'):
+        fraction(written)
+    assert fraction(0.5) == fraction("0.5") == "1/2"

@@ -12,6 +12,7 @@ from typer.testing import CliRunner
 
 from papa.cli import app
 from papa.files import REBUILD, Trace, write_json, write_page, write_table, write_tensors
+from papa.jobs.inspect import inspect as inspected
 from papa.jobs.inspect import print_inspected
 from papa.method.averages import ConstantMatrices
 from papa.results.conclusion import AreaDifference, Conclusion
@@ -250,3 +251,19 @@ def test_heads_are_chosen(file):
     assert len(inspect(path).stdout.splitlines()) < 40
     assert "no layer 2; layers are 0 to 1" in inspect(path, "--layer", 2, code=2).stderr
     assert "does not contain averages" in inspect(file("runs.json"), "--head", 0, code=2).stderr
+
+
+def test_a_wide_table_is_transposed(tmp_path, capsys):
+    """At 80 columns, each column is a line, and as many rows as fit are side by side."""
+    columns = {
+        "model": ["tiny"] * 7,
+        **{f"column_{index}": [f"value {index} {row}" for row in range(7)] for index in range(9)},
+    }
+    columns["status"] = ["a sentence that is longer than a cell"] * 7
+    path = tmp_path / "wide.parquet"
+    write_table(pa.table(columns), path, {}, trace("summary"))
+    print_inspected(inspected(path), Console(markup=False, highlight=False, emoji=False, width=80))
+    text = capsys.readouterr().out
+    assert max(map(len, text.splitlines())) <= 80 and "4 of 7 rows" in text
+    assert re.search(r"^column_8 +value 8 0 +value 8 1 +value 8 2", text, re.MULTILINE)
+    assert text.count("column_3") == 1 and "a sentence that…" in text

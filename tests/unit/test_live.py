@@ -12,7 +12,8 @@ import pytest
 from rich.console import Console
 from tiny import REPOSITORY, on_a_terminal
 
-from snakemake_logger_plugin_papa import MOST_BARS, Jobs, LogHandler
+from papa.jobs.display import MOST_BARS, Jobs, shown_here
+from snakemake_logger_plugin_papa import LogHandler
 
 SNAKEFILE = """
 rule all:
@@ -82,7 +83,7 @@ def test_a_terminal_sees_stages_move_and_every_line(tmp_path):
     plain = re.sub(r"\x1b\[[0-9;?]*[A-Za-z]", "", received)
     assert re.search(r"probe × 2 +━+ +0 of 3", plain)
     assert re.search(r"probe × 1 +[━╸╺]+ +2 of 3 +[0-9.]+ / (s|min)", plain)
-    assert re.search(r"all stages +[━╸╺]+ +2 of 5 .*left", plain)
+    assert re.search(r"all stages +[━╸╺]+ +2 of 4 .*left", plain), "the rule `all` is no job"
     assert "training:  34%|###   | 5.1k/15k" in plain
     for line in (*(f"probe {i}: score 0.5 [red] of 8 heads (1 s)" for i in range(3)), "last: none (0 s)"):
         assert plain.count(line) == 1
@@ -106,7 +107,8 @@ def test_an_error_is_what_the_job_said(tmp_path):
 
 def test_a_dry_run_is_snakemakes_own(tmp_path):
     process = subprocess.run(command("-n", "--quiet", "rules"), **settings(tmp_path), capture_output=True, text=True)
-    assert process.returncode == 0 and re.search(r"^probe +3$", process.stdout, re.MULTILINE)
+    assert process.returncode == 0
+    assert len(re.findall(r"^probe +3$", process.stdout, re.MULTILINE)) == 1, "jobs are counted once"
 
 
 def test_of_many_jobs_the_oldest_show_their_bars(tmp_path, handler):
@@ -116,6 +118,51 @@ def test_of_many_jobs_the_oldest_show_their_bars(tmp_path, handler):
         about = {"event": "job_info", "jobid": number, "rule_name": "probe", "log": [str(log)]}
         handler.handle(logging.makeLogRecord(about))
     console = Console(width=100, file=io.StringIO())
-    console.print(handler.picture())
+    console.print(handler.display.picture())
     bars = [line.split(":")[0] for line in console.file.getvalue().splitlines() if "34%" in line]
     assert bars == [f"training {number}" for number in range(MOST_BARS)]
+
+
+HERE = """
+import sys, time
+from tqdm import tqdm
+from papa.jobs.display import shown_here
+with shown_here(["probe", "probe", "last"]) as run:
+    def probe():
+        for _ in tqdm(range(3), desc="training", mininterval=0):
+            time.sleep(0.2)
+        print("A warning of a library.", file=sys.stderr)
+        return "score 0.5 [red]"
+    for name in "ab":
+        run(f"probe {name}", probe)
+    run("last", lambda: "none. Warning: one row")
+"""
+
+
+def test_jobs_in_this_process_look_like_those_of_the_workflow(tmp_path):
+    received, code = on_a_terminal([sys.executable, "-c", HERE], **settings(tmp_path))
+    assert code == 0, received
+    assert "\x1b[33mlast: none. Warning: one row (0 s)\x1b[0m" in received, "warnings are yellow"
+    plain = re.sub(r"\x1b\[[0-9;?]*[A-Za-z]", "", received)
+    assert re.search(r"probe × 1 +[━╸╺]+ +0 of 2", plain) and re.search(r"all stages +[━╸╺]+ +1 of 3 .*left", plain)
+    assert "training:  33%|" in plain
+    for line in (*(f"probe {name}: score 0.5 [red] (1 s)" for name in "ab"), "last: none. Warning: one row (0 s)"):
+        assert plain.count(line) == 1
+    assert plain.count("A warning of a library.") == 2
+
+
+def test_jobs_in_this_process_write_lines_into_a_pipe(tmp_path):
+    process = subprocess.run([sys.executable, "-c", HERE], **settings(tmp_path), capture_output=True, text=True)
+    assert process.returncode == 0 and not process.stdout
+    probes = [f"A warning of a library.\nprobe {name}: score 0.5 [red] (1 s)\n" for name in "ab"]
+    assert process.stderr == "".join([*probes, "last: none. Warning: one row (0 s)\n"])
+
+
+def test_an_error_in_a_job_ends_the_picture_and_is_raised(capsys):
+    def failing():
+        raise ValueError("no column")
+
+    before = sys.stderr
+    with pytest.raises(ValueError, match="no column"), shown_here(["probe"]) as run:
+        run("probe a", failing)
+    assert sys.stderr is before and capsys.readouterr().err == ""

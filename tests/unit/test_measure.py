@@ -181,7 +181,9 @@ def test_the_command_measures_files_and_ends_with_the_sentence_and_the_report(fo
     options = [*files, "--column", "label=mood", "--folder", tmp_path / "out"]
     done = CliRunner().invoke(app, ["measure", str(folder), *map(str, options)])
     assert done.exit_code == 0, done.output
-    assert f"Report: {tmp_path / 'out' / 'report' / 'index.html'}" in done.output and "Score" in done.output
+    claim, _, table = done.stdout.partition("Score, by")
+    assert "From 5 seeds and 40 validation examples" in " ".join(claim.split()), "the claim comes before the table"
+    assert table.endswith(f"\nReport:  {tmp_path / 'out' / 'report' / 'index.html'}\n")
     again = CliRunner().invoke(app, ["measure", str(folder), *map(str, options), "--json"])
     assert json.loads(again.stdout)["margin"] == 0.1
     other = pd.DataFrame({"text": texts_of(60)[0], "mood": texts_of(60)[1]})

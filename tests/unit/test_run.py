@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 import yaml
-from tiny import CONFIG, REPOSITORY, write_data, write_model
+from tiny import CONFIG, REPOSITORY, in_python, write_data, write_model
 from typer.testing import CliRunner
 
 from papa.cli import app
@@ -30,7 +30,7 @@ def here(tmp_path, monkeypatch):
 def given(here, monkeypatch):
     """The arguments of every call of snakemake, which runs nothing."""
     calls: list[list[str]] = []
-    monkeypatch.setattr("snakemake.cli.main", calls.append)
+    monkeypatch.setattr("papa.jobs.run.snakemake", calls.append)
     (here / "mine.yaml").write_text("name: mine\n", encoding="utf-8")
     return calls
 
@@ -93,8 +93,25 @@ def test_snakemake_says_how_it_ends(given, monkeypatch):
     def failing(words):
         sys.exit(1)
 
-    monkeypatch.setattr("snakemake.cli.main", failing)
+    monkeypatch.setattr("papa.jobs.run.snakemake", failing)
     invoke("run", "mine.yaml", code=1)
+
+
+@pytest.mark.parametrize(
+    ("words", "code", "printed"),
+    [
+        (["--snakefile", "Snakefile", "--cores", "1", "-n"], 0, "This was a dry-run"),
+        (["--cores"], 2, "--cores"),
+        (["--snakefile", "gone", "--cores", "1"], 1, 'Snakefile "gone" not found'),
+    ],
+)
+def test_a_run_opens_without_the_path_of_its_profile(here, words, code, printed):
+    """Snakemake prints it at every start; messages about a wrong command line stay."""
+    (here / "Snakefile").write_text("rule all:\n    input: []\n", encoding="utf-8")
+    words = [*words, "--workflow-profile", DEFAULT] if code < 2 else words
+    process = in_python(f"from papa.jobs.run import snakemake\nsnakemake({words})")
+    text = process.stdout + process.stderr
+    assert process.returncode == code and printed in text and "specific profile" not in text
 
 
 def test_a_wheel_has_its_own_home(tmp_path, monkeypatch):

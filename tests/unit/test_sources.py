@@ -16,7 +16,9 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 from tiny import CONFIG
+from typer.testing import CliRunner
 
+from papa.cli import app
 from papa.config.reading import config_of
 from papa.config.settings import Corpus, Machine
 from papa.config.stages import ModelId
@@ -91,6 +93,28 @@ def mirror(folder: Path, *, readme: bool = True) -> Path:
 
 def on_hub(**keys: object) -> Corpus:
     return Corpus(**{"hub": "some/data", "config": "tiny", **keys})
+
+
+@pytest.mark.parametrize(
+    ("name", "content", "places"),
+    [
+        ("a.csv", 'text,label\n\n"a\nb",1\n\n,1\nc,1\n ,1\n', "lines 6, 8"),
+        ("a.tsv", "text\tlabel\n\na\t1\n\n\t1\n", "line 5"),
+        ("a.jsonl", '{"text": "a"}\n\n\n{"text": ""}\n', "line 4"),
+        ("a.json", '[{"text": "a"},\n\n{"text": ""}]', "counted from 0: 1"),
+    ],
+)
+def test_faults_are_named_by_their_lines_in_the_file(tmp_path, name, content, places):
+    """Blank lines are skipped, but counted."""
+    (tmp_path / name).write_text(content, encoding="utf-8")
+    columns = Columns(name, read_file(tmp_path / name))
+    with pytest.raises(InputError, match=re.escape(f"rows ({places})")):
+        columns.texts("text")
+
+
+def test_lines_of_a_text_file_are_those_of_its_rows(tmp_path):
+    (tmp_path / "a.txt").write_text("a\n\nb\n", encoding="utf-8")
+    assert list(read_file(tmp_path / "a.txt").lines) == [1, 3]
 
 
 def test_mirror_gives_rows_and_class_names(tmp_path):
@@ -268,7 +292,7 @@ def test_messages_name_the_line_where_a_sentence_begins(tmp_path):
     file = tmp_path / "a.conll"
     file.write_text("# id\nEU\tNNP\n\n\nbuys\tVBZ\n\u00a0\tNNP\n", encoding="utf-8")
     columns = Columns(str(file), load_rows(in_file(file), "train"))
-    with pytest.raises(InputError, match=r"an empty word \(or only spaces\) .* in 1 of 2 rows \(.*: 1 in line 5\)"):
+    with pytest.raises(InputError, match=r"an empty word \(or only spaces\) .* in 1 of 2 rows \(line 5\)"):
         columns.words("words")
 
 
@@ -603,7 +627,7 @@ def test_a_package_is_named_as_python_or_as_pip_names_it(monkeypatch, tmp_path):
     monkeypatch.chdir(tmp_path)
     assert named("tiny_bert_l2") == named("tiny-bert-L2") == {"package": "tiny_bert_l2"}
     assert facts_in_package("tiny_bert_l2") == {"model_type": "bert"}
-    assert named("owner/tiny-bert-L2") == {"hub": "owner/tiny-bert-L2"} and named("gpt2") == {"hub": "gpt2"}
+    assert named("owner/tiny-bert-L2") == {"hub": "owner/tiny-bert-L2"}
     (tmp_path / "tiny_bert_l2").mkdir()
     assert named("tiny_bert_l2") == {"path": "tiny_bert_l2"}, "a folder comes first"
 
@@ -617,8 +641,15 @@ def test_a_name_of_no_model_fails_at_once(monkeypatch, tmp_path):
     monkeypatch.setattr(huggingface_hub.constants, "HF_HUB_OFFLINE", False)
     begun = time.monotonic()
     meant = r"did you mean the installed package tiny_bert_l2\?"
-    with pytest.raises(InputError, match=f"^tiny-bert-L3 is neither .* and the hub cannot be reached; {meant}$"):
+    with pytest.raises(InputError, match=f"^tiny-bert-L3 is neither .* and an id on the hub is owner/name; {meant}$"):
         locate("tiny-bert-L3")
+    for command in ("verify", "cost", "measure", "init"):
+        arguments = {"measure": ["--train", "gone.csv"], "init": ["--model"]}.get(command, [])
+        result = CliRunner().invoke(app, [command, *arguments, "gpt2"])
+        sentence = (
+            "gpt2 is neither a folder here nor an installed package, and an id on the hub is owner/name; did you "
+        )
+        assert result.exit_code == 2 and result.stderr == f"{sentence}mean openai-community/gpt2?\n", command
     with pytest.raises(InputError, match="cannot be reached; give a folder, or run `papa run CONFIG fetch"):
         locate("owner/something-else")
     with pytest.raises(InputError, match=meant):
@@ -630,7 +661,7 @@ def test_a_name_of_no_model_fails_at_once(monkeypatch, tmp_path):
 
     monkeypatch.setattr("huggingface_hub.HfApi.model_info", gone)
     with pytest.raises(InputError, match=f"no model tiny-bert-L3 on the hub, or the model is private; {meant}"):
-        locate("tiny-bert-L3")
+        location_of(ModelId(name="small", hub="tiny-bert-L3"), Machine())
     config = copy.deepcopy(CONFIG) | {"models": {"tiny": {"hub": "tiny-bert-L2"}}}
     with pytest.raises(
         InputError, match=r"^models\.tiny\.hub is .* installed package; replace `hub` by `package: tiny"

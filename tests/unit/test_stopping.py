@@ -32,10 +32,10 @@ def test_the_last_line_says_how_to_resume_and_the_code_names_the_first_signal(si
     assert ended == 128 + signals[0]
 
 
-def test_the_exit_code_of_what_was_stopped_stays():
+def test_the_exit_code_is_that_of_a_stop_whatever_the_stopped_work_ends_with():
     """As snakemake ends with 1 when it was interrupted."""
     printed, ended = stopped(WORK.format(ending="sys.exit(1)"), INT)
-    assert printed[-1].startswith("Stopped.") and ended == 1
+    assert printed[-1].startswith("Stopped.") and ended == 130
 
 
 def test_a_signal_that_another_handler_takes_counts():
@@ -43,7 +43,7 @@ def test_a_signal_that_another_handler_takes_counts():
     handler = "import signal; signal.signal(signal.SIGTERM, lambda *_: sys.exit(1))"
     work = WORK.format(ending="").replace('        print("working"', f'        {handler}\n        print("working"')
     printed, ended = stopped(work, TERM)
-    assert printed[-1].startswith("Stopped.") and ended == 1
+    assert printed[-1].startswith("Stopped.") and ended == 143
 
 
 def test_a_signal_while_the_process_exits_is_ignored():

@@ -19,7 +19,7 @@ from tiny import ABSENT, with_keys
 from tiny import CONFIG as TINY
 
 from papa.config.analyses import grid_has_figure
-from papa.config.freshness import FRESH, MISSING, PRUNED, SourceDigests
+from papa.config.freshness import FRESH, MISSING, PRUNED, SourceDigests, _difference
 from papa.config.job import Job
 from papa.config.reading import config_of
 from papa.config.settings import Config, Corpus, Machine
@@ -446,6 +446,24 @@ def test_why_an_artefact_is_outdated_is_said(results: Path) -> None:
         "`training.learning_rate` changed from 0.001 to 0.5"
     )
     assert len(reasons) == 4  # λ, and the probes that do not depend on it; the rest follows
+
+
+@pytest.mark.parametrize("changed", [["train"], ["train", "validation"]])
+def test_a_file_that_changed_is_named_without_its_digest(changed: list[str], results: Path) -> None:
+    class Rewritten(Known):
+        def source(self, corpus: Corpus) -> dict[str, str]:
+            return super().source(corpus) | dict.fromkeys(changed, "f" * 64)
+
+    finish(study_of(CONFIG, results, Known()))
+    reasons = study_of(CONFIG, results, Rewritten()).freshness.outdated()
+    names = ", ".join(Path(CONFIG["corpora"]["texts"]["files"][split]).name for split in changed)
+    assert reasons["corpora/texts/texts.parquet"] == f"{names} changed"
+    assert not any("f" * 8 in why for why in reasons.values())
+
+
+def test_no_reason_has_a_digest() -> None:
+    digests = {"model": {"weights": "a" * 64}}, {"model": {"weights": "b" * 64}}
+    assert _difference(*digests) == "`model.weights` changed"
 
 
 def test_a_job_comes_back_from_what_it_is_told(tmp_path: Path) -> None:

@@ -7,13 +7,14 @@ from typing import Any
 
 import numpy as np
 import pandas as pd
+import pyarrow as pa
 import pytest
 from builders import kept, labelled, run_record
 from rich.console import Console
 
 from papa.config.artefacts import ARTEFACTS
 from papa.errors import DamagedArtefact, InputError
-from papa.files import PathLike, Trace, digest_of, write_json, write_page
+from papa.files import PathLike, Trace, digest_of, write_json, write_page, write_table
 from papa.method.runs import SPLITS, Run, read_runs, write_runs
 from papa.results.conclusion import Conclusion
 from papa.results.losses import LOSS_COLUMNS
@@ -21,6 +22,7 @@ from papa.results.scores import RUN_COLUMNS, collect_runs, without_draws
 from papa.results.summary import (
     SUMMARY_COLUMNS,
     TITLE,
+    WHERE_DEFINED,
     legend,
     mean_relative_drops,
     print_results,
@@ -244,11 +246,27 @@ def test_command_prints_where_things_are(tmp_path, capsys):
     write_claims("Nothing can be concluded.", tmp_path / "tables/claims.json")
     print_results(tmp_path)
     text = capsys.readouterr().out
-    assert "\nNothing can be concluded.\n" in text
+    assert text.startswith("\nNothing can be concluded.\n\ntiny (24 heads)"), "the claim comes before the table"
+    assert f"\n{WHERE_DEFINED}\n\nTables" in text and "Fieller" not in text and len(WHERE_DEFINED) < 80
     assert f"Tables:  {tmp_path / 'tables'}/\nFigures: {tmp_path / 'figures'}/\n" in text
     assert "Report" not in text
     with pytest.raises(SystemExit, match=r"figures/tables/summary\.parquet cannot be read"):
         print_results(tmp_path / "figures")
+
+
+@pytest.mark.parametrize(
+    ("shared", "note"), [(8, "Leakage: 8 of 53 validation rows of c are also in training"), (0, "")]
+)
+def test_validation_rows_that_are_in_training_stand_next_to_the_claim(tmp_path, capsys, shared, note):
+    write_summary(tmp_path / "tables/summary.parquet")
+    claims = Trace("claims", 1, {"grids": [{"tasks": {"t": "c", "u": "c"}}]}, {})
+    write_claims("Much is lost.", tmp_path / "tables/claims.json", claims)
+    for corpus, number in (("c", shared), ("other", 7)):
+        facts = {"rows": {"train": 9, "validation": 53}, "shared": {"validation": number}}
+        write_table(pa.table({"row": [0]}), tmp_path / ARTEFACTS["texts"].path(corpus=corpus), facts, None)
+    print_results(tmp_path)
+    text = " ".join(capsys.readouterr().out.split())
+    assert f"Much is lost. {note}" in text and text.count("Leakage") == bool(note)
 
 
 def test_what_is_older_than_the_summary_is_not_shown(tmp_path, capsys):
@@ -267,11 +285,11 @@ def test_what_is_older_than_the_summary_is_not_shown(tmp_path, capsys):
     write_claims("Much is lost.", claims, made_of("claims", summary=summary_file))
     write_page("<html><head></head></html>", page, made_of("page", summary=summary_file, claims=claims))
     first = text()
-    assert "Much is lost. Tables:" in first and f"Report: {page}" in first and "another summary" not in first
+    assert "Much is lost. tiny (24 heads)" in first and f"Report: {page}" in first and "another summary" not in first
 
     write_claims("Little is lost.", claims, made_of("claims", summary=summary_file))
     second = text()
-    assert "Little is lost. Tables:" in second and f"Report: {page} is out of date" in second
+    assert "Little is lost. tiny (24 heads)" in second and f"Report: {page} is out of date" in second
 
     write_summary(summary_file, 0.7)
     third = text()

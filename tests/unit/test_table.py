@@ -1,5 +1,6 @@
 """Printed tables: the numbers of the summary, and every character as it is read."""
 
+import io
 import re
 from pathlib import Path
 from typing import Any
@@ -96,3 +97,22 @@ def test_a_title_is_no_link_in_markdown():
     page = Table("[a](javascript:alert(1))", pd.DataFrame({"task": ["![x](http://b) [-0.2, 0.1]"]}), 1).markdown()
     assert "](" not in page and "[-0.2, 0.1]" in page
     assert escape_markdown("[a](javascript:alert(1))") == "[a]\\(javascript:alert(1))"
+
+
+def test_a_wide_table_is_transposed_and_breaks_no_word():
+    """Each column becomes a line; as many rows as fit are side by side."""
+    headings = ["model", *(f"column {letter} with words" for letter in "abcdefg")]
+    rows = [[f"model-{number}", *(f"cell {number}{letter}" for letter in "abcdefg")] for number in range(5)]
+    table = Table("", pd.DataFrame(rows, columns=headings), 1)
+    assert table.is_wider(80) and not table.is_wider(200)
+    parts = table.transposed(55)
+    assert [len(part.header) - 1 for part in parts] == [4, 1], "19 + 4 · 8 characters fit, one more row does not"
+    assert parts[1].header == ["model", "model-4"]
+    console = Console(width=55, record=True, file=io.StringIO())
+    for part in parts:
+        part.print(console)
+    text = console.export_text()
+    for number in range(5):
+        for letter in "abcdefg":
+            assert f"cell {number}{letter}" in text
+    assert text.count("column c with words") == 2 and max(map(len, text.splitlines())) <= 55

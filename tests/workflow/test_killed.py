@@ -105,5 +105,5 @@ def test_ctrl_c_ends_with_how_to_resume_and_no_traceback(fresh_copy, config, tim
         os.killpg(process.pid, signal.SIGINT)
         time.sleep(0.3)
     printed, _ = process.communicate(timeout=120)
-    assert process.returncode == 1 and "Traceback" not in printed and "WorkflowError" not in printed, printed
+    assert process.returncode == 130 and "Traceback" not in printed and "WorkflowError" not in printed, printed
     assert printed.strip().splitlines()[-1] == f"Stopped. `papa run {command[4]} --cores 2` resumes."

@@ -74,6 +74,7 @@ def made_once(name: str, recipe: Sequence[object], make: Callable[[Path], None])
             return folder
         temporary = Path(tempfile.mkdtemp(dir=cache, prefix=f".{name}-"))
         try:
+            _hide_progress_bars()
             make(temporary / "new")
             (temporary / "new" / SEAL_NAME).write_text(_digest(temporary / "new"), encoding="utf-8")
             if folder.exists():
@@ -82,6 +83,12 @@ def made_once(name: str, recipe: Sequence[object], make: Callable[[Path], None])
         finally:
             shutil.rmtree(temporary, ignore_errors=True)
     return folder
+
+
+def _hide_progress_bars() -> None:
+    from transformers.utils import logging
+
+    logging.disable_progress_bar()
 
 
 def _intact(folder: Path) -> bool:

@@ -1,0 +1,21 @@
+"""Validation rows that are also in training, which a probe may have memorised."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from pathlib import Path
+
+from papa.config.artefacts import ARTEFACTS
+from papa.files import read_provenance
+from papa.results.phrases import leaked
+
+
+def leakage_note(results: Path, corpora: Iterable[str]) -> str:
+    """Return a sentence for the claims of a study; empty if no validation row of these corpora is also in training."""
+    sentences = []
+    for corpus in dict.fromkeys(corpora):
+        provenance = read_provenance(results / ARTEFACTS["texts"].path(corpus=corpus))
+        facts = provenance.facts if provenance else {}
+        rows, shared = (facts.get(name, {}).get("validation", 0) for name in ("rows", "shared"))
+        sentences.append(leaked(shared, rows, corpus))
+    return " ".join(filter(None, sentences))

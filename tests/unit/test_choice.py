@@ -374,7 +374,7 @@ def test_one_way_of_reading_labels_fits_all_rows(tmp_path):
 @pytest.mark.parametrize(
     ("choices", "answers", "message"),
     [
-        ([["x", "y"], ["x", "y", "z"]], [1, 3], r"not a choice .*in 1 of 2 rows .*: 1\)"),
+        ([["x", "y"], ["x", "y", "z"]], [1, 3], r"not a choice .*in 1 of 2 rows \(line 2\)"),
         ([["x", "y"], ["x", "y"]], [1, -1], r"not a choice .*in 1 of 2 rows"),
         ([["x", "y"], ["x", "y"]], ["x", "w"], r"not a choice \(it must be the text of a choice or"),
         ([["x", "y"], ["x"]], [0, 0], "fewer than two choices in column choices in 1 of 2 rows"),

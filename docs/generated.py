@@ -1,5 +1,6 @@
-"""Write the pages that say again what the code says: docs/cli.md, docs/glossary.md, and the re-reading of the paper's
-tables in docs/results.md with its figure. `make docs` calls it.
+"""Write the generated parts of pages: commands, glossary, the paper's tables as losses, and tables of measured studies.
+
+`make docs` calls it. The tables of a study are in docs/measured/STUDY/tables, as papa wrote them.
 """
 
 from __future__ import annotations
@@ -14,18 +15,21 @@ from typer.testing import CliRunner
 
 from papa.config.settings import Plots
 from papa.results.page import GLOSSARY
+from papa.results.phrases import loss_text
 from papa.results.published_losses import (
-    INTERVALS,
     MAIN_CONSTANT,
-    STUDY,
     TASK_TITLES,
     averages_table,
     losses_figure,
+    losses_of_study,
     other_constants_table,
     published_losses,
 )
+from papa.results.table import texts
 
 DOCS = Path(__file__).parent
+PAPER_TASKS = {"mnli": "mnli_mismatched"} | {name: name for name in ("cola", "sst2", "mrpc", "ner", "pos")}
+"""The paper's tasks, by the names that they have in config/minilm.yaml."""
 GENERATED = "<!-- Written by `make docs`; change {} instead. -->"
 
 
@@ -60,46 +64,83 @@ Next: [method.md](method.md) puts them together, [statistics.md](statistics.md) 
 """
 
 
-BEGIN, END = "<!-- published losses: written by `make docs` -->", "<!-- end of published losses -->"
-MEASURED = r"^\| (\S+) \|.*\| ([−\d]+) % \(([−\d]+) to ([−\d]+)\) \|[^|]*\|$"
-"""A row of the table of six tasks in docs/results.md: the task, and its loss with the interval."""
+MEASURED = DOCS / "measured"
+PUBLISHED = r"<!-- published losses: written by `make docs` -->\n.*?<!-- end of published losses -->"
+LOSSES = r"(<!-- losses: written by `make docs` -->)\n.*?(<!-- end of losses -->)"
+README_TASKS = {
+    "POS": "part-of-speech tags (POS)",
+    "NER": "named entities (NER)",
+    "CoLA": "acceptability (CoLA)",
+    "SST-2": "sentiment (SST-2)",
+    "MRPC": "paraphrases (MRPC)",
+    "MNLI": "inference (MNLI)",
+}
+"""The tasks in the README, by their titles."""
+TABLE = r"<!-- table (?P<study>\w+)/(?P<table>\w+)(?P<section>(?: [^>\n]+?)?) -->\n.*?<!-- end of table -->"
+"""A table of a measured study on a page: its study, its file, and the heading of its section (default: the first)."""
 
 
-def results() -> str:
-    """The page of results, with the tables of published losses between two marks."""
-    page = (DOCS / "results.md").read_text(encoding="utf-8")
-    before, rest = page.split(BEGIN)
-    rows = published_losses()
+def published() -> str:
+    """The page of published losses, with its tables between two marks."""
+    page, rows = (DOCS / "published.md").read_text(encoding="utf-8"), published_losses()
     averages = averages_table(rows[rows["constant"].eq(MAIN_CONSTANT)])
-    tables = [
-        averages.markdown(),
-        "The other constants, against the better floor:",
-        other_constants_table(rows).markdown(),
-    ]
-    return "\n\n".join([f"{before}{BEGIN}", *tables, END]) + rest.split(END)[1]
+    before, *_, after = re.search(PUBLISHED, page, re.DOTALL)[0].splitlines()
+    others = other_constants_table(rows).markdown()
+    tables = [before, averages.markdown(), "The other constants, against the better floor:", others, after]
+    return re.sub(PUBLISHED, lambda match: "\n\n".join(tables), page, flags=re.DOTALL)
 
 
-def measured_losses(page: str) -> pd.DataFrame:
-    """The losses of MiniLM on the page of results, in percent there."""
-    tasks = {title: name for name, title in TASK_TITLES.items()}
-    rows = [
-        {"published_task": tasks[title]} | {name: float(cell.replace("−", "-")) / 100 for name, cell in cells.items()}
-        for title, *ends in re.findall(MEASURED, page, flags=re.MULTILINE)
-        if title in tasks
-        for cells in [dict(zip(("loss", "low", "high"), ends, strict=True))]
-    ]
-    about = {"source": STUDY, "model": "MiniLM", "constant": MAIN_CONSTANT, "interval": INTERVALS[STUDY]}
-    return pd.DataFrame(rows).assign(**about)
+def with_tables(name: str) -> str:
+    """A page with the tables of measured studies between their marks."""
+    return re.sub(TABLE, _table, (DOCS / name).read_text(encoding="utf-8"), flags=re.DOTALL)
+
+
+def _table(match: re.Match[str]) -> str:
+    """The mark of a table, the table as papa wrote it, and the mark of its end."""
+    before, *_, after = match[0].splitlines()
+    file = MEASURED / match["study"] / "tables" / f"{match['table']}.md"
+    sections = re.split(r"^## ", file.read_text(encoding="utf-8"), flags=re.MULTILINE)[1:]
+    text = next(text for text in sections if match["section"].strip() in ("", text.splitlines()[0]))
+    rows = [line for line in text.splitlines() if line.startswith("|")]
+    return "\n\n".join([before, "\n".join(rows), after])
+
+
+def readme() -> str:
+    """The README, with the losses of the paper's models and of MiniLM between two marks."""
+    page = (DOCS.parent / "README.md").read_text(encoding="utf-8")
+    rows = pd.concat([published_losses(), measured_losses()], ignore_index=True)
+    rows = rows[rows["constant"].eq(MAIN_CONSTANT)]
+    cells = rows.assign(
+        text=texts(loss_text, rows, "loss", "low", "high"), task=rows["published_task"].map(TASK_TITLES)
+    )
+    table = cells.pivot(index="task", columns="model", values="text").fillna("–").loc[list(README_TASKS)]
+    table = table.rename(index=README_TASKS)[list(dict.fromkeys(rows["model"]))]
+    lines = ["| loss | " + " | ".join(table.columns) + " |", "|---|" + "--:|" * len(table.columns)]
+    for name, row in zip(table.index, table.to_numpy().tolist(), strict=True):
+        lines.append(" | ".join([f"| {name}", *(cell.replace("-", "−") for cell in row)]) + " |")
+    return re.sub(LOSSES, lambda match: "\n".join([match[1], *lines, match[2]]), page, flags=re.DOTALL)
+
+
+def measured_losses() -> pd.DataFrame:
+    """The losses of MiniLM on the paper's tasks with averages in all heads."""
+    summary = pd.read_parquet(MEASURED / "minilm/tables/summary.parquet")
+    rows = losses_of_study(summary, PAPER_TASKS)
+    return rows[rows["constant"].eq(MAIN_CONSTANT)].assign(model="MiniLM")
 
 
 def published_figure() -> str:
     """The figure of published losses and those of MiniLM, as SVG."""
-    rows = [published_losses(), measured_losses((DOCS / "results.md").read_text(encoding="utf-8"))]
-    figure = losses_figure(pd.concat(rows, ignore_index=True), Plots())
+    figure = losses_figure(pd.concat([published_losses(), measured_losses()], ignore_index=True), Plots())
     return vl_convert.vegalite_to_svg(figure.to_dict())
 
 
-PAGES = {"cli.md": commands, "glossary.md": glossary, "results.md": results}
+PAGES = {
+    "../README.md": readme,
+    "cli.md": commands,
+    "glossary.md": glossary,
+    "published.md": published,
+    "results.md": lambda: with_tables("results.md"),
+}
 
 if __name__ == "__main__":
     for name, written in PAGES.items():

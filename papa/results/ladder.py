@@ -3,7 +3,7 @@
 Every rung adds one kind of information, from none to the content of the text itself. Losses are measured from the first
 rung, whatever the floor of other tables. The step from one rung to the next is a share of the way from the first rung
 to own attention, given the information of all rungs above it in the table, so all steps add up to 1. From `uniform` on,
-each rung is a coarser average of the next, so information can be added in only one order (docs/method.md).
+each rung is a coarser average of the next, so information can be added in only one order (docs/constants.md).
 """
 
 from __future__ import annotations

@@ -41,7 +41,7 @@ def test_links_lead_somewhere(page):
 
 def test_the_readme_is_short_and_leads_to_every_page():
     """By itself, or by pages that it leads to."""
-    assert len(text_of("README.md").splitlines()) < 150
+    assert len(text_of("README.md").splitlines()) <= 120
     reached, ahead = set(), [REPOSITORY / "README.md"]
     while ahead:
         page = ahead.pop()
@@ -62,7 +62,7 @@ def test_the_python_of_the_readme_prints_what_it_says(capsys):
     names = {}
     exec(block[1], names)
     comments = re.findall(r"^print\(.*\)  # (.*)$", block[1], re.MULTILINE)
-    assert len(comments) == 3 and capsys.readouterr().out.splitlines() == comments
+    assert len(comments) == 1 and capsys.readouterr().out.splitlines() == comments
     assert names["hidden"].isfinite().all()
 
 
@@ -87,15 +87,16 @@ def test_the_first_config_of_a_page_is_one(page):
 def test_one_version_everywhere():
     citation = yaml.safe_load(text_of("CITATION.cff"))
     assert {"cff-version", "message", "title", "authors"} <= citation.keys()
-    released = re.search(r"^## \[([0-9.]+)\] - (\S+)$", text_of("CHANGELOG.md"), re.MULTILINE)
     project = tomllib.loads(text_of("pyproject.toml"))["project"]
-    assert citation["version"] == released[1] and project["version"] == papa.__version__
+    assert citation["version"] == citation["preferred-citation"]["version"] == project["version"] == papa.__version__
     # between two releases, results name the one to come
+    released = re.search(r"^## \[([0-9.]+)\] - (\S+)$", text_of("CHANGELOG.md"), re.MULTILINE)
     unreleased = re.search(r"^## \[Unreleased\]\n\nThis will be ([0-9.]+)\. ", text_of("CHANGELOG.md"), re.MULTILINE)
     assert papa.__version__ == (f"{unreleased[1]}.dev0" if unreleased else released[1])
-    assert citation["date-released"] == released[2] == date.fromisoformat(released[2]).isoformat()
+    if not unreleased:
+        assert citation["date-released"] == released[2] == date.fromisoformat(released[2]).isoformat()
     assert citation["license"] == project["license"]
-    assert citation["preferred-citation"]["doi"] in text_of("README.md")
+    assert all(reference["doi"] in text_of("README.md") for reference in citation["references"])
 
 
 def test_the_workflow_catalog_finds_what_it_looks_for():

@@ -74,7 +74,8 @@ class Forest(Analysis):
         known = rows[rows["subset"].isna() & rows["task"].ne(MEAN) & rows["loss"].notna()]
         if known.empty:
             return "No task has a loss with every head replaced."
-        least, most = known.loc[known["loss"].idxmin()], known.loc[known["loss"].idxmax()]
+        ranked = known.sort_values("loss", kind="stable")
+        least, most = ranked.iloc[0], ranked.iloc[-1]
         tasks = known["task"].nunique()
         if tasks == 1:
             return f"loss with every head replaced: {loss_text(*most[list(LOSS)])} on {most['task']}"
@@ -99,7 +100,8 @@ def losses_of(lines: Sequence[LineClaim]) -> pd.DataFrame:
 
 
 def _rows(line: LineClaim) -> Iterator[dict[str, object]]:
-    end, common = line.at_end, {"line": line.line}
+    end = line.at_end
+    common: dict[str, object] = {"line": line.line}
     if end is None:
         return
     if len(end.tasks) > 1:
@@ -107,7 +109,7 @@ def _rows(line: LineClaim) -> Iterator[dict[str, object]]:
     for task in end.tasks:
         yield common | _loss(task)
         for subset in end.subsets:
-            name = {"subset": subset.subset}
+            name: dict[str, object] = {"subset": subset.subset}
             yield from (common | name | _loss(part) for part in subset.tasks if part.task == task.task)
             without = [part for part in subset.excluded if part.task == task.task]
             yield from (common | name | {"task": part.task, "excluded": part.why} for part in without)
@@ -167,7 +169,9 @@ def figure_of(rows: pd.DataFrame, margin: float, plots: Plots) -> alt.TopLevelMi
     rules = alt.Chart(inline(marks)).encode(alt.X("at:Q", scale=scale))
     ruled = rules.mark_rule(strokeDash=[4, 3], color=GREY)
     named = rules.mark_text(align="left", baseline="bottom", dx=3, dy=-2, fontSize=11, color=GREY)
-    chart = alt.layer(ruled, named.encode(alt.YValue(0), text="text:N"), intervals, dots, excluded)
     height = ROW_HEIGHT * len(places) * max(1.0, len(lines) / 2)
-    figure: alt.LayerChart = styled(chart.properties(title=TITLE, width=2 * plots.width, height=height))
-    return figure.configure_legend(orient="bottom")
+    chart = alt.layer(ruled, named.encode(alt.YValue(0), text="text:N"), intervals, dots, excluded).properties(
+        title=TITLE, width=2 * plots.width, height=height
+    )
+    figure: alt.LayerChart = styled(chart).configure_legend(orient="bottom")
+    return figure

@@ -108,7 +108,7 @@ class Display:
 
 @contextmanager
 def shown_here(stages: Sequence[str]) -> Iterator[Callable[[str, Callable[[], str]], None]]:
-    """Show jobs that run one after the other in this process, on stderr.
+    """Show jobs that run one after the other in this process, on stderr; nothing is shown in a notebook.
 
     Args:
         stages: the stage of each job.
@@ -119,6 +119,7 @@ def shown_here(stages: Sequence[str]) -> Iterator[Callable[[str, Callable[[], st
     """
     console = Console(stderr=True, highlight=False, markup=False, emoji=False)
     console.file = console.file  # keep the terminal, because stderr is redirected
+    console.quiet = console.is_jupyter  # a notebook would keep each line as an output of the cell
     stderr = _Stderr(console.is_terminal)
     display = Display(console, lambda _: [stderr.bar])
     stderr.lines = display.print

@@ -5,7 +5,8 @@ from __future__ import annotations
 import importlib
 import json
 import os
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from pathlib import Path
 
 from papa.config.settings import DEMO_PACKAGE, Machine
@@ -32,6 +33,20 @@ prophetnet.tokenizer sentencepiece.model source.spm spm.model spm_char.model tar
 tekken.json tiktoken.model tokenizer.model vocab-src.json vocab-tgt.json
 word_pronunciation.json word_shape.json""".split()
 """Names of the files of all other tokenizers in transformers."""
+
+
+@contextmanager
+def without_progress_bars() -> Iterator[None]:
+    """Hide transformers' progress bars inside the `with` block, and show them again if they were shown before."""
+    from transformers.utils import logging
+
+    shown = logging.is_progress_bar_enabled()
+    logging.disable_progress_bar()
+    try:
+        yield
+    finally:
+        if shown:
+            logging.enable_progress_bar()
 
 
 def predicts_next(architectures: object, is_decoder: object = False) -> bool:

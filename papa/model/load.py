@@ -16,7 +16,15 @@ import torch
 from papa.config.job import Job
 from papa.config.settings import Machine
 from papa.config.stages import Encoding, OfEncoding
-from papa.data.weights import NO_CODE, WEIGHT_FILES, location_of, revision_of, sources_of, weights_digest
+from papa.data.weights import (
+    NO_CODE,
+    WEIGHT_FILES,
+    location_of,
+    revision_of,
+    sources_of,
+    weights_digest,
+    without_progress_bars,
+)
 from papa.errors import InputError, count, first_line
 from papa.files import Trace
 from papa.model.check import refused
@@ -115,7 +123,6 @@ def saved(model: object, folder: Path) -> str:
         InputError: `model` is not a transformers model, or its tokenizer cannot be loaded.
     """
     from transformers import AutoTokenizer, PreTrainedModel
-    from transformers.utils import logging as loading
 
     if not isinstance(model, PreTrainedModel):
         raise InputError(
@@ -130,8 +137,8 @@ def saved(model: object, folder: Path) -> str:
             f"The tokenizer of this {type(model).__name__} could not be loaded from {origin!r}; save the model and its "
             "tokenizer to one folder, and give that folder."
         ) from error
-    loading.disable_progress_bar()
-    model.save_pretrained(folder)
+    with without_progress_bars():
+        model.save_pretrained(folder)
     tokenizer.save_pretrained(folder)
     return str(folder)
 
@@ -144,15 +151,15 @@ def _loaded(name: str, revision: str | None, device: str, dtype: torch.dtype) ->
     verbosity, collecting = loading.get_verbosity(), gc.isenabled()
     gc.disable()  # importing a model's code creates no garbage, but many objects, which take a second to scan
     loading.set_verbosity_error()
-    loading.disable_progress_bar()
     try:
         options = {"revision": revision, "trust_remote_code": False}
         config = AutoConfig.from_pretrained(name, **options)
         # Request eager attention, because the config may request a kernel, which is code from the hub. Pass it as an
         # argument, because AutoModel prefers config.json to this config.
-        model, report = class_of(config, name).from_pretrained(
-            name, config=config, attn_implementation="eager", dtype=dtype, output_loading_info=True, **options
-        )
+        with without_progress_bars():
+            model, report = class_of(config, name).from_pretrained(
+                name, config=config, attn_implementation="eager", dtype=dtype, output_loading_info=True, **options
+            )
     except InputError:
         raise
     except Exception as error:  # damaged files raise many types of errors

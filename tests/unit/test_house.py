@@ -24,6 +24,7 @@ ORDER = ["errors", "files", "config", "data", "model", "method", "results", "job
 """A room imports only from rooms before it; model and method never see data's neighbours above them."""
 TRANSFORMERS = {
     "data/tokenize.py": "tokenizers, and sizes from configs",
+    "data/weights.py": "the progress bars of files of weights",
     "data/generated/known.py": "the known decoder",
     "data/generated/known_parts.py": "the tokenizer of known models",
     "data/generated/looking.py": "the known encoder",

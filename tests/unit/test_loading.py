@@ -224,3 +224,17 @@ def test_a_device_that_is_not_there_is_said_in_a_sentence(saved, model, monkeypa
     with pytest.raises(papa.InputError, match="device is mps"):
         papa.load_model(saved, device="mps")
     assert papa.load_model(saved, device="auto").device.type == "cpu"
+
+
+@pytest.mark.parametrize("shown", [True, False])
+def test_progress_bars_of_transformers_are_as_before(saved, shown):
+    """They are hidden while papa reads and writes files, and the user's setting stays."""
+    logging = transformers.utils.logging
+    switches = {True: logging.enable_progress_bar, False: logging.disable_progress_bar}
+    before = logging.is_progress_bar_enabled()
+    switches[shown]()
+    try:
+        papa.load_model(saved)
+        assert logging.is_progress_bar_enabled() == shown
+    finally:
+        switches[before]()

@@ -19,6 +19,7 @@ from typing import TYPE_CHECKING
 
 from papa.data.digests import digest_of_file, user_cache
 from papa.data.generated import GRAMMAR_VERSION, LABELLED_GRAMMARS, generate
+from papa.data.weights import without_progress_bars
 from papa.errors import InputError
 from papa.files import digest_of_json
 
@@ -74,8 +75,8 @@ def made_once(name: str, recipe: Sequence[object], make: Callable[[Path], None])
             return folder
         temporary = Path(tempfile.mkdtemp(dir=cache, prefix=f".{name}-"))
         try:
-            _hide_progress_bars()
-            make(temporary / "new")
+            with without_progress_bars():
+                make(temporary / "new")
             (temporary / "new" / SEAL_NAME).write_text(_digest(temporary / "new"), encoding="utf-8")
             if folder.exists():
                 os.rename(folder, temporary / "old")
@@ -83,12 +84,6 @@ def made_once(name: str, recipe: Sequence[object], make: Callable[[Path], None])
         finally:
             shutil.rmtree(temporary, ignore_errors=True)
     return folder
-
-
-def _hide_progress_bars() -> None:
-    from transformers.utils import logging
-
-    logging.disable_progress_bar()
 
 
 def _intact(folder: Path) -> bool:

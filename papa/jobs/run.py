@@ -23,6 +23,8 @@ from papa.jobs.stopping import resumable
 
 CONFIG = Path("papa.yaml")
 """Default config of `papa run`, and default file of `papa init`."""
+PROFILE_MESSAGE = " for setting default command line arguments.\n"
+"""The end of a line with the path of a profile, which snakemake prints at every start."""
 DEFAULT = "default"
 
 
@@ -92,14 +94,14 @@ def snakemake(words: Sequence[str]) -> None:
     from snakemake.cli import args_to_api, parse_args
     from snakemake.exceptions import print_exception
 
+    messages = StringIO()
     try:
-        messages = StringIO()  # snakemake prints the profile's path at every start
         try:
             with redirect_stderr(messages):
                 parser, arguments = parse_args(list(words))
-        except BaseException:
-            sys.stderr.write(messages.getvalue())
-            raise
+        finally:
+            lines = messages.getvalue().splitlines(keepends=True)
+            sys.stderr.writelines(line for line in lines if not line.endswith(PROFILE_MESSAGE))
         done = args_to_api(arguments, parser)
     except Exception as error:
         print_exception(error)

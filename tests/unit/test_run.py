@@ -114,6 +114,15 @@ def test_a_run_opens_without_the_path_of_its_profile(here, words, code, printed)
     assert process.returncode == code and printed in text and "specific profile" not in text
 
 
+def test_other_messages_of_a_correct_command_line_stay(here):
+    """Only the line with the path of the profile is hidden."""
+    profile = "Using profile p for setting default command line arguments."
+    parse = f"lambda words: (print('Deprecated.', {profile!r}, sep='\\n', file=sys.stderr), None)"
+    patched = f"import sys, snakemake.cli as cli\ncli.parse_args = {parse}\ncli.args_to_api = lambda *given: True\n"
+    process = in_python(f"{patched}from papa.jobs.run import snakemake\nsnakemake([])")
+    assert (process.returncode, process.stderr) == (0, "Deprecated.\n")
+
+
 def test_a_wheel_has_its_own_home(tmp_path, monkeypatch):
     monkeypatch.setattr("papa.__file__", str(tmp_path / "papa/__init__.py"))
     assert start.home() == tmp_path

@@ -12,10 +12,9 @@ from papa.results.phrases import leaked
 
 def leakage_note(results: Path, corpora: Iterable[str]) -> str:
     """Return a sentence for the claims of a study; empty if no validation row of these corpora is also in training."""
-    sentences = []
+    shared = {}
     for corpus in dict.fromkeys(corpora):
         provenance = read_provenance(results / ARTEFACTS["texts"].path(corpus=corpus))
         facts = provenance.facts if provenance else {}
-        rows, shared = (facts.get(name, {}).get("validation", 0) for name in ("rows", "shared"))
-        sentences.append(leaked(shared, rows, corpus))
-    return " ".join(filter(None, sentences))
+        shared[corpus] = facts.get("shared", {}).get("validation", 0), facts.get("rows", {}).get("validation", 0)
+    return leaked(shared)

@@ -19,9 +19,9 @@ from papa.config.stages import AnalysisOf, PageOf
 from papa.config.study import Study
 from papa.errors import count
 from papa.files import write_page
-from papa.results import attention_patterns, claims
+from papa.results import attention_patterns, claims, phrases
 from papa.results.analysis import analysis_of
-from papa.results.conclusion import Conclusion
+from papa.results.conclusion import Conclusion, LineClaim
 from papa.results.explorer import explorer_data
 from papa.results.leakage import leakage_note
 from papa.results.page_claims import NOTHING_CLAIMED, claim_sections, facts_of, is_claim
@@ -37,7 +37,6 @@ from papa.results.page_runs import (
     weights_table,
 )
 from papa.results.page_section import Section, data_note, examples_in, sentence, subset_note, unbroken
-from papa.results.phrases import MORE_THAN_ALL, holds_for
 from papa.results.summary import CURVE_COLUMNS, read_summary, recipe_tables
 from papa.results.table import read_frame
 
@@ -58,7 +57,7 @@ GLOSSARY = {
     "Trivial": "the best guess that ignores the input, such as the most frequent class of the training rows",
     "Loss": "(original − score) / (original − context-free), the share of attention's contribution that is lost; a "
     "task is excluded unless its original significantly beats both floors, context-free and trivial; above 100 %, "
-    f"{MORE_THAN_ALL}",
+    f"{phrases.MORE_THAN_ALL}",
     "Estimate": "a number with its variance over seeds, orders, examples and their interactions; it determines every "
     "interval, bound and p value",
     "Margin": "the accepted loss, set in the config before the run; k heads are replaceable at a margin if the upper "
@@ -100,7 +99,7 @@ def write_report(job: Job[PageOf]) -> str:
     content = {
         "name": study.config.name,
         "version": __version__,
-        "lead": [{"line": line.line} | _lead(line.sentence, losses) for line in lines]
+        "lead": [{"line": line.line} | _lead(line, conclusion.margin, losses is not None) for line in lines]
         or [{"line": "", "first": conclusion.sentence, "rest": ""}],
         "losses": losses,
         "declared": conclusion.declared if lines else "",
@@ -117,7 +116,7 @@ def write_report(job: Job[PageOf]) -> str:
         "subsets": data_note(study, summary),
         "data": data_table(study, summary),
         "recipes": recipe_tables(summary),
-        "holds_for": holds_for(conclusion.training),
+        "holds_for": phrases.holds_for(conclusion.training),
         "leakage": leakage_note(study.results, grid_view(study, RUN).tasks.values()) if lines else "",
         "models": models_table(study),
         "jobs": jobs_table(study),
@@ -135,10 +134,12 @@ def write_report(job: Job[PageOf]) -> str:
     return "{}, {} and {} of heads in the HTML report".format(*numbers)
 
 
-def _lead(text: str, losses: Section | None) -> dict[str, str]:
-    """Split a conclusion into its first sentence and the rest, which follows the figure of losses if there is one."""
-    first, stop, rest = unbroken(text).partition(". ")
-    return {"first": first + stop.strip(), "rest": rest} if losses else {"first": unbroken(text), "rest": ""}
+def _lead(line: LineClaim, margin: float, drawn: bool) -> dict[str, str]:
+    """Split a line's conclusion into its lead and the rest, which follows the figure of losses if there is one."""
+    first = phrases.lead(line, margin) if drawn else ""
+    if not first or not line.sentence.startswith(first):  # claims of an earlier version have other words
+        first = line.sentence
+    return {"first": unbroken(first), "rest": unbroken(line.sentence.removeprefix(first).strip())}
 
 
 def reported_config(recorded: Mapping[str, Any]) -> Config:

@@ -6,7 +6,7 @@ The HTML report, the terminal and JSON use the same words, because they all call
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from itertools import pairwise
 from math import ceil, isfinite, isnan
 from typing import NamedTuple
@@ -333,6 +333,23 @@ def floors_used(line: LineClaim) -> str:
     return " ".join([choice, *guesses])
 
 
+def lead(line: LineClaim, margin: float) -> str:
+    """Return the beginning of a line's conclusion: the loss, and before it whether the verdict depends on the floor."""
+    return " ".join(filter(None, [floor_dependence([line], margin), headline(line)])).replace("?.", "?")
+
+
+def headline(line: LineClaim) -> str:
+    """Describe the loss of a line with every head replaced in one sentence; empty if it was not measured."""
+    end, tasks = line.at_end, line.tasks
+    if not tasks or end is None:
+        return ""
+    replaced = f"With all {count(line.heads, 'head')} of {line.model} replaced by {constants(line.constant)}"
+    if end.low == end.high == 1:
+        return f"{replaced}, all that attention contributes is lost, by definition."
+    on_tasks = f"on average over {count(len(tasks), 'task')}" if len(tasks) > 1 else f"on {tasks[0]}"
+    return f"{replaced}, {loss(end)} of what attention contributes is lost {on_tasks}."
+
+
 def opening(lines: Sequence[LineClaim]) -> str:
     """Describe the loss with every head of a model replaced, which does not depend on the order."""
     first = lines[0]
@@ -342,11 +359,9 @@ def opening(lines: Sequence[LineClaim]) -> str:
         return f"Nothing can be concluded about {first.model} with heads replaced by {words}{orders and f' {orders}'}."
     if end is None:
         return "" if first.measured else f"No loss of {first.model} was measured with heads replaced by {words}."
-    replaced = f"With all {count(first.heads, 'head')} of {first.model} replaced by {words}"
+    sentence = headline(first)
     if end.low == end.high == 1:
-        return f"{replaced}, all that attention contributes is lost, by definition."
-    on_tasks = f"on average over {count(len(tasks), 'task')}" if len(tasks) > 1 else f"on {tasks[0]}"
-    sentence = f"{replaced}, {loss(end)} of what attention contributes is lost {on_tasks}."
+        return sentence
     if len(tasks) < 2:
         return f"{sentence}{above_all(end.loss)}{by_subset(end.subsets)}"
     ranked = sorted(end.tasks, key=lambda task: -task.loss)
@@ -610,16 +625,17 @@ def _rounded_up(number: int) -> int:
 # -- leakage ----------------------------------------------------------------------------------------------------------
 
 
-def leaked(shared: int, rows: int, corpus: str) -> str:
-    """Describe the validation rows of a corpus that are also in its training split; empty if there are none.
+def leaked(shared: Mapping[str, tuple[int, int]]) -> str:
+    """Describe the validation rows that are also in training; empty if there are none.
 
     Args:
-        shared: their number.
-        rows: the number of all validation rows; 0 if it is unknown.
-        corpus: the name of the corpus.
+        shared: for each corpus, the number of such rows and the number of all validation rows (0 if it is unknown).
     """
-    if not shared:
+    parts = [
+        f"{number:,} of {count(rows, 'row')} of {corpus}" if rows else f"{count(number, 'row')} of {corpus}"
+        for corpus, (number, rows) in shared.items()
+        if number
+    ]
+    if not parts:
         return ""
-    numbers = f"{shared:,} of {count(rows, 'validation row')}" if rows else count(shared, "validation row")
-    verb = "is" if shared == 1 else "are"
-    return f"Leakage: {numbers} of {corpus} {verb} also in training, so probes may have memorised the answers."
+    return f"Validation rows that are also in training: {'; '.join(parts)}. Probes may have memorised their answers."

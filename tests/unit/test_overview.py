@@ -37,7 +37,7 @@ def test_a_folder_is_summarised_by_its_study_its_claim_and_what_to_open(study):
     missing = [job.main for job in study.jobs() if not Path(study.results, job.main).exists()]
     assert content["finished"] == content["jobs"] - len(missing)
     assert content["sentence"] == Conclusion.read(study.results / "tables/claims.json").sentence
-    assert f"{SHARED} validation rows of texts are also in training" in content["leakage"]
+    assert f"also in training: {SHARED} rows of texts." in content["leakage"]
     assert all(Path(path).is_file() for path in content["files"]) and len(content["files"]) == 4
 
 

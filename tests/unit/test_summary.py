@@ -255,7 +255,7 @@ def test_command_prints_where_things_are(tmp_path, capsys):
 
 
 @pytest.mark.parametrize(
-    ("shared", "note"), [(8, "Leakage: 8 of 53 validation rows of c are also in training"), (0, "")]
+    ("shared", "note"), [(8, "Validation rows that are also in training: 8 of 53 rows of c. Probes"), (0, "")]
 )
 def test_validation_rows_that_are_in_training_stand_next_to_the_claim(tmp_path, capsys, shared, note):
     write_summary(tmp_path / "tables/summary.parquet")
@@ -266,7 +266,7 @@ def test_validation_rows_that_are_in_training_stand_next_to_the_claim(tmp_path, 
         write_table(pa.table({"row": [0]}), tmp_path / ARTEFACTS["texts"].path(corpus=corpus), facts, None)
     print_results(tmp_path)
     text = " ".join(capsys.readouterr().out.split())
-    assert f"Much is lost. {note}" in text and text.count("Leakage") == bool(note)
+    assert f"Much is lost. {note}" in text and text.count("also in training") == bool(note)
 
 
 def test_what_is_older_than_the_summary_is_not_shown(tmp_path, capsys):

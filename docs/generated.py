@@ -77,7 +77,8 @@ README_TASKS = {
 }
 """The tasks in the README, by their titles."""
 TABLE = r"<!-- table (?P<study>\w+)/(?P<table>\w+)(?P<section>(?: [^>\n]+?)?) -->\n.*?<!-- end of table -->"
-"""A table of a measured study on a page: its study, its file, and the heading of its section (default: the first)."""
+"""A table of a measured study on a page: study, file, heading of the section (default: the first), and, after a |, some
+tasks (default: all)."""
 
 
 def published() -> str:
@@ -99,10 +100,13 @@ def _table(match: re.Match[str]) -> str:
     """The mark of a table, the table as papa wrote it, and the mark of its end."""
     before, *_, after = match[0].splitlines()
     file = MEASURED / match["study"] / "tables" / f"{match['table']}.md"
+    heading, _, tasks = (part.strip() for part in match["section"].partition("|"))
     sections = re.split(r"^## ", file.read_text(encoding="utf-8"), flags=re.MULTILINE)[1:]
-    text = next(text for text in sections if match["section"].strip() in ("", text.splitlines()[0]))
-    rows = [line for line in text.splitlines() if line.startswith("|")]
-    return "\n\n".join([before, "\n".join(rows), after])
+    text = next(text for text in sections if heading in ("", text.splitlines()[0]))
+    head, rule, *rows = (line for line in text.splitlines() if line.startswith("|"))
+    some = [row for row in rows if not tasks or row.split(" | ")[0].removeprefix("| ") in tasks.split(", ")]
+    table = re.sub(r"(?<=[ (])-(?=\d)", "−", "\n".join([head, rule, *some]))
+    return "\n\n".join([before, table, after])
 
 
 def readme() -> str:

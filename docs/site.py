@@ -118,7 +118,7 @@ def main() -> None:
     listed = set(sources()) - UNLISTED
     if sorted(named) != sorted(listed):
         differing = ", ".join(sorted(set(named) ^ listed))
-        raise SystemExit(f"The navigation of docs/zensical.toml must list each page once, and nothing else: {differing}.")
+        raise SystemExit(f"The navigation of docs/zensical.toml must have each page once, and only pages: {differing}.")
     for old in ("pages", "site"):
         shutil.rmtree(BUILD / old, ignore_errors=True)
     lay_out(BUILD / "pages")

@@ -28,8 +28,21 @@ ELSEWHERE = {
     "results/README.md": "artefacts.md",
 }
 """Pages elsewhere, or not in Markdown, and their names on the site. The front page there is docs/index.md."""
+UNLISTED = {"models.md"}
+"""Pages that other pages link to, and that the navigation leaves out."""
 PIECE = re.compile(r"```.*?```|`[^`\n]+`|\]\(([^)\s#]+)(#[^)\s]*)?\)", re.DOTALL)
 """Code, where nothing is a link, or the target of a link to another file."""
+FILTER = """<input type="search" id="rows" aria-label="Filter the tables" placeholder="Filter by name, such as bert"
+style="border: 1px solid; padding: .4em .6em; width: 100%; max-width: 24em">
+<script>
+document.getElementById("rows").addEventListener("input", event => {
+  const wanted = event.target.value.toLowerCase()
+  for (const row of document.querySelectorAll("article tbody tr"))
+    row.hidden = !row.textContent.toLowerCase().includes(wanted)
+})
+</script>
+"""
+"""A field that hides the rows of tables without the text in it."""
 
 
 def sources() -> dict[str, str]:
@@ -93,15 +106,19 @@ def lay_out(pages: Path) -> None:
     for name, path in sources().items():
         source = REPOSITORY / path
         text = text_of_notebook(source, pages) if source.suffix == ".ipynb" else source.read_text(encoding="utf-8")
+        if name in UNLISTED:
+            title, rest = text.split("\n\n", 1)
+            text = f"{title}\n\n{FILTER}\n{rest}"
         (pages / name).write_text(with_links_of_site(text, source.parent, pages), encoding="utf-8")
 
 
 def main() -> None:
     settings = REPOSITORY / "docs/zensical.toml"
     named = navigation(tomllib.loads(settings.read_text(encoding="utf-8"))["project"]["nav"])
-    if sorted(named) != sorted(sources()):
-        apart = ", ".join(sorted(set(named) ^ set(sources())))
-        raise SystemExit(f"Each page must be once in the navigation of docs/zensical.toml, and nothing else: {apart}.")
+    listed = set(sources()) - UNLISTED
+    if sorted(named) != sorted(listed):
+        differing = ", ".join(sorted(set(named) ^ listed))
+        raise SystemExit(f"The navigation of docs/zensical.toml must have each page once, and only pages: {differing}.")
     for old in ("pages", "site"):
         shutil.rmtree(BUILD / old, ignore_errors=True)
     lay_out(BUILD / "pages")

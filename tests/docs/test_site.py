@@ -33,7 +33,7 @@ site, generated = script("site"), script("generated")
 
 def test_every_page_is_once_in_the_navigation():
     nav = tomllib.loads((DOCS / "zensical.toml").read_text(encoding="utf-8"))["project"]["nav"]
-    assert sorted(site.navigation(nav)) == sorted(site.sources())
+    assert sorted(site.navigation(nav)) == sorted(set(site.sources()) - site.UNLISTED)
     assert {path for path in site.sources().values() if path.endswith(".md")} >= {
         f"docs/{page.name}" for page in DOCS.glob("*.md")
     }
@@ -124,6 +124,9 @@ def built():
 def test_the_site_has_no_dead_link(built):
     assert {name.replace(".html", ".md") for name in built} == set(site.sources())
     pages = {name: Page(text) for name, text in built.items()}
+    for name in site.UNLISTED:
+        linked = [page for page in pages.values() if name.replace(".md", ".html") in page.links]
+        assert linked and pages[name.replace(".md", ".html")].counts["input"], f"{name} is linked, and has its filter"
     for name, page in pages.items():
         for target in page.links + page.loads:
             path, _, heading = target.partition("#")

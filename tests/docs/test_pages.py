@@ -51,6 +51,43 @@ def test_the_readme_is_short_and_leads_to_every_page():
     assert set(PAGES) - reached == {REPOSITORY / "data/README.md"}
 
 
+MEASURED = {
+    "[200 of 200 studies]": ("docs/known-answers.md", "All 200 studies claim nine heads, and none claims ten."),
+    "1.9 to 4.7 % of ordinary studies make": ("docs/error-rates.md", "1.9 to 4.7 % of studies call them"),
+    "Hard cases reach 9.5 %": ("docs/error-rates.md", "in 30 clusters, it is 9.5 %"),
+    "ignoring clusters of examples 24.5 %": ("docs/error-rates.md", "up to 24.5 % on real outcomes"),
+    "six generated tasks, 5 to 30 minutes": ("docs/demo.md", "about 7 minutes", "up to 30 minutes"),
+    "[149 types]": ("docs/models.md", "**149 of 227 types can be used.**"),
+}
+"""Numbers in the README's text, and the sentences that they come from."""
+DEFINED = [
+    "At 0 %,",
+    "At 100 %,",
+    "95 % intervals",
+    "et al. (2022)",
+    "Python 3.11",
+    "--cores 8",
+    "36 of 72 heads are replaceable at a margin of 10 %",
+    "these 36 heads",
+    "below 10 % (one-sided 95 % bound)",
+    "GPT-2",
+    "Apache-2.0",
+]
+"""The other numbers there: definitions, examples and names."""
+
+
+def test_numbers_in_the_readme_are_those_of_the_pages_that_they_come_from():
+    """The table between marks is generated; test_site.py compares it with the tables of the study."""
+    text = re.sub("```.*?```|<!-- losses.*?end of losses -->", "", text_of("README.md"), flags=re.DOTALL)
+    text = " ".join(re.sub(r"\]\([^)]*\)", "]", text).split())
+    for phrase, (page, *sentences) in MEASURED.items():
+        there = " ".join(text_of(page).split())
+        assert phrase in text and all(sentence in there for sentence in sentences), phrase
+    for phrase in [*MEASURED, *DEFINED]:
+        text = text.replace(phrase, "")
+    assert not re.findall(r"\S*\d\S*", text), "a new number in the README: say in MEASURED where it comes from"
+
+
 @pytest.mark.parametrize("page", PAGES, ids=lambda page: str(page.relative_to(REPOSITORY)))
 def test_no_page_is_a_dead_end(page):
     assert re.search(r"\]\([^)\s:]+\.md\)", text_of(page)), f"{page.name} leads to no other page"

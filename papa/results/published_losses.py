@@ -272,7 +272,7 @@ def losses_figure(rows: pd.DataFrame, plots: Plots) -> alt.LayerChart:
     models, tasks = list(dict.fromkeys(points["model"])), [*TASK_TITLES.values()]
     scale = alt.Scale(domain=models, range=[COLORS[index % len(COLORS)] for index in range(len(models))])
     axis = alt.Scale(domain=list(AXIS), nice=False)
-    color = alt.Color("model:N", scale=scale, legend=alt.Legend(title=None, symbolType="circle", symbolOpacity=1))
+    color = alt.Color("model:N", scale=scale, legend=alt.Legend(title=None, symbolFillColor="white", orient="right"))
     base = alt.Chart(inline(points)).encode(
         alt.Y("task:N", sort=tasks, title=None, axis=alt.Axis(grid=False, ticks=False)),
         color,
@@ -284,7 +284,7 @@ def losses_figure(rows: pd.DataFrame, plots: Plots) -> alt.LayerChart:
     fill = alt.Fill(
         "source:N",
         scale=alt.Scale(domain=list(labels.values()), range=["white", "#333333"]),
-        legend=alt.Legend(title=None, symbolStrokeColor="#333333", labelLimit=300),
+        legend=alt.Legend(title=None, symbolStrokeColor="#333333", labelLimit=300, orient="bottom"),
     )
     dots = base.mark_point(size=55, opacity=1, strokeWidth=1.6).encode(
         x, tooltip=tooltips({"task": "task", "model": "model", "loss_text": "loss", "interval": "interval"})
@@ -295,5 +295,5 @@ def losses_figure(rows: pd.DataFrame, plots: Plots) -> alt.LayerChart:
     )
     layers = alt.layer(zero_and_all.encode(alt.X("at:Q", scale=axis)), intervals, hollow, filled)
     chart = layers.properties(title=TITLE, width=1.6 * plots.width, height=34 * len(tasks) * max(1, len(models) / 3))
-    figure: alt.LayerChart = styled(chart.resolve_scale(fill="independent")).configure_legend(orient="bottom")
+    figure: alt.LayerChart = styled(chart.resolve_scale(fill="independent"))
     return figure

@@ -1,6 +1,6 @@
 """Error rates of claims: simulated studies of tasks with known true loss, judged by papa.
 
-    python benchmarks/error_rates.py             # 2,000 studies a case: a quarter of an hour on two free cores
+    python benchmarks/error_rates.py             # 2,000 studies per case: a quarter of an hour on two free cores
     python benchmarks/error_rates.py --quick     # 200 studies of a few cases: a minute
     python benchmarks/error_rates.py --outcomes results/NAME --cluster mnli=data/mnli.parquet:premise ner=10
 
@@ -75,7 +75,7 @@ class World:
         shared: how much of what makes an example hard is common to all settings, as a part of the variance.
         kept: how much more of it original and replaced heads have in common.
         noise: how much is different for each probe; the rest is different for each setting.
-        skewed: whether few seeds and orders are much worse than the rest, instead of equally many better and worse.
+        skewed: whether a few seeds and orders are much worse than the rest, instead of equally many better and worse.
         words: whether examples are sentences, half of what makes their words hard being common to a sentence.
         documents: the smallest and the largest number of examples in a document. All examples of a document are
             answered alike, which is the strongest dependence there is.
@@ -467,27 +467,29 @@ METRICS = {
     "Matthews correlation": World(
         metric="matthews_correlation", original=(0.60, 0.90), contextless=(0.20, 0.90), majority=0.7
     ),
-    "words in sentences": World(metric="token_accuracy", original=(0.93, 0.93), contextless=(0.83, 0.83), words=True),
+    "accuracy over words, sentences as examples": World(
+        metric="token_accuracy", original=(0.93, 0.93), contextless=(0.83, 0.83), words=True
+    ),
 }
 HARD = {
-    "few examples differ, alike for all seeds": (RARE_ONES, Size(3, 200), Size(5, 2000)),
-    "seeds differ much, examples little": (
+    "few examples differ, the same for all seeds": (RARE_ONES, Size(3, 200), Size(5, 2000)),
+    "large differences between seeds, small between examples": (
         World(original=(0.95, 0.95), contextless=(0.80, 0.80), seed=0.015, shared=0.7, kept=0.29, noise=0.005),
         Size(3, 2000),
         Size(5, 2000),
     ),
-    "seeds differ little, each errs in examples of its own": (
+    "small differences between seeds, errors on different examples": (
         World(shared=0.4, kept=0.3, noise=0.3, seed=0.002),
         Size(3, 200),
         Size(5, 2000),
     ),
-    "orders differ much": (World(order=0.03), Size(3, 2000, 3), Size(5, 2000, 5)),
-    "few seeds and orders are much worse": (
+    "large differences between orders": (World(order=0.03), Size(3, 2000, 3), Size(5, 2000, 5)),
+    "a few seeds and orders are much worse": (
         World(seed=0.01, order=0.02, skewed=True),
         Size(3, 2000, 3),
         Size(10, 2000),
     ),
-    "little is contributed": (LITTLE, Size(3, 200), Size(5, 2000)),
+    "attention contributes little": (LITTLE, Size(3, 200), Size(5, 2000)),
     "close to the ceiling": (
         World(original=(0.99, 0.99), contextless=(0.94, 0.94), seed=0.002),
         Size(3, 200),
@@ -537,7 +539,7 @@ OF_LOSSES = (
     ("δ/2", 1, "claimed"),
     ("**δ**", 2, "claimed"),
     ("2δ", 3, "claimed"),
-    ("intervals that hold the loss: loss 0", 0, "held"),
+    ("intervals contain the loss: loss 0", 0, "held"),
     ("δ", 2, "held"),
     ("2δ", 3, "held"),
     ("old rule, free: loss 0", 0, "free"),
@@ -570,7 +572,7 @@ OF_HARD = (
     ("counts", 1, "counts"),
     ("replaceable: loss 0", 0, "claimed"),
     ("**δ**", 1, "claimed"),
-    ("intervals that hold the loss: loss 0", 0, "held"),
+    ("intervals contain the loss: loss 0", 0, "held"),
     ("δ", 1, "held"),
     ("old rule, free: loss 0", 0, "free"),
     ("**δ**", 1, "free"),
@@ -580,12 +582,12 @@ CORRELATIONS = (0.0, 0.3, 0.6, 0.9)
 COMPARED = 0.6
 """The correlation at which sums are also judged as if tasks were independent."""
 OF_SEVERAL = (
-    ("intervals that hold the mean loss: r = 0", 0, "mean_held"),
+    ("intervals contain the mean loss: r = 0", 0, "mean_held"),
     *((f"r = {CORRELATIONS[place]:g}", place, "mean_held") for place in (1, 2, 3)),
-    ("**equal lines differ**: r = 0", 0, "differ"),
+    ("**false difference between lines**: r = 0", 0, "differ"),
     *((f"**r = {CORRELATIONS[place]:g}**", place, "differ") for place in (1, 2, 3)),
     ("as if independent, r = 0.6: intervals", 2, "mean_held_apart"),
-    ("equal lines differ", 2, "differ_apart"),
+    ("false difference between lines", 2, "differ_apart"),
 )
 SUMS = [
     (tasks, Size(seeds, 500, lines=2), examples) for tasks in (2, 6) for examples in (0.0, 0.5) for seeds in (3, 5, 10)
@@ -844,7 +846,7 @@ REAL_COLUMNS = (
     "counts",
     "replaceable: loss 0",
 )
-REAL_COLUMNS += ("**δ**", "intervals that hold the loss: loss 0", "δ")
+REAL_COLUMNS += ("**δ**", "intervals contain the loss: loss 0", "δ")
 
 
 def real_table(populations: Iterable[Population], studies: int) -> Iterator[str]:
@@ -912,7 +914,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
     number, begin = given.studies or (200 if given.quick else 2000), time.perf_counter()
     error = 196 * math.sqrt(0.05 * 0.95 / number)
     commit = run(["git", "describe", "--always", "--dirty"], capture_output=True, text=True, cwd=Path(__file__).parent)
-    print(f"Commit {commit.stdout.strip() or 'unknown'}, {number:,} studies a case, {given.processes} processes.")
+    print(f"Commit {commit.stdout.strip() or 'unknown'}, {number:,} studies per case, {given.processes} processes.")
     print(f"All in percent; one of 5 is off by {error:.1f} in 5 of 100 cases. δ = {MARGIN}.\n")
     if given.outcomes:
         clusters = dict(name.split("=", maxsplit=1) for name in given.cluster)

@@ -1,6 +1,6 @@
 """Error rates of claims if the context-free floor is chosen from several: on training folds, or on validation outcomes.
 
-    python benchmarks/floors.py                   # 2,000 studies a case: half an hour on one core
+    python benchmarks/floors.py                   # 2,000 studies per case: half an hour on one core
     python benchmarks/floors.py --choice          # only how often folds choose the best floor: seconds
 
 A task is a population with an original, three floors and replaced heads. The true loss is measured against the best
@@ -199,8 +199,8 @@ CASES = {
     "three equal floors": Task(),
     "others lower by 0.01": Task(gaps=(0.01, 0.01)),
     "others lower by 0.03": Task(gaps=(0.03, 0.03)),
-    "little is contributed, equal": LITTLE,
-    "little is contributed, lower by 0.01": replace(LITTLE, gaps=(0.01, 0.01)),
+    "attention contributes little, equal": LITTLE,
+    "attention contributes little, lower by 0.01": replace(LITTLE, gaps=(0.01, 0.01)),
     "large study, lower by 0.01": replace(LARGE, gaps=(0.01, 0.01)),
     "large study, lower by 0.03": replace(LARGE, gaps=(0.03, 0.03)),
 }
@@ -208,9 +208,9 @@ FEW_ROWS = 200
 CASES |= {
     f"{name}, {FEW_ROWS} training rows": replace(task, train_rows=FEW_ROWS)
     for name, task in CASES.items()
-    if name not in ("three equal floors", "little is contributed, equal")
+    if name not in ("three equal floors", "attention contributes little, equal")
 }
-COLUMNS = ("case", "floor chosen by", "best floor", "counts", "**replaceable at loss δ**", "intervals hold the loss")
+COLUMNS = ("case", "floor chosen by", "best floor", "counts", "**replaceable at loss δ**", "intervals contain the loss")
 COLUMNS += ("bias, points", "bias by the choice, points")
 
 

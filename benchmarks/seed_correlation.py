@@ -72,7 +72,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
             if len(effects) < 2:
                 continue
             print(f"{model}, all heads replaced by {setting[0]}:\n")
-            print("| tasks | | seeds | r of the score lost | r of the loss |\n|---|---|--:|--:|--:|")
+            print("| tasks | | seeds | r of original − averages | r of the loss |\n|---|---|--:|--:|--:|")
             for cells in correlated(effects):
                 print(f"| {' | '.join(cells)} |")
             for task, values in effects.items():

@@ -22,6 +22,7 @@ if TYPE_CHECKING:
     from papa.model.load import load_model
     from papa.model.model import Model
     from papa.model.plain import replaced_attention
+    from papa.results.study_results import StudyResults, load
     from papa.results.sweep import sweep
 
 __version__ = "0.2.0.dev0"
@@ -41,6 +42,8 @@ _MODULES = {
     "learn_lambda": "papa.method.notebook",
     "fit_probe": "papa.method.notebook",
     "sweep": "papa.results.sweep",
+    "load": "papa.results.study_results",
+    "StudyResults": "papa.results.study_results",
     "measure": "papa.jobs.measure",
     "InputError": "papa.errors",
     "DamagedArtefact": "papa.errors",
@@ -54,12 +57,14 @@ __all__ = [
     "Model",
     "Recipe",
     "SequenceProbe",
+    "StudyResults",
     "TokenProbe",
     "average_attention",
     "constant_matrices",
     "fit_probe",
     "lay_out",
     "learn_lambda",
+    "load",
     "load_model",
     "measure",
     "replaced_attention",

@@ -22,6 +22,8 @@ from papa.errors import InputError
 if TYPE_CHECKING:
     from rich.console import Console
 
+    from papa.results.study_results import StudyResults
+
 WRONG_INPUT = 2
 NOTHING_KNOWN = DAMAGED = DIFFERENT = REFUSED = 1
 
@@ -427,13 +429,35 @@ def measure(
 
     with _wrong_input(), resumable():
         from papa.jobs.measure import measure_files
-        from papa.results.summary import print_results
 
         study = measure_files(model, train, validation, column or [], folder)
+    _print_study(study, as_json)
+
+
+def _print_study(study: StudyResults, as_json: bool) -> None:
+    from papa.results.summary import print_results
+
     if as_json:
         _print_json({"folder": str(study.folder), "page": str(study.page), **study.claims})
-        return
-    print_results(study.folder)
+    else:
+        print_results(study.folder)
+
+
+@app.command(
+    epilog="Examples:\n\n- `papa show results/demo`\n- `papa show study --json`\n\n"
+    "Exit codes: 0 shown, 2 there are no results of a finished study, or the command is wrong."
+)
+def show(
+    results: Annotated[Path, typer.Argument(metavar="FOLDER", help="A results folder.")], as_json: AsJson = False
+) -> None:
+    """Show the claims and scores of a finished study, as they were printed at its end.
+
+    `papa inspect FOLDER` shows the size of the results, how much is finished, and the files to open.
+    """
+    with _wrong_input():
+        from papa.results.study_results import load
+
+        _print_study(load(results), as_json)
 
 
 @app.command(

@@ -23,11 +23,11 @@ from papa.config.study import Study
 from papa.config.variant import DRAWN, Constant, Order
 from papa.data.weights import location_of
 from papa.errors import InputError
-from papa.files import PathLike, provenance_of, read_table, trace_of
+from papa.files import PathLike, provenance_of, read_table
 from papa.jobs.start import PLACES
 from papa.results.conclusion import Conclusion
-from papa.results.page import reported_config
 from papa.results.phrases import holds_for
+from papa.results.study_results import study_in
 
 if TYPE_CHECKING:
     from rich.console import Console
@@ -171,11 +171,8 @@ def save_heads(chosen: ChosenHeads, results: PathLike, folder: PathLike) -> Path
     target, results = Path(folder), Path(results)
     if target.exists():
         raise InputError(f"{target} exists, and papa never overwrites a folder; give another folder.")
-    report = results / ARTEFACTS["page"].path()
-    trace = trace_of(report) if report.exists() else None
-    if trace is None:
+    if (study := study_in(results)) is None:
         raise InputError(f"{results} has no report yet; complete the run first.")
-    study = Study(reported_config(trace.settings["config"]), results)
     corpus = study.config.tasks[chosen["task"]].corpus
     constants = study.constants(chosen["model"], corpus, Constant.parse(chosen["constant"]))
     texts = {

@@ -6,40 +6,33 @@ The study has an ordinary config and ordinary results, so `papa inspect`, `papa 
 from __future__ import annotations
 
 import os
-import shutil
 import tempfile
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
-from dataclasses import dataclass, field
 from functools import partial
 from itertools import compress
 from pathlib import Path
 from random import Random
 from typing import TYPE_CHECKING, TypeAlias, cast
 
-from papa.config.analyses import grid_view
 from papa.config.freshness import FRESH
 from papa.config.job import AnyJob, Job
 from papa.config.reading import config_of
-from papa.config.settings import RUN, SPLITS, Config, check_files
+from papa.config.settings import SPLITS, Config, check_files
 from papa.config.stages import ModelId
 from papa.config.study import Study
-from papa.config.variant import RETRAINED
 from papa.data.local_digests import LocalSourceDigests
 from papa.data.named import facts_in, named
 from papa.errors import InputError
-from papa.files import PathLike, read_table, replacing
+from papa.files import PathLike, replacing
 from papa.jobs.display import shown_here
 from papa.jobs.init import Data, as_config, choices_of, columns_of, look_at
 from papa.jobs.stage import performed
 from papa.jobs.start import lock, note_places
 from papa.model.load import keeping_models, saved
-from papa.results.conclusion import Conclusion
-from papa.results.leakage import leakage_note
+from papa.results.study_results import StudyResults
 
 if TYPE_CHECKING:
-    import altair as alt
-    import pandas as pd
     from transformers import PreTrainedModel
 
 Texts: TypeAlias = Sequence[str] | Sequence[tuple[str, str]] | Sequence[Sequence[str]]
@@ -49,107 +42,6 @@ Labels: TypeAlias = Sequence[str] | Sequence[int] | Sequence[Sequence[str]] | Se
 
 HELD_OUT_ONE_IN = 5
 """If no validation texts are given, one of this many distinct texts is held out."""
-HEAD_COLUMNS = ["constant", "seed", "layer", "head", "value", "rank"]
-CURVE_COLUMNS = ["task", "constant", "order", "fraction", "kept", "heads", "mean", "low", "high"]
-CURVE_COLUMNS += ["trivial", "contextless", "status", "loss", "loss_low", "loss_high", "loss_bound"]
-
-
-@dataclass(frozen=True)
-class Measured:
-    """The results of `measure`: a folder with all artefacts, and the config that they were made with."""
-
-    folder: Path
-    config: Config
-    _temporary: tempfile.TemporaryDirectory[str] | None = field(default=None, repr=False)
-    """Deletes the folder when this object is garbage-collected."""
-
-    @property
-    def claims(self) -> Claims:
-        """Claims and the numbers behind them, as in `tables/claims.json`; printed as a sentence."""
-        claims = Claims(Conclusion.read(self._path("claims_json")).to_json())
-        corpora = (self.config.tasks[task].corpus for _, task in self.config.pairs)
-        return Claims(claims | ({"leakage": note} if (note := leakage_note(self.folder, corpora)) else {}))
-
-    @property
-    def curve(self) -> pd.DataFrame:
-        """Scores, floors and losses on the validation split, by the fraction of heads that keep their attention."""
-        from papa.results.summary import is_main
-
-        rows = self.summary[is_main(self.summary) & self.summary["adapt"].eq(RETRAINED)]
-        curve: pd.DataFrame = rows[CURVE_COLUMNS].reset_index(drop=True)
-        return curve
-
-    @property
-    def summary(self) -> pd.DataFrame:
-        """All rows of `tables/summary.parquet`, including subsets and other metrics."""
-        from papa.results.summary import read_summary
-
-        return read_summary(self._path("summary"))
-
-    @property
-    def heads(self) -> pd.DataFrame:
-        """λ and rank of every head, for each constant and λ seed; the head of rank 0 is replaced first.
-
-        The table is empty if no λ was trained.
-        """
-        import pandas as pd
-
-        frames = []
-        for job in self._study.jobs():
-            if job.rule == "train_lambda":
-                rows = read_table(self.folder / job.main).to_pandas()
-                rows = rows[rows["epoch"] == rows["epoch"].max()].sort_values(["value", "layer", "head"])
-                about = {"constant": job.wildcards["constant"], "seed": int(job.wildcards["seed"])}
-                frames.append(rows.assign(rank=range(len(rows)), **about)[HEAD_COLUMNS].sort_values(["layer", "head"]))
-        return pd.concat(frames, ignore_index=True) if frames else pd.DataFrame(columns=HEAD_COLUMNS)
-
-    @property
-    def page(self) -> Path:
-        """Path of the HTML report."""
-        return self._path("page")
-
-    def plot(self) -> alt.ConcatChart:
-        """Plot scores against the number of replaced heads, with floors and intervals."""
-        from papa.results.figures import grid_figure
-        from papa.results.grids import rows_of
-
-        grid = grid_view(self._study, RUN)
-        return grid_figure(rows_of(grid, self.summary), grid)[0]
-
-    def save(self, folder: PathLike) -> Path:
-        """Copy all artefacts to a new folder, and return the path of the HTML report in it.
-
-        Raises:
-            InputError: the folder exists.
-        """
-        if Path(folder).exists():
-            raise InputError(f"{folder} exists, and papa never overwrites a folder; give another folder.")
-        shutil.copytree(self.folder, folder)
-        return Path(folder) / self.page.relative_to(self.folder)
-
-    def __repr__(self) -> str:
-        return f"<papa.measure: {self.claims}>"
-
-    def _repr_html_(self) -> str:
-        from html import escape
-
-        return f"<p>{escape(str(self.claims))}</p>{self.curve.to_html(index=False, float_format='{:.3f}'.format)}"
-
-    @property
-    def _study(self) -> Study:
-        return Study(self.config, self.folder, LocalSourceDigests(self.config.machine))
-
-    def _path(self, artefact: str) -> Path:
-        return self.folder / self._study.path(artefact)
-
-
-class Claims(dict[str, object]):
-    """Claims as plain values, printed as sentences; `leakage` is about validation rows that are also in training."""
-
-    def __str__(self) -> str:
-        return " ".join(str(self[name]) for name in ("sentence", "leakage") if name in self)
-
-    __repr__ = __str__
 
 
 def measure(
@@ -159,7 +51,7 @@ def measure(
     validation: tuple[Texts, Labels] | Texts | None = None,
     settings: Mapping[str, object] | None = None,
     folder: PathLike | None = None,
-) -> Measured:
+) -> StudyResults:
     """Measure how much a model needs input-dependent attention: run a whole study in this process.
 
     All results equal those of the workflow with the same config. By default, papa trains probes with five seeds, and
@@ -204,7 +96,7 @@ def measure(
 
 def measure_files(
     model: str, train: PathLike, validation: PathLike | None, columns: Sequence[str], folder: PathLike
-) -> Measured:
+) -> StudyResults:
     """Measure a model on texts in files, as the command `papa measure` does.
 
     Args:
@@ -229,14 +121,14 @@ def _run_study(
     settings: Mapping[str, object],
     folder: Path,
     temporary: tempfile.TemporaryDirectory[str] | None = None,
-) -> Measured:
+) -> StudyResults:
     config = _config(model, data, settings)
     check_files(config)
     study = Study(config, folder, LocalSourceDigests(config.machine))
     study.check_weights()
     note_places(study)
     run_here(study)
-    return Measured(folder, config, temporary)
+    return StudyResults(folder, config, temporary)
 
 
 def run_here(study: Study, *targets: AnyJob) -> None:

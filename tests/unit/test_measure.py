@@ -72,7 +72,7 @@ def changed(study, tmp_path):
 
 def test_a_study_has_claims_a_curve_heads_a_picture_and_a_page(study, tmp_path):
     assert study.claims["margin"] == 0.2 and str(study.claims) == study.claims["sentence"] == repr(study.claims)
-    assert repr(study) == f"<papa.measure: {study.claims}>" and "<table" in study._repr_html_()
+    assert repr(study) == f"<papa.StudyResults: {study.claims}>" and "<table" in study._repr_html_()
     assert set(study.curve["fraction"]) == {"1", "1/2", "0"} and study.curve["mean"].between(0, 1).all()
     assert sorted(study.heads["rank"]) == list(range(len(study.heads))) and study.heads["value"].between(0, 1).all()
     assert study.heads.sort_values("rank")["value"].is_monotonic_increasing
@@ -82,6 +82,10 @@ def test_a_study_has_claims_a_curve_heads_a_picture_and_a_page(study, tmp_path):
     assert study.plot().to_dict()["title"]
     page = study.save(tmp_path / "kept")
     assert page.exists() and page.read_text() == study.page.read_text()
+    loaded = papa.load(tmp_path / "kept")
+    assert loaded.claims == study.claims and loaded.plot().to_dict() == study.plot().to_dict()
+    for table in ("curve", "heads", "losses", "outcomes", "summary"):
+        pd.testing.assert_frame_equal(getattr(loaded, table), getattr(study, table))
     with pytest.raises(papa.InputError, match="never overwrites"):
         study.save(tmp_path / "kept")
 
@@ -233,7 +237,7 @@ def test_the_code_of_a_card_runs_for_a_package_and_a_model_of_the_hub(study, fol
     reported = reported_config(trace_of(study.page).settings["config"])
     models = {heads["model"]: ModelSettings(hub="owner/tiny", revision="a" * 40)}
     reported = reported.model_copy(update={"models": models})
-    monkeypatch.setattr("papa.jobs.heads.reported_config", lambda config: reported)
+    monkeypatch.setattr("papa.results.page.reported_config", lambda config: reported)
     monkeypatch.chdir(save_heads(heads, changed, tmp_path / "of-hub"))
     card = Path("README.md").read_text()
     assert "base_model: owner/tiny" in card and card.count("revision=") == 2

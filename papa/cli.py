@@ -6,11 +6,14 @@ input is wrong.
 
 from __future__ import annotations
 
+import inspect as inspection
 import json
 import os
 import sys
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
+from dataclasses import dataclass, is_dataclass
+from functools import wraps
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -44,6 +47,26 @@ Columns = Annotated[
     ),
 ]
 AsJson = Annotated[bool, typer.Option("--json", help="Print the result only, as JSON.")]
+
+
+def grouped(command: Callable[..., None]) -> Callable[..., None]:
+    """Give a command the fields of a parameter that is a dataclass as options, and pass them to it together."""
+    parameters, groups = list[inspection.Parameter](), dict[str, tuple[type, list[str]]]()
+    for name, parameter in inspection.signature(command, eval_str=True).parameters.items():
+        fields = [parameter]
+        if is_dataclass(kind := parameter.annotation) and isinstance(kind, type):
+            fields = list(inspection.signature(kind, eval_str=True).parameters.values())
+            groups[name] = kind, [field.name for field in fields]
+        parameters += (field.replace(kind=inspection.Parameter.KEYWORD_ONLY) for field in fields)
+
+    @wraps(command)
+    def ungrouped(**options: object) -> None:
+        together = {name: kind(**{key: options.pop(key) for key in keys}) for name, (kind, keys) in groups.items()}
+        command(**options, **together)
+
+    ungrouped.__signature__ = inspection.Signature(parameters)  # type: ignore[attr-defined]  # typer reads both
+    ungrouped.__annotations__ = {parameter.name: parameter.annotation for parameter in parameters}
+    return ungrouped
 
 
 def _print_version(requested: bool) -> None:
@@ -460,11 +483,26 @@ def show(
         _print_study(load(results), as_json)
 
 
+@dataclass(frozen=True)
+class Sharing:
+    """Options of `papa heads` that share heads."""
+
+    save: Annotated[
+        Path | None, typer.Option(metavar="FOLDER", help="Also write heads, constants and a README.md to a new folder.")
+    ] = None
+    push: Annotated[
+        str | None,
+        typer.Option(metavar="OWNER/NAME", help="Also upload them to a repository on the hub, made if needed."),
+    ] = None
+
+
 @app.command(
     epilog="Examples:\n\n- `papa heads results/mine --fraction 1/4`\n"
-    "- `papa heads results/mine --of bert/mood/average/lambda-0 --tsv > full_attention_heads.tsv`\n\n"
-    "Exit codes: 0 shown, 2 no order or several match, or the command is wrong."
+    "- `papa heads results/mine --of bert/mood/average/lambda-0 --tsv > full_attention_heads.tsv`\n"
+    "- `papa heads results/mine --push me/heads-of-bert`\n\n"
+    "Exit codes: 0 shown, 2 no order or several match, nothing could be written, or the command is wrong."
 )
+@grouped
 def heads(
     results: Annotated[Path, typer.Argument(metavar="FOLDER", help="A results folder.")],
     of: Annotated[
@@ -474,30 +512,30 @@ def heads(
         ),
     ] = None,
     fraction: Annotated[str, typer.Option(help="Share of heads that keep their attention.")] = "1/2",
+    *,
+    shared: Sharing,
     as_tsv: Annotated[bool, typer.Option("--tsv", help="Print weights in the format of DuoAttention.")] = False,
-    save: Annotated[
-        Path | None, typer.Option(metavar="FOLDER", help="Also write heads, constants and a README.md to a new folder.")
-    ] = None,
     as_json: AsJson = False,
 ) -> None:
     """Show the heads that keep their attention at a fraction, in formats that other tools read.
 
     The JSON has the heads to `prune` by layer, all heads as pairs (layer, head), and the weight of each head. With
-    --tsv, each line is a layer and each column a head. The folder of --save has both, the constants and a README.md;
-    `hf upload NAME FOLDER` uploads it to the hub.
+    --tsv, each line is a layer and each column a head. The folder of --save has both, the constants and a README.md.
+    --push uploads the same to a public repository on the hub. `papa.Heads.load` reads either.
     """
     from papa.jobs import heads as orders
 
     with _wrong_input():
         chosen = orders.heads_of(results, of, fraction)
-        if save is not None:
-            orders.save_heads(chosen, results, save)
+        address = orders.share(chosen, results, shared.save, shared.push)
     if as_tsv:
-        typer.echo(orders.as_tsv(chosen))
+        typer.echo(chosen.as_tsv())
     elif as_json:
-        _print_json(chosen)
+        _print_json(chosen.model_dump(mode="json"))
     else:
         orders.print_heads(chosen, _console(), orders.remark_on(chosen, results))
+    if address:
+        typer.echo(f"Uploaded to {address}", err=as_tsv or as_json)
 
 
 def main() -> None:

@@ -212,13 +212,88 @@ def test_heads_are_saved_with_constants_and_a_card_whose_code_runs(study, folder
     (average,) = study.folder.rglob("average.h5")
     constants = papa.ConstantMatrices.load(average)
     assert torch.equal(papa.ConstantMatrices.load(shared / "constants.h5").mean, constants.mean)
+    assert torch.equal(papa.ConstantMatrices.load(shared).mean, constants.mean)
+    loaded = papa.Heads.load(shared)
+    assert loaded.replaced == heads.replaced and loaded.slots == constants.n and loaded.values == heads.values
+    assert torch.equal(loaded.constants.mean, constants.mean)
     monkeypatch.chdir(shared)
     names = run_code(card)
     inputs = papa.lay_out(tokenizer, ["A text."], slots=constants.n)
-    replaced = [tuple(head) for head in heads["replaced"]]
+    replaced = [tuple(head) for head in heads.replaced]
     expected = papa.load_model(folder).hidden_states(inputs, constants, replaced)
     real = inputs["attention_mask"] == 1
     torch.testing.assert_close(names["outputs"].last_hidden_state[real], expected[:, -1][real], atol=1e-5, rtol=1e-5)
+
+
+@pytest.fixture
+def hub(tmp_path, monkeypatch):
+    """A folder that stands for the hub: uploads copy a folder to it, and downloads read it."""
+    import huggingface_hub
+
+    class Api:
+        def __init__(self, **about):
+            assert about["library_name"] == "papa"
+
+        def create_repo(self, repository, exist_ok):
+            if repository == "forbidden/heads":
+                raise OSError("403 Forbidden: you may not write here.\nMore.")
+            assert exist_ok
+            return f"https://hub/{repository}"
+
+        def upload_folder(self, repo_id, folder_path, commit_message):
+            shutil.copytree(folder_path, tmp_path / "hub" / repo_id)
+
+    def download(repository, name, revision=None):
+        path = tmp_path / "hub" / repository / name
+        if not path.exists() or revision not in (None, "main"):
+            raise OSError(f"404 Client Error: no {name} at {revision}.")
+        return str(path)
+
+    monkeypatch.setattr(huggingface_hub, "HfApi", Api)
+    monkeypatch.setattr(huggingface_hub, "hf_hub_download", download)
+    return tmp_path / "hub"
+
+
+def test_heads_are_pushed_and_loaded_from_the_hub(study, folder, hub, tmp_path, monkeypatch):
+    options = ["heads", str(study.folder), "--push", "me/heads"]
+    done = CliRunner().invoke(app, options)
+    assert done.exit_code == 0 and done.output.endswith("Uploaded to https://hub/me/heads\n")
+    saved = CliRunner().invoke(app, [*options[:3], "me/again", "--save", str(tmp_path / "kept"), "--json"])
+    assert json.loads(saved.stdout)["kept"] and "Uploaded to https://hub/me/again" in saved.stderr
+    assert sorted(path.name for path in (tmp_path / "kept").iterdir()) == sorted(os.listdir(hub / "me/again"))
+    heads, expected = papa.Heads.load("me/heads", "main"), heads_of(study.folder)
+    assert heads.replaced == expected.replaced and heads.prune == expected.prune
+    constants = papa.ConstantMatrices.load("me/heads")
+    assert torch.equal(constants.mean, heads.constants.mean)
+    card = (hub / "me/heads/README.md").read_text()
+    assert str(folder) not in card, "a path of this machine is not published"
+    place = f"{heads.model!r}  # replace this by the folder of {heads.model}"
+    assert place in card
+    names = run_code(card.replace(place, repr(str(folder))))
+    assert names["heads"].replaced == heads.replaced and names["outputs"].last_hidden_state.isfinite().all()
+
+
+def test_heads_that_cannot_be_shared_or_read_get_a_sentence(study, hub, tmp_path):
+    refused = CliRunner().invoke(app, ["heads", str(study.folder), "--push", "forbidden/heads"])
+    assert refused.exit_code == 2 and refused.stderr == (
+        "forbidden/heads on the hub cannot be written (403 Forbidden: you may not write here); check the id "
+        "(owner/name), and log in with `hf auth login`.\n"
+    )
+    with pytest.raises(papa.InputError, match=r"no folder me/other here, and heads.json .* \(404 .* None\); check"):
+        papa.Heads.load("me/other")
+    with pytest.raises(papa.InputError, match=r"and constants.h5 cannot be read from me/other on the hub"):
+        papa.ConstantMatrices.load("me/other")
+    with pytest.raises(papa.InputError, match="me/average.h5 does not exist; average the attention"):
+        papa.ConstantMatrices.load("me/average.h5")
+    with pytest.raises(papa.InputError, match=r"no-folder is neither a folder here nor an id on the hub"):
+        papa.Heads.load("no-folder")
+    with pytest.raises(papa.InputError, match="has no heads.json; give a folder of `papa heads --save`"):
+        papa.Heads.load(tmp_path)
+    (tmp_path / "heads.json").write_text('{"model": "m", "replaced": [[0, "x"]]}')
+    with pytest.raises(papa.DamagedArtefact, match="has no heads that `papa heads --save` wrote"):
+        papa.Heads.load(tmp_path)
+    with pytest.raises(papa.InputError, match="These heads have no constants; load them"):
+        _ = heads_of(study.folder).constants
 
 
 def run_code(card):
@@ -231,11 +306,11 @@ def test_the_code_of_a_card_runs_for_a_package_and_a_model_of_the_hub(study, fol
     monkeypatch.setattr("sys.path", [str(tmp_path), *sys.path])
     (tmp_path / "has_tiny.py").write_text(f"def get_model_path():\n    return {str(folder)!r}\n", encoding="utf-8")
     heads = heads_of(changed)
-    (changed / PLACES).write_text(json.dumps({heads["model"]: {"package": "has_tiny"}}), encoding="utf-8")
+    (changed / PLACES).write_text(json.dumps({heads.model: {"package": "has_tiny"}}), encoding="utf-8")
     monkeypatch.chdir(save_heads(heads, changed, tmp_path / "of-package"))
     of_package = run_code(Path("README.md").read_text())["outputs"].last_hidden_state
     reported = reported_config(trace_of(study.page).settings["config"])
-    models = {heads["model"]: ModelSettings(hub="owner/tiny", revision="a" * 40)}
+    models = {heads.model: ModelSettings(hub="owner/tiny", revision="a" * 40)}
     reported = reported.model_copy(update={"models": models})
     monkeypatch.setattr("papa.results.page.reported_config", lambda config: reported)
     monkeypatch.chdir(save_heads(heads, changed, tmp_path / "of-hub"))

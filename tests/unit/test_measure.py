@@ -283,11 +283,11 @@ def test_heads_that_cannot_be_shared_or_read_get_a_sentence(study, hub, tmp_path
         papa.Heads.load("me/other")
     with pytest.raises(papa.InputError, match=r"and constants.h5 cannot be read from me/other on the hub"):
         papa.ConstantMatrices.load("me/other")
-    with pytest.raises(papa.InputError, match="me/average.h5 does not exist; average the attention"):
+    with pytest.raises(papa.InputError, match=r"me/average.h5 does not exist; average the attention"):
         papa.ConstantMatrices.load("me/average.h5")
     with pytest.raises(papa.InputError, match=r"no-folder is neither a folder here nor an id on the hub"):
         papa.Heads.load("no-folder")
-    with pytest.raises(papa.InputError, match="has no heads.json; give a folder of `papa heads --save`"):
+    with pytest.raises(papa.InputError, match=r"has no heads.json; give a folder of `papa heads --save`"):
         papa.Heads.load(tmp_path)
     (tmp_path / "heads.json").write_text('{"model": "m", "replaced": [[0, "x"]]}')
     with pytest.raises(papa.DamagedArtefact, match="has no heads that `papa heads --save` wrote"):

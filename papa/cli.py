@@ -15,7 +15,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass, is_dataclass
 from functools import wraps
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
@@ -38,14 +38,6 @@ app = typer.Typer(
 )
 
 TRAIN = typer.Option(metavar="FILE", help="Training texts: Parquet, JSONL, CSV, TSV, CoNLL, text.")
-ValidationFile = Annotated[Path | None, typer.Option(metavar="FILE", help="Validation texts, in the same format.")]
-Columns = Annotated[
-    list[str] | None,
-    typer.Option(
-        metavar="ROLE=COLUMN",
-        help="A column by its role: first=, second= (for pairs) or label=; papa guesses the others.",
-    ),
-]
 AsJson = Annotated[bool, typer.Option("--json", help="Print the result only, as JSON.")]
 
 
@@ -73,6 +65,52 @@ def _print_version(requested: bool) -> None:
     if requested:
         typer.echo(f"papa {__version__}")
         raise typer.Exit
+
+
+@dataclass(frozen=True)
+class TextOptions:
+    """Options about texts, for `papa init` and `papa measure`."""
+
+    validation: Annotated[Path | None, typer.Option(metavar="FILE", help="Validation texts, in the same format.")] = (
+        None
+    )
+    column: Annotated[
+        list[str] | None,
+        typer.Option(
+            metavar="ROLE=COLUMN",
+            help="A column by its role: first=, second= (for pairs) or label=; papa guesses the others.",
+        ),
+    ] = None
+    hold_out: Annotated[
+        str | None,
+        typer.Option(metavar="SHARE", help="Hold out this share of the training texts for validation, such as 0.2."),
+    ] = None
+    drop_empty: Annotated[
+        bool, typer.Option("--drop-empty", help="Drop rows without text or label, and count them.")
+    ] = False
+
+
+@dataclass(frozen=True)
+class SettingOptions:
+    """Options that replace chosen settings, for `papa init` and `papa measure`."""
+
+    seeds: Annotated[
+        str | None, typer.Option(metavar="LIST", help="Seeds of the probes, such as 1,2,3; the default is five.")
+    ] = None
+    fractions: Annotated[
+        str | None,
+        typer.Option(metavar="LIST", help="Shares of heads that keep their attention, such as 1,1/2,0."),
+    ] = None
+    slots: Annotated[
+        int | None, typer.Option(metavar="N", help="Tokens per text; the default is enough for 99 of 100 texts.")
+    ] = None
+
+    def settings(self) -> dict[str, object]:
+        """Return the settings that were asked for."""
+        from papa.jobs.init import list_of
+
+        lists = {"seeds": list_of(self.seeds, "--seeds", int), "fractions": list_of(self.fractions, "--fractions", str)}
+        return {name: value for name, value in (lists | {"slots": self.slots}).items() if value is not None}
 
 
 @app.callback(help="How much does a pretrained transformer use input-dependent attention?")
@@ -110,6 +148,7 @@ def _print_json(content: Mapping[str, object]) -> None:
     "- `papa init mine.yaml --model models/mine --train train.csv --column label=mood`\n\n"
     "Exit codes: 0 written; 2 not written, because the file exists or an input is wrong."
 )
+@grouped
 def init(
     config: Annotated[
         Path, typer.Argument(metavar="FILE", help="The file to write; the config is named after it.")
@@ -119,19 +158,24 @@ def init(
         typer.Option(metavar="MODEL", help="An encoder or a decoder: a hub id, a folder or an installed package."),
     ] = None,
     train: Annotated[Path | None, TRAIN] = None,
-    validation: ValidationFile = None,
-    column: Columns = None,
+    *,
+    texts: TextOptions,
+    replaced: SettingOptions,
     as_json: AsJson = False,
 ) -> None:
     """Write a commented config for one model and one local data set, without questions; never overwrite a file.
 
     With --train, papa reads the file, checks or guesses its columns, chooses slots, metric and training settings, and
-    writes the reasons as comments. Without --train, the config has example paths to replace.
+    writes the reasons as comments. Without --train, the config has example paths to replace. With --hold-out or
+    --drop-empty, the remaining rows are written to Parquet files next to the config.
     """
-    from papa.jobs.init import print_started, start
+    from papa.data.splits import RowChanges
+    from papa.jobs.init import DataFiles, print_started, start
 
     with _wrong_input():
-        written = start(config, model, train, validation, column or [])
+        changes = RowChanges.of(texts.hold_out, texts.drop_empty)
+        files = DataFiles(train, texts.validation, tuple(texts.column or ()), changes)
+        written = start(config, model, files, replaced.settings())
     _print_json(written) if as_json else print_started(written, _console())
 
 
@@ -435,25 +479,31 @@ def cost(
     "- `papa measure models/gpt --train texts.txt --validation held-out.txt --folder studies/gpt`\n\n"
     "Exit codes: 0 measured; 2 the model or the texts cannot be used, or the command is wrong; 130 stopped by Ctrl-C."
 )
+@grouped
 def measure(
     model: Annotated[str, typer.Argument(help="A hub id, a folder or an installed package.")],
     train: Annotated[Path, TRAIN],
-    validation: ValidationFile = None,
-    column: Columns = None,
+    *,
+    texts: TextOptions,
+    replaced: SettingOptions,
     folder: Annotated[Path, typer.Option(metavar="FOLDER", help="Folder for all results.")] = Path("study"),
     as_json: AsJson = False,
 ) -> None:
     """Measure one model on one data set without the workflow: from texts to the HTML report, in one process.
 
-    Columns, slots, metric and training settings are chosen as in `papa init`. Results in the folder are not recomputed,
-    so the same command resumes an interrupted run.
+    Columns, slots, metric and training settings are chosen as in `papa init`. Without validation texts, a fifth of the
+    training texts is held out. Results in the folder are not recomputed, so the same command resumes an interrupted
+    run.
     """
     from papa.jobs.stopping import resumable
 
     with _wrong_input(), resumable():
-        from papa.jobs.measure import measure_files
+        from papa.jobs.init import columns_of
+        from papa.jobs.measure import measure as measured
 
-        study = measure_files(model, train, validation, column or [], folder)
+        options: dict[str, Any] = replaced.settings() | {"drop_empty": texts.drop_empty, "hold_out": texts.hold_out}
+        options["columns"] = {role: column for role, column in columns_of(texts.column or ()).items() if column}
+        study = measured(model, train, validation=texts.validation, folder=folder, **options)
     _print_study(study, as_json)
 
 

@@ -31,12 +31,14 @@ class SourceRows:
         names: the names of all columns of the source.
         class_names: the class names, in order, of columns with numbered classes.
         lines: the line of the file in which each row begins, counted from 1; empty if the file has no lines.
+        indices: the index of each row in the source, if some rows are left out; otherwise empty.
     """
 
     table: pa.Table
     names: list[str]
     class_names: dict[str, list[str]] = field(default_factory=dict)
     lines: Sequence[int] = ()
+    indices: Sequence[int] = ()
 
 
 def read_file(

@@ -21,7 +21,7 @@ from papa.config.study import Study
 from papa.data.local_digests import LocalSourceDigests
 from papa.files import read_table, trace_of
 from papa.jobs.heads import heads_of, save_heads
-from papa.jobs.measure import _placed, _splits
+from papa.jobs.measure import _data_of, _placed
 from papa.jobs.stage import performed
 from papa.jobs.start import PLACES, lock
 from papa.model.load import keeping_models, load_model
@@ -137,7 +137,7 @@ def test_a_loaded_model_is_taken_with_its_tokenizer(study, folder, tmp_path):
         (([], []), "train is empty; give a list of texts"),
         (
             (pd.DataFrame({"text": ["a", "b"]}), ["x"]),
-            r"train is a table; give one of its columns, as in table\['text'\]",
+            r"train is a table, so its labels must be in a column; give columns=\{'label': NAME\}",
         ),
         ((["a", ("b", "c")], ["x", "y"]), "must contain only texts"),
         ((["a", "b"], ["x"]), "train has 2 texts but 1 labels"),
@@ -157,7 +157,8 @@ def test_wrong_use_gets_a_sentence(folder, given, message):
 
 def test_what_is_held_out_is_drawn_and_no_copy_of_it_is_trained_on():
     texts = [f"text {number % 30}" for number in range(90)]
-    train, held = _splits(texts, list(range(90)), None)
+    data = _data_of(texts, list(range(90)), None, Path("data"), {})
+    train, held = (data.unwritten[split].table.to_pydict() for split in ("train", "validation"))
     assert len(held["first"]) == 18 and not set(held["first"]) & set(train["first"])
     assert sorted(held["label"] + train["label"]) == list(range(90))
     assert held["first"] != [f"text {number}" for number in range(4, 90, 5)]

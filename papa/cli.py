@@ -269,6 +269,12 @@ def demo(
         ran(home() / "config/config.yaml", cores, DEFAULT, words or [])
 
 
+Changes = Annotated[
+    list[str] | None,
+    typer.Option("--config", metavar="KEY=VALUE", help="Replace a key of the config, as in `papa run`."),
+]
+
+
 @app.command(
     epilog="Examples:\n\n- `papa plan config/config.yaml`\n"
     "- `papa plan config/minilm.yaml --hub-mirror /data/hub --cores 8`\n\n"
@@ -280,6 +286,7 @@ def plan(
         Path | None,
         typer.Option(metavar="FOLDER", help="A folder with models and data; replaces the config's `hub_mirror`."),
     ] = None,
+    changes: Changes = None,
     device: Annotated[
         str | None, typer.Option(help="Device that runs the models; replaces the config's `device`.")
     ] = None,
@@ -297,10 +304,15 @@ def plan(
         from papa.data.named import check_models
         from papa.jobs.plan import plan as planned
         from papa.jobs.plan import print_plan
+        from papa.jobs.run import keys_of
+        from papa.jobs.start import note_results
 
-        checked = read_config(config, hub_mirror=hub_mirror and str(hub_mirror), device=device)
+        replaced = keys_of(changes or []) | {"hub_mirror": hub_mirror and str(hub_mirror), "device": device}
+        checked = read_config(config, replaced)
         check_models(checked)
         estimates = planned(checked, cores or os.cpu_count() or 1)
+    if note := note_results(config, Path("results", checked.name)):
+        typer.echo(note, err=True)
     _print_json(estimates) if as_json else print_plan(estimates, _console())
     if not estimates["total"]["sized"]:
         raise typer.Exit(NOTHING_KNOWN)
@@ -316,6 +328,7 @@ def freeze(
         Path | None,
         typer.Option(metavar="FOLDER", help="A folder with models and data; replaces the config's `hub_mirror`."),
     ] = None,
+    changes: Changes = None,
     as_json: AsJson = False,
 ) -> None:
     """Declare the claims of a study before its first outcome exists, in NAME.frozen.json next to the config.
@@ -328,8 +341,10 @@ def freeze(
     with _wrong_input():
         from papa.jobs.freeze import freeze as frozen
         from papa.jobs.freeze import print_frozen
+        from papa.jobs.run import keys_of
 
-        declaration = frozen(config, None if hub_mirror is None else str(hub_mirror))
+        replaced = keys_of(changes or []) | {"hub_mirror": hub_mirror and str(hub_mirror)}
+        declaration = frozen(config, replaced)
     if as_json:
         _print_json(declaration.declaration.model_dump())
     else:

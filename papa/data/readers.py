@@ -89,7 +89,7 @@ def _read_parquet(path: Path, wanted: Collection[str] | None) -> SourceRows:
     import pyarrow.parquet as pq
 
     # pq.read_table would import pyarrow.dataset, which costs 50 MB of memory in every job
-    with pq.ParquetFile(path) as file:
+    with pq.ParquetFile(path.absolute()) as file:  # pyarrow takes a relative path such as "a: b" for a URI
         names = file.schema_arrow.names
         table = file.read(columns=names if wanted is None else [name for name in names if name in wanted])
         try:

@@ -143,6 +143,7 @@ def write_rows(path: Path, rows: SourceRows) -> None:
     """Write rows as Parquet with the names of their classes, unless the file already contains them."""
     import pyarrow.parquet as pq
 
+    path = path.absolute()  # pyarrow takes a relative path such as "a: b" for a URI
     table = rows.table
     if rows.class_names:
         features = {name: {"_type": "ClassLabel", "names": names} for name, names in rows.class_names.items()}

@@ -6,7 +6,9 @@ import shutil
 import sys
 from pathlib import Path
 
+import datasets
 import pandas as pd
+import pyarrow as pa
 import pytest
 import torch
 from families import letters_tokenizer, random_model
@@ -18,7 +20,9 @@ import papa
 from papa.cli import app
 from papa.config.settings import Machine, ModelSettings
 from papa.config.study import Study
+from papa.data.columns import Columns
 from papa.data.local_digests import LocalSourceDigests
+from papa.data.readers import read_file
 from papa.files import read_table, trace_of
 from papa.jobs.heads import heads_of, save_heads
 from papa.jobs.measure import _data_of, _placed
@@ -164,6 +168,106 @@ def test_what_is_held_out_is_drawn_and_no_copy_of_it_is_trained_on():
     assert held["first"] != [f"text {number}" for number in range(4, 90, 5)]
 
 
+def tables():
+    """Training texts as a DataFrame, with other columns, as a Dataset with numbered classes, and as an Arrow table."""
+    texts, labels = texts_of(60)
+    frame = pd.DataFrame({"id": range(60), "sentence": texts, "mood": labels}, index=range(100, 160))
+    names = datasets.Features({"sentence": datasets.Value("string"), "mood": datasets.ClassLabel(names=["no", "yes"])})
+    dataset = datasets.Dataset.from_dict({"sentence": texts, "mood": [int(label == "yes") for label in labels]}, names)
+    return {"frame": frame, "dataset": dataset, "arrow": pa.Table.from_pandas(frame)}
+
+
+ROLES = {"first": "sentence", "label": "mood"}
+
+
+@pytest.mark.parametrize("kind", ["frame", "dataset", "arrow"])
+def test_a_table_is_read_by_the_names_of_its_columns(kind, tmp_path):
+    table = tables()[kind]
+    data = _data_of(table, None, table, tmp_path, {"columns": ROLES})
+    data.write()
+    assert data.columns == ROLES and data.metric == "accuracy" and data.training_rows == 60
+    rows = read_file(tmp_path / "train.parquet")
+    labels = Columns("it", rows).classes("mood", None, None)
+    assert (rows.table.column("sentence").to_pylist(), [name for [name] in labels]) == texts_of(60)
+    held = _data_of(table, None, None, tmp_path, {"columns": ROLES, "hold_out": 0.5, "drop_empty": True})
+    sizes = [held.unwritten[split].table.num_rows for split in ("train", "validation")]
+    assert sizes == [30, 30] and held.notes[0].startswith("Dropped 0 of 60 rows of train,")
+
+
+@pytest.mark.usefixtures("no_figures")
+def test_a_table_and_a_file_give_the_numbers_of_lists(study, folder, tmp_path):
+    others, names = texts_of(40, 1)
+    validation = pd.DataFrame({"sentence": others, "mood": names})
+    options = {"columns": ROLES, "seeds": [1, 2], "fractions": [1, 0.5, 0]}
+    settings = {"tasks": QUICK["tasks"], "margin": 0.2}
+    of_table = papa.measure(folder, tables()["frame"], None, validation, settings, tmp_path / "table", **options)
+    pd.testing.assert_frame_equal(of_table.curve.drop(columns="task"), study.curve.drop(columns="task"))
+    for name, table in (("train", tables()["frame"]), ("dev", validation)):
+        table.to_csv(tmp_path / f"{name}.csv", index=False)
+    files = tmp_path / "train.csv", None, str(tmp_path / "dev.csv")
+    of_files = papa.measure(folder, *files, settings, tmp_path / "files", **options)
+    assert of_files.config.corpora["texts"].files["train"] == str(tmp_path / "train.csv")
+    pd.testing.assert_frame_equal(of_files.curve, of_table.curve)
+
+
+def test_texts_without_validation_texts_are_held_out_of_files_too(tmp_path):
+    tables()["frame"].to_csv(tmp_path / "train.csv", index=False)
+    data = _data_of(tmp_path / "train.csv", None, None, tmp_path / "data", {"columns": ROLES})
+    assert data.notes == ["Held out 12 of 60 rows of " + str(tmp_path / "train.csv") + " for validation."]
+    of_list = _data_of(*texts_of(60), None, tmp_path / "data", {})
+    held, expected = (each.unwritten["validation"].table for each in (data, of_list))
+    assert held.column("sentence").to_pylist() == expected.column("first").to_pylist()
+    tables()["frame"].to_csv(tmp_path / "validation.csv", index=False)
+    similar = _data_of(tmp_path / "train.csv", None, None, tmp_path / "data", {})
+    assert similar.files["validation"] == str(tmp_path / "validation.csv") and not similar.unwritten
+
+
+@pytest.mark.parametrize(
+    ("arguments", "options", "message"),
+    [
+        (
+            ["frame"],
+            {},
+            r'train is a table; name the columns to use, as in columns={"first": .* has id, sentence',
+        ),
+        (["frame"], {"columns": {"first": "text"}}, "train has no column 'text'; its columns are id, sentence, mood"),
+        (["frame"], {"columns": {"text": "sentence"}}, "'text=sentence', but must be first=COLUMN"),
+        (["numbers"], {}, "it has 0, 1"),
+        (["splits"], {"columns": ROLES}, r"A dataset has the splits train; give one of them, as in data\['train'\]"),
+        ([["a b"]], {"columns": ROLES}, "train is a list, so it has no columns; leave out `columns`"),
+        ([["a b"] * 6, "style"], {}, "labels is the single text 'style'"),
+        ([["a b", 3.0]], {}, r"train\[1\] is a float"),
+        ([["a b"], ["x"], (["a"], ["x"])], {"hold_out": 0.5}, "give only one"),
+        (["train.csv", ["x"]], {}, "labels and validation texts must be in files, too"),
+        ([["a b"] * 6], {"margin": 0.2}, "measure has no margin; it has columns, hold_out, drop_empty, seeds"),
+    ],
+)
+def test_tables_and_options_that_cannot_be_used_get_a_sentence(folder, arguments, options, message):
+    known = tables() | {"numbers": pd.DataFrame([["a", "b"]])}
+    known["splits"] = datasets.DatasetDict({"train": known["dataset"]})
+    train, *others = (known.get(each, each) if isinstance(each, str) else each for each in arguments)
+    with pytest.raises(papa.InputError, match=message):
+        papa.measure(folder, train, *others, **options)
+
+
+def test_messages_name_the_row_that_was_given(folder):
+    texts, labels = texts_of(60)
+    frame = tables()["frame"]
+    frame.loc[141, "sentence"] = " "
+    with pytest.raises(papa.InputError, match=r"^train has no text in column sentence in 1 of 48 .*0: train\[41\]\)"):
+        papa.measure(folder, frame, columns=ROLES)
+    texts[7] = None
+    with pytest.raises(papa.InputError, match=r"^train has no text in column first in 1 of 60 .*0: train\[7\]\)"):
+        papa.measure(folder, texts, labels, texts_of(9))
+    with pytest.raises(papa.InputError, match=r"^validation has no text .* in 1 of 60 rows .* validation\[7\]\)"):
+        papa.measure(folder, texts_of(60)[0], labels, (texts, labels))
+    with pytest.raises(papa.InputError, match=r"^Column label of train contains double"):
+        papa.measure(folder, texts_of(60)[0], [0.5] * 60)
+    labels[50] = ""  # rows before it are held out or dropped, and it is still called by its place
+    with pytest.raises(papa.InputError, match=r"^train has no label .*: train\[50\]\)"):
+        papa.measure(folder, [text or "a" for text in texts], labels, hold_out=0.01)
+
+
 def test_a_model_is_loaded_once_where_models_are_kept(tiny, monkeypatch):
     from papa.config.stages import Encoding
     from papa.model import load
@@ -198,8 +302,6 @@ def test_the_command_measures_files_and_ends_with_the_sentence_and_the_report(fo
     named = json.loads(CliRunner().invoke(app, ["measure", str(folder), *options]).stdout)
     assert read_table(tmp_path / "other/tables/summary.parquet").to_pandas()["task"].unique().tolist() == ["mood"]
     assert named["margin"] == 0.1
-    alone = CliRunner().invoke(app, ["measure", str(folder), "--train", str(tmp_path / "validation.csv")])
-    assert alone.exit_code == 2 and "there is no file" in alone.output
     wrong = CliRunner().invoke(app, ["measure", str(folder), *map(str, files), "--column", "label=no"])
     assert wrong.exit_code == 2 and "has no column 'no'" in wrong.output
 

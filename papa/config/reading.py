@@ -210,7 +210,8 @@ def _sentence(error: ErrorDetails) -> str:
         case "value_error":
             return f"{where}: {context['error']}" if where else str(context["error"])
         case "extra_forbidden":
-            close = get_close_matches(str(place[-1]), around["properties"], 1)
+            elsewhere = [key for key, *_ in keys(schema()) if key.rpartition(".")[2] == place[-1]]
+            close = elsewhere[:1] or get_close_matches(str(place[-1]), around["properties"], 1)
             meant = f"did you mean {close[0]}? " if close else ""
             return f"The config has an unknown key {where}; {meant}Valid keys: {', '.join(around['properties'])}."
         case "missing" if isinstance(place[-1], int):

@@ -98,6 +98,7 @@ def test_nothing_can_be_changed_afterwards():
     ("path", "value", "message"),
     [
         ("modles", {}, "unknown key modles; did you mean models?"),
+        ("epochs", 2, "unknown key epochs; did you mean tasks.NAME.epochs?"),
         ("tasks.tags.learning_rte", 1.0, "tasks.tags.learning_rte; did you mean learning_rate?"),
         ("corpora.words.files.test", "a.csv", "corpora.words.files.test"),
         ("pathvars", {"results": "../elsewhere"}, "unknown key pathvars"),

@@ -12,7 +12,7 @@ import sys
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated, cast
 
 import typer
 
@@ -23,6 +23,7 @@ from papa.jobs.options import SettingOptions, Sharing, TextOptions, grouped
 if TYPE_CHECKING:
     from rich.console import Console
 
+    from papa.jobs.measure import MeasureOptions
     from papa.results.study_results import StudyResults
 
 WRONG_INPUT = 2
@@ -448,8 +449,9 @@ def measure(
         from papa.jobs.init import columns_of
         from papa.jobs.measure import measure as measured
 
-        options: dict[str, Any] = replaced.settings() | {"drop_empty": texts.drop_empty, "hold_out": texts.hold_out}
-        options["columns"] = {role: column for role, column in columns_of(texts.column or ()).items() if column}
+        columns = {role: column for role, column in columns_of(texts.column or ()).items() if column}
+        rows = {"columns": columns, "drop_empty": texts.drop_empty, "hold_out": texts.hold_out}
+        options = cast("MeasureOptions", replaced.settings() | rows)
         study = measured(model, train, validation=texts.validation, folder=folder, **options)
     _print_study(study, as_json)
 

@@ -11,7 +11,7 @@ from itertools import compress
 from math import floor
 from pathlib import Path
 from random import Random
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, cast
 
 from papa.config.settings import fraction
 from papa.data.columns import Columns
@@ -103,8 +103,8 @@ def columns_of_table(name: str, table: object, wanted: Collection[str]) -> Colum
             f"{', '.join(names)}."
         )
     Columns(name, SourceRows(_empty_table(), names)).check(wanted)
-    chosen: Any = [column for column in every if str(column) in wanted]
-    return Columns(name, _rows_of_table(table, chosen, names))
+    chosen = [column for column in every if str(column) in wanted]
+    return Columns(name, _rows_of_table(table, cast(list[str], chosen), names))
 
 
 def is_table(texts: object) -> bool:
@@ -125,18 +125,24 @@ def _empty_table() -> pa.Table:
     return pa.table({})
 
 
-def _rows_of_table(table: Any, chosen: list[str], names: list[str]) -> SourceRows:
+def _rows_of_table(table: object, chosen: list[str], names: list[str]) -> SourceRows:
+    import pandas as pd
     import pyarrow as pa
 
     try:
-        if hasattr(table, "select_columns"):  # a datasets.Dataset
-            class_names = class_names_of(table.features.to_dict())
-            return SourceRows(table.select_columns(chosen).with_format("arrow")[:], names, class_names)
+        if hasattr(table, "select_columns"):
+            from datasets import Dataset
+
+            if isinstance(table, Dataset):
+                rows = table.select_columns(chosen).with_format("arrow")[:]
+                return SourceRows(rows, names, class_names_of(table.features.to_dict()))
         if isinstance(table, pa.Table):
             return SourceRows(table.select(chosen), names)
-        return SourceRows(pa.Table.from_pandas(table[chosen], preserve_index=False), names)
+        if isinstance(table, pd.DataFrame):
+            return SourceRows(pa.Table.from_pandas(table[chosen], preserve_index=False), names)
     except pa.ArrowException as error:
         raise InputError(f"A column among {', '.join(map(str, chosen))} mixes types of values ({error}).") from error
+    raise InputError(f"A {type(table).__name__} was given; give a pandas DataFrame or a datasets.Dataset.")
 
 
 def write_rows(path: Path, rows: SourceRows) -> None:

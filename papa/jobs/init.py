@@ -172,7 +172,7 @@ def start(
         raise InputError("Options about texts were given without training texts; add --train FILE.")
     data = PLACEHOLDER_DATA
     if files.train is not None:
-        data = look_at(files.train, files.validation, asked, files.changes, path.with_name(f"{path.stem}.{{}}.parquet"))
+        data = look_at(files.train, files.validation, asked, files.changes, path.parent / f"{path.stem}.{{}}.parquet")
         for split in data.unwritten:
             if os.path.exists(data.files[split]):
                 raise InputError(f"{data.files[split]} exists, and papa never overwrites a file; give another FILE.")

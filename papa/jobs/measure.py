@@ -13,7 +13,7 @@ from dataclasses import replace
 from fractions import Fraction
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, TypeAlias, TypedDict, TypeGuard, Unpack, cast
+from typing import TYPE_CHECKING, TypeAlias, TypedDict, TypeGuard, Unpack, cast
 
 from papa.config.freshness import FRESH
 from papa.config.job import AnyJob, Job
@@ -156,16 +156,13 @@ def _config(model: str, data: Data, settings: Mapping[str, object], options: Map
     """Return the config that `papa init` would write for this model and data, with some settings changed."""
     from papa.data.tokenize import is_decoder
 
-    def values_for(data: Data) -> dict[str, Any]:
-        return as_config(with_settings(choices_of("study", model, data, facts), options))
-
     facts = facts_in(model) if os.path.isdir(model) else {}
     if "label" not in data.columns:
         probed = as_config(choices_of("study", model, data, facts))
         config, (name,) = config_of(probed), probed["models"]
         if is_decoder(ModelId.of(name, config.models[name]), config.machine):
             data = data.for_decoder()
-    values = values_for(data)
+    values = as_config(with_settings(choices_of("study", model, data, facts), options))
     for key, value in settings.items():
         if not isinstance(value, Mapping):
             values[key] = value

@@ -431,7 +431,7 @@ def look_at(
         columns.check(roles.values())
     splits, notes = changes.applied(splits, roles)
     if changes.any:
-        files = {split: os.fspath(target).format(split) for split in SPLITS}
+        files = {split: os.fspath(target).replace("{}", split) for split in SPLITS}
     elif path.suffix.lower() == ".txt" and "label" not in roles:
         roles, reasons = {}, {}  # the column of lines needs no name
     data = describe(splits, files, roles, reasons)

@@ -19,9 +19,11 @@ if TYPE_CHECKING:
     from papa.method.constants import constant_matrices
     from papa.method.notebook import Recipe, fit_probe, learn_lambda
     from papa.method.probes import MlmProbe, SequenceProbe, TokenProbe
+    from papa.method.shared_heads import Heads
     from papa.model.load import load_model
     from papa.model.model import Model
     from papa.model.plain import replaced_attention
+    from papa.results.study_results import StudyResults, load
     from papa.results.sweep import sweep
 
 __version__ = "0.2.0.dev0"
@@ -36,11 +38,14 @@ _MODULES = {
     "SequenceProbe": "papa.method.probes",
     "TokenProbe": "papa.method.probes",
     "MlmProbe": "papa.method.probes",
+    "Heads": "papa.method.shared_heads",
     "replaced_attention": "papa.model.plain",
     "Recipe": "papa.method.notebook",
     "learn_lambda": "papa.method.notebook",
     "fit_probe": "papa.method.notebook",
     "sweep": "papa.results.sweep",
+    "load": "papa.results.study_results",
+    "StudyResults": "papa.results.study_results",
     "measure": "papa.jobs.measure",
     "InputError": "papa.errors",
     "DamagedArtefact": "papa.errors",
@@ -49,17 +54,20 @@ _MODULES = {
 __all__ = [
     "ConstantMatrices",
     "DamagedArtefact",
+    "Heads",
     "InputError",
     "MlmProbe",
     "Model",
     "Recipe",
     "SequenceProbe",
+    "StudyResults",
     "TokenProbe",
     "average_attention",
     "constant_matrices",
     "fit_probe",
     "lay_out",
     "learn_lambda",
+    "load",
     "load_model",
     "measure",
     "replaced_attention",

@@ -12,15 +12,19 @@ import sys
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, cast
 
 import typer
 
 from papa import __version__
 from papa.errors import InputError
+from papa.jobs.options import SettingOptions, Sharing, TextOptions, grouped
 
 if TYPE_CHECKING:
     from rich.console import Console
+
+    from papa.jobs.measure import MeasureOptions
+    from papa.results.study_results import StudyResults
 
 WRONG_INPUT = 2
 NOTHING_KNOWN = DAMAGED = DIFFERENT = REFUSED = 1
@@ -33,14 +37,6 @@ app = typer.Typer(
 )
 
 TRAIN = typer.Option(metavar="FILE", help="Training texts: Parquet, JSONL, CSV, TSV, CoNLL, text.")
-ValidationFile = Annotated[Path | None, typer.Option(metavar="FILE", help="Validation texts, in the same format.")]
-Columns = Annotated[
-    list[str] | None,
-    typer.Option(
-        metavar="ROLE=COLUMN",
-        help="A column by its role: first=, second= (for pairs) or label=; papa guesses the others.",
-    ),
-]
 AsJson = Annotated[bool, typer.Option("--json", help="Print the result only, as JSON.")]
 
 
@@ -85,6 +81,7 @@ def _print_json(content: Mapping[str, object]) -> None:
     "- `papa init mine.yaml --model models/mine --train train.csv --column label=mood`\n\n"
     "Exit codes: 0 written; 2 not written, because the file exists or an input is wrong."
 )
+@grouped
 def init(
     config: Annotated[
         Path, typer.Argument(metavar="FILE", help="The file to write; the config is named after it.")
@@ -94,19 +91,24 @@ def init(
         typer.Option(metavar="MODEL", help="An encoder or a decoder: a hub id, a folder or an installed package."),
     ] = None,
     train: Annotated[Path | None, TRAIN] = None,
-    validation: ValidationFile = None,
-    column: Columns = None,
+    *,
+    texts: TextOptions,
+    replaced: SettingOptions,
     as_json: AsJson = False,
 ) -> None:
     """Write a commented config for one model and one local data set, without questions; never overwrite a file.
 
     With --train, papa reads the file, checks or guesses its columns, chooses slots, metric and training settings, and
-    writes the reasons as comments. Without --train, the config has example paths to replace.
+    writes the reasons as comments. Without --train, the config has example paths to replace. With --hold-out or
+    --drop-empty, the remaining rows are written to Parquet files next to the config.
     """
-    from papa.jobs.init import print_started, start
+    from papa.data.splits import RowChanges
+    from papa.jobs.init import DataFiles, print_started, start
 
     with _wrong_input():
-        written = start(config, model, train, validation, column or [])
+        changes = RowChanges.of(texts.hold_out, texts.drop_empty)
+        files = DataFiles(train, texts.validation, tuple(texts.column or ()), changes)
+        written = start(config, model, files, replaced.settings())
     _print_json(written) if as_json else print_started(written, _console())
 
 
@@ -200,6 +202,12 @@ def demo(
         ran(home() / "config/config.yaml", cores, DEFAULT, words or [])
 
 
+Changes = Annotated[
+    list[str] | None,
+    typer.Option("--config", metavar="KEY=VALUE", help="Replace a key of the config, as in `papa run`."),
+]
+
+
 @app.command(
     epilog="Examples:\n\n- `papa plan config/config.yaml`\n"
     "- `papa plan config/minilm.yaml --hub-mirror /data/hub --cores 8`\n\n"
@@ -211,6 +219,7 @@ def plan(
         Path | None,
         typer.Option(metavar="FOLDER", help="A folder with models and data; replaces the config's `hub_mirror`."),
     ] = None,
+    changes: Changes = None,
     device: Annotated[
         str | None, typer.Option(help="Device that runs the models; replaces the config's `device`.")
     ] = None,
@@ -228,10 +237,15 @@ def plan(
         from papa.data.named import check_models
         from papa.jobs.plan import plan as planned
         from papa.jobs.plan import print_plan
+        from papa.jobs.run import keys_of
+        from papa.jobs.start import note_results
 
-        checked = read_config(config, hub_mirror=hub_mirror and str(hub_mirror), device=device)
+        replaced = keys_of(changes or []) | {"hub_mirror": hub_mirror and str(hub_mirror), "device": device}
+        checked = read_config(config, replaced)
         check_models(checked)
         estimates = planned(checked, cores or os.cpu_count() or 1)
+    if note := note_results(config, Path("results", checked.name)):
+        typer.echo(note, err=True)
     _print_json(estimates) if as_json else print_plan(estimates, _console())
     if not estimates["total"]["sized"]:
         raise typer.Exit(NOTHING_KNOWN)
@@ -247,6 +261,7 @@ def freeze(
         Path | None,
         typer.Option(metavar="FOLDER", help="A folder with models and data; replaces the config's `hub_mirror`."),
     ] = None,
+    changes: Changes = None,
     as_json: AsJson = False,
 ) -> None:
     """Declare the claims of a study before its first outcome exists, in NAME.frozen.json next to the config.
@@ -259,8 +274,10 @@ def freeze(
     with _wrong_input():
         from papa.jobs.freeze import freeze as frozen
         from papa.jobs.freeze import print_frozen
+        from papa.jobs.run import keys_of
 
-        declaration = frozen(config, None if hub_mirror is None else str(hub_mirror))
+        replaced = keys_of(changes or []) | {"hub_mirror": hub_mirror and str(hub_mirror)}
+        declaration = frozen(config, replaced)
     if as_json:
         _print_json(declaration.declaration.model_dump())
     else:
@@ -410,37 +427,68 @@ def cost(
     "- `papa measure models/gpt --train texts.txt --validation held-out.txt --folder studies/gpt`\n\n"
     "Exit codes: 0 measured; 2 the model or the texts cannot be used, or the command is wrong; 130 stopped by Ctrl-C."
 )
+@grouped
 def measure(
     model: Annotated[str, typer.Argument(help="A hub id, a folder or an installed package.")],
     train: Annotated[Path, TRAIN],
-    validation: ValidationFile = None,
-    column: Columns = None,
+    *,
+    texts: TextOptions,
+    replaced: SettingOptions,
     folder: Annotated[Path, typer.Option(metavar="FOLDER", help="Folder for all results.")] = Path("study"),
     as_json: AsJson = False,
 ) -> None:
     """Measure one model on one data set without the workflow: from texts to the HTML report, in one process.
 
-    Columns, slots, metric and training settings are chosen as in `papa init`. Results in the folder are not recomputed,
-    so the same command resumes an interrupted run.
+    Columns, slots, metric and training settings are chosen as in `papa init`. Without validation texts, a fifth of the
+    training texts is held out. Results in the folder are not recomputed, so the same command resumes an interrupted
+    run.
     """
     from papa.jobs.stopping import resumable
 
     with _wrong_input(), resumable():
-        from papa.jobs.measure import measure_files
-        from papa.results.summary import print_results
+        from papa.jobs.init import columns_of
+        from papa.jobs.measure import measure as measured
 
-        study = measure_files(model, train, validation, column or [], folder)
+        columns = {role: column for role, column in columns_of(texts.column or ()).items() if column}
+        rows = {"columns": columns, "drop_empty": texts.drop_empty, "hold_out": texts.hold_out}
+        options = cast("MeasureOptions", replaced.settings() | rows)
+        study = measured(model, train, validation=texts.validation, folder=folder, **options)
+    _print_study(study, as_json)
+
+
+def _print_study(study: StudyResults, as_json: bool) -> None:
+    from papa.results.summary import print_results
+
     if as_json:
         _print_json({"folder": str(study.folder), "page": str(study.page), **study.claims})
-        return
-    print_results(study.folder)
+    else:
+        print_results(study.folder)
+
+
+@app.command(
+    epilog="Examples:\n\n- `papa show results/demo`\n- `papa show study --json`\n\n"
+    "Exit codes: 0 shown, 2 there are no results of a finished study, or the command is wrong."
+)
+def show(
+    results: Annotated[Path, typer.Argument(metavar="FOLDER", help="A results folder.")], as_json: AsJson = False
+) -> None:
+    """Show the claims and scores of a finished study, as they were printed at its end.
+
+    `papa inspect FOLDER` shows the size of the results, how much is finished, and the files to open.
+    """
+    with _wrong_input():
+        from papa.results.study_results import load
+
+        _print_study(load(results), as_json)
 
 
 @app.command(
     epilog="Examples:\n\n- `papa heads results/mine --fraction 1/4`\n"
-    "- `papa heads results/mine --of bert/mood/average/lambda-0 --tsv > full_attention_heads.tsv`\n\n"
-    "Exit codes: 0 shown, 2 no order or several match, or the command is wrong."
+    "- `papa heads results/mine --of bert/mood/average/lambda-0 --tsv > full_attention_heads.tsv`\n"
+    "- `papa heads results/mine --push me/heads-of-bert`\n\n"
+    "Exit codes: 0 shown, 2 no order or several match, nothing could be written, or the command is wrong."
 )
+@grouped
 def heads(
     results: Annotated[Path, typer.Argument(metavar="FOLDER", help="A results folder.")],
     of: Annotated[
@@ -450,30 +498,30 @@ def heads(
         ),
     ] = None,
     fraction: Annotated[str, typer.Option(help="Share of heads that keep their attention.")] = "1/2",
+    *,
+    shared: Sharing,
     as_tsv: Annotated[bool, typer.Option("--tsv", help="Print weights in the format of DuoAttention.")] = False,
-    save: Annotated[
-        Path | None, typer.Option(metavar="FOLDER", help="Also write heads, constants and a README.md to a new folder.")
-    ] = None,
     as_json: AsJson = False,
 ) -> None:
     """Show the heads that keep their attention at a fraction, in formats that other tools read.
 
     The JSON has the heads to `prune` by layer, all heads as pairs (layer, head), and the weight of each head. With
-    --tsv, each line is a layer and each column a head. The folder of --save has both, the constants and a README.md;
-    `hf upload NAME FOLDER` uploads it to the hub.
+    --tsv, each line is a layer and each column a head. The folder of --save has both, the constants and a README.md.
+    --push uploads the same to a public repository on the hub. `papa.Heads.load` reads either.
     """
     from papa.jobs import heads as orders
 
     with _wrong_input():
         chosen = orders.heads_of(results, of, fraction)
-        if save is not None:
-            orders.save_heads(chosen, results, save)
+        address = orders.share(chosen, results, shared.save, shared.push)
     if as_tsv:
-        typer.echo(orders.as_tsv(chosen))
+        typer.echo(chosen.as_tsv())
     elif as_json:
-        _print_json(chosen)
+        _print_json(chosen.model_dump(mode="json"))
     else:
         orders.print_heads(chosen, _console(), orders.remark_on(chosen, results))
+    if address:
+        typer.echo(f"Uploaded to {address}", err=as_tsv or as_json)
 
 
 def main() -> None:

@@ -9,7 +9,7 @@ from __future__ import annotations
 import json
 import os
 import re
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from difflib import get_close_matches
 from functools import cache
 from itertools import chain
@@ -47,16 +47,25 @@ SCHEMA, README = ROOT / "workflow/schemas/config.schema.yaml", ROOT / "config/RE
 BEGIN, END = "<!-- keys: written by `make docs` -->", "<!-- end of keys -->"
 
 
-def read_config(path: str | os.PathLike[str], **changes: object) -> Config:
-    """Read the config in a YAML file; `changes` replace its top-level keys, unless they are None.
+def read_config(path: str | os.PathLike[str], changes: Mapping[str, object] | None = None) -> Config:
+    """Read the config in a YAML file; `changes` replace its keys, block by block, unless they are None.
 
     Raises:
         InputError: the file cannot be read or contains no valid config; the message names the key.
     """
     content = _yaml(path)
-    if isinstance(content, dict):
-        content |= {key: value for key, value in changes.items() if value is not None}
-    return config_of(content)
+    return config_of(_changed(content, changes or {}))
+
+
+def _changed(content: object, changes: Mapping[str, object]) -> object:
+    if not isinstance(content, dict):
+        return content
+    values = {
+        key: _changed(content.get(key, {}), value) if isinstance(value, Mapping) else value
+        for key, value in changes.items()
+        if value is not None
+    }
+    return content | values
 
 
 def config_of(content: object) -> Config:
@@ -201,7 +210,8 @@ def _sentence(error: ErrorDetails) -> str:
         case "value_error":
             return f"{where}: {context['error']}" if where else str(context["error"])
         case "extra_forbidden":
-            close = get_close_matches(str(place[-1]), around["properties"], 1)
+            elsewhere = [key for key, *_ in keys(schema()) if key.rpartition(".")[2] == place[-1]]
+            close = elsewhere[:1] or get_close_matches(str(place[-1]), around["properties"], 1)
             meant = f"did you mean {close[0]}? " if close else ""
             return f"The config has an unknown key {where}; {meant}Valid keys: {', '.join(around['properties'])}."
         case "missing" if isinstance(place[-1], int):

@@ -48,7 +48,8 @@ def similar_names(names: Iterable[str]) -> list[list[str]]:
 class Columns:
     """The columns of a split. Every row is checked.
 
-    Error messages begin with `source`, and name lines of the file; if it has no lines, they count rows from 0.
+    Error messages begin with `source`, and name lines of the file; if it has no lines, they count rows from 0. If the
+    source is a Python object, `source` is its name, and messages name its items, such as train[103].
     """
 
     source: str
@@ -205,6 +206,10 @@ class Columns:
                 fault = "no column" if name not in columns else "more than one column"
                 raise InputError(f"{self.source} has {fault} {name!r}; its columns are {', '.join(columns)}.")
 
+    def is_list(self, name: str) -> bool:
+        """Return whether a column has a list in each row."""
+        return _is_list(self._column(name).type)
+
     def _column(self, name: str) -> pa.ChunkedArray:
         self.check([name])
         return self.rows.table.column(name)
@@ -226,8 +231,10 @@ class Columns:
         """Raise `InputError` if any row is `wrong`, with the lines of the first five, or their indices."""
         rows = [row for row, is_wrong in enumerate(wrong) if is_wrong]
         if rows:
-            lines = self.rows.lines
-            places = ", ".join(str(lines[row] if lines else row) for row in rows[:5]) + ", ..." * (len(rows) > 5)
+            lines, indices = self.rows.lines, self.rows.indices or range(len(wrong))
+            item = f"{self.source}[{{}}]" if self.source.isidentifier() else "{}"
+            named = [str(lines[row]) if lines else item.format(indices[row]) for row in rows[:5]]
+            places = ", ".join(named) + ", ..." * (len(rows) > 5)
             unit = ("line" if len(rows) == 1 else "lines") if lines else "counted from 0:"
             raise InputError(
                 f"{self.source} has {fault} in {len(rows)} of {len(wrong)} rows ({unit} {places}); fix or remove these "

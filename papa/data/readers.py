@@ -31,12 +31,14 @@ class SourceRows:
         names: the names of all columns of the source.
         class_names: the class names, in order, of columns with numbered classes.
         lines: the line of the file in which each row begins, counted from 1; empty if the file has no lines.
+        indices: the index of each row in the source, if some rows are left out; otherwise empty.
     """
 
     table: pa.Table
     names: list[str]
     class_names: dict[str, list[str]] = field(default_factory=dict)
     lines: Sequence[int] = ()
+    indices: Sequence[int] = ()
 
 
 def read_file(
@@ -87,7 +89,7 @@ def _read_parquet(path: Path, wanted: Collection[str] | None) -> SourceRows:
     import pyarrow.parquet as pq
 
     # pq.read_table would import pyarrow.dataset, which costs 50 MB of memory in every job
-    with pq.ParquetFile(path) as file:
+    with pq.ParquetFile(path.absolute()) as file:  # pyarrow takes a relative path such as "a: b" for a URI
         names = file.schema_arrow.names
         table = file.read(columns=names if wanted is None else [name for name in names if name in wanted])
         try:

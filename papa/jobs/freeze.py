@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+from collections.abc import Mapping
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from fractions import Fraction
@@ -41,18 +42,18 @@ class Frozen:
     changed: bool
 
 
-def freeze(path: str | os.PathLike[str], hub_mirror: str | None = None) -> Frozen:
+def freeze(path: str | os.PathLike[str], changes: Mapping[str, object] | None = None) -> Frozen:
     """Write the declaration of a config next to it, unless there is one that declares the same.
 
     Args:
         path: the file of the config.
-        hub_mirror: a folder that replaces the config's `hub_mirror`.
+        changes: values that replace keys of the config, unless they are None.
 
     Raises:
         InputError: the config is invalid, outcomes of it exist, or the file contains something else, which may be
             another declaration.
     """
-    config = read_config(path, hub_mirror=hub_mirror)
+    config = read_config(path, changes)
     study = Study(config, Path("results", config.name), LocalSourceDigests(config.machine))
     outcomes = [path for name in ("outcomes", "all_outcomes") for path in ARTEFACTS[name].existing(study.results)]
     if outcomes:

@@ -13,8 +13,9 @@ from collections.abc import Mapping
 from fractions import Fraction
 from math import floor
 from pathlib import Path
-from typing import TYPE_CHECKING, TypedDict
+from typing import TYPE_CHECKING
 
+from papa import __version__
 from papa.config.artefacts import ARTEFACTS
 from papa.config.settings import RUN
 from papa.config.settings import fraction as fraction_of
@@ -22,12 +23,14 @@ from papa.config.stages import ModelId
 from papa.config.study import Study
 from papa.config.variant import DRAWN, Constant, Order
 from papa.data.weights import location_of
-from papa.errors import InputError
-from papa.files import PathLike, provenance_of, read_table, trace_of
+from papa.errors import InputError, first_line
+from papa.files import PathLike, provenance_of, read_table
 from papa.jobs.start import PLACES
+from papa.method.averages import CONSTANTS_FILE
+from papa.method.shared_heads import HEADS_FILE, Heads
 from papa.results.conclusion import Conclusion
-from papa.results.page import reported_config
 from papa.results.phrases import holds_for
+from papa.results.study_results import study_in
 
 if TYPE_CHECKING:
     from rich.console import Console
@@ -38,25 +41,7 @@ LISTED_ORDERS = 8
 """Maximum number of orders in an error message."""
 
 
-class ChosenHeads(TypedDict):
-    """The heads that one order keeps and replaces at a fraction; a head is a pair (layer, head)."""
-
-    model: str
-    task: str
-    constant: str
-    order: str
-    fraction: str
-    kept: list[tuple[int, int]]
-    replaced: list[tuple[int, int]]
-    prune: dict[str, list[int]]
-    """The replaced heads of each layer."""
-    values: list[list[float]]
-    """The weight of each head, `[layer][head]`."""
-    unit_size: int
-    """The number of heads that are replaced together."""
-
-
-def heads_of(results: PathLike, of: str | None = None, fraction: str = "1/2") -> ChosenHeads:
+def heads_of(results: PathLike, of: str | None = None, fraction: str = "1/2") -> Heads:
     """Split the heads of one order into kept and replaced ones.
 
     Args:
@@ -72,22 +57,14 @@ def heads_of(results: PathLike, of: str | None = None, fraction: str = "1/2") ->
     ranked = list(zip(table["layer"].to_pylist(), table["head"].to_pylist(), strict=True))
     kept, unit_size = Fraction(fraction_of(fraction)), int(provenance_of(table).get("unit_size", 1))
     replaced_count = len(ranked) - unit_size * floor(kept * (len(ranked) // unit_size))
-    replaced = sorted(ranked[:replaced_count])
-    prune: dict[str, list[int]] = {}
-    for layer, head in replaced:
-        prune.setdefault(str(layer), []).append(head)
-    return {
-        "model": names["model"],
-        "task": names["task"],
-        "constant": names["constant"],
-        "order": names["order"],
-        "fraction": str(kept),
-        "kept": sorted(ranked[replaced_count:]),
-        "replaced": replaced,
-        "prune": prune,
-        "values": _values(Path(results), names),
-        "unit_size": unit_size,
-    }
+    return Heads(
+        **names,
+        fraction=str(kept),
+        kept=tuple(sorted(ranked[replaced_count:])),
+        replaced=tuple(sorted(ranked[:replaced_count])),
+        values=_values(Path(results), names),
+        unit_size=unit_size,
+    )
 
 
 def _order_names(results: Path, of: str | None) -> dict[str, str]:
@@ -108,41 +85,36 @@ def _order_names(results: Path, of: str | None) -> dict[str, str]:
     raise InputError(f"{problem}; choose one with --of MODEL/TASK/CONSTANT/ORDER: {names}.")
 
 
-def _values(results: Path, names: Mapping[str, str]) -> list[list[float]]:
+def _values(results: Path, names: Mapping[str, str]) -> tuple[tuple[float, ...], ...]:
     """Return the weights that the order was made from, `[layer][head]`: λ after the last epoch, or other weights."""
     base, _, seed = names["order"].rpartition("-")
     artefact = ARTEFACTS["lambda" if base.startswith("lambda") else "weights"]
     rows = read_table(results / artefact.path(**names, seed=seed, weights=names["order"])).to_pandas()
     last = rows[rows["epoch"] == rows["epoch"].max()]
-    values: list[list[float]] = last.pivot(index="layer", columns="head", values="value").to_numpy().tolist()
-    return values
+    values = last.pivot(index="layer", columns="head", values="value").to_numpy().tolist()
+    return tuple(map(tuple, values))
 
 
-def as_tsv(chosen: ChosenHeads) -> str:
-    """Format the weights for DuoAttention: a line per layer, a column per head, separated by tabs."""
-    return "\n".join("\t".join(f"{value:.6f}" for value in row) for row in chosen["values"])
-
-
-def remark_on(chosen: ChosenHeads, results: PathLike) -> str:
+def remark_on(chosen: Heads, results: PathLike) -> str:
     """Return a warning if the study concluded nothing about the model and constant of an order; empty otherwise."""
     path = Path(results, ARTEFACTS["claims_json"].path())
     lines = Conclusion.read(path).lines if path.is_file() else ()
-    about = [line for line in lines if (line.model, line.constant) == (chosen["model"], chosen["constant"])]
+    about = [line for line in lines if (line.model, line.constant) == (chosen.model, chosen.constant)]
     if not about or any(line.tasks for line in about):
         return ""
     return (
-        f"Nothing could be concluded about {chosen['model']} with {chosen['constant']} constants, so this choice of "
+        f"Nothing could be concluded about {chosen.model} with {chosen.constant} constants, so this choice of "
         f"heads shows nothing; `papa inspect {results}` gives the reason."
     )
 
 
-def print_heads(chosen: ChosenHeads, out: Console, remark: str = "") -> None:
+def print_heads(chosen: Heads, out: Console, remark: str = "") -> None:
     """Print the kept heads of each layer, with a legend and a remark."""
-    about = f"{chosen['model']} on {chosen['task']}, {chosen['constant']} constants, order {chosen['order']}"
-    total = len(chosen["kept"]) + len(chosen["replaced"])
-    out.print(f"{about}: {len(chosen['kept'])} of {total} heads kept")
-    kept = {(layer, head) for layer, head in chosen["kept"]}
-    for layer, row in enumerate(chosen["values"]):
+    about = f"{chosen.model} on {chosen.task}, {chosen.constant} constants, order {chosen.order}"
+    total = len(chosen.kept) + len(chosen.replaced)
+    out.print(f"{about}: {len(chosen.kept)} of {total} heads kept")
+    kept = {(layer, head) for layer, head in chosen.kept}
+    for layer, row in enumerate(chosen.values):
         marks = [str(head) if (layer, head) in kept else "·" * len(str(head)) for head in range(len(row))]
         out.print(f"  layer {layer}: {' '.join(marks)}")
     out.print("Numbers are heads that keep their attention, from 0; · is a replaced head.", style="dim")
@@ -153,14 +125,24 @@ def print_heads(chosen: ChosenHeads, out: Console, remark: str = "") -> None:
 # -- a folder for others ----------------------------------------------------------------------------------------------
 
 
-def save_heads(chosen: ChosenHeads, results: PathLike, folder: PathLike) -> Path:
-    """Write heads, their constants and a README.md to a new folder, ready to be shared.
+def share(chosen: Heads, results: PathLike, folder: PathLike | None, repository: str | None) -> str:
+    """Save heads to a folder, upload them to a repository on the hub, or both; return its address, or an empty text."""
+    if folder is None and repository is None:
+        return ""
+    with tempfile.TemporaryDirectory(prefix="papa-") as temporary:
+        saved = save_heads(chosen, results, folder or Path(temporary, "heads"), repository)
+        return push_heads(saved, repository) if repository else ""
+
+
+def save_heads(chosen: Heads, results: PathLike, folder: PathLike, repository: str | None = None) -> Path:
+    """Write heads, their constants and a README.md to a new folder, which `Heads.load` reads.
 
     Args:
         chosen: the return value of `heads_of`.
         results: the same results folder; the study in it must be complete.
         folder: the new folder, with `README.md`, `heads.json`, `heads.tsv`, and `constants.h5` if the constants
             are stored in a file.
+        repository: the repository on the hub for which the README.md is written, if there is one.
 
     Returns:
         The folder.
@@ -171,46 +153,67 @@ def save_heads(chosen: ChosenHeads, results: PathLike, folder: PathLike) -> Path
     target, results = Path(folder), Path(results)
     if target.exists():
         raise InputError(f"{target} exists, and papa never overwrites a folder; give another folder.")
-    report = results / ARTEFACTS["page"].path()
-    trace = trace_of(report) if report.exists() else None
-    if trace is None:
+    if (study := study_in(results)) is None:
         raise InputError(f"{results} has no report yet; complete the run first.")
-    study = Study(reported_config(trace.settings["config"]), results)
-    corpus = study.config.tasks[chosen["task"]].corpus
-    constants = study.constants(chosen["model"], corpus, Constant.parse(chosen["constant"]))
+    corpus = study.config.tasks[chosen.task].corpus
+    constants = study.constants(chosen.model, corpus, Constant.parse(chosen.constant))
+    shared = chosen.model_copy(update={"slots": study.config.corpora[corpus].slots})
     texts = {
-        "heads.json": json.dumps(chosen, indent=1) + "\n",
-        "heads.tsv": as_tsv(chosen) + "\n",
-        "README.md": _card(chosen, study, bool(constants)),
+        HEADS_FILE: shared.model_dump_json(indent=1) + "\n",
+        "heads.tsv": shared.as_tsv() + "\n",
+        "README.md": _card(shared, study, bool(constants), repository),
     }
     target.parent.mkdir(parents=True, exist_ok=True)
     with tempfile.TemporaryDirectory(dir=target.parent) as parent:
         temporary = Path(parent, target.name)
         temporary.mkdir()
         for job in constants:
-            shutil.copyfile(results / job.output("constants"), temporary / "constants.h5")
+            shutil.copyfile(results / job.output("constants"), temporary / CONSTANTS_FILE)
         for name, text in texts.items():
             (temporary / name).write_text(text, encoding="utf-8")
         temporary.rename(target)
     return target
 
 
-def _card(chosen: ChosenHeads, study: Study, saved: bool) -> str:
+def push_heads(folder: PathLike, repository: str) -> str:
+    """Upload a folder that `save_heads` wrote to a repository on the hub, and return the address of the repository.
+
+    Args:
+        folder: the folder.
+        repository: id of the repository, owner/name; it is created if it does not exist.
+
+    Raises:
+        InputError: the repository cannot be written.
+    """
+    from huggingface_hub import HfApi
+
+    api = HfApi(library_name="papa", library_version=__version__)
+    try:
+        address = api.create_repo(repository, exist_ok=True)
+        api.upload_folder(repo_id=repository, folder_path=folder, commit_message="Share heads and their constants")
+    except Exception as error:  # libraries report a missing network in many ways
+        raise InputError(
+            f"{repository} on the hub cannot be written ({first_line(error).rstrip('.')}); check the id (owner/name), "
+            "and log in with `hf auth login`."
+        ) from error
+    return str(address)
+
+
+def _card(chosen: Heads, study: Study, saved: bool, repository: str | None) -> str:
     """Render the README.md of a folder of heads from the template `card.md`."""
     from jinja2 import Environment, StrictUndefined
 
-    task = study.config.tasks[chosen["task"]]
-    model, corpus = study.config.models[chosen["model"]], study.config.corpora[task.corpus]
+    task = study.config.tasks[chosen.task]
+    model, corpus = study.config.models[chosen.model], study.config.corpora[task.corpus]
     conclusion = Conclusion.read(study.results / study.path("claims_json"))
-    base = Order.parse(chosen["order"]).base
+    base = Order.parse(chosen.order).base
     sentences = [
         line.sentence
         for line in conclusion.lines
-        if (line.grid, line.model, line.constant) == (RUN, chosen["model"], chosen["constant"])
-        and line.order in (None, base)
+        if (line.grid, line.model, line.constant) == (RUN, chosen.model, chosen.constant) and line.order in (None, base)
     ]
     frame = filter(None, (holds_for(conclusion.training), conclusion.declared))
-    imports, place = _place(chosen["model"], study)
+    imports, place = _place(chosen.model, study, repository is None)
     environment = Environment(
         undefined=StrictUndefined, trim_blocks=True, lstrip_blocks=True, keep_trailing_newline=True
     )
@@ -222,16 +225,20 @@ def _card(chosen: ChosenHeads, study: Study, saved: bool) -> str:
         imports=imports,
         loader="AutoModel" if task.target.probed else "AutoModelForCausalLM",
         place=place,
+        repository=repository,
         revision=f", revision={model.revision!r}" if model.revision and place == repr(model.hub) else "",
         saved=saved,
         sentences=[*sentences, *frame] if sentences else [conclusion.sentence],
         texts='["A text."], ["And a second one."]' if corpus.second else '["A text."]',
-        title=task.title or chosen["task"],
+        title=task.title or chosen.task,
     )
 
 
-def _place(name: str, study: Study) -> tuple[str, str]:
-    """Return an import and an expression for a model's location: its hub id, or else its path on this machine."""
+def _place(name: str, study: Study, here: bool) -> tuple[str, str]:
+    """Return an import and an expression for a model's location: its hub id, its package, or its path if it is `here`.
+
+    A path means nothing on another machine, so a comment asks the reader to replace it.
+    """
     model = study.config.models[name]
     if model.hub:
         return "", repr(model.hub)
@@ -241,4 +248,5 @@ def _place(name: str, study: Study) -> tuple[str, str]:
         return f"import {package}", f"{package}.get_model_path()"
     if model.random or model.known:
         place = {"path": location_of(ModelId.of(name, model), study.config.machine)}
-    return "", repr(place.get("path", f"the folder of {name}"))
+    path = place.get("path") if here else None
+    return "", f"{(path or name)!r}  # replace this by the folder of {name}"

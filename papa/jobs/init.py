@@ -12,15 +12,19 @@ import shlex
 import unicodedata
 from collections import Counter
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from itertools import chain
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar
 
 from papa.config.measures import MASKED, METRICS, NEXT
 from papa.config.reading import UNPRINTABLE, config_of
+from papa.config.settings import SPLITS
 from papa.config.variant import CONTEXT_FREE
+from papa.data.columns import Columns
 from papa.data.named import Facts, facts_in, facts_in_package, facts_on_hub, named
+from papa.data.readers import SourceRows, read_file
+from papa.data.splits import UNCHANGED, RowChanges, write_rows
 from papa.data.weights import predicts_next
 from papa.errors import InputError
 from papa.files import PathLike
@@ -30,8 +34,7 @@ from papa.jobs.start import home
 if TYPE_CHECKING:
     from rich.console import Console
 
-    from papa.data.columns import Columns
-
+T = TypeVar("T")
 FIRST_NAMES = ("text", "sentence", "sentence1", "premise", "question", "first", "words", "tokens", "content", "review")
 SECOND_NAMES = ("sentence2", "hypothesis", "second", "answer", "question2", "text2", "premise2")
 LABEL_NAMES = ("label", "labels", "class", "category", "target", "tag", "tags", "ner_tags", "pos_tags", "entity")
@@ -59,7 +62,13 @@ EXAMPLE_MODEL = "google-bert/bert-base-uncased"
 
 @dataclass(frozen=True)
 class Data:
-    """The data section of a config, with a reason for each key; `names` are the columns of a file without a header."""
+    """The data section of a config, with a reason for each key.
+
+    Args:
+        names: the columns of a file without a header.
+        notes: sentences about held-out and dropped rows.
+        unwritten: rows of those splits whose files have to be written.
+    """
 
     files: dict[str, str]
     columns: dict[str, str]
@@ -68,6 +77,8 @@ class Data:
     training_rows: int
     reasons: dict[str, str]
     names: Sequence[str] = ()
+    notes: Sequence[str] = ()
+    unwritten: Mapping[str, SourceRows] = field(default_factory=dict)
 
     @classmethod
     def unlabelled(cls, files: dict[str, str], columns: dict[str, str], training_rows: int) -> Data:
@@ -75,6 +86,11 @@ class Data:
         reason = "running text without labels: masked language modelling, in blocks that fill the slots"
         reasons = dict.fromkeys(columns, "as given") | {"slots": "as in the paper", "metric": reason}
         return cls(files, columns, BLOCK_SLOTS, MASKED.usual_metric, training_rows, reasons)
+
+    def write(self) -> None:
+        """Write the files of the splits that are `unwritten`."""
+        for split, rows in self.unwritten.items():
+            write_rows(Path(self.files[split]), rows)
 
     def for_decoder(self) -> Data:
         """Return the data for a decoder, which predicts the next tokens of unlabelled text."""
@@ -111,12 +127,24 @@ PLACEHOLDER_DATA = Data(
 )
 
 
+@dataclass(frozen=True)
+class DataFiles:
+    """The files of a data set, and how to read them.
+
+    Args:
+        train, validation: the files; without `validation`, a file with a similar name is used if there is one.
+        columns: columns as "first=NAME", "second=NAME" or "label=NAME"; papa guesses the others from names and values.
+        changes: rows to hold out or to drop.
+    """
+
+    train: PathLike | None = None
+    validation: PathLike | None = None
+    columns: Sequence[str] = ()
+    changes: RowChanges = UNCHANGED
+
+
 def start(
-    path: Path,
-    model: str | None = None,
-    train: PathLike | None = None,
-    validation: PathLike | None = None,
-    columns: Sequence[str] = (),
+    path: Path, model: str | None = None, files: DataFiles | None = None, settings: Mapping[str, object] | None = None
 ) -> dict[str, Any]:
     """Write a commented config to a new file.
 
@@ -124,9 +152,9 @@ def start(
         path: the file to write; the config is named after it. Paths in a config are relative to the current folder, so
             papa writes absolute paths if the file is in another folder.
         model: a hub id, a folder or an installed package.
-        train: file with training texts; without it, paths and columns are examples to replace.
-        validation: file with validation texts.
-        columns: columns as "first=NAME", "second=NAME" or "label=NAME"; papa guesses the others from names and values.
+        files: the data set; without training texts, paths and columns are examples to replace. If rows are held out or
+            dropped, the others are written to NAME.train.parquet and NAME.validation.parquet next to the config.
+        settings: values to use instead of the chosen ones: seeds, fractions, slots.
 
     Returns:
         The choices, their reasons, and the next commands.
@@ -135,13 +163,19 @@ def start(
         InputError: the file exists; the model does not exist, or papa refuses its type; or the data cannot be read or
             lack a column. Nothing is written in these cases.
     """
-    asked = columns_of(columns)
+    files = files or DataFiles()
+    asked = columns_of(files.columns)
     name = re.sub("[^a-z0-9_-]+", "-", path.stem.lower()).strip("-_")[:64] or "mine"
     if path.exists():
         raise InputError(f"{path} exists, and papa never overwrites a file; give another FILE, or delete it.")
-    if train is None and (validation or any(asked.values())):
-        raise InputError("--column and --validation were given without training texts; add --train FILE.")
-    data = PLACEHOLDER_DATA if train is None else look_at(train, validation, asked)
+    if files.train is None and files != DataFiles():
+        raise InputError("Options about texts were given without training texts; add --train FILE.")
+    data = PLACEHOLDER_DATA
+    if files.train is not None:
+        data = look_at(files.train, files.validation, asked, files.changes, path.parent / f"{path.stem}.{{}}.parquet")
+        for split in data.unwritten:
+            if os.path.exists(data.files[split]):
+                raise InputError(f"{data.files[split]} exists, and papa never overwrites a file; give another FILE.")
     facts = None if model is None else facts_of(model)
     remark = "" if model is None else check_type(model, facts)
     facts = facts or {}
@@ -150,12 +184,13 @@ def start(
     if path.parent.resolve() != Path.cwd():
         data = replace(data, files={split: os.path.abspath(file) for split, file in data.files.items()})
         model = os.path.abspath(model) if model and os.path.isdir(model) else model
-    named, *others = choices_of(name, model or EXAMPLE_MODEL, data, facts)
+    named, *others = with_settings(choices_of(name, model or EXAMPLE_MODEL, data, facts), settings or {})
     floors = Choice(("floors",), list(CONTEXT_FREE), "no token sees another; losses are measured against the best one")
     choices = [named, floors, *others]
     config_of(as_config(choices))
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
+        data.write()
         with open(path, "x", encoding="utf-8") as file:
             file.write(as_yaml(choices))
     except OSError as error:
@@ -165,8 +200,8 @@ def start(
         "config": str(path),
         **{name: getattr(data, name) for name in ("files", "columns", "slots", "metric", "reasons")},
         "remark": remark,
+        "notes": list(data.notes),
         "missing_files": missing,
-        "to_split": how_to_split(data.files) if list(missing) == ["validation"] else None,
         "next": [shlex.join(["papa", verb, str(path)]) for verb in ("plan", "run")],
     }
 
@@ -177,9 +212,17 @@ def columns_of(options: Sequence[str]) -> dict[str, str | None]:
     for option in options:
         role, _, column = option.partition("=")
         if role not in columns or not column:
-            raise InputError(f"--column is {option!r}, but must be first=COLUMN, second=COLUMN or label=COLUMN.")
+            raise InputError(f"A column is {option!r}, but must be first=COLUMN, second=COLUMN or label=COLUMN.")
         columns[role] = column
     return columns
+
+
+def list_of(text: str | None, option: str, kind: type[T]) -> list[T] | None:
+    """Parse the comma-separated values of an option; None if it was not given."""
+    try:
+        return None if text is None else [kind(part.strip()) for part in text.split(",")]  # type: ignore[call-arg]
+    except ValueError:
+        raise InputError(f"{option} is {text!r}, but must be whole numbers separated by commas, as in 1,2,3.") from None
 
 
 # -- choices as a config and as a file --------------------------------------------------------------------------------
@@ -230,6 +273,20 @@ def choices_of(name: str, model: str, data: Data, facts: Mapping[str, object]) -
         Choice(("tasks", task, "batch_size"), 16),
         Choice(("tasks", task, "epochs"), epochs),
     ]
+
+
+def with_settings(choices: Sequence[Choice], settings: Mapping[str, object]) -> list[Choice]:
+    """Return the choices with some values replaced, by their last key: seeds, fractions or slots."""
+    changed = [
+        choice._replace(value=settings[choice.path[-1]], reason="as given")
+        if choice.value is not None and settings.get(choice.path[-1]) is not None
+        else choice
+        for choice in choices
+    ]
+    missing = settings.keys() - {choice.path[-1] for choice in choices if choice.value is not None}
+    if any(settings[name] is not None for name in missing):
+        raise InputError(f"Nothing is trained here, so {', '.join(sorted(missing))} has no effect; leave it out.")
+    return changed
 
 
 def as_config(choices: Sequence[Choice]) -> dict[str, Any]:
@@ -345,24 +402,69 @@ def check_type(model: str, facts: Mapping[str, object] | None) -> str:
 # -- the data ---------------------------------------------------------------------------------------------------------
 
 
-def look_at(train: PathLike, validation: PathLike | None, asked: Mapping[str, str | None]) -> Data:
-    """Choose columns, slots and metric for a data set from the content of its training file."""
-    from papa.data.columns import Columns
-    from papa.data.readers import read_file
+def look_at(
+    train: PathLike,
+    validation: PathLike | None,
+    asked: Mapping[str, str | None],
+    changes: RowChanges = UNCHANGED,
+    target: PathLike = "",
+) -> Data:
+    """Choose columns, slots and metric for a data set from the content of its files.
 
-    path, conll = Path(train), Path(train).suffix.lower() == ".conll"
-    held_out = Path(validation) if validation else path.with_stem(_stem_for_validation(path))
-    files = {"train": str(train), "validation": str(held_out)}
-    columns = Columns(str(train), read_file(path, words=conll))
-    columns.check(name for name in asked.values() if name)
-    if path.suffix.lower() == ".txt" and asked.get("label") is None:
-        return Data.unlabelled(files, {}, len(columns.texts("text")))
-    chosen, reasons = _choose(columns, asked)
-    words = columns.words(chosen["words"]) if "words" in chosen else None
+    Args:
+        train, validation: the files; without `validation`, a file with a similar name is used if there is one.
+        asked: columns by role; papa guesses those that are None.
+        changes: rows to hold out or to drop; if there are any, `Data.write` writes the others.
+        target: path of these files, with {} for the name of the split.
+    """
+    path = Path(train)
+    held_out = Path(validation) if validation else validation_file(path)
+    splits, files = {"train": _columns_in(path)}, {"train": str(train), "validation": str(held_out)}
+    roles, reasons = _choose(splits["train"], asked)
+    if validation and changes.hold_out:
+        raise InputError(f"Both {validation} and texts to hold out were given; give only one.")
+    if held_out.is_file() and not changes.hold_out:
+        splits["validation"] = _columns_in(held_out)
+    elif validation is not None:
+        raise InputError(f"There is no file {held_out} (relative paths start from {Path.cwd()}).")
+    for columns in splits.values():
+        columns.check(roles.values())
+    splits, notes = changes.applied(splits, roles)
+    if changes.any:
+        files = {split: os.fspath(target).replace("{}", split) for split in SPLITS}
+    elif path.suffix.lower() == ".txt" and "label" not in roles:
+        roles, reasons = {}, {}  # the column of lines needs no name
+    data = describe(splits, files, roles, reasons)
+    unwritten = {split: columns.rows for split, columns in splits.items()} if changes.any else {}
+    names = splits["train"].rows.names if path.suffix.lower() == ".conll" and not changes.any else ()
+    return replace(data, names=names, notes=notes, unwritten=unwritten)
+
+
+def _columns_in(path: Path) -> Columns:
+    return Columns(str(path), read_file(path, words=path.suffix.lower() == ".conll"))
+
+
+def describe(
+    splits: Mapping[str, Columns], files: dict[str, str], roles: Mapping[str, str], reasons: Mapping[str, str]
+) -> Data:
+    """Choose slots and metric for the texts in some columns, and check the rows of all splits.
+
+    Args:
+        splits: the columns of the training split and, if they are known, of the validation split.
+        files: the files of the splits.
+        roles: columns by role; without labels, the texts are running text.
+        reasons: reasons for these columns.
+    """
+    train, chosen, reasons = splits["train"], dict(roles), dict(reasons)
+    if "label" not in chosen:
+        return Data.unlabelled(files, chosen, train.rows.table.num_rows)
+    for columns in reversed(splits.values()):  # the training split last
+        words = columns.words(chosen["words"]) if "words" in chosen else None
+        texts = [columns.texts(chosen[role]) for role in ("first", "second") if role in chosen]
+        classes = columns.classes(chosen["label"], None, words)
     if words is not None:
         content, counts = "lists of words", [len(row) for row in words]
     else:
-        texts = [columns.texts(chosen[role]) for role in ("first", "second") if role in chosen]
         content = "pairs" if len(texts) == 2 else "texts"
         # each text of a pair gets half of the slots
         counts = [len(row) * max(len(text.split()) for text in row) for row in zip(*texts, strict=True)]
@@ -371,22 +473,25 @@ def look_at(train: PathLike, validation: PathLike | None, asked: Mapping[str, st
             chosen["cluster"] = chosen["first"]
             reasons["cluster"] = f"{distinct:,} different first texts in {rows:,} pairs, so intervals resample texts"
     slots, reasons["slots"] = _slots(counts, content)
-    metric, reasons["metric"] = _metric(columns.classes(chosen["label"], None, words), words is not None)
-    if held_out.is_file():
-        Columns(str(held_out), read_file(held_out, words=conll)).check(chosen.values())
-    elif validation is not None:
-        raise InputError(f"There is no file {held_out} (relative paths start from {Path.cwd()}).")
-    return Data(files, chosen, slots, metric, len(counts), reasons, columns.rows.names if conll else ())
+    metric, reasons["metric"] = _metric(classes, words is not None)
+    return Data(files, chosen, slots, metric, len(counts), reasons)
 
 
-def _stem_for_validation(train: Path) -> str:
-    stem = re.sub("train(ing)?", "validation", train.stem)
-    return stem if stem != train.stem else f"{stem}.validation"
+def validation_file(train: PathLike) -> Path:
+    """Return the path of the validation texts for training texts in a file, by the name of the file."""
+    stem = re.sub("train(ing)?", "validation", Path(train).stem)
+    return Path(train).with_stem(stem if stem != Path(train).stem else f"{stem}.validation")
 
 
 def _choose(columns: Columns, asked: Mapping[str, str | None]) -> tuple[dict[str, str], dict[str, str]]:
-    """Return columns and reasons by role; columns that are not given are guessed, first by name, then by values."""
+    """Return columns and reasons by role; columns that are not given are guessed, first by name, then by values.
+
+    Without a given label, lines of text have none.
+    """
     names = columns.rows.names
+    columns.check(name for name in asked.values() if name)
+    if Path(columns.source).suffix.lower() == ".txt" and not asked.get("label"):
+        return {"first": "text"}, {"first": "as given"}
     types = {field.name: str(field.type) for field in columns.rows.table.schema}
     lists = [name for name in names if "list" in types[name]]
     texts = [name for name in names if types[name] in ("string", "large_string") or name in lists]
@@ -455,43 +560,18 @@ def _metric(labels: Sequence[Sequence[str]], words: bool) -> tuple[str, str]:
     return "accuracy", reason
 
 
-def how_to_split(files: Mapping[str, str]) -> str:
-    """Return a command that holds out a tenth of the training rows for validation; empty unless the file is a table."""
-    train, validation = Path(files["train"]), files["validation"]
-    tabs = ", sep='\\t', quoting=3"
-    forms = {
-        ".csv": ("csv", ", dtype=str, keep_default_na=False", ", index=False"),
-        ".tsv": ("csv", f"{tabs}, dtype=str, keep_default_na=False", f"{tabs}, index=False"),
-        ".parquet": ("parquet", "", ", index=False"),
-        ".jsonl": ("json", ", lines=True", ", lines=True, orient='records'"),
-    }
-    if train.suffix.lower() not in forms:
-        return ""
-    form, reading, writing = forms[train.suffix.lower()]
-    remainder = str(train.with_stem(f"{train.stem}.rest"))
-    code = (
-        f"import pandas; rows = pandas.read_{form}({str(train)!r}{reading}); "
-        f"held = rows.sample(frac=0.1, random_state=0); held.to_{form}({validation!r}{writing}); "
-        f"rows.drop(held.index).to_{form}({remainder!r}{writing})"
-    )
-    return shlex.join(["python", "-c", code])
-
-
 def print_started(config: Mapping[str, Any], out: Console) -> None:
     """Print the choices of `start`, and the next commands."""
     lines = [(f"Wrote {config['config']}", "bold green")]
     for name, value in (config["columns"] | {"slots": config["slots"], "metric": config["metric"]}).items():
         lines.append((f"  {name}: {value} ({config['reasons'][name]})", ""))
+    lines += [(f"  {note}", "") for note in config["notes"]]
     lines.append((config["remark"], "yellow"))
     if config["missing_files"]:
         missing = ", ".join(config["missing_files"].values())
         lines.append((f"Not found: {missing}. Add what is missing, or change the paths in the config.", "yellow"))
-    if config["to_split"]:
-        lines += [
-            ("This command holds out a tenth of the training rows, and writes the others to a new file:", ""),
-            (f"  {config['to_split']}", ""),
-            (f"Then set `train` to the new file in {config['config']}, so that no row is in both files.", ""),
-        ]
+        if list(config["missing_files"]) == ["validation"]:
+            lines.append(("`papa init` with --hold-out 0.2 holds out a fifth of the training texts instead.", "yellow"))
     lines += [("Next:", ""), *((f"  {command}", "") for command in config["next"])]
     for line, style in lines:
         if line:

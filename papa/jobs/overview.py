@@ -7,13 +7,12 @@ from typing import TYPE_CHECKING, TypedDict
 
 from papa.config.artefacts import ARTEFACTS
 from papa.config.job import has_trace
-from papa.config.study import Study
 from papa.errors import InputError, count
 from papa.files import trace_of
 from papa.jobs.resources import format_bytes
 from papa.results.conclusion import Conclusion
 from papa.results.leakage import leakage_note
-from papa.results.page import reported_config
+from papa.results.study_results import study_in
 
 if TYPE_CHECKING:
     from rich.console import Console
@@ -52,10 +51,7 @@ def overview(folder: Path) -> Overview:
     made = [path for path in sorted(folder.rglob("*")) if path.is_file() and has_trace(str(path)) and trace_of(path)]
     if not made:
         raise InputError(f"{folder} is a folder without results of papa; give a results folder, or a file in it.")
-    page, claims = (folder / ARTEFACTS[name].path() for name in ("page", "claims_json"))
-    trace, study = trace_of(page) if page.is_file() else None, None
-    if trace is not None:
-        study = Study(reported_config(trace.settings["config"]), folder)
+    claims, study = folder / ARTEFACTS["claims_json"].path(), study_in(folder)
     pairs = [match for path in made for name in ("runs", "lambda") if (match := ARTEFACTS[name].parsed(path))]
     conclusion = Conclusion.read(claims) if claims.is_file() else None
     tasks = [task for _, task in study.config.pairs] if study else [names["task"] for _, names in pairs]

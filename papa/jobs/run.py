@@ -17,7 +17,7 @@ from papa.config.freshness import FRESH
 from papa.config.reading import check_yaml
 from papa.config.study import Study
 from papa.data.local_digests import LocalSourceDigests
-from papa.errors import InputError
+from papa.errors import InputError, first_line
 from papa.jobs.start import collected_studies, home, print_outdated, show_results
 from papa.jobs.stopping import resumable
 
@@ -87,6 +87,23 @@ def run(config: Path, cores: str | None, profile: str, options: Sequence[str]) -
         now = Study(study.config, study.results, sources)
         if all(now.state(job) == FRESH for job in now.targets()):
             show_results(study)
+
+
+def keys_of(changes: Sequence[str]) -> dict[str, object]:
+    """Return the keys that options --config KEY=VALUE replace, as snakemake reads them.
+
+    Raises:
+        InputError: an option has another form.
+    """
+    if not changes:
+        return {}
+    from snakemake.cli import parse_config
+
+    try:
+        keys: dict[str, object] = parse_config(changes)
+    except ValueError as error:
+        raise InputError(f"--config is {' '.join(changes)!r}, but must be KEY=VALUE ({first_line(error)})") from error
+    return keys
 
 
 def snakemake(words: Sequence[str]) -> None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import fcntl
 import json
 import os
+import shlex
 import subprocess
 import sys
 from collections.abc import Iterable, Iterator, Mapping
@@ -123,7 +124,10 @@ def begin(study: Study) -> None:
 
 
 def print_outdated(study: Study) -> None:
-    """Print which artefacts are rebuilt and why."""
+    """Print which artefacts are rebuilt and why, and whether the config's folder has results of the same name."""
+    for config in study.sources.config_files:
+        if note := note_results(Path(config), study.results):
+            print(note, flush=True)
     outdated = study.freshness.outdated()
     for artefact, why in list(outdated.items())[:LISTED_ARTEFACTS]:
         print(f"{artefact} is rebuilt: {why}.", flush=True)
@@ -131,6 +135,21 @@ def print_outdated(study: Study) -> None:
         print(f"{len(outdated) - LISTED_ARTEFACTS} more artefacts are rebuilt.", flush=True)
     if lacking := sum(study.state(job) == LACKS_SEEDS for job in study.jobs()):
         print(f"Probes for additional seeds are trained for {count(lacking, 'variant')}; others stay.", flush=True)
+
+
+def note_results(config: Path, results: Path) -> str:
+    """Return a note if a config's folder has results of the same name, which a run in this folder does not use.
+
+    Paths in a config and results start from the current folder, as in any snakemake workflow.
+    """
+    there = config.parent / results
+    if there.resolve() == results.resolve() or not there.is_dir():
+        return ""
+    command = shlex.join(["papa", "run", config.name])
+    return (
+        f"Note: {there} exists, but this run uses {results} in the current folder; to resume the other one, "
+        f"`cd {shlex.quote(str(config.parent))} && {command}`."
+    )
 
 
 def note_places(study: Study) -> None:

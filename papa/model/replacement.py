@@ -204,7 +204,7 @@ def _checked(constants: Constants, shape: tuple[int, int]) -> LayerConstants:
     if checked is None or checked.values.ndim != axes or tuple(checked.values.shape[:2]) != shape:
         form = type(constants).__name__ if checked is None else list(checked.values.shape)
         raise InputError(
-            f"The constants are {form}; this model needs [layer, head, query, key] = "
+            f"The constants are {form}; this model needs a torch tensor [layer, head, query, key] = "
             f"[{shape[0]}, {shape[1]}, slots, slots], or constants that papa made for it."
         )
     if not isinstance(checked, Outputs):

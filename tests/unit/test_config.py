@@ -98,6 +98,7 @@ def test_nothing_can_be_changed_afterwards():
     ("path", "value", "message"),
     [
         ("modles", {}, "unknown key modles; did you mean models?"),
+        ("epochs", 2, "unknown key epochs; did you mean tasks.NAME.epochs?"),
         ("tasks.tags.learning_rte", 1.0, "tasks.tags.learning_rte; did you mean learning_rate?"),
         ("corpora.words.files.test", "a.csv", "corpora.words.files.test"),
         ("pathvars", {"results": "../elsewhere"}, "unknown key pathvars"),
@@ -475,8 +476,10 @@ def test_no_grid_has_the_name_of_another_table(name):
 def test_a_file_changes_and_what_is_read_from_it(tmp_path):
     path = tmp_path / "a.yaml"
     path.write_text(yaml.safe_dump(CONFIG), encoding="utf-8")
-    assert read_config(path, device=None) == config_of(CONFIG)
-    assert read_config(path, device="cpu", hub_mirror="/m").machine.device == "cpu"
+    assert read_config(path, {"device": None}) == config_of(CONFIG)
+    assert read_config(path, {"device": "cpu", "hub_mirror": "/m"}).machine.device == "cpu"
+    changed = read_config(path, {"run": {"seeds": [7, 11]}, "margin": 0.3})
+    assert changed.run.seeds == (7, 11) and changed.margin == 0.3 and changed.run.models == config_of(CONFIG).run.models
 
 
 def bomb(block, first="x"):

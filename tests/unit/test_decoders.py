@@ -271,7 +271,7 @@ def test_of_layers_those_that_attend_are_counted_and_the_others_stay_as_they_are
     plain = mixed()
     with papa.replaced_attention(plain, constants[:2], heads), torch.no_grad():
         close(padded_last(plain, inputs), states[:, -1])
-    with pytest.raises(InputError, match=r"this model needs \[layer, head, query, key\] = \[2, 4"):
+    with pytest.raises(InputError, match=r"this model needs a torch tensor \[layer, head, query, key\] = \[2, 4"):
         model.hidden_states(inputs, constants)
     plain.save_pretrained(tmp_path)
     monkeypatch.setenv("PAPA_MACHINE", json.dumps({"models": {"mixed": {"path": str(tmp_path)}}}))

@@ -11,7 +11,7 @@ from papa.cli import app
 from papa.config.artefacts import ARTEFACTS
 from papa.errors import InputError
 from papa.files import write_table
-from papa.jobs.heads import as_tsv, heads_of
+from papa.jobs.heads import heads_of
 
 LAYERS, HEADS = 2, 3
 VALUES = np.array([[0.4, 0.9, 0.5], [0.1, 0.7, 0.2]])
@@ -38,23 +38,23 @@ def test_heads_of_small_value_are_replaced_first(tmp_path, fraction, replaced):
     write(tmp_path)
     chosen = heads_of(tmp_path, fraction=fraction)
     every = {(layer, head) for layer in range(LAYERS) for head in range(HEADS)}
-    assert chosen["replaced"] == (sorted(every) if replaced is None else replaced)
-    assert set(chosen["kept"]) == every - set(chosen["replaced"])
-    assert {(int(layer), head) for layer, heads in chosen["prune"].items() for head in heads} == set(chosen["replaced"])
-    assert chosen["values"] == VALUES.tolist() and (chosen["model"], chosen["order"]) == ("m", "lambda-0")
+    assert list(chosen.replaced) == (sorted(every) if replaced is None else replaced)
+    assert set(chosen.kept) == every - set(chosen.replaced)
+    assert {(int(layer), head) for layer, heads in chosen.prune.items() for head in heads} == set(chosen.replaced)
+    assert np.array_equal(chosen.values, VALUES) and (chosen.model, chosen.order) == ("m", "lambda-0")
 
 
 def test_the_table_is_one_that_numpy_reads_as_duo_attention_does(tmp_path):
     write(tmp_path, "gradient-1")
-    (tmp_path / "heads.tsv").write_text(as_tsv(heads_of(tmp_path)))
+    (tmp_path / "heads.tsv").write_text(heads_of(tmp_path).as_tsv())
     read = np.loadtxt(tmp_path / "heads.tsv", dtype=float, delimiter="\t")
     np.testing.assert_allclose(read, VALUES)
 
 
 def test_units_stay_together(tmp_path):
     write(tmp_path, unit_size=3)
-    assert len(heads_of(tmp_path, fraction="1/2")["kept"]) == 3
-    assert len(heads_of(tmp_path, fraction="1/3")["kept"]) == 0
+    assert len(heads_of(tmp_path, fraction="1/2").kept) == 3
+    assert len(heads_of(tmp_path, fraction="1/3").kept) == 0
 
 
 def test_one_order_has_to_be_meant(tmp_path):
@@ -64,9 +64,9 @@ def test_one_order_has_to_be_meant(tmp_path):
     write(tmp_path, "gradient-0")
     with pytest.raises(InputError, match=r"Several orders match; choose one with --of .*: m/t/average/gradient-0, m/t"):
         heads_of(tmp_path)
-    assert heads_of(tmp_path, "m/t/average/gradient-0")["order"] == "gradient-0"
+    assert heads_of(tmp_path, "m/t/average/gradient-0").order == "gradient-0"
     write(tmp_path, model="n")
-    assert heads_of(tmp_path, of="n")["model"] == "n"
+    assert heads_of(tmp_path, of="n").model == "n"
     with pytest.raises(InputError, match="No order matches"):
         heads_of(tmp_path, of="m/u")
 

@@ -6,7 +6,9 @@ import shutil
 import sys
 from pathlib import Path
 
+import datasets
 import pandas as pd
+import pyarrow as pa
 import pytest
 import torch
 from families import letters_tokenizer, random_model
@@ -18,10 +20,12 @@ import papa
 from papa.cli import app
 from papa.config.settings import Machine, ModelSettings
 from papa.config.study import Study
+from papa.data.columns import Columns
 from papa.data.local_digests import LocalSourceDigests
+from papa.data.readers import read_file
 from papa.files import read_table, trace_of
 from papa.jobs.heads import heads_of, save_heads
-from papa.jobs.measure import _placed, _splits
+from papa.jobs.measure import _data_of, _placed
 from papa.jobs.stage import performed
 from papa.jobs.start import PLACES, lock
 from papa.model.load import keeping_models, load_model
@@ -72,7 +76,7 @@ def changed(study, tmp_path):
 
 def test_a_study_has_claims_a_curve_heads_a_picture_and_a_page(study, tmp_path):
     assert study.claims["margin"] == 0.2 and str(study.claims) == study.claims["sentence"] == repr(study.claims)
-    assert repr(study) == f"<papa.measure: {study.claims}>" and "<table" in study._repr_html_()
+    assert repr(study) == f"<papa.StudyResults: {study.claims}>" and "<table" in study._repr_html_()
     assert set(study.curve["fraction"]) == {"1", "1/2", "0"} and study.curve["mean"].between(0, 1).all()
     assert sorted(study.heads["rank"]) == list(range(len(study.heads))) and study.heads["value"].between(0, 1).all()
     assert study.heads.sort_values("rank")["value"].is_monotonic_increasing
@@ -82,6 +86,10 @@ def test_a_study_has_claims_a_curve_heads_a_picture_and_a_page(study, tmp_path):
     assert study.plot().to_dict()["title"]
     page = study.save(tmp_path / "kept")
     assert page.exists() and page.read_text() == study.page.read_text()
+    loaded = papa.load(tmp_path / "kept")
+    assert loaded.claims == study.claims and loaded.plot().to_dict() == study.plot().to_dict()
+    for table in ("curve", "heads", "losses", "outcomes", "summary"):
+        pd.testing.assert_frame_equal(getattr(loaded, table), getattr(study, table))
     with pytest.raises(papa.InputError, match="never overwrites"):
         study.save(tmp_path / "kept")
 
@@ -133,7 +141,7 @@ def test_a_loaded_model_is_taken_with_its_tokenizer(study, folder, tmp_path):
         (([], []), "train is empty; give a list of texts"),
         (
             (pd.DataFrame({"text": ["a", "b"]}), ["x"]),
-            r"train is a table; give one of its columns, as in table\['text'\]",
+            r"train is a table, so its labels must be in a column; give columns=\{'label': NAME\}",
         ),
         ((["a", ("b", "c")], ["x", "y"]), "must contain only texts"),
         ((["a", "b"], ["x"]), "train has 2 texts but 1 labels"),
@@ -153,10 +161,111 @@ def test_wrong_use_gets_a_sentence(folder, given, message):
 
 def test_what_is_held_out_is_drawn_and_no_copy_of_it_is_trained_on():
     texts = [f"text {number % 30}" for number in range(90)]
-    train, held = _splits(texts, list(range(90)), None)
+    data = _data_of(texts, list(range(90)), None, Path("data"), {})
+    train, held = (data.unwritten[split].table.to_pydict() for split in ("train", "validation"))
     assert len(held["first"]) == 18 and not set(held["first"]) & set(train["first"])
     assert sorted(held["label"] + train["label"]) == list(range(90))
     assert held["first"] != [f"text {number}" for number in range(4, 90, 5)]
+
+
+def tables():
+    """Training texts as a DataFrame, with other columns, as a Dataset with numbered classes, and as an Arrow table."""
+    texts, labels = texts_of(60)
+    frame = pd.DataFrame({"id": range(60), "sentence": texts, "mood": labels}, index=range(100, 160))
+    names = datasets.Features({"sentence": datasets.Value("string"), "mood": datasets.ClassLabel(names=["no", "yes"])})
+    dataset = datasets.Dataset.from_dict({"sentence": texts, "mood": [int(label == "yes") for label in labels]}, names)
+    return {"frame": frame, "dataset": dataset, "arrow": pa.Table.from_pandas(frame)}
+
+
+ROLES = {"first": "sentence", "label": "mood"}
+
+
+@pytest.mark.parametrize("kind", ["frame", "dataset", "arrow"])
+def test_a_table_is_read_by_the_names_of_its_columns(kind, tmp_path):
+    table = tables()[kind]
+    data = _data_of(table, None, table, tmp_path, {"columns": ROLES})
+    data.write()
+    assert data.columns == ROLES and data.metric == "accuracy" and data.training_rows == 60
+    rows = read_file(tmp_path / "train.parquet")
+    labels = Columns("it", rows).classes("mood", None, None)
+    assert (rows.table.column("sentence").to_pylist(), [name for [name] in labels]) == texts_of(60)
+    held = _data_of(table, None, None, tmp_path, {"columns": ROLES, "hold_out": 0.5, "drop_empty": True})
+    sizes = [held.unwritten[split].table.num_rows for split in ("train", "validation")]
+    assert sizes == [30, 30] and held.notes[0].startswith("Dropped 0 of 60 rows of train,")
+
+
+@pytest.mark.usefixtures("no_figures")
+def test_a_table_and_a_file_give_the_numbers_of_lists(study, folder, tmp_path):
+    others, names = texts_of(40, 1)
+    validation = pd.DataFrame({"sentence": others, "mood": names})
+    options = {"columns": ROLES, "seeds": [1, 2], "fractions": [1, 0.5, 0]}
+    settings = {"tasks": QUICK["tasks"], "margin": 0.2}
+    of_table = papa.measure(folder, tables()["frame"], None, validation, settings, tmp_path / "table", **options)
+    pd.testing.assert_frame_equal(of_table.curve.drop(columns="task"), study.curve.drop(columns="task"))
+    for name, table in (("train", tables()["frame"]), ("dev", validation)):
+        table.to_csv(tmp_path / f"{name}.csv", index=False)
+    files = tmp_path / "train.csv", None, str(tmp_path / "dev.csv")
+    of_files = papa.measure(folder, *files, settings, tmp_path / "files", **options)
+    assert of_files.config.corpora["texts"].files["train"] == str(tmp_path / "train.csv")
+    pd.testing.assert_frame_equal(of_files.curve, of_table.curve)
+
+
+def test_texts_without_validation_texts_are_held_out_of_files_too(tmp_path):
+    tables()["frame"].to_csv(tmp_path / "train.csv", index=False)
+    data = _data_of(tmp_path / "train.csv", None, None, tmp_path / "data", {"columns": ROLES})
+    assert data.notes == ["Held out 12 of 60 rows of " + str(tmp_path / "train.csv") + " for validation."]
+    of_list = _data_of(*texts_of(60), None, tmp_path / "data", {})
+    held, expected = (each.unwritten["validation"].table for each in (data, of_list))
+    assert held.column("sentence").to_pylist() == expected.column("first").to_pylist()
+    tables()["frame"].to_csv(tmp_path / "validation.csv", index=False)
+    similar = _data_of(tmp_path / "train.csv", None, None, tmp_path / "data", {})
+    assert similar.files["validation"] == str(tmp_path / "validation.csv") and not similar.unwritten
+
+
+@pytest.mark.parametrize(
+    ("arguments", "options", "message"),
+    [
+        (
+            ["frame"],
+            {},
+            r'train is a table; name the columns to use, as in columns={"first": .* has id, sentence',
+        ),
+        (["frame"], {"columns": {"first": "text"}}, "train has no column 'text'; its columns are id, sentence, mood"),
+        (["frame"], {"columns": {"text": "sentence"}}, "'text=sentence', but must be first=COLUMN"),
+        (["numbers"], {}, "it has 0, 1"),
+        (["splits"], {"columns": ROLES}, r"A dataset has the splits train; give one of them, as in data\['train'\]"),
+        ([["a b"]], {"columns": ROLES}, "train is a list, so it has no columns; leave out `columns`"),
+        ([["a b"] * 6, "style"], {}, "labels is the single text 'style'"),
+        ([["a b", 3.0]], {}, r"train\[1\] is a float"),
+        ([["a b"], ["x"], (["a"], ["x"])], {"hold_out": 0.5}, "give only one"),
+        (["train.csv", ["x"]], {}, "labels and validation texts must be in files, too"),
+        ([["a b"] * 6], {"margin": 0.2}, "measure has no margin; it has columns, hold_out, drop_empty, seeds"),
+    ],
+)
+def test_tables_and_options_that_cannot_be_used_get_a_sentence(folder, arguments, options, message):
+    known = tables() | {"numbers": pd.DataFrame([["a", "b"]])}
+    known["splits"] = datasets.DatasetDict({"train": known["dataset"]})
+    train, *others = (known.get(each, each) if isinstance(each, str) else each for each in arguments)
+    with pytest.raises(papa.InputError, match=message):
+        papa.measure(folder, train, *others, **options)
+
+
+def test_messages_name_the_row_that_was_given(folder):
+    texts, labels = texts_of(60)
+    frame = tables()["frame"]
+    frame.loc[141, "sentence"] = " "
+    with pytest.raises(papa.InputError, match=r"^train has no text in column sentence in 1 of 48 .*0: train\[41\]\)"):
+        papa.measure(folder, frame, columns=ROLES)
+    texts[7] = None
+    with pytest.raises(papa.InputError, match=r"^train has no text in column first in 1 of 60 .*0: train\[7\]\)"):
+        papa.measure(folder, texts, labels, texts_of(9))
+    with pytest.raises(papa.InputError, match=r"^validation has no text .* in 1 of 60 rows .* validation\[7\]\)"):
+        papa.measure(folder, texts_of(60)[0], labels, (texts, labels))
+    with pytest.raises(papa.InputError, match=r"^Column label of train contains double"):
+        papa.measure(folder, texts_of(60)[0], [0.5] * 60)
+    labels[50] = ""  # rows before it are held out or dropped, and it is still called by its place
+    with pytest.raises(papa.InputError, match=r"^train has no label .*: train\[50\]\)"):
+        papa.measure(folder, [text or "a" for text in texts], labels, hold_out=0.02)
 
 
 def test_a_model_is_loaded_once_where_models_are_kept(tiny, monkeypatch):
@@ -193,8 +302,6 @@ def test_the_command_measures_files_and_ends_with_the_sentence_and_the_report(fo
     named = json.loads(CliRunner().invoke(app, ["measure", str(folder), *options]).stdout)
     assert read_table(tmp_path / "other/tables/summary.parquet").to_pandas()["task"].unique().tolist() == ["mood"]
     assert named["margin"] == 0.1
-    alone = CliRunner().invoke(app, ["measure", str(folder), "--train", str(tmp_path / "validation.csv")])
-    assert alone.exit_code == 2 and "there is no file" in alone.output
     wrong = CliRunner().invoke(app, ["measure", str(folder), *map(str, files), "--column", "label=no"])
     assert wrong.exit_code == 2 and "has no column 'no'" in wrong.output
 
@@ -208,13 +315,88 @@ def test_heads_are_saved_with_constants_and_a_card_whose_code_runs(study, folder
     (average,) = study.folder.rglob("average.h5")
     constants = papa.ConstantMatrices.load(average)
     assert torch.equal(papa.ConstantMatrices.load(shared / "constants.h5").mean, constants.mean)
+    assert torch.equal(papa.ConstantMatrices.load(shared).mean, constants.mean)
+    loaded = papa.Heads.load(shared)
+    assert loaded.replaced == heads.replaced and loaded.slots == constants.n and loaded.values == heads.values
+    assert torch.equal(loaded.constants.mean, constants.mean)
     monkeypatch.chdir(shared)
     names = run_code(card)
     inputs = papa.lay_out(tokenizer, ["A text."], slots=constants.n)
-    replaced = [tuple(head) for head in heads["replaced"]]
+    replaced = [tuple(head) for head in heads.replaced]
     expected = papa.load_model(folder).hidden_states(inputs, constants, replaced)
     real = inputs["attention_mask"] == 1
     torch.testing.assert_close(names["outputs"].last_hidden_state[real], expected[:, -1][real], atol=1e-5, rtol=1e-5)
+
+
+@pytest.fixture
+def hub(tmp_path, monkeypatch):
+    """A folder that stands for the hub: uploads copy a folder to it, and downloads read it."""
+    import huggingface_hub
+
+    class Api:
+        def __init__(self, **about):
+            assert about["library_name"] == "papa"
+
+        def create_repo(self, repository, exist_ok):
+            if repository == "forbidden/heads":
+                raise OSError("403 Forbidden: you may not write here.\nMore.")
+            assert exist_ok
+            return f"https://hub/{repository}"
+
+        def upload_folder(self, repo_id, folder_path, commit_message):
+            shutil.copytree(folder_path, tmp_path / "hub" / repo_id)
+
+    def download(repository, name, revision=None):
+        path = tmp_path / "hub" / repository / name
+        if not path.exists() or revision not in (None, "main"):
+            raise OSError(f"404 Client Error: no {name} at {revision}.")
+        return str(path)
+
+    monkeypatch.setattr(huggingface_hub, "HfApi", Api)
+    monkeypatch.setattr(huggingface_hub, "hf_hub_download", download)
+    return tmp_path / "hub"
+
+
+def test_heads_are_pushed_and_loaded_from_the_hub(study, folder, hub, tmp_path, monkeypatch):
+    options = ["heads", str(study.folder), "--push", "me/heads"]
+    done = CliRunner().invoke(app, options)
+    assert done.exit_code == 0 and done.output.endswith("Uploaded to https://hub/me/heads\n")
+    saved = CliRunner().invoke(app, [*options[:3], "me/again", "--save", str(tmp_path / "kept"), "--json"])
+    assert json.loads(saved.stdout)["kept"] and "Uploaded to https://hub/me/again" in saved.stderr
+    assert sorted(path.name for path in (tmp_path / "kept").iterdir()) == sorted(os.listdir(hub / "me/again"))
+    heads, expected = papa.Heads.load("me/heads", "main"), heads_of(study.folder)
+    assert heads.replaced == expected.replaced and heads.prune == expected.prune
+    constants = papa.ConstantMatrices.load("me/heads")
+    assert torch.equal(constants.mean, heads.constants.mean)
+    card = (hub / "me/heads/README.md").read_text()
+    assert str(folder) not in card, "a path of this machine is not published"
+    place = f"{heads.model!r}  # replace this by the folder of {heads.model}"
+    assert place in card
+    names = run_code(card.replace(place, repr(str(folder))))
+    assert names["heads"].replaced == heads.replaced and names["outputs"].last_hidden_state.isfinite().all()
+
+
+def test_heads_that_cannot_be_shared_or_read_get_a_sentence(study, hub, tmp_path):
+    refused = CliRunner().invoke(app, ["heads", str(study.folder), "--push", "forbidden/heads"])
+    assert refused.exit_code == 2 and refused.stderr == (
+        "forbidden/heads on the hub cannot be written (403 Forbidden: you may not write here); check the id "
+        "(owner/name), and log in with `hf auth login`.\n"
+    )
+    with pytest.raises(papa.InputError, match=r"no folder me/other here, and heads.json .* \(404 .* None\); check"):
+        papa.Heads.load("me/other")
+    with pytest.raises(papa.InputError, match=r"and constants.h5 cannot be read from me/other on the hub"):
+        papa.ConstantMatrices.load("me/other")
+    with pytest.raises(papa.InputError, match=r"me/average.h5 does not exist; average the attention"):
+        papa.ConstantMatrices.load("me/average.h5")
+    with pytest.raises(papa.InputError, match=r"no-folder is neither a folder here nor an id on the hub"):
+        papa.Heads.load("no-folder")
+    with pytest.raises(papa.InputError, match=r"has no heads.json; give a folder of `papa heads --save`"):
+        papa.Heads.load(tmp_path)
+    (tmp_path / "heads.json").write_text('{"model": "m", "replaced": [[0, "x"]]}')
+    with pytest.raises(papa.DamagedArtefact, match="has no heads that `papa heads --save` wrote"):
+        papa.Heads.load(tmp_path)
+    with pytest.raises(papa.InputError, match="These heads have no constants; load them"):
+        _ = heads_of(study.folder).constants
 
 
 def run_code(card):
@@ -227,13 +409,13 @@ def test_the_code_of_a_card_runs_for_a_package_and_a_model_of_the_hub(study, fol
     monkeypatch.setattr("sys.path", [str(tmp_path), *sys.path])
     (tmp_path / "has_tiny.py").write_text(f"def get_model_path():\n    return {str(folder)!r}\n", encoding="utf-8")
     heads = heads_of(changed)
-    (changed / PLACES).write_text(json.dumps({heads["model"]: {"package": "has_tiny"}}), encoding="utf-8")
+    (changed / PLACES).write_text(json.dumps({heads.model: {"package": "has_tiny"}}), encoding="utf-8")
     monkeypatch.chdir(save_heads(heads, changed, tmp_path / "of-package"))
     of_package = run_code(Path("README.md").read_text())["outputs"].last_hidden_state
     reported = reported_config(trace_of(study.page).settings["config"])
-    models = {heads["model"]: ModelSettings(hub="owner/tiny", revision="a" * 40)}
+    models = {heads.model: ModelSettings(hub="owner/tiny", revision="a" * 40)}
     reported = reported.model_copy(update={"models": models})
-    monkeypatch.setattr("papa.jobs.heads.reported_config", lambda config: reported)
+    monkeypatch.setattr("papa.results.page.reported_config", lambda config: reported)
     monkeypatch.chdir(save_heads(heads, changed, tmp_path / "of-hub"))
     card = Path("README.md").read_text()
     assert "base_model: owner/tiny" in card and card.count("revision=") == 2

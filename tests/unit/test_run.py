@@ -1,5 +1,6 @@
 """`papa run`: what snakemake is given, what is said where there is no config, and who may write to results."""
 
+import json
 import os
 import signal
 import subprocess
@@ -14,6 +15,7 @@ from typer.testing import CliRunner
 from papa.cli import app
 from papa.config.reading import config_of
 from papa.config.study import Study
+from papa.data.local_digests import LocalSourceDigests
 from papa.jobs import start
 from papa.jobs.run import call
 
@@ -175,3 +177,41 @@ def test_a_cache_that_is_a_file_and_a_config_that_never_ends_are_refused_at_once
     (here / "mine.yaml").write_text("name: &name [*name]\n", encoding="utf-8")
     assert "contains itself" in invoke("run", str(here / "mine.yaml"), code=2).stderr
     assert not given
+
+
+def test_results_next_to_a_config_elsewhere_are_noted(here, monkeypatch, capsys):
+    """Paths start from the current folder, so a run from another folder would begin the study again without a word."""
+    write_model(here / "models/tiny")
+    write_data(here / "data")
+    (here / "of mine").mkdir()
+    (here / "of mine/tiny.yaml").write_text(yaml.safe_dump(CONFIG), encoding="utf-8")
+    assert "Note" not in invoke("plan", "of mine/tiny.yaml").output
+    (here / "of mine/results/tiny").mkdir(parents=True)
+    note = (
+        "Note: of mine/results/tiny exists, but this run uses results/tiny in the current folder; to resume the other "
+        "one, `cd 'of mine' && papa run tiny.yaml`.\n"
+    )
+    assert invoke("plan", "of mine/tiny.yaml").stderr == note
+    sources = LocalSourceDigests(config_of(CONFIG).machine, ["of mine/tiny.yaml"])
+    start.print_outdated(Study(config_of(CONFIG), "results/tiny", sources))
+    assert capsys.readouterr().out == note
+    (here / "results").symlink_to(here / "of mine/results")
+    assert "Note" not in invoke("plan", "of mine/tiny.yaml").stderr, "both are the same folder"
+
+
+def test_plan_and_freeze_take_the_keys_that_run_takes(here):
+    write_model(here / "models/tiny")
+    write_data(here / "data")
+    (here / "mine.yaml").write_text(yaml.safe_dump(CONFIG), encoding="utf-8")
+    jobs = {name: invoke("plan", "mine.yaml", "--json", *words) for name, words in KEYS.items()}
+    totals = {name: json.loads(result.stdout)["total"]["jobs"] for name, result in jobs.items()}
+    fewer = CONFIG["run"] | {"fractions": ["1", "0"]}
+    assert totals["changed"] == len(Study(config_of(CONFIG | {"run": fewer}), "results/tiny").jobs()) < totals["same"]
+    invoke("freeze", "mine.yaml", "--config", "margin=0.25")
+    assert json.loads((here / "mine.frozen.json").read_text())["declared"]["margin"] == 0.25
+    assert "must be KEY=VALUE" in invoke("plan", "mine.yaml", "--config", "margin", code=2).stderr
+    assert "The config has an unknown key margn" in invoke("plan", "mine.yaml", "--config", "margn=1", code=2).stderr
+
+
+KEYS = {"same": [], "changed": ["--config", "run={fractions: ['1', '0']}", "--config", "margin=0.3"]}
+"""Options of `papa plan`."""

@@ -3,9 +3,8 @@
 import json
 import re
 import shlex
-import subprocess
-import sys
 from csv import writer
+from pathlib import Path
 from types import SimpleNamespace
 
 import pytest
@@ -14,6 +13,7 @@ from typer.testing import CliRunner
 
 from papa.cli import app
 from papa.config.reading import config_of, read_config
+from papa.data.readers import read_file
 from papa.data.weights import locate
 from papa.jobs.init import PLACEHOLDER_DATA, Data, as_config, as_yaml, choices_of, look_at
 
@@ -51,12 +51,6 @@ def dumped(choices):
     """The config of some choices, which is the same as data and as a file."""
     assert yaml.safe_load(as_yaml(choices)) == as_config(choices)
     return config_of(as_config(choices)).model_dump(mode="json", exclude_none=True)
-
-
-def hold_out(content):
-    """Run the command that is given to hold rows out, as a shell does."""
-    command = content["to_split"].replace("python ", f"{sys.executable} ", 1)
-    subprocess.run(command, shell=True, check=True)
 
 
 def test_without_options_it_names_examples(here):
@@ -135,16 +129,56 @@ def test_running_text_is_masked_unless_a_decoder_says_the_next_token(here, archi
     assert ("one probe per seed" in written) == (metric is None) != ("no probe is trained" in written)
 
 
-def test_a_validation_file_that_is_missing_can_be_made(here):
-    csv(here / "train.csv", "text,label", ROWS)
+def rows_in(path):
+    return [tuple(row.values()) for row in read_file(path).table.to_pylist()]
+
+
+def test_without_validation_texts_some_can_be_held_out(here):
+    texts = [(f"text {number % 25}", ("good", "bad")[number % 2]) for number in range(50)]
+    csv(here / "train.csv", "text,label", texts)
     content = json.loads(init("--train", "train.csv", "--json").stdout)
     assert content["missing_files"] == {"validation": "validation.csv"}
-    hold_out(content)
-    held, rest = (
-        (here / f"{name}.csv").read_text(encoding="utf-8").splitlines() for name in ("validation", "train.rest")
-    )
-    whole = (here / "train.csv").read_text(encoding="utf-8").splitlines()
-    assert len(held) == 5 and sorted(held[1:] + rest[1:]) == sorted(whole[1:]) and held[0] == rest[0] == whole[0]
+    said = init("more.yaml", "--train", "train.csv").stdout
+    assert "`papa init` with --hold-out 0.2 holds out a fifth of the training texts instead." in said
+    said = init("held.yaml", "--train", "train.csv", "--hold-out", "0.2").stdout
+    assert "Held out 10 of 50 rows of train.csv for validation." in said and "Not found" not in said
+    files = loaded("held.yaml")["corpora"]["texts"]["files"]
+    assert files == {"train": "held.train.parquet", "validation": "held.validation.parquet"}
+    train, held = (rows_in(here / file) for file in files.values())
+    assert sorted(train + held) == sorted(texts) and len(held) == 10
+    assert not {text for text, _ in train} & {text for text, _ in held}, "copies of a text stay in one split"
+
+
+def test_rows_without_text_or_label_are_dropped_and_counted(here):
+    texts = [*ROWS, ("", "good"), ("no label", " ")]
+    for name in ("train", "dev"):
+        csv(here / f"{name}.csv", "text,mood", texts)
+    files = ["--train", "train.csv", "--validation", "dev.csv", "--column", "label=mood"]
+    assert "has no text in column text in 1 of 42 rows (line 42)" in init(*files, code=2).stderr
+    content = json.loads(init(*files, "--drop-empty", "--json").stdout)
+    assert content["notes"] == [
+        f"Dropped 2 of 42 rows of {name}.csv, which have no text or no label." for name in ("train", "dev")
+    ]
+    assert [rows_in(here / file) for file in content["files"].values()] == [ROWS, ROWS]
+    (here / "papa.yaml").unlink()
+    assert "papa.train.parquet exists, and papa never overwrites a file" in init(*files, "--drop-empty", code=2).stderr
+    csv(here / "none.csv", "text,mood", [("", "good"), ("a", "")])
+    none = init("none.yaml", "--train", "none.csv", "--drop-empty", code=2).stderr
+    assert none == "Each of the 2 rows of none.csv lacks a text or a label; fix the rows.\n"
+
+
+def test_lines_are_those_of_the_file_after_rows_were_dropped(here):
+    csv(here / "train.csv", "text,label", [*ROWS, ("", "good"), *ROWS, ("-100 is no label", "-100")])
+    assert "(line 83)" in init("--train", "train.csv", "--drop-empty", code=2).stderr
+
+
+def test_settings_can_be_given_at_once(here):
+    csv(here / "train.csv", "text,label", ROWS)
+    options = ["--seeds", "3,5", "--fractions", "1, 1/3,0", "--slots", "21"]
+    init("--train", "train.csv", *options)
+    config = loaded()
+    assert (config["run"]["seeds"], config["run"]["fractions"]) == ([3, 5], ["1", "1/3", "0"])
+    assert config["corpora"]["texts"]["slots"] == 21 and "slots: 21  # as given" in (here / "papa.yaml").read_text()
 
 
 def test_size_of_the_model_chooses_the_training(here):
@@ -201,8 +235,10 @@ def test_strange_file_names_stay_what_they_are(here, name):
     assert content["files"] == {"train": f"{name}.csv", "validation": f"{name}.validation.csv"}
     assert loaded(f"{name}.yaml")["corpora"]["texts"]["files"] == content["files"]
     assert [shlex.split(command)[-1] for command in content["next"]] == [f"{name}.yaml"] * 2
-    hold_out(content)
-    assert (here / f"{name}.validation.csv").is_file() and (here / f"{name}.rest.csv").is_file()
+    init(f"{name}.2.yaml", "--train", f"{name}.csv", "--column", "label=mood", "--hold-out", "1/2")
+    files = loaded(f"{name}.2.yaml")["corpora"]["texts"]["files"]
+    assert files == {split: f"{name}.2.{split}.parquet" for split in ("train", "validation")}
+    assert sorted(row for file in files.values() for row in rows_in(Path(file))) == sorted(ROWS)
 
 
 @pytest.mark.parametrize("column", [*STRANGE, "null", "on", "1.0", "~"])
@@ -211,12 +247,6 @@ def test_strange_columns_stay_what_they_are(here, column):
         writer(file).writerows([[column, "label"], *ROWS])
     init("--train", "train.csv", "--column", f"first={column}")
     assert loaded()["corpora"]["texts"]["first"] == column
-
-
-def test_held_out_rows_must_not_be_in_training(here):
-    csv(here / "train.csv", "text,mood", ROWS)
-    said = " ".join(init("mine.yaml", "--train", "train.csv", "--column", "label=mood").stdout.split())
-    assert "Then set `train` to the new file in mine.yaml, so that no row is in both files." in said
 
 
 def test_the_file_has_a_reason_for_each_choice_and_a_space_between_blocks():
@@ -288,6 +318,13 @@ def test_words_without_a_header_have_a_task_with_a_name(here):
     [
         (["--train", "nowhere.csv"], "There is no file nowhere.csv"),
         (["--column", "label=mood"], "add --train FILE"),
+        (["--hold-out", "0.2"], "add --train FILE"),
+        (["--train", "train.csv", "--hold-out", "1"], "share of texts to hold out is 1; it must be between 0 and 1"),
+        (["--train", "train.csv", "--hold-out", "20 %"], "'20 %' is not a fraction between 0 and 1"),
+        (["--train", "train.csv", "--hold-out", "1/50"], "4 distinct texts of train.csv are too few to hold some out"),
+        (["--train", "train.csv", "--validation", "train.csv", "--hold-out", "0.2"], "give only one"),
+        (["--train", "train.csv", "--seeds", "a"], "--seeds is 'a', but must be whole numbers separated by commas"),
+        (["--train", "train.csv", "--fractions", "1,2"], "'2' is not a fraction between 0 and 1"),
         (["--train", "train.csv", "--column", "label=nope"], "has no column 'nope'"),
         (["--train", "train.csv", "--validation", "other.csv"], "other.csv has no column"),
         (["--train", "ids.csv"], "No column of ids.csv looks like labels"),

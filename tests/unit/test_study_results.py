@@ -1,0 +1,85 @@
+"""Results loaded back from their folder: the numbers in its files, without model and texts."""
+
+import json
+from pathlib import Path
+
+import numpy as np
+import pytest
+from finished import CHANCE, HEADS, LAYERS, TITLE, averages, learned, page_job, write_results
+from typer.testing import CliRunner
+
+import papa
+from papa.cli import app
+from papa.files import read_json, read_table
+from papa.results.page import write_report
+from papa.results.summary import print_results
+
+
+@pytest.fixture(scope="module")
+def study(tmp_path_factory):
+    made = write_results(tmp_path_factory.mktemp("loading"), {"second": CHANCE})
+    write_report(page_job(made))
+    return made
+
+
+@pytest.fixture(scope="module")
+def loaded(study):
+    return papa.load(study.results)
+
+
+def test_tables_are_those_in_the_folder(study, loaded):
+    claims = read_json(study.results / "tables/claims.json")
+    assert loaded.claims == claims | {"leakage": loaded.claims["leakage"]} and claims["sentence"] in str(loaded.claims)
+    outcomes = read_table(study.results / "tables/outcomes.parquet").to_pandas()
+    assert loaded.outcomes.equals(outcomes) and loaded.page == study.results / "report/index.html"
+    losses = loaded.losses[loaded.losses["subset"].isna()].set_index(["line", "task"])["loss"]
+    (line,) = (line for line in claims["lines"] if line["grid"] == "score_by_fraction" and line["model"] == "small")
+    assert losses["small", TITLE] == line["at_end"]["tasks"][0]["loss"] > 0.6 and np.isnan(losses["small", "Second"])
+
+
+def test_a_study_of_several_models_and_tasks_names_them(loaded):
+    curve = loaded.curve
+    assert set(curve["model"]) == {"small", "other"} and set(curve["task"]) == {"first", "second"}
+    weights = loaded.heads.set_index(["model", "task", "constant", "seed", "layer", "head"])["value"].sort_index()
+    expected = [learned(0, head) for head in range(LAYERS * HEADS)]
+    for model, task in (("small", "second"), ("other", "first")):
+        np.testing.assert_allclose(weights.loc[(model, task, "average", 0)], expected)
+
+
+def test_constants_are_those_of_the_model_and_the_task(loaded):
+    constants = loaded.constants("first", "small")
+    np.testing.assert_array_equal(constants.mean, averages().mean)
+    assert loaded.constants("first", "small", "average").n == constants.n
+
+
+@pytest.mark.parametrize(
+    ("asked", "message"),
+    [
+        (("third",), "The study has no task 'third'; give one of: first, second."),
+        (("first",), "The study has several models; give one of: small, other."),
+        (("first", "big"), "The study has no model 'big'; give one of: small, other."),
+        (("first", "small", "zeros"), "The study has no constant 'zeros'; give one of: average."),
+    ],
+)
+def test_a_wrong_name_gets_a_sentence(loaded, asked, message):
+    with pytest.raises(papa.InputError) as error:
+        loaded.constants(*asked)
+    assert str(error.value) == message
+
+
+def test_only_a_finished_study_can_be_loaded(tmp_path):
+    with pytest.raises(papa.InputError, match="nowhere is not a folder; give a results folder"):
+        papa.load(tmp_path / "nowhere")
+    with pytest.raises(papa.InputError, match="has no HTML report, so it is not a finished study"):
+        papa.load(tmp_path)
+
+
+def test_show_prints_the_end_of_a_run_again(study, capsys):
+    shown = CliRunner().invoke(app, ["show", str(study.results)])
+    print_results(study.results)
+    assert shown.exit_code == 0 and shown.stdout == capsys.readouterr().out
+    assert shown.stdout.endswith(f"\nReport:  {Path(study.results, 'report/index.html')}\n")
+    as_json = json.loads(CliRunner().invoke(app, ["show", str(study.results), "--json"]).stdout)
+    assert as_json["folder"] == str(study.results) and as_json["lines"]
+    wrong = CliRunner().invoke(app, ["show", str(study.results / "tables")])
+    assert wrong.exit_code == 2 and "not a finished study" in wrong.output

@@ -1,8 +1,8 @@
-"""A device without hardware: its tensors compute on the CPU, refuse to meet CPU tensors, and count what a GPU waits for.
+"""A device without hardware: its tensors compute on the CPU, refuse to meet CPU tensors, and count waits for a GPU.
 
-It follows PyTorch's rules for devices. An operation that mixes devices raises the error that a GPU raises, except with
-CPU tensors of zero dimensions and CPU indices of its tensors. Each read of a value, such as `float(tensor)`, `tensor.cpu()`,
-`nonzero` or an index by a mask, makes the host wait for a GPU; `FakeDevice.waits` counts these by their line in papa.
+It follows PyTorch's rules for devices. An operation that mixes devices raises an error as on a GPU. CPU tensors of zero
+dimensions are allowed, and CPU indices of its tensors. Each read of a value makes the host wait for a GPU: examples are
+`float(tensor)`, `tensor.cpu()`, `nonzero` and an index by a mask. `FakeDevice.waits` counts them by their line in papa.
 """
 
 import sys
@@ -101,9 +101,7 @@ def dispatched(function, args, kwargs):
         count_waits(name, args, kwargs, wanted)
     elif wanted is not None and wanted.type == NAME and tensors:
         DEVICE.uploads[f"{name} {line()}"] += 1
-    plain = {
-        key: torch.device("cpu") if key == "device" and value is not None else value for key, value in kwargs.items()
-    }
+    plain = kwargs if wanted is None else {**kwargs, "device": torch.device("cpu")}
     unwrapped_args, unwrapped = tree_map_only(OnDevice, lambda value: value.held, (args, plain))
     if name == "copy_" and isinstance(args[0], OnDevice) and not isinstance(args[1], OnDevice):
         DEVICE.uploads[f"copy_ {line()}"] += 1

@@ -10,6 +10,7 @@ import numpy as np
 import pytest
 import torch
 from safetensors.torch import load_file
+from sizes import CORPUS_SLOTS, SLOTS
 from test_decoders import stock
 
 import papa
@@ -18,8 +19,11 @@ from papa.config.variant import AVERAGED
 from papa.data.packed import Packed
 from papa.data.tokens import Tokens
 from papa.files import read_json, read_table
+from papa.method import fitting
+from papa.method.averaging import Averaging
 from papa.method.corpus_averages import resample_attention
 from papa.method.hidden import HiddenStates
+from papa.model.model import Model
 
 TEXTS = pytest.mark.parametrize("corpus", ["text"], indirect=True)
 HOW = jobs.training(batch_size=31, epochs=1)

@@ -16,14 +16,19 @@ from papa.method.averages import ConstantMatrices
 from papa.method.checkpoints import State
 from papa.method.tied import TIED, classes_of
 from papa.model.attention import Layer
-from papa.model.budget import TokenBudget
+from papa.model.budget import TokenBudget, memory_of
 from papa.model.model import Batches, Model, check_model, packed_batches
 
 
 class Averaging:
-    """Running sums of a model's attention, or of the outputs of its heads, over batches with `n` slots."""
+    """Running sums of a model's attention, or of the outputs of its heads, over batches with `n` slots.
+
+    Raises:
+        InputError: the sums of all pairs of slots do not fit into the memory of the model's device.
+    """
 
     def __init__(self, model: Model, n: int, kind: str = "average"):
+        _check_memory(model, n, kind)
         self.model, self.n, self.kind, self.examples = model, n, kind, 0
         self.outputs, self.entries = kind == "mean-output", n if kind == "mean-output" else free_entries(kind, n)
         self.classes = classes_of(kind, n).long().flatten().to(model.device) if kind in TIED else None
@@ -117,6 +122,18 @@ class Averaging:
             about["causal"] = str(self.model.causal)
         sums = sums if self.outputs else sums.view(layers, heads, *axes)
         return ConstantMatrices(sums, self.count.view(axes).cpu(), self.examples, about, self.kind, self.n)
+
+
+def _check_memory(model: Model, n: int, kind: str) -> None:
+    bytes_of = {name: 8 * model.layers * model.heads * free_entries(name, n) for name in ("average", "by-distance")}
+    memory = memory_of(model.device)
+    if kind == "average" and memory is not None and bytes_of[kind] > memory:
+        needed, fewer = (f"{amount / 1e9:,.3g} GB" for amount in bytes_of.values())
+        raise InputError(
+            f"The averages of {model.layers} layers of {model.heads} heads in {n:,} slots need {needed} on "
+            f"{model.device}, which has {memory / 1e9:,.3g} GB; use the constant by-distance, which needs {fewer}, or "
+            "fewer slots."
+        )
 
 
 def average_attention(model: Model, batches: Batches, kind: str = "average") -> ConstantMatrices:

@@ -70,6 +70,7 @@ def learn_gates(
         after_epoch=lambda: {"lambda": lambdas().detach().cpu()},
         enough=lambda epochs: gating.settled is not None and order_agreement(epochs) >= gating.settled,
         held_out_loss=held_out_loss(objective, states, rows, gating.training),
+        shares=lambda parts: objective.shares(parts, rows.learned),
     )
     epochs = fit(task, gating.training, gating.seed, checkpoint)
     return torch.stack([epoch.recorded["lambda"] for epoch in epochs])

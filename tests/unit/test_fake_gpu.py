@@ -266,3 +266,6 @@ def test_the_host_waits_once_for_averages_and_never_for_replaced_heads(device, m
         with device.counting() as waits:
             run()
         assert waits.total() <= most, f"{name}: {dict(waits)}"
+    with device.counting() as waits:
+        averaging.averages()
+    assert waits.total() == model.layers + 1, "sums leave the device layer by layer, and counts at once"

@@ -177,7 +177,6 @@ def test_a_training_example_that_does_not_fit_is_an_error(tiny, corpus, data, sc
         jobs.learn(tiny, corpus / "lambda.parquet", jobs.training(epochs=1), constant="toeplitz", **data)
 
 
-@TEXTS
 def test_averages_that_cannot_fit_are_refused_before_the_corpus_is_read(loaded, monkeypatch):
     monkeypatch.setattr("papa.method.averaging.memory_of", lambda device: 20_000_000)
     Averaging(loaded, 401)
@@ -211,7 +210,7 @@ def test_less_memory_gives_the_same_hidden_states(tiny, corpus, monkeypatch, cap
 
 
 @TEXTS
-@pytest.mark.parametrize(("precision", "within"), [("bfloat16", 0.1), ("float16", 0.02)])
+@pytest.mark.parametrize(("precision", "within"), [("bfloat16", 0.1), ("float16", 0.02), ("bfloat16_weights", 0.1)])
 def test_a_smaller_precision_is_near_and_not_the_same(tiny, corpus, precision, within):
     tokens = corpus / "tokens.parquet"
     averages, read = [], []

@@ -755,6 +755,11 @@ class Config(Block):
             _check_samples(f"tasks.{name}", task, self.seeds_of(name))
         _check_trained(self)
         _check_adaptations(self)
+        if self.precision == "bfloat16_weights" and any(WITH_NORMS in grid.adapt for grid in self.analyses.values()):
+            raise ValueError(
+                f"precision is bfloat16_weights, but `adapt` lists {WITH_NORMS}, and gains in bfloat16 cannot learn "
+                "from small steps; set `precision: bfloat16`"
+            )
         _check_patience(self)
         if self.fidelity == "published_code" and self.ranking.settled is not None:
             raise ValueError(

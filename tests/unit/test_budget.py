@@ -148,9 +148,15 @@ def scarce(monkeypatch):
     return make
 
 
-@pytest.mark.parametrize("weights", ["lambda", "gradient", "leave-one-out"])
-def test_less_memory_gives_the_same_weights_of_heads(tiny, corpus, data, metric, weights, scarce, caplog):
+@pytest.mark.parametrize(
+    ("corpus", "weights"),
+    [("words", "lambda"), ("words", "gradient"), ("text", "leave-one-out")],
+    indirect=["corpus"],
+)
+def test_less_memory_gives_the_same_weights_of_heads(model, place_tiny, data, corpus, metric, weights, scarce, caplog):
     """A batch is halved, and its parts count by their number of labels, which differ between texts of words."""
+    model.config.hidden_dropout_prob = 0.0  # a probe's dropout draws other values for parts
+    tiny = place_tiny(model)
     how, tables = jobs.training(batch_size=13, epochs=1), []
 
     def weigh(path):
@@ -167,7 +173,7 @@ def test_less_memory_gives_the_same_weights_of_heads(tiny, corpus, data, metric,
     tables.append(weigh(corpus / "halved.parquet"))
     assert max(sizes) > 41 and "is out of memory with 13 examples at once; continuing with 7" in caplog.text
     assert float(tables[0].std()) > 1e-6
-    torch.testing.assert_close(tables[1], tables[0], atol=1e-5, rtol=1e-3)
+    torch.testing.assert_close(tables[1], tables[0], atol=1e-4, rtol=1e-3)
 
 
 @TEXTS

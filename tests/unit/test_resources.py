@@ -110,8 +110,8 @@ TRAINED = "average-trained/all"
 
 
 LLAMA = Sizes(
-    layers=32, heads=32, hidden=4096, intermediate=14336, vocabulary=128256, slots=2048, examples=1000, tokens=2_000_000,
-    scored=100, parameters=8_030_261_248, layer_parameters=6_979_588_096,
+    layers=32, heads=32, hidden=4096, intermediate=14336, vocabulary=128256, slots=2048,
+    examples=1000, tokens=2_000_000, scored=100, parameters=8_030_261_248, layer_parameters=6_979_588_096,
 )  # fmt: skip
 
 

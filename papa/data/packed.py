@@ -43,7 +43,7 @@ class Packed:
     def to(self, device: torch.device) -> Packed:
         """Return the same batch on `device`."""
         moved = self._each(lambda values: values.to(device, non_blocking=True))
-        return replace(moved, on_host=self if self.ids.device.type == "cpu" != device.type else None)
+        return replace(moved, on_host=self if self.ids.device.type == "cpu" != device.type else self.on_host)
 
     def pinned(self) -> Packed:
         """Return the same batch in pinned memory, from which a GPU can copy while it computes."""
@@ -271,7 +271,7 @@ def _true_indices(mask: Tensor, number: int) -> Tensor:
     """Return the indices of the `number` true values of a mask, in order; a GPU need not wait for their number."""
     if mask.device.type == "cpu":
         return mask.nonzero().squeeze(1)
-    return mask.byte().argsort(descending=True, stable=True)[:number]
+    return mask.int().argsort(descending=True, stable=True)[:number]
 
 
 @dataclass(frozen=True)

@@ -85,7 +85,7 @@ def model_of(encoding: Encoding, machine: Machine) -> Model:
     """Return the model that an encoding specifies, on this machine's device.
 
     The encoding's precision determines the dtype of its weights and of its computations; autocast is used if they
-    differ. It also determines whether a GPU of NVIDIA may use TF32 for all matrix products of this process.
+    differ. It also determines whether an NVIDIA GPU may use TF32 for all matrix products of this process.
 
     Raises:
         InputError: as for `load_model`, or the weights' digest is not the one that the encoding records.

@@ -699,10 +699,12 @@ class Config(Block):
         Field(default_factory=Threads),
     ]
     precision: Annotated[
-        Literal["float32", "bfloat16", "float16"],
+        Literal["float32", "tf32", "bfloat16", "float16", "bfloat16_weights"],
         key(
-            "floating-point precision of the frozen encoder, by autocast unless it is float32; averages are always "
-            "summed in float64, and float32 replaces float16 when gradients pass through the encoder"
+            "floating-point precision of the frozen encoder: tf32 is float32 with faster matrix products on NVIDIA "
+            "GPUs; bfloat16 and float16 use autocast; bfloat16_weights also loads the weights in bfloat16, for half "
+            "the memory; averages are always summed in float64, and float32 replaces float16 when gradients pass "
+            "through the encoder"
         ),
     ] = "float32"
     keep_hidden_states: Annotated[
@@ -753,6 +755,11 @@ class Config(Block):
             _check_samples(f"tasks.{name}", task, self.seeds_of(name))
         _check_trained(self)
         _check_adaptations(self)
+        if self.precision == "bfloat16_weights" and any(WITH_NORMS in grid.adapt for grid in self.analyses.values()):
+            raise ValueError(
+                f"precision is bfloat16_weights, but `adapt` lists {WITH_NORMS}, and gains in bfloat16 cannot learn "
+                "from small steps; set `precision: bfloat16`"
+            )
         _check_patience(self)
         if self.fidelity == "published_code" and self.ranking.settled is not None:
             raise ValueError(

@@ -7,7 +7,7 @@ know where examples begin and end, and the slots of their tokens.
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import cached_property
 
 import torch
@@ -23,6 +23,8 @@ class Packed:
     """A batch as one row of real tokens.
 
     `ids`, `slots` and `segments` are int64 `[token]`, `lengths` is int64 `[example]`, and `n` is the number of slots.
+    `on_host` is the same batch on the CPU, if it was copied to a device from there; a GPU waits for each value that
+    is read from the device.
     """
 
     ids: Tensor
@@ -30,15 +32,18 @@ class Packed:
     segments: Tensor
     lengths: Tensor
     n: int
+    on_host: Packed | None = None
 
     @cached_property
     def example_of(self) -> Tensor:
         """Index of the example that each token belongs to, `[token]`."""
-        return torch.arange(len(self.lengths), device=self.lengths.device).repeat_interleave(self.lengths)
+        examples = torch.arange(len(self.lengths), device=self.lengths.device)
+        return examples.repeat_interleave(self.lengths, output_size=len(self.ids))
 
     def to(self, device: torch.device) -> Packed:
         """Return the same batch on `device`."""
-        return self._each(lambda values: values.to(device, non_blocking=True))
+        moved = self._each(lambda values: values.to(device, non_blocking=True))
+        return replace(moved, on_host=self if self.ids.device.type == "cpu" != device.type else self.on_host)
 
     def pinned(self) -> Packed:
         """Return the same batch in pinned memory, from which a GPU can copy while it computes."""
@@ -97,7 +102,7 @@ class RawBatch(Packed):
     These tokens have no ids, so all `ids` are 0.
     """
 
-    arguments: Mapping[str, Tensor]
+    arguments: Mapping[str, Tensor] = field(default_factory=dict)
 
     @classmethod
     def masked(cls, arguments: Mapping[str, Tensor], mask: Tensor) -> RawBatch:
@@ -105,13 +110,13 @@ class RawBatch(Packed):
         real = mask.bool()
         slots = torch.arange(mask.shape[1], device=mask.device).expand_as(mask)[real]
         zeros = torch.zeros_like(slots)
-        return cls(zeros, slots, zeros, real.sum(dim=1), mask.shape[1], arguments)
+        return cls(zeros, slots, zeros, real.sum(dim=1), mask.shape[1], arguments=arguments)
 
     def to(self, device: torch.device) -> RawBatch:
         """Return the same batch on `device`."""
         moved = super().to(device)
         arguments = {name: values.to(device) for name, values in self.arguments.items()}
-        return RawBatch(moved.ids, moved.slots, moved.segments, moved.lengths, moved.n, arguments)
+        return RawBatch(moved.ids, moved.slots, moved.segments, moved.lengths, moved.n, arguments=arguments)
 
 
 @dataclass(frozen=True, eq=False)
@@ -128,6 +133,7 @@ class Examples:
             `[example, position]`; None if token i is at position i.
         last_queries: number of positions with a query; these are the last ones. None means all.
         packed: whether the tokens are one row.
+        known_same_slots: the value of `same_slots`, if it is known without reading from a device.
     """
 
     slots: Tensor
@@ -137,6 +143,7 @@ class Examples:
     positions: Tensor | None = None
     last_queries: int | None = None
     packed: bool = False
+    known_same_slots: bool | None = None
     _selections: dict[tuple[int, int], tuple[Selection, Selection]] = field(default_factory=dict)
 
     @classmethod
@@ -145,16 +152,19 @@ class Examples:
 
         With `from_first`, slots are counted from the first token of each example, even if padding precedes it.
         """
-        longest, shape = int(batch.lengths.max()), (len(batch.lengths), int(batch.lengths.max()))
-        if bool((batch.lengths == longest).all()):
+        on_host, device = batch.on_host or batch, batch.slots.device
+        longest = int(on_host.lengths.max())
+        shape, same_slots = (len(batch.lengths), longest), False
+        if bool((on_host.lengths == longest).all()):
             columns, real, positions = batch.slots.view(shape), None, None
+            same_slots = bool((on_host.slots.view(shape) == on_host.slots[:longest]).all())
         else:
-            real = torch.arange(longest, device=batch.lengths.device) < batch.lengths[:, None]
-            columns = torch.zeros(shape, dtype=torch.long, device=batch.slots.device)
-            columns[real] = batch.slots
-            positions = real.flatten().nonzero().squeeze(1)
+            positions = (torch.arange(longest) < on_host.lengths.cpu()[:, None]).flatten().nonzero().squeeze(1)
+            positions = positions.to(device, non_blocking=True)
+            real = torch.arange(longest, device=device) < batch.lengths[:, None]
+            columns = batch.slots.new_zeros(shape[0] * longest).index_copy_(0, positions, batch.slots).view(shape)
         slots = (columns - columns[:, :1]).clamp(min=0) if from_first else columns
-        return cls(slots, columns, real, batch.n, positions, packed=True)
+        return cls(slots, columns, real, batch.n, positions, packed=True, known_same_slots=same_slots)
 
     @classmethod
     def of_mask(cls, mask: Tensor, queries: int | None = None, from_first: bool = False) -> Examples:
@@ -181,6 +191,8 @@ class Examples:
     @cached_property
     def same_slots(self) -> bool:
         """Whether all examples use the same slots, and no position is empty."""
+        if self.known_same_slots is not None:
+            return self.known_same_slots
         return self.real is None and bool((self.columns == self.columns[:1]).all())
 
     @cached_property
@@ -243,7 +255,8 @@ class Examples:
             token_at = torch.full((examples * longest,), -1, device=device)
             token_at[positions] = torch.arange(len(positions), device=device)
             token_at = token_at.view(examples, longest)
-            empty = (token_at < 0)[:, None].expand(-1, heads, -1).flatten().nonzero().squeeze(1)
+            empty, places = (token_at < 0)[:, None].expand(-1, heads, -1), examples * longest
+            empty = _true_indices(empty.flatten(), heads * (places - len(positions)))
             token_at = token_at.where(token_at >= 0, token_at[:, :1]).clamp(min=0)
             rows = token_at[:, None] * heads + head[:, None]  # [example, head, position]
             idle = torch.arange(len(positions) * heads, tokens * heads, device=device)
@@ -252,6 +265,13 @@ class Examples:
             back = (example * heads)[:, None] * longest + head * longest + column[:, None]
             self._selections[tokens, heads] = Selection(rows.flatten(), idle), Selection(back.flatten(), empty)
         return self._selections[tokens, heads]
+
+
+def _true_indices(mask: Tensor, number: int) -> Tensor:
+    """Return the indices of the `number` true values of a mask, in order; a GPU need not wait for their number."""
+    if mask.device.type == "cpu":
+        return mask.nonzero().squeeze(1)
+    return mask.int().argsort(descending=True, stable=True)[:number]
 
 
 @dataclass(frozen=True)

@@ -40,6 +40,7 @@ from papa.jobs.resources import (
     files_of,
     format_bytes,
     format_duration,
+    gpu_memory_of,
     memory_of,
     reader_of,
     seconds,
@@ -103,6 +104,7 @@ class StageNeeds(Total):
 
     stage: str
     memory_mb: int
+    gpu_mb: int
 
 
 class AllNeeds(Total):
@@ -170,6 +172,7 @@ def plan(config: Config, cores: int) -> Plan:
             "unknown": int(not known),
             "seconds": _seconds(job, config, corpus, study.threads(job)) if known else 0.0,
             "memory_mb": memory_of(job, config, corpus) if known else 0,
+            "gpu_mb": gpu_memory_of(job, config, corpus) if known and config.device.startswith("cuda") else 0,
             "disk_mb": disk(job, config, corpus) + math.ceil(outcomes_mb) * (job.stage == "summary") if known else 0,
         }
         depths[job] = 1 + max((depths[needed] for needed in job.needed), default=0)
@@ -226,6 +229,7 @@ def _together(one: StageNeeds, other: StageNeeds) -> StageNeeds:
         "unknown": one["unknown"] + other["unknown"],
         "seconds": one["seconds"] + other["seconds"],
         "memory_mb": max(one["memory_mb"], other["memory_mb"]),
+        "gpu_mb": max(one["gpu_mb"], other["gpu_mb"]),
         "disk_mb": one["disk_mb"] + other["disk_mb"],
     }
 
@@ -240,12 +244,14 @@ def print_plan(estimates: Plan, out: Console) -> None:
         out.print(printable(problem), style="bold red")
     if estimates["problems"]:
         out.print()
+    on_gpu = any(stage["gpu_mb"] for stage in estimates["stages"])
     rows = [
         {
             "stage": stage["stage"],
             "jobs": f"{stage['jobs']:,}" + (f" ({stage['unknown']:,} unknown)" if stage["unknown"] else ""),
             "time": format_duration(stage["seconds"]) if stage["seconds"] else "?",
             "memory per job": format_bytes(stage["memory_mb"] * MB) if stage["memory_mb"] else "?",
+            **({"GPU memory": format_bytes(stage["gpu_mb"] * MB) if stage["gpu_mb"] else ""} if on_gpu else {}),
             "disk": format_bytes(stage["disk_mb"] * MB) if stage["disk_mb"] else "?",
         }
         for stage in estimates["stages"]
@@ -604,7 +610,7 @@ def _measured_noise(study: Study) -> dict[tuple[str, str], Noise | str]:
 
 def _sizes(study: Study) -> tuple[list[str], dict[tuple[str, str], Sizes | None], dict[str, dict[str, SplitSize]]]:
     """Return problems, the sizes of each pair of a model and a tokenized corpus (None if unknown), and row counts."""
-    from papa.data.tokenize import is_decoder, sizes_of_model
+    from papa.data.tokenize import is_decoder, parameters_of_model, sizes_of_model
 
     config = study.config
     problems, models, corpora = list[str](), dict[str, dict[str, int]](), dict[str, dict[str, SplitSize]]()
@@ -612,6 +618,7 @@ def _sizes(study: Study) -> tuple[list[str], dict[tuple[str, str], Sizes | None]
         try:
             identity = ModelId.of(model, config.models[model])
             models[model], decodes = sizes_of_model(identity, config.machine), is_decoder(identity, config.machine)
+            models[model] |= parameters_of_model(identity, config.machine)
         except InputError as error:
             problems.append(f"Model {model}: {error}")
             continue
@@ -635,7 +642,8 @@ def _sizes(study: Study) -> tuple[list[str], dict[tuple[str, str], Sizes | None]
         corpus, _, slots = layout.partition("/slots-")
         folder = study.results / study.path("tokens", model=model, laid_out=layout)
         if folder.exists() and (known := sizes_of(folder)):
-            sizes[model, layout] = known
+            counted = {key: models[model].get(key, 0) for key in ("parameters", "layer_parameters")}
+            sizes[model, layout] = replace(known, **counted)
         elif corpus in corpora:
             settings = config.corpora[corpus]
             sizes[model, layout] = _laid_out(

@@ -48,6 +48,8 @@ BYTES_PER_SUMMED_ENTRY = 2 * FLOAT64 + FLOAT32
 """Bytes per entry of a constant while it is averaged: two copies in double precision and one in single precision."""
 MEMORY_FACTOR, WALLTIME_FACTOR = 1.3, 2.0
 """A job requests this multiple of its estimated memory and walltime."""
+GPU_FACTOR, CUDA_CONTEXT_MB = 1.1, 1000
+"""Planned multiple of the estimated memory of a GPU, and megabytes of CUDA's context; no GPU was measured."""
 START_MB, START_ENCODER_MB, START_CUDA_MB = 300, 480, 3000
 """Megabytes of Python with torch, of Python with torch and transformers, and of the CUDA libraries."""
 UNKNOWN_MB, UNKNOWN_TEXTS_MB, TABLES_MB = 1000, 4000, 2000
@@ -91,6 +93,8 @@ class Sizes:
         examples, tokens: total numbers over all splits; each choice of a question is one example.
         scored: number of examples in the largest split other than training.
         choices: mean number of choices per question; 1 if the corpus has no questions.
+        parameters, layer_parameters: counts of all parameters, and of those outside of embeddings and prediction head;
+            0 if not counted.
     """
 
     layers: int
@@ -103,16 +107,18 @@ class Sizes:
     tokens: int
     scored: int
     choices: float = 1.0
+    parameters: int = 0
+    layer_parameters: int = 0
 
     @property
     def layer_weight_count(self) -> int:
-        """Number of weights in the layers: each has four projections and two other linear layers."""
-        return self.layers * (4 * self.hidden**2 + 2 * self.hidden * self.intermediate)
+        """Number of weights in the layers; if not counted, each has four projections and two other linear layers."""
+        return self.layer_parameters or self.layers * (4 * self.hidden**2 + 2 * self.hidden * self.intermediate)
 
     @property
     def weight_count(self) -> int:
         """Number of all weights, including the embeddings of tokens and positions."""
-        return self.layer_weight_count + (self.vocabulary + 512) * self.hidden
+        return self.parameters or self.layer_weight_count + (self.vocabulary + 512) * self.hidden
 
     @property
     def operation_count(self) -> int:
@@ -237,6 +243,7 @@ class Needs:
         seconds: duration of optimiser steps and of reading hidden states.
         written: bytes that are written to disk.
         runs_model: whether the job loads the model.
+        on_gpu: bytes in the memory of a GPU, if the job uses one.
     """
 
     memory: float
@@ -244,6 +251,7 @@ class Needs:
     seconds: float = 0
     written: float = 0
     runs_model: bool = True
+    on_gpu: float = 0
 
 
 def memory_of(job: AnyJob, config: Config, sizes: Sizes | None) -> int:
@@ -253,6 +261,12 @@ def memory_of(job: AnyJob, config: Config, sizes: Sizes | None) -> int:
     start = START_ENCODER_MB if needs.runs_model else START_MB
     cuda = START_CUDA_MB * (config.device.startswith("cuda") and needs.runs_model)
     return _rounded_up(MEMORY_FACTOR * (start + cuda + needs.memory / MB), 100)
+
+
+def gpu_memory_of(job: AnyJob, config: Config, sizes: Sizes | None) -> int:
+    """Return the megabytes of GPU memory that a job needs; 0 if it runs no model, or if sizes are unknown."""
+    needs = None if sizes is None else _needs(job, config, sizes)
+    return _rounded_up(GPU_FACTOR * needs.on_gpu / MB + CUDA_CONTEXT_MB, 100) if needs and needs.on_gpu else 0
 
 
 def memory_of_files(*files: PathLike) -> int:
@@ -311,7 +325,7 @@ def _needs(job: AnyJob, config: Config, sizes: Sizes) -> Needs | None:
             stored = FLOAT16 * sizes.state_size * sizes.tokens + FLOAT32 * sizes.examples
             needs = _one_pass(job, config, sizes, 1 / _part_count(part), stored / _part_count(part))
             copies = (2 * FLOAT32 + FLOAT16) * config.token_budget * sizes.state_size
-            return replace(needs, memory=needs.memory + copies)
+            return replace(needs, memory=needs.memory + copies, on_gpu=needs.on_gpu + copies)
         case WeightsOf(by=by) if by in FROM_ACTIVATIONS:
             return _one_pass(job, config, sizes)
         case LambdaOf() | WeightsOf() | ProbeOf() | FoldsOf() as settings:
@@ -322,8 +336,8 @@ def _needs(job: AnyJob, config: Config, sizes: Sizes) -> Needs | None:
 def _one_pass(job: AnyJob, config: Config, sizes: Sizes, share: float = 1.0, written: float = 0.0) -> Needs:
     """Estimate the needs of one forward pass over a share of the texts, in batches of `token_budget` tokens."""
     averages = isinstance(job.settings, AverageOf | ResampleOf)
-    memory = _model_bytes(job, sizes, config.token_budget, averages)
-    return Needs(memory, share * sizes.operation_count, written=written)
+    memory, on_gpu = (_model_bytes(job, sizes, config.token_budget, averages, gpu) for gpu in (False, True))
+    return Needs(memory, share * sizes.operation_count, written=written, on_gpu=on_gpu)
 
 
 def _learn(job: AnyJob, settings: LambdaOf | WeightsOf | ProbeOf | FoldsOf, config: Config, sizes: Sizes) -> Needs:
@@ -351,12 +365,15 @@ def _learn(job: AnyJob, settings: LambdaOf | WeightsOf | ProbeOf | FoldsOf, conf
         scored = float(config.token_budget)
     loaded = max(batch if epochs else 0.0, scored)
     memory = BYTES_PER_TOKEN * sizes.tokens + 4 * FLOAT32 * target.decoded * loaded * sizes.vocabulary
+    host_only = BYTES_PER_TOKEN * sizes.tokens
     if runs_model:
-        memory += _model_bytes(job, sizes, activations)
+        model, model_on_gpu = (_model_bytes(job, sizes, activations, gpu=gpu) for gpu in (False, True))
+        memory, host_only = memory + model, host_only + model - model_on_gpu
     if probe_parameters:
         memory += FLOAT32 * TRAINING_FLOATS * probe_parameters + (3 * FLOAT32 + FLOAT16) * loaded * sizes.state_size
     if trained and probe:
         memory += FLOAT32 * (TRAINING_FLOATS - 1) * constant_entries
+    on_gpu = runs_model * (memory - host_only)
     memory += 2 * FLOAT32 * learned  # trained probes and the file with all of them are in memory at once
 
     rounds, loss_passes = seeds * epochs * trained_share, 0.0
@@ -376,7 +393,7 @@ def _learn(job: AnyJob, settings: LambdaOf | WeightsOf | ProbeOf | FoldsOf, conf
     step_and_read_seconds = steps * probe_parameters * STEP_SECONDS + rounds * stored_bytes / DISK_BYTES_PER_SECOND
     outcomes = kept * _outcome_bytes(settings, sizes, max(epochs, 1)) if isinstance(settings, ProbeOf) else 0.0
     written = FLOAT32 * learned * (epochs > 0) + outcomes
-    return Needs(memory, operations, step_and_read_seconds, written, runs_model)
+    return Needs(memory, operations, step_and_read_seconds, written, runs_model, on_gpu)
 
 
 def _probe_count(settings: LambdaOf | WeightsOf | ProbeOf | FoldsOf) -> float:
@@ -390,13 +407,23 @@ def _probe_count(settings: LambdaOf | WeightsOf | ProbeOf | FoldsOf) -> float:
 
 
 def _is_precise(job: AnyJob) -> bool:
-    return not isinstance(job.settings, OfEncoding) or job.settings.model.precision == "float32"
+    return not isinstance(job.settings, OfEncoding) or job.settings.model.precision in ("float32", "tf32")
 
 
-def _model_bytes(job: AnyJob, sizes: Sizes, activations: float, averages: bool = False) -> float:
-    """Estimate the bytes of the model, its constants, and the activations of this many tokens."""
+def _model_bytes(job: AnyJob, sizes: Sizes, activations: float, averages: bool = False, gpu: bool = False) -> float:
+    """Estimate the bytes of the model, its constants, and the activations of this many tokens.
+
+    A `gpu` has one copy of the weights, and of sums of attention, which leave it layer by layer.
+    """
     kind, activation = _kind(job.settings), FLOAT32 if _is_precise(job) else AUTOCAST_BYTES
-    memory = WEIGHT_COPIES * FLOAT32 * sizes.weight_count + activation * activations * sizes.activation_count
+    halved = isinstance(job.settings, OfEncoding) and job.settings.model.precision == "bfloat16_weights"
+    weight = FLOAT16 if halved else FLOAT32
+    if gpu:
+        entry, layer_entries = FLOAT64 if averages else 2 * FLOAT32, sizes.heads * sizes.slots**2
+        constants = entry * sizes.constant_entries(kind) + FLOAT64 * sizes.index_entries(kind)
+        constants += averages * 2 * FLOAT64 * layer_entries  # the attention to a text, before it is summed
+        return weight * sizes.weight_count + activation * activations * sizes.activation_count + constants
+    memory = WEIGHT_COPIES * weight * sizes.weight_count + activation * activations * sizes.activation_count
     memory += (BYTES_PER_SUMMED_ENTRY if averages else BYTES_PER_ENTRY) * sizes.constant_entries(kind)
     return memory + (FLOAT32 + FLOAT64 * averages) * sizes.index_entries(kind)
 

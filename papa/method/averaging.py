@@ -16,14 +16,19 @@ from papa.method.averages import ConstantMatrices
 from papa.method.checkpoints import State
 from papa.method.tied import TIED, classes_of
 from papa.model.attention import Layer
-from papa.model.budget import TokenBudget
+from papa.model.budget import TokenBudget, memory_of
 from papa.model.model import Batches, Model, check_model, packed_batches
 
 
 class Averaging:
-    """Running sums of a model's attention, or of the outputs of its heads, over batches with `n` slots."""
+    """Running sums of a model's attention, or of the outputs of its heads, over batches with `n` slots.
+
+    Raises:
+        InputError: the sums of all pairs of slots do not fit into the memory of the model's device.
+    """
 
     def __init__(self, model: Model, n: int, kind: str = "average"):
+        _check_memory(model, n, kind)
         self.model, self.n, self.kind, self.examples = model, n, kind, 0
         self.outputs, self.entries = kind == "mean-output", n if kind == "mean-output" else free_entries(kind, n)
         self.classes = classes_of(kind, n).long().flatten().to(model.device) if kind in TIED else None
@@ -31,6 +36,7 @@ class Averaging:
         self.total = torch.zeros(0)
         """`[layer, query * key, head]`, `[layer, class, head]` or `[layer, slot, head * channel]`; empty before the
         first batch."""
+        self._entries_of: tuple[Examples, Tensor, Tensor | None] | None = None
         self.added = 0
         """Number of layers of the last batch that have been added to the sums."""
 
@@ -45,15 +51,14 @@ class Averaging:
             observed = attention @ layer.values(None) if self.outputs else attention
             # examples that use the same slots are summed first
             summed = observed.sum(0, keepdim=True, dtype=torch.float64) if examples.same_slots else observed.double()
-            entries, counted = self._entries(examples)
-            values = summed.transpose(1, 2).flatten(2) if self.outputs else summed.permute(0, 2, 3, 1)
-            if counted is None:
-                entries, values = entries.flatten(), values.flatten(0, -2)
-            else:
-                counted = counted.expand(entries.shape)
-                entries, values = entries[counted], values[counted]
-            repeats = len(examples.slots) if examples.same_slots else 1
-            counts = torch.bincount(entries, minlength=self.entries) * repeats if index == 0 else None
+            values = (summed.transpose(1, 2).flatten(2) if self.outputs else summed.permute(0, 2, 3, 1)).flatten(0, -2)
+            entries, counted = self._entries_and_counted(examples)
+            if counted is not None:
+                values = values.index_select(0, counted)
+            counts = None
+            if index == 0:
+                repeats = len(examples.slots) if examples.same_slots else 1
+                counts = torch.zeros_like(self.count).index_add_(0, entries, torch.full_like(entries, repeats))
             if not self.total.numel():
                 shape = (self.model.layers, self.entries, values.shape[-1])
                 self.total = torch.zeros(shape, dtype=torch.float64, device=self.model.device)
@@ -65,6 +70,17 @@ class Averaging:
         with torch.no_grad():
             self.model.watch(batch, watch)
         self.examples += len(batch.lengths)
+
+    def _entries_and_counted(self, examples: Examples) -> tuple[Tensor, Tensor | None]:
+        """Return the entry of each counted value, and the indices of these values (None: all); layers share both."""
+        if self._entries_of is None or self._entries_of[0] is not examples:
+            entries, mask = self._entries(examples)
+            if mask is None:
+                self._entries_of = examples, entries.flatten(), None
+            else:
+                counted = mask.expand(entries.shape).flatten().nonzero().squeeze(1)
+                self._entries_of = examples, entries.flatten()[counted], counted
+        return self._entries_of[1:]
 
     def _entries(self, examples: Examples) -> tuple[Tensor, Tensor | None]:
         """Return the entry to which each slot or pair of slots is added, and a mask of those that count (None: all)."""
@@ -97,13 +113,27 @@ class Averaging:
 
     def averages(self) -> ConstantMatrices:
         heads, layers = self.model.heads, self.model.layers
-        if self.outputs:
-            sums, axes = self.total.view(layers, self.n, heads, -1).transpose(1, 2), [self.n]
-        else:
-            axes = [self.n, self.n] if self.classes is None else [self.entries]
-            sums = self.total.transpose(1, 2).reshape(layers, heads, *axes)
-        about = {"causal": str(self.model.causal)} if self.classes is not None else {}
-        return ConstantMatrices(sums.cpu(), self.count.view(axes).cpu(), self.examples, about, self.kind, self.n)
+        sums = torch.empty(layers, heads, self.entries, self.total.shape[-1] // heads, dtype=torch.float64)
+        for layer, total in enumerate(self.total):  # the device may have no memory for a copy of all layers
+            sums[layer] = total.cpu().view(self.entries, heads, -1).transpose(0, 1)
+        paired = not self.outputs and self.classes is None
+        axes, about = [self.n, self.n] if paired else [self.entries], {}
+        if self.classes is not None:
+            about["causal"] = str(self.model.causal)
+        sums = sums if self.outputs else sums.view(layers, heads, *axes)
+        return ConstantMatrices(sums, self.count.view(axes).cpu(), self.examples, about, self.kind, self.n)
+
+
+def _check_memory(model: Model, n: int, kind: str) -> None:
+    bytes_of = {name: 8 * model.layers * model.heads * free_entries(name, n) for name in ("average", "by-distance")}
+    memory = memory_of(model.device)
+    if kind == "average" and memory is not None and bytes_of[kind] > memory:
+        needed, fewer = (f"{amount / 1e9:,.3g} GB" for amount in bytes_of.values())
+        raise InputError(
+            f"The averages of {model.layers} layers of {model.heads} heads in {n:,} slots need {needed} on "
+            f"{model.device}, which has {memory / 1e9:,.3g} GB; use the constant by-distance, which needs {fewer}, or "
+            "fewer slots."
+        )
 
 
 def average_attention(model: Model, batches: Batches, kind: str = "average") -> ConstantMatrices:

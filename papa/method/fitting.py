@@ -20,6 +20,7 @@ from papa.errors import InputError
 from papa.method.checkpoints import Checkpoint, State
 from papa.method.progress import progress
 from papa.method.training_rows import best_epoch, is_settled
+from papa.model.budget import BatchParts
 
 if TYPE_CHECKING:
     from papa.config.stages import Training
@@ -44,6 +45,11 @@ class Diverged(InputError):
     finite_epochs = 0
 
 
+def shares_of_examples(parts: Sequence[Tensor]) -> list[float]:
+    """Return the share of each part in the examples of a batch."""
+    return [len(part) / sum(map(len, parts)) for part in parts]
+
+
 @dataclass(frozen=True)
 class TrainingTask:
     """The parameters to train, their loss, and what happens before and after each epoch.
@@ -57,6 +63,7 @@ class TrainingTask:
         after_epoch: called after each epoch; returns the tensors to record.
         enough: decides, from the tensors recorded for all finished epochs, whether training may stop early.
         held_out_loss: the mean loss on held-out rows, by which training with `patience` ends and selects an epoch.
+        shares: the weights with which the losses of a batch's parts add up to the loss of the batch.
     """
 
     name: str
@@ -67,6 +74,18 @@ class TrainingTask:
     after_epoch: Callable[[], Recorded]
     enough: Callable[[Sequence[Recorded]], bool] = lambda _: False
     held_out_loss: Callable[[], Tensor] | None = None
+    shares: Callable[[Sequence[Tensor]], list[float]] = shares_of_examples
+
+    def backward(self, parts: Sequence[Tensor]) -> Tensor:
+        """Compute the gradients of a batch in parts, and return its mean loss."""
+        for values in self.parameters:
+            values.grad = None
+        losses = []
+        for part, share in zip(parts, self.shares(parts), strict=True):
+            loss = self.loss(part) if share == 1 else self.loss(part) * share
+            loss.backward()
+            losses.append(loss.detach())
+        return sum(losses[1:], start=losses[0])
 
 
 class TrainingState:
@@ -178,7 +197,7 @@ def fit(task: TrainingTask, training: Training, seed: int, checkpoint: Checkpoin
     """
     patience, held_out_loss = training.patience, task.held_out_loss
     state = TrainingState(task.parameters, training.learning_rate, held_out_loss is not None)
-    examples = task.examples
+    examples, parts = task.examples, BatchParts(state.device)
     generator = torch.Generator().manual_seed(seed)
     steps_per_epoch = -(-examples // training.batch_size)
     if checkpoint is not None and (saved := checkpoint.restore()) is not None:
@@ -206,10 +225,9 @@ def fit(task: TrainingTask, training: Training, seed: int, checkpoint: Checkpoin
             task.before_epoch(epoch)
             while state.steps < epoch * steps_per_epoch:
                 batch = next(batches)
-                loss = task.loss(batch)
-                loss.backward()
+                loss = parts.run(batch, task.backward)
                 _clip(task.parameters)
-                state.total += loss.detach().cpu() * len(batch)
+                state.total += loss.cpu() * len(batch)
                 state.step()
                 keep()
             mean = float(state.total) / examples

@@ -100,6 +100,7 @@ def _score(job: Job[FoldsOf], splits: Mapping[str, Tokens], source: StateSource,
             before_epoch=objective.begin,
             after_epoch=dict[str, Tensor],
             held_out_loss=held_out_loss(objective, source.states, rows, training),
+            shares=lambda parts: objective.shares(parts, rows.learned),
         )
         try:
             fit(task, training, settings.seed)

@@ -18,7 +18,7 @@ from papa.method.orders import units_of
 from papa.method.states import StreamedStates
 from papa.method.training_rows import TrainingRows, training_rows
 from papa.model.model import Model
-from papa.model.replacement import Constants, Matrices, Outputs, Replacement
+from papa.model.replacement import Constants, Matrices, Mix, Outputs, Replacement
 
 if TYPE_CHECKING:
     from papa.config.stages import Gating
@@ -48,8 +48,11 @@ def learn_gates(
     def lambdas() -> Tensor:
         return raw.sigmoid().repeat_interleave(model.heads // units, dim=1)  # [layer, head]
 
-    def mixed() -> Replacement:
-        return model.replacement(matrices, mixing=lambdas())
+    mixes = [mix for mix in model.replacement(matrices, mixing=lambdas().detach()) if isinstance(mix, Mix)]
+
+    def mixed() -> Replacement:  # constants are checked and copied only once
+        weights = lambdas().to(mixes[0].weights)
+        return [replace(mix, weights=of_layer) for mix, of_layer in zip(mixes, weights, strict=True)]
 
     states = StreamedStates(model, mixed, gating.encoder_dropout, probed=objective.target.probed)
     rows = rows_of_gating(objective.examples, gating)
@@ -67,6 +70,7 @@ def learn_gates(
         after_epoch=lambda: {"lambda": lambdas().detach().cpu()},
         enough=lambda epochs: gating.settled is not None and order_agreement(epochs) >= gating.settled,
         held_out_loss=held_out_loss(objective, states, rows, gating.training),
+        shares=lambda parts: objective.shares(parts, rows.learned),
     )
     epochs = fit(task, gating.training, gating.seed, checkpoint)
     return torch.stack([epoch.recorded["lambda"] for epoch in epochs])

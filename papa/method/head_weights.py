@@ -144,6 +144,7 @@ def _loss_of_heads(
                 before_epoch=objective.begin,
                 after_epoch=dict,
                 held_out_loss=held_out_loss(objective, states, rows, settings.training),
+                shares=lambda parts: objective.shares(parts, rows.learned),
             )
             fit(task, settings.training, settings.seed, checkpoint)
     objective.probe.eval()

@@ -7,7 +7,7 @@ gate on each head, and `leave-one-out` is the increase of the loss if a head is 
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from itertools import product
 
@@ -20,7 +20,7 @@ from papa.method.objective import Objective
 from papa.method.progress import progress
 from papa.method.states import StreamedStates
 from papa.model.attention import Layer
-from papa.model.budget import TokenBudget
+from papa.model.budget import BatchParts, TokenBudget
 from papa.model.model import Model
 from papa.model.replacement import Constants, Mix, Replace, Replacement
 
@@ -62,14 +62,24 @@ class LossOfHeads:
         mixed: Replacement = []
         loss, examples = self._loss(lambda: mixed), len(self.rows)
         total = torch.zeros(self.model.layers, units, dtype=torch.float64, device=self.model.device)
+
+        def slopes_of(parts: Sequence[Tensor]) -> Tensor:
+            """Return the summed slopes of the loss of all parts together, `[layer, unit]`."""
+            summed = torch.zeros_like(total)
+            for part, share in zip(parts, self.objective.shares(parts), strict=True):
+                example = self._example_of_texts(part).to(self.model.device)
+                gates[:] = [mix.weights.new_ones(len(example), self.model.heads).requires_grad_() for mix in mixes]
+                mixed[:] = [replace(mix, weights=gate) for mix, gate in zip(mixes, gates, strict=True)]
+                text_slopes = torch.stack(torch.autograd.grad(loss(part), gates)).double()  # [layer, text, head]
+                slopes = text_slopes.new_zeros(len(gates), len(part), self.model.heads)
+                slopes = slopes.index_add(1, example, text_slopes)
+                summed += slopes.unflatten(2, (units, -1)).sum(3).abs().sum(1) * share
+            return summed
+
+        parts_of = BatchParts(self.model.device)
         for batch in progress(self.rows.split(self.batch_size), "gradients", examples):
-            example = self._example_of_texts(batch).to(self.model.device)
-            gates[:] = [mix.weights.new_ones(len(example), self.model.heads).requires_grad_() for mix in mixes]
-            mixed[:] = [replace(mix, weights=gate) for mix, gate in zip(mixes, gates, strict=True)]
-            text_slopes = torch.stack(torch.autograd.grad(loss(batch), gates)).double()  # [layer, text, head]
-            slopes = text_slopes.new_zeros(len(gates), len(batch), self.model.heads).index_add(1, example, text_slopes)
             # the loss is the mean over a batch, which divides slopes by the number of its examples
-            total += slopes.unflatten(2, (units, -1)).sum(3).abs().sum(1) * len(batch)
+            total += parts_of.run(batch, slopes_of) * len(batch)
         return total / examples
 
     def left_out(self, constants: Constants, units: int, at_most: int) -> Tensor:
@@ -80,10 +90,18 @@ class LossOfHeads:
         drawn = torch.randperm(len(self.rows), generator=torch.Generator().manual_seed(self.seed))
         sample, size = self.rows[drawn[:at_most]].sort().values, self.model.heads // units
 
+        parts_of = BatchParts(self.model.device)
+
         def loss_with(replacement: Replacement) -> float:
             loss = self._loss(lambda: replacement)
+
+            def mean_loss(parts: Sequence[Tensor]) -> float:
+                shares = self.objective.shares(parts)
+                return sum(float(loss(part)) * share for part, share in zip(parts, shares, strict=True))
+
             with torch.inference_mode():
-                return sum(float(loss(batch)) * len(batch) for batch in sample.split(self.batch_size)) / len(sample)
+                batches = sample.split(self.batch_size)
+                return sum(parts_of.run(batch, mean_loss) * len(batch) for batch in batches) / len(sample)
 
         original = loss_with(self.model.replacement())
         values = torch.zeros(self.model.layers, units, dtype=torch.float64)

@@ -10,6 +10,7 @@ from torch import Tensor, nn
 from torch.nn.functional import cross_entropy
 
 from papa.config.measures import CHOICE, NEXT
+from papa.config.variant import ORIGINAL
 from papa.data.packed import Packed
 from papa.data.tokens import Tokens, whole_numbers
 from papa.errors import InputError
@@ -31,30 +32,36 @@ class NextTokens(TokenPrediction):
 
     Raises:
         InputError: the model sees later tokens, or no validation text has two tokens.
+
+    If no head is `replaced`, the model runs once for each text; otherwise the original also runs.
     """
 
     target = NEXT
 
-    def __init__(self, splits: Mapping[str, Tokens], model: Model):
+    def __init__(self, splits: Mapping[str, Tokens], model: Model, replaced: bool = True):
         _check_causal(model, "log_likelihood needs a decoder, and negative_log_perplexity masks tokens")
         if "validation" in splits and not bool((splits["validation"].lengths > 1).any()):
             raise InputError(
                 "No text of the validation split has a next token, because each has only one token; use longer texts."
             )
-        self.splits, self.model, self.probe = splits, model, nn.Identity()
+        self.splits, self.model, self.probe, self.replaced = splits, model, nn.Identity(), replaced
 
     @classmethod
     def of_model(cls, job: Job[OfTask], splits: Mapping[str, Tokens], model: Model, seed: int) -> NextTokens:
-        return cls(splits, model)
+        return cls(splits, model, getattr(job.settings, "variant", None) != ORIGINAL)
 
     def loss(self, batch: Batch, hidden: Tensor) -> Tensor:
         """Return the mean cross-entropy in nats, differentiable in the logits `hidden` `[token, word]`."""
         predicted = (batch.gold != IGNORED).sum().clamp(min=1)
         return cross_entropy(hidden, batch.gold.to(hidden.device), ignore_index=IGNORED, reduction="sum") / predicted
 
+    def predictions(self, batch: Batch) -> int:
+        return int((batch.gold != IGNORED).sum())
+
     def outcomes(self, batch: Batch, hidden: Tensor) -> Tensor:
         """Return each text's summed loss, and its summed divergence from the original, in nats: `[example, 2]`."""
-        original, gold = self.model.scores(self.model.pack(batch.packed)).float(), batch.gold.to(hidden.device)
+        original = self.model.scores(self.model.pack(batch.packed)).float() if self.replaced else hidden
+        gold = batch.gold.to(hidden.device)
         text = batch.example_of.to(hidden.device)
         sums = hidden.new_zeros(len(batch.examples), 2, dtype=torch.float64)
         for chunk in torch.arange(len(gold), device=hidden.device).split(DECODED_AT_ONCE):
@@ -131,6 +138,10 @@ class Choices(TokenPrediction):
         questions, sizes = self.questions[split].question[batch.examples].unique_consecutive(return_counts=True)
         likely = _by_question(self._log_likelihoods(batch, hidden), sizes)
         return cross_entropy(likely, self.right[split][questions].to(likely.device))
+
+    def predictions(self, batch: Batch) -> int:
+        """Return the number of questions."""
+        return len(self.questions[batch.tokens.split].question[batch.examples].unique())
 
     def scored_splits(self) -> list[str]:
         return [split for split in self.splits if split != "train"]

@@ -119,6 +119,20 @@ class Objective(ABC):
     def table(self, epochs: Sequence[Recorded]) -> pa.Table:
         """Return the outcomes of all scored examples after every epoch; `OUTCOME_TYPES` lists the columns."""
 
+    def predictions(self, batch: Batch) -> int:
+        """Return the number of predictions over which the loss of a batch is averaged."""
+        return len(batch.gold)
+
+    def shares(self, parts: Sequence[Tensor], rows: Tensor | None = None) -> list[float]:
+        """Return the weights with which the losses of a batch's parts add up to the batch's loss.
+
+        The parts have indices of training examples or, if given, of `rows`.
+        """
+        if len(parts) == 1:
+            return [1.0]
+        sizes = [self.predictions(self.batch(part if rows is None else rows[part])) for part in parts]
+        return [size / max(1, sum(sizes)) for size in sizes]
+
     def loss_on(self, states: States, rows: Tensor | None = None) -> Callable[[Tensor], Tensor]:
         """Return a function from the indices of training examples to their mean loss on these hidden states.
 
@@ -202,6 +216,7 @@ def fit_objective(
         before_epoch=objective.begin,
         after_epoch=lambda: objective.outcomes_on(states),
         held_out_loss=held_out_loss(objective, states, rows, training),
+        shares=lambda parts: objective.shares(parts, rows.learned),
     )
     return fit(task, training, seed, checkpoint)
 

@@ -18,6 +18,7 @@ from typing import Any
 
 import torch
 from torch import Tensor, nn
+from torch.nn.functional import pad
 
 from papa.data.packed import Examples
 from papa.errors import InputError
@@ -496,7 +497,8 @@ class ProjectedLayer(Layer):
         groups = heads // self.group_size
         if self.key.shape[1] == self.grouped_values.shape[1]:
             return groups
-        return torch.unique_consecutive(groups, return_inverse=True)[1] if self.group_size > 1 else None
+        # heads are in order; `unique_consecutive` would make a GPU wait
+        return pad(groups.diff().ne(0).cumsum(0), (1, 0)) if self.group_size > 1 else None
 
 
 def for_heads(grouped: Tensor, group_size: int, heads: Tensor | None) -> Tensor:

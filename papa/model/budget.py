@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import gc
 import logging
-from collections.abc import Callable, Iterable, Iterator
+import os
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from typing import TypeVar
 
@@ -18,6 +19,7 @@ from papa.model.model import Model
 
 log = logging.getLogger(__name__)
 Item = TypeVar("Item")
+Result = TypeVar("Result")
 Work = Callable[[Tensor, Packed, int], None]
 """Called with example indices, their packed row on the model's device, and the index of the layer to resume at."""
 
@@ -70,13 +72,60 @@ class TokenBudget:
                 "use fewer slots, a smaller model or a device with more memory."
             )
         self.tokens = max(1, tokens // 2)
-        gc.collect()
-        if model.device.type != "cpu":
-            torch.accelerator.empty_cache()
+        _free_memory(model.device)
         log.warning(
             "%s is out of memory with a batch of %d tokens; continuing with token_budget %d.",
             *(model.device, tokens, self.tokens),
         )
+
+
+class BatchParts:
+    """The parts in which a batch is trained on or weighed; they are halved whenever a device runs out of memory."""
+
+    def __init__(self, device: torch.device):
+        self.device, self.size = device, 0
+        """The maximum number of examples in a part; 0 means that a batch is one part."""
+
+    def run(self, batch: Tensor, work: Callable[[Sequence[Tensor]], Result]) -> Result:
+        """Return the result of `work` on the parts of a batch; if memory runs out, begin again with smaller parts.
+
+        Raises:
+            InputError: a single example does not fit.
+        """
+        while True:
+            size = min(self.size or len(batch), len(batch))
+            try:
+                return work(batch.split(max(1, size)))
+            except torch.OutOfMemoryError:
+                pass  # after this block, nothing refers to the tensors of the failed attempt
+            if size <= 1:
+                raise InputError(
+                    f"The memory of {self.device} is too small for one training example; use fewer slots, a smaller "
+                    "model or a device with more memory."
+                )
+            self.size = -(-size // 2)
+            _free_memory(self.device)
+            log.warning(
+                "%s is out of memory with %d examples at once; continuing with %d. Gradients still follow from whole "
+                "batches.",
+                *(self.device, size, self.size),
+            )
+
+
+def memory_of(device: torch.device) -> int | None:
+    """Return the bytes of memory that a GPU or this machine has; None if they are unknown."""
+    if device.type == "cuda":
+        return int(torch.cuda.mem_get_info(device)[1])
+    try:
+        return os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE") if device.type == "cpu" else None
+    except (OSError, ValueError):  # not Linux
+        return None
+
+
+def _free_memory(device: torch.device) -> None:
+    gc.collect()
+    if device.type != "cpu":
+        torch.accelerator.empty_cache()
 
 
 def _prefetched(items: Iterable[Item]) -> Iterator[Item]:

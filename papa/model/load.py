@@ -35,6 +35,14 @@ if TYPE_CHECKING:
 
 log = logging.getLogger(__name__)
 Dtype = Literal["float32", "float16", "bfloat16"]
+DTYPES: dict[str, tuple[Dtype, Dtype]] = {
+    "float32": ("float32", "float32"),
+    "tf32": ("float32", "float32"),
+    "bfloat16": ("float32", "bfloat16"),
+    "float16": ("float32", "float16"),
+    "bfloat16_weights": ("bfloat16", "bfloat16"),
+}
+"""The dtypes of weights and of computations for each value of the setting `precision`."""
 _kept: ContextVar[dict[tuple[object, ...], Model] | None] = ContextVar("papa_kept", default=None)
 
 
@@ -76,7 +84,8 @@ def stock_model(
 def model_of(encoding: Encoding, machine: Machine) -> Model:
     """Return the model that an encoding specifies, on this machine's device.
 
-    Its weights are float32; it computes in the encoding's precision, using autocast.
+    The encoding's precision determines the dtype of its weights and of its computations; autocast is used if they
+    differ. It also determines whether an NVIDIA GPU may use TF32 for all matrix products of this process.
 
     Raises:
         InputError: as for `load_model`, or the weights' digest is not the one that the encoding records.
@@ -89,14 +98,16 @@ def model_of(encoding: Encoding, machine: Machine) -> Model:
             f"their SHA-256 was {identity.weights} and is now {digest}; restore them, or start the workflow again, "
             "which rebuilds all results of this model."
         )
-    device, kept = machine.device, _kept.get()
-    key = (digest, location_of(identity, machine), revision_of(identity, machine), device)
+    device, kept, (dtype, computed) = machine.device, _kept.get(), DTYPES[encoding.precision]
+    key = (digest, location_of(identity, machine), revision_of(identity, machine), device, dtype)
     model = None if kept is None else kept.get(key)
     if model is None:
-        model = load_model(location_of(identity, machine), revision_of(identity, machine), device)
+        model = load_model(location_of(identity, machine), revision_of(identity, machine), device, dtype)
         if kept is not None:
             kept[key] = model
-    model.precision, model.weights = getattr(torch, encoding.precision), digest
+    model.precision, model.weights = getattr(torch, computed), digest
+    if model.device.type == "cuda":  # CPUs would also use another algorithm
+        torch.set_float32_matmul_precision("high" if encoding.precision == "tf32" else "highest")
     model.token_budget = machine.token_budget
     return model
 

@@ -69,7 +69,7 @@ class PrunedProjection(nn.Module):
         super().__init__()
         self.full, self.feeds, self.session = full, feeds, session
         self.output: Output = "zero-filled"
-        self._partial: dict[int, tuple[Replace, Output, PartialLinear | None]] = {}
+        self._partial: dict[int, tuple[Tensor, Output, PartialLinear | None]] = {}
 
     @property
     def weight(self) -> Tensor:
@@ -98,11 +98,12 @@ class PrunedProjection(nn.Module):
     def _partial_for(self, layer: int, instruction: Replace) -> PartialLinear | None:
         """Return the needed part of the layer; None if no output is needed."""
         cached = self._partial.get(layer)
-        if cached is None or cached[0] is not instruction or cached[1] != self.output:
+        # replacements of the same heads share `kept`, even if their constants differ
+        if cached is None or cached[0] is not instruction.kept or cached[1] != self.output:
             feeds = self.feeds[layer]
             needed, compact = feeds.needed(instruction.kept), self.output == "compact" and feeds.one_block_per_head
             partial = PartialLinear.of(self.full, needed, compact) if needed.any() else None
-            cached = self._partial[layer] = instruction, self.output, partial
+            cached = self._partial[layer] = instruction.kept, self.output, partial
         return cached[2]
 
 

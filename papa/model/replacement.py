@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass, replace
-from functools import cached_property
+from functools import cached_property, lru_cache
 from typing import Protocol
 
 import torch
@@ -180,12 +180,23 @@ def replacement_of(
             raise InputError("mixing contains weights outside [0, 1].")
         weights = mixing.to(checked.values)
         return [Mix(weights[layer], _of_layer(checked, layer)) for layer in range(shape[0])]
-    chosen = (torch.ones(shape, dtype=torch.bool) if heads is None else _chosen(heads, shape)).to(checked.values.device)
+    chosen = torch.ones(shape, dtype=torch.bool) if heads is None else _chosen(heads, shape)
     replacement: Replacement = []
-    for layer in range(shape[0]):
-        replaced, kept = chosen[layer].nonzero().squeeze(1), (~chosen[layer]).nonzero().squeeze(1)
+    for layer, in_layer in enumerate(chosen.tolist()):
+        replaced, kept = _replaced_and_kept(tuple(in_layer), checked.values.device)
         replacement.append(Replace(replaced, _of_layer(checked, layer, replaced), kept) if len(replaced) else Keep())
     return replacement
+
+
+@lru_cache(maxsize=1024)
+def _replaced_and_kept(chosen: tuple[bool, ...], device: torch.device) -> tuple[Tensor, Tensor]:
+    """Return the indices of the replaced and of the kept heads of a layer; `chosen` is True for replaced ones.
+
+    Equal choices share their tensors. So constants that change in every training step cause no copies to the device.
+    """
+    with torch.inference_mode(False):  # they may be created while scoring and used while training
+        mask = torch.tensor(chosen)
+        return mask.nonzero().squeeze(1).to(device), (~mask).nonzero().squeeze(1).to(device)
 
 
 def _of_layer(constants: LayerConstants, layer: int, heads: Tensor | None = None) -> LayerConstants:
@@ -284,7 +295,8 @@ def outputs_at(outputs: Outputs, examples: Examples) -> Tensor:
 
 
 def _slots(constant: LayerConstants, examples: Examples) -> Tensor:
-    if examples.slots.numel() and int(examples.slots.max()) >= constant.slots:
+    # reading a slot makes a GPU wait; no slot exceeds the layout
+    if examples.n > constant.slots and examples.slots.numel() and int(examples.slots.max()) >= constant.slots:
         raise InputError(
             f"The constants have {constant.slots} slots, but the inputs use slot {int(examples.slots.max())} (counted "
             f"from 0); truncate inputs to {constant.slots} tokens, or use constants with more slots."

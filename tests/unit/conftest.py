@@ -3,6 +3,7 @@
 import copy
 import json
 
+import fake_device  # noqa: F401  a device can be registered only before the first backward pass
 import jobs
 import pyarrow as pa
 import pytest

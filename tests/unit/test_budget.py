@@ -12,6 +12,7 @@ import papa
 from papa.config.variant import part_names
 from papa.data.tokens import Tokens, TokensFile
 from papa.errors import InputError
+from papa.files import read_table
 from papa.method.averaging import Averaging
 from papa.method.hidden import HiddenStates
 from papa.model.budget import TokenBudget
@@ -128,6 +129,69 @@ def test_an_example_that_does_not_fit_is_an_error(loaded, corpus):
         list(averaging.add_group(train, TokenBudget(100)))
 
 
+@pytest.fixture
+def scarce(monkeypatch):
+    """Let a model run out of memory with more than this number of tokens; returns the sizes of all passes."""
+
+    def make(most):
+        sizes, run = [], Model.run
+
+        def short(self, packed, *options):
+            sizes.append(len(packed.ids))
+            if len(packed.ids) > most:
+                raise torch.OutOfMemoryError("out of memory")
+            return run(self, packed, *options)
+
+        monkeypatch.setattr(Model, "run", short)
+        return sizes
+
+    return make
+
+
+@pytest.mark.parametrize(
+    ("corpus", "weights"),
+    [("words", "lambda"), ("words", "gradient"), ("text", "leave-one-out")],
+    indirect=["corpus"],
+)
+def test_less_memory_gives_the_same_weights_of_heads(model, place_tiny, data, corpus, metric, weights, scarce, caplog):
+    """A batch is halved, and its parts count by their number of labels, which differ between texts of words."""
+    model.config.hidden_dropout_prob = 0.0  # a probe's dropout draws other values for parts
+    tiny = place_tiny(model)
+    how, tables = jobs.training(batch_size=13, epochs=1), []
+
+    def weigh(path):
+        options = {"constant": "toeplitz", "seed": 1}
+        if weights == "lambda":
+            jobs.learn(tiny, path, how, more={"metric": metric}, **options, **data)
+        else:
+            more = {"training": how, "encoder_dropout": False, "metric": metric}
+            jobs.weigh(tiny, path, weights, options | more, **data)
+        return torch.tensor(read_table(path).to_pandas()["value"].to_numpy())
+
+    tables.append(weigh(corpus / "whole.parquet"))
+    sizes = scarce(41)
+    tables.append(weigh(corpus / "halved.parquet"))
+    assert max(sizes) > 41 and "is out of memory with 13 examples at once; continuing with 7" in caplog.text
+    assert float(tables[0].std()) > 1e-6
+    torch.testing.assert_close(tables[1], tables[0], atol=1e-4, rtol=1e-3)
+
+
+@TEXTS
+def test_a_training_example_that_does_not_fit_is_an_error(tiny, corpus, data, scarce):
+    scarce(2)
+    with pytest.raises(InputError, match="is too small for one training example; use fewer slots"):
+        jobs.learn(tiny, corpus / "lambda.parquet", jobs.training(epochs=1), constant="toeplitz", **data)
+
+
+def test_averages_that_cannot_fit_are_refused_before_the_corpus_is_read(loaded, monkeypatch):
+    monkeypatch.setattr("papa.method.averaging.memory_of", lambda device: 20_000_000)
+    Averaging(loaded, 401)
+    message = r"in 409 slots need 0\.0201 GB on cpu, which has 0\.02 GB; use the constant by-distance, which needs"
+    with pytest.raises(InputError, match=message):
+        Averaging(loaded, 409)
+    Averaging(loaded, 409, "by-distance")
+
+
 def states_of(index, tokens):
     with HiddenStates.opened([index]) as hidden:
         return hidden.read(torch.arange(TRAIN), tokens)
@@ -152,7 +216,7 @@ def test_less_memory_gives_the_same_hidden_states(tiny, corpus, monkeypatch, cap
 
 
 @TEXTS
-@pytest.mark.parametrize(("precision", "within"), [("bfloat16", 0.1), ("float16", 0.02)])
+@pytest.mark.parametrize(("precision", "within"), [("bfloat16", 0.1), ("float16", 0.02), ("bfloat16_weights", 0.1)])
 def test_a_smaller_precision_is_near_and_not_the_same(tiny, corpus, precision, within):
     tokens = corpus / "tokens.parquet"
     averages, read = [], []

@@ -202,6 +202,7 @@ def test_nothing_can_be_changed_afterwards():
         ("device", "gpu", "device is 'gpu'"),
         ("threads.encoder", 0, "threads.encoder is 0, but must be at least 1"),
         ("token_budget", 0, "token_budget is 0"),
+        ("precision", "float64", "precision is 'float64'; it must be one of float32, tf32, bfloat16"),
         ("patterns", {"tasks": ["colour"]}, "lists 'colour', which is not run; use tasks that are run: animals, tags"),
         (
             "patterns",

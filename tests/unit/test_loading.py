@@ -151,6 +151,10 @@ def test_a_job_gets_its_model_in_its_precision_and_only_with_its_weights(tiny, t
     ours = model_of(Encoding(model=ModelId(name="tiny"), precision="bfloat16"), Machine.current())
     digest = sha256((tmp_path / "tiny/model.safetensors").read_bytes()).hexdigest()
     assert (ours.dtype, ours.precision, ours.weights) == (torch.float32, torch.bfloat16, digest)
+    for precision, dtype in {"tf32": torch.float32, "bfloat16_weights": torch.bfloat16}.items():
+        ours = model_of(Encoding(model=ModelId(name="tiny"), precision=precision), Machine.current())
+        assert (ours.dtype, ours.precision) == (dtype, dtype)
+    assert torch.get_float32_matmul_precision() == "highest", "a CPU ignores tf32"
     assert model_of(Encoding(model=ModelId(name="tiny", weights=digest)), Machine.current()).weights == digest
     with torch.no_grad():
         model.embeddings.LayerNorm.bias += 1

@@ -17,6 +17,7 @@ from papa.data.generated.models import DECODERS, random_model
 from papa.data.tokens import Tokens
 from papa.files import read_table
 from papa.method.likelihoods import NextTokens
+from papa.model.model import Model
 from papa.results.losses import COUNTS, losses_of
 from papa.results.outcomes import FLOOR, ORIGINALS, Setting
 
@@ -60,6 +61,22 @@ def test_at_fraction_1_losses_are_those_of_the_stock_model(tokens):
         row = measured.iloc[example]
         assert row["tokens"] == len(ids) - 1
         assert row["loss"] == pytest.approx(float(cross_entropy(logits[:-1], ids[1:], reduction="sum")), rel=1e-6)
+
+
+def test_the_original_runs_once_for_each_text(tokens, monkeypatch):
+    """Only a model with replaced heads has a divergence from the original, which then runs too."""
+    texts, scores = [], Model.scores
+
+    def noting(self, packed, *options):
+        texts.append(len(packed.lengths))
+        return scores(self, packed, *options)
+
+    monkeypatch.setattr(Model, "scores", noting)
+    for variant, runs in {"original": 1, "toeplitz/all": 2}.items():
+        texts.clear()
+        measured = measure(tokens, variant.split("/")[0], variant=variant)
+        assert sum(texts) == runs * VALIDATION
+        assert (measured["kl"].abs().max() > 1e-3) == (runs == 2)
 
 
 def test_the_trivial_guess_knows_how_frequent_tokens_are(tokens):

@@ -10,11 +10,12 @@ from pathlib import Path
 import numpy as np
 import pyarrow as pa
 import pytest
+from test_decoders import stock
 from tiny import CONFIG as TINY
 
 from papa.config.job import Job
 from papa.config.reading import config_of
-from papa.config.settings import Config
+from papa.config.settings import Config, Machine
 from papa.config.stages import (
     AverageOf,
     Encoding,
@@ -28,6 +29,7 @@ from papa.config.stages import (
     WeightsOf,
 )
 from papa.config.study import Study
+from papa.data.tokenize import parameters_of_model
 from papa.files import write_table
 from papa.jobs.resources import (
     MB,
@@ -37,6 +39,7 @@ from papa.jobs.resources import (
     disk_in_table,
     format_bytes,
     format_duration,
+    gpu_memory_of,
     memory,
     memory_of,
     memory_of_files,
@@ -104,6 +107,34 @@ def weighing(by, unit="head", stored=False, **more):
 AVERAGE = job(AverageOf(model=ENCODING, part="1of1"))
 HIDDEN = job(HiddenOf(model=ENCODING, variant="average/all", part="1of1"))
 TRAINED = "average-trained/all"
+
+
+LLAMA = Sizes(
+    layers=32, heads=32, hidden=4096, intermediate=14336, vocabulary=128256, slots=2048,
+    examples=1000, tokens=2_000_000, scored=100, parameters=8_030_261_248, layer_parameters=6_979_588_096,
+)  # fmt: skip
+
+
+def test_an_80_gb_gpu_holds_the_averages_of_an_8b_decoder_in_2048_slots():
+    """The weights have 32.1 GB and the sums 34.4 GB; a second copy of the sums would not fit."""
+    on_gpu = gpu_memory_of(AVERAGE, CONFIG, LLAMA)
+    assert 8 * 32 * 32 * 2048**2 + 4 * LLAMA.weight_count == pytest.approx(66.5e9, rel=1e-3)
+    assert 67_000 < on_gpu < 85_000 < on_gpu + 34_400
+    halved = job(AverageOf(model=Encoding(model=ModelId(name="bert"), precision="bfloat16_weights"), part="1of1"))
+    assert on_gpu - gpu_memory_of(halved, CONFIG, LLAMA) > 16_000
+    assert gpu_memory_of(job(AverageOf(model=ENCODING, part="1of1", kind="by-distance")), CONFIG, LLAMA) < 45_000
+    assert gpu_memory_of(probing(), CONFIG, LLAMA) == 0, "a probe that reads stored states runs no model"
+    assert gpu_memory_of(probing("original", streamed=True), CONFIG, LLAMA) > 32_000
+
+
+def test_parameters_are_counted_and_not_loaded(tiny_decoder, tmp_path):
+    counted = parameters_of_model(tiny_decoder, Machine.current())
+    (tmp_path / "tiny/model.safetensors").unlink()
+    assert parameters_of_model(tiny_decoder, Machine.current()) == counted
+    model = stock("llama")
+    assert counted["parameters"] == sum(values.numel() for values in model.parameters())
+    outside = model.get_input_embeddings().weight.numel() + model.get_output_embeddings().weight.numel()
+    assert counted["layer_parameters"] == counted["parameters"] - outside
 
 
 def lay_out(path, **about):

@@ -9,9 +9,11 @@ import pytest
 import yaml
 from tiny import CONFIG, JOBS, REPOSITORY
 
+from papa.config.freshness import SourceDigests
+from papa.config.reading import config_of
+from papa.config.study import Study
+
 PROFILES = {path.parent.name: yaml.safe_load(path.read_text("utf-8")) for path in REPOSITORY.glob("profiles/*/*.yaml")}
-ENCODER = {"average", "average_part", "resample", "train_lambda", "half_lambda", "weigh_heads", "hidden_states"}
-ENCODER |= {"stream_probe"}
 MORE = copy.deepcopy(CONFIG)
 MORE["tasks"]["tags"]["features"] = "stream"
 MORE["corpora"]["words"]["shards"] = 2
@@ -19,7 +21,11 @@ MORE["ranking"] = {"halves": True}
 MORE["run"]["orders"] = ["lambda", "variance"]
 MORE["grids"] = {"one-text": {"tasks": ["animals"], "constants": ["resample"], "fractions": ["1", "0"]}}
 MORE["threads"] = {"encoder": 3, "probe": 2}
+MORE["floors"] = ["zeros", "identity"]
 """A config that has a job of every rule that runs the encoder."""
+STUDY = Study(config_of(MORE), "nowhere", SourceDigests())
+ENCODER = {job.rule for job in STUDY.jobs() if job.settings.threads == "encoder"}
+"""The rules that run the encoder, according to the settings of their stages."""
 
 
 def jobs_of(workflow, config, profile, *arguments):
@@ -60,7 +66,15 @@ def test_rules_that_run_the_encoder_ask_for_a_gpu_and_for_threads(fresh):
     assert {rule for rule, jobs in planned.items() if any("gpu=1" in job for job in jobs)} == ENCODER
     threads = {rule: set(re.findall(r"threads: (\d)", "".join(jobs))) for rule, jobs in planned.items()}
     asked = {rule: number for rule, number in threads.items() if number}
-    assert asked == {name: {"3"} for name in ENCODER} | {"probe": {"2"}}
+    assert asked == {name: {"3"} for name in ENCODER} | {"probe": {"2"}, "folds": {"2"}}
+
+
+def test_the_gpu_block_of_the_slurm_profile_has_all_rules_that_run_the_encoder():
+    text = (REPOSITORY / "workflow/profiles/slurm/profile.yaml").read_text(encoding="utf-8")
+    block = text[text.index("# set-resources:") :].split("\n\n")[0]
+    resources = yaml.safe_load(re.sub("^# ?", "", block, flags=re.MULTILINE))["set-resources"]
+    assert set(resources) == ENCODER
+    assert all(asked["gpu"] == 1 and asked["slurm_partition"] == "gpu" for asked in resources.values())
 
 
 def test_jobs_ask_by_sizes_once_these_are_known(computed_copy):

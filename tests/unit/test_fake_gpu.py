@@ -1,0 +1,271 @@
+"""Every stage on a device without hardware: the numbers of the CPU, no mixed devices, and few waits for a GPU."""
+
+import json
+import os
+from pathlib import Path
+
+import fake_device
+import jobs
+import numpy as np
+import pytest
+import torch
+from safetensors.torch import load_file
+from sizes import CORPUS_SLOTS, SLOTS
+from test_decoders import stock
+
+import papa
+from papa.config import stages
+from papa.config.variant import AVERAGED
+from papa.data.packed import Packed
+from papa.data.tokens import Tokens
+from papa.files import read_json, read_table
+from papa.method import fitting
+from papa.method.averaging import Averaging
+from papa.method.corpus_averages import resample_attention
+from papa.method.hidden import HiddenStates
+from papa.model.model import Model
+
+TEXTS = pytest.mark.parametrize("corpus", ["text"], indirect=True)
+HOW = jobs.training(batch_size=31, epochs=1)
+SOME = "average/lambda-0/kept-1of2"
+NEAR = {"atol": 2e-5, "rtol": 1e-4}
+"""A probe's learning amplifies the rounding of sums in another order."""
+
+
+@pytest.fixture
+def device():
+    with fake_device.installed() as device:
+        yield device
+
+
+@pytest.fixture
+def on_both(device, monkeypatch):
+    """Run a stage on the CPU and on the fake device, and compare its artefacts."""
+
+    def run(stage):
+        made = []
+        for name in ("cpu", fake_device.NAME):
+            machine = json.loads(os.environ["PAPA_MACHINE"]) | {"device": name}
+            monkeypatch.setenv("PAPA_MACHINE", json.dumps(machine))
+            torch.manual_seed(0)
+            made.append(stage(name))
+        for on_cpu, on_device in zip(*made, strict=True):
+            assert Path(on_cpu) != Path(on_device)
+            compare(on_cpu, on_device)
+        monkeypatch.setenv("PAPA_MACHINE", json.dumps(machine | {"device": "cpu"}))
+
+    return run
+
+
+def compare(first, second):
+    """Assert that two artefacts have nearly the same numbers."""
+    for values, others in zip(numbers(Path(first)), numbers(Path(second)), strict=True):
+        np.testing.assert_allclose(values, others, **NEAR)
+
+
+def numbers(path):
+    """The numbers of an artefact, as arrays."""
+    if path.suffix == ".h5":
+        constants = papa.ConstantMatrices.load(path)
+        return [constants.sum.numpy(), constants.count.numpy()]
+    if path.suffix == ".parquet":
+        table = read_table(path).to_pandas()
+        return [table[name].to_numpy(float) for name in table.select_dtypes("number")]
+    if path.suffix == ".safetensors":
+        return [values.numpy() for _, values in sorted(load_file(path).items())]
+    content = read_json(path)
+    if "runs" in content:
+        return [np.array([epoch["loss"] for epoch in run["curve"]]) for run in content["runs"]]
+    with HiddenStates.opened([path]) as hidden:
+        tokens = Tokens.read(path.with_name("tokens.parquet"))["train"]
+        return [hidden.read(torch.arange(len(tokens)), tokens).numpy()]
+
+
+def test_the_device_refuses_mixed_tensors_and_counts_waits(device):
+    values = torch.arange(5, device=fake_device.NAME)
+    with pytest.raises(fake_device.MixedDevices, match="add"):
+        values + torch.ones(5)
+    with pytest.raises(fake_device.MixedDevices, match="indices"):
+        torch.ones(5)[values]
+    with device.counting() as waits:
+        assert (values + torch.tensor(2)).sum().device.type == fake_device.NAME
+        assert not waits
+        assert int(values.sum()) == 10 and values[values > 2].tolist() == [3, 4]
+        assert values.cpu().tolist() == [0, 1, 2, 3, 4] and bool(values.any()) and values.nonzero().shape == (4, 1)
+    kinds = [wait.split()[0] for wait in waits.elements()]
+    assert sorted(kinds) == sorted(["_local_scalar_dense"] * 2 + ["index", "tolist", "_to_copy", "nonzero"])
+
+
+@TEXTS
+@pytest.mark.parametrize("kind", AVERAGED)
+@pytest.mark.parametrize("causal", [False, True])
+def test_averages(on_both, tiny, place_tiny, corpus, kind, causal):
+    model = place_tiny(stock("llama")) if causal else tiny
+
+    def stage(name):
+        jobs.average(model, corpus / "tokens.parquet", path := corpus / f"{name}.h5", kind=kind)
+        return [path]
+
+    on_both(stage)
+
+
+@TEXTS
+def test_single_texts(on_both, tiny, corpus):
+    def stage(name):
+        settings, path = stages.ResampleOf(model=jobs.encoding(tiny)), corpus / f"{name}.h5"
+        resample_attention(jobs.job("resample", settings, {"tokens": corpus / "tokens.parquet"}, constants=path))
+        return [path]
+
+    on_both(stage)
+
+
+@pytest.fixture
+def averages(tiny, corpus):
+    """Constants of several kinds, λ and an order."""
+    made = {kind: corpus / f"{kind}.h5" for kind in ("average", "by-distance", "mean-output")}
+    for kind, path in made.items():
+        jobs.average(tiny, corpus / "tokens.parquet", path, kind=kind)
+    data = {"tokens": corpus / "tokens.parquet", "labels": corpus / "labels.parquet"}
+    jobs.learn(tiny, corpus / "order-lambda.parquet", HOW, constants=made["average"], **data)
+    jobs.rank(corpus / "order-lambda.parquet", corpus / "order.json")
+    return made
+
+
+@TEXTS
+@pytest.mark.parametrize("constant", ["average", "by-distance", "mean-output", "toeplitz"])
+def test_lambda(on_both, tiny, corpus, data, averages, constant):
+    def stage(name):
+        path = corpus / f"{name}.parquet"
+        jobs.learn(tiny, path, HOW, constant=constant, constants=averages.get(constant), **data)
+        return [path]
+
+    on_both(stage)
+
+
+@TEXTS
+@pytest.mark.parametrize("by", ["gradient", "leave-one-out", "variance", "output-norm"])
+def test_other_weights_of_heads(on_both, tiny, corpus, data, averages, by):
+    more = {"constant": None if by == "output-norm" else "average"}
+    if by in ("gradient", "leave-one-out"):
+        more |= {"seed": 1, "training": HOW, "encoder_dropout": False}
+    else:
+        data.pop("labels")
+
+    def stage(name):
+        constants = {} if by == "output-norm" else {"constants": averages["average"]}
+        jobs.weigh(tiny, path := corpus / f"{name}.parquet", by, more, **data, **constants)
+        return [path]
+
+    on_both(stage)
+
+
+@pytest.mark.parametrize(
+    "variant",
+    ["original", SOME, "average-trained/all", "by-distance/all", "mean-output/all", "average/all/adapt-norms"],
+)
+@TEXTS
+def test_streamed_probes(on_both, tiny, corpus, data, averages, variant):
+    constants = averages.get(variant.split("/")[0].removesuffix("-trained"))
+    behind = {"constants": constants, "order": corpus / "order.json" if "lambda" in variant else None}
+
+    def stage(name):
+        run = corpus / f"{name}.json"
+        jobs.probe(tiny, run, "accuracy", HOW, variant=variant, **data, **behind)
+        return [run, jobs.outcomes_of(run), run.with_suffix(".safetensors")]
+
+    on_both(stage)
+
+
+@pytest.mark.parametrize("corpus", ["words"], indirect=True)
+def test_streamed_probes_of_words(on_both, tiny, corpus, data):
+    def stage(name):
+        run = corpus / f"{name}.json"
+        jobs.probe(tiny, run, "token_accuracy", HOW, variant="toeplitz/all", encoder_dropout=True, **data)
+        return [run, jobs.outcomes_of(run)]
+
+    on_both(stage)
+
+
+@TEXTS
+@pytest.mark.parametrize("variant", ["original", SOME])
+def test_hidden_states(on_both, tiny, corpus, averages, variant):
+    behind = {"constants": averages["average"], "order": corpus / "order.json"} if variant == SOME else {}
+
+    def stage(name):
+        jobs.store(tiny, index := corpus / f"{name}.json", variant, tokens=corpus / "tokens.parquet", **behind)
+        return [index]
+
+    on_both(stage)
+
+
+@TEXTS
+def test_a_killed_job_resumes(on_both, device, tiny, corpus, data, monkeypatch):
+    """The state of a job on the device, with trained constants, is saved to the disk and restored."""
+    monkeypatch.setenv("PAPA_MACHINE", json.dumps(json.loads(os.environ["PAPA_MACHINE"]) | {"checkpoint_minutes": 0}))
+    steps, step = [], fitting.TrainingState.step
+
+    def killed(state):
+        if len(steps) == 2:
+            raise KeyboardInterrupt
+        steps.append(state.parameters[0].device.type)
+        step(state)
+
+    def stage(name):
+        run, variant = corpus / f"{name}.json", "toeplitz-trained/all"
+        if name == fake_device.NAME:
+            with monkeypatch.context() as patch, pytest.raises(KeyboardInterrupt):
+                patch.setattr(fitting.TrainingState, "step", killed)
+                jobs.probe(tiny, run, "accuracy", HOW, variant=variant, **data)
+            assert steps == [fake_device.NAME] * 2 and not run.exists()
+        said = jobs.probe(tiny, run, "accuracy", HOW, variant=variant, **data)
+        assert ("resumed in epoch 1" in said) == (name == fake_device.NAME)
+        return [run, jobs.outcomes_of(run), run.with_suffix(".safetensors")]
+
+    on_both(stage)
+
+
+@pytest.mark.parametrize("variant", ["original", "toeplitz/all"])
+def test_direct_scores(on_both, tmp_path, tiny_decoder, variant):
+    letters = ["a b c d", "b c", "d a b", "c c a b d", "a d", "b a c"]
+    jobs.write_texts(tmp_path, train=letters[:3], validation=letters[3:])
+    tokens = jobs.lay_out(tiny_decoder, tmp_path, CORPUS_SLOTS)
+
+    def stage(name):
+        run = tmp_path / f"{name}.json"
+        none = stages.Training.none()
+        jobs.probe(tiny_decoder, run, "log_likelihood", how=none, seed=0, variant=variant, tokens=tokens)
+        return [jobs.outcomes_of(run)]
+
+    on_both(stage)
+
+
+@pytest.mark.parametrize("causal", [False, True])
+def test_the_host_waits_once_for_averages_and_never_for_replaced_heads(device, model, causal):
+    """Neither layers nor constants that are new in every step make the host wait."""
+    model = Model((stock("llama") if causal else model).to(fake_device.NAME))
+    lengths = torch.tensor([2, SLOTS, 5, 7, 11, 3, 4])
+    mask = (torch.arange(SLOTS) < lengths[:, None]).long()
+    packed = Packed.of({"input_ids": torch.randint(4, 31, mask.shape) * mask, "attention_mask": mask})
+    averaging, shape = Averaging(model, SLOTS), (model.layers, model.heads, SLOTS, SLOTS)
+    heads = [(layer, head) for layer in range(model.layers) for head in range(model.heads) if (layer + head) % 2]
+    constants = torch.rand(shape, device=fake_device.NAME)
+    fixed = model.replacement(constants, heads)
+
+    def train():
+        changed = constants.clone().requires_grad_()
+        model.run(model.pack(packed), model.replacement(changed, heads))[-1].sum().backward()
+        assert changed.grad is not None
+
+    passes = {
+        "averages": (1, lambda: averaging.add(model.pack(packed))),
+        "replaced": (0, lambda: model.run(model.pack(packed), fixed)),
+        "trained": (0, train),
+    }
+    for name, (most, run) in passes.items():
+        run()  # projections are pruned once
+        with device.counting() as waits:
+            run()
+        assert waits.total() <= most, f"{name}: {dict(waits)}"
+    with device.counting() as waits:
+        averaging.averages()
+    assert waits.total() == model.layers + 1, "sums leave the device layer by layer, and counts at once"

@@ -33,7 +33,14 @@ def render(content: Mapping[str, object]) -> str:
     environment.policies["json.dumps_kwargs"] = {"allow_nan": False}  # jinja's default would also sort keys
     template = environment.from_string(_text("report.html"))
     citation = _text("citation.bib").replace("VERSION", __version__)
-    return template.render(content, citation=citation, version=__version__, scripts=scripts, style=_text("report.css"), policy="; ".join(policy))
+    return template.render(
+        content,
+        citation=citation,
+        version=__version__,
+        scripts=scripts,
+        style=_text("report.css"),
+        policy="; ".join(policy),
+    )
 
 
 def _text(name: str) -> str:

@@ -70,17 +70,18 @@ class Table:
         return replace(self, title=f"{title}, {self.title}" if self.title else title, note=self.note or note)
 
     def latex(self) -> str:
-        """Format the table as a LaTeX `table` with booktabs rules: the title above it, the note in a paragraph below."""
+        """Format the table as a LaTeX `table` with booktabs rules, with the title above it and the note below it."""
         columns = "l" * self.names + "r" * (len(self.header) - self.names)
         lines = [" & ".join(map(_latex_cell, row)) + r" \\" for row in self.rows]
         rules = self.rules if len(self.rules) < len(lines) else ()  # a rule above each row would separate nothing
         ruled = ["\\midrule\n" * (index in {0, *rules}) + line for index, line in enumerate(lines)]
         caption = f"{self.title.rstrip('.')}."
-        note = [r"\par\smallskip", rf"\parbox{{\linewidth}}{{\footnotesize {escape_latex(self.note)}}}"]
+        below = [r"\par\smallskip", rf"\parbox{{\linewidth}}{{\footnotesize {escape_latex(self.note)}}}"]
+        end = [r"\bottomrule", r"\end{tabular}", *(below if self.note else []), r"\end{table}", ""]
         begin = ["% needs \\usepackage{booktabs}", r"\begin{table}", r"\centering"]
         begin += [rf"\caption{{{escape_latex(caption)}}}"]
         begin += [rf"\begin{{tabular}}{{{columns}}}", r"\toprule", " & ".join(map(_latex_cell, self.header)) + r" \\"]
-        return "\n".join([*begin, *ruled, r"\bottomrule", r"\end{tabular}", *(note if self.note else []), r"\end{table}", ""])
+        return "\n".join([*begin, *ruled, *end])
 
     def fitting(self, width: int) -> list[Table]:
         """Split the table into tables that fit a terminal of `width` characters, each with all columns of names."""

@@ -239,6 +239,7 @@
       const measure = at("measure");
       for (const option of measure.options) option.disabled = entry.values[option.value].every((value) => value === null);
       if (measure.selectedOptions[0]?.disabled ?? true) measure.value = [...measure.options].find((option) => !option.disabled)?.value ?? "";
+      measure.parentElement.hidden = !measure.value;
       drawMaps();
       pane.showHead();
       if (number) return;

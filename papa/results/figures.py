@@ -182,15 +182,26 @@ def figure_note(frame: pd.DataFrame) -> str:
         if not measure.target.probed and rows["metric"].eq(name).any():
             over = f"{measure.target.examples} and orders"
             intervals.append(f"{shape} of {measure.title.lower()} are 95 % intervals over {over}")
-    floors = [f"{floor_name(name)} ({meaning})" for name, meaning in FLOOR_WORDS.items() if rows[name].notna().any()]
-    dashed = f" Dashed, if all curves share it: {'; '.join(floors)}." if floors else ""
-    if rows["contextless"].notna().any():
-        dashed += " Diamonds: the context-free floor of a single curve. A curve that falls to its context-free floor"
-        dashed += " has lost all that attention contributes."
+    floors = " ".join(["", *_floors_in_words(frame)])
     above = f" A loss above 100 %: {MORE_THAN_ALL}." if (rows["loss"] > 1).any() else ""
     return (
-        f"Mean validation score by the number of heads that constants replace; {'; '.join(intervals)}.{dashed}{above}"
+        f"Mean validation score by the number of heads that constants replace; {'; '.join(intervals)}.{floors}{above}"
     )
+
+
+def _floors_in_words(frame: pd.DataFrame) -> list[str]:
+    """Return sentences that name the floors in the figure and say how to read them; empty if there are none."""
+    points = _points(frame, 1).assign(color=GREY)
+    field = "line" if points["line"].nunique() > 1 else "subset"
+    labels = pd.concat([labels_of(rows, field, 10_000) for _, rows in points.groupby("task")])
+    rules = " ".join(labels.loc[labels["kind"].eq(RULE), "text"])
+    dashed = [f"{name} ({FLOOR_WORDS[key]})" for key in FLOOR_WORDS if (name := floor_name(key)) in rules]
+    sentences = [f"Dashed: {'; '.join(dashed)}."] if dashed else []
+    if labels["kind"].eq(MARK).any():
+        sentences.append(f"Diamonds: the context-free floor of one curve ({FLOOR_WORDS['contextless']}).")
+    if points["contextless"].notna().any():
+        sentences.append("A curve that falls to its context-free floor has lost all that attention contributes.")
+    return sentences
 
 
 def _colors(lines: Sequence[str], subsets: Sequence[str]) -> list[str]:

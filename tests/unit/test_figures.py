@@ -398,9 +398,12 @@ def test_the_alternative_text_has_the_ends_and_floors_of_curves():
 
 def test_the_note_explains_intervals_and_floors():
     note = figure_note(pd.DataFrame(curve(by_word=0.5)))
-    for words in ("bands are 95 % Student-t intervals over 3 probe seeds", "trivial (", "context-free (", "Diamonds: "):
+    for words in ("bands are 95 % Student-t intervals over 3 probe seeds", "trivial (", "Dashed: context-free ("):
         assert words in note
-    assert "by word" not in note and "has lost all that attention contributes." in note
+    assert "by word" not in note and "Diamonds" not in note
+    assert "has lost all that attention contributes." in note
+    halves = figure_note(pd.DataFrame(curve() + curve(subset="lookup", contextless=0.5)))
+    assert "Dashed: trivial (" in halves and "Diamonds: the context-free floor of one curve (" in halves
     bars = figure_note(pd.DataFrame(lines("abc", curve(seeds=5))))
     assert "bars are" in bars and "over 5 probe seeds" in bars
     single = figure_note(pd.DataFrame(curve(seeds=1, half=None, trivial=None, contextless=None)))

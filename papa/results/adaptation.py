@@ -32,7 +32,7 @@ from papa.files import read_table
 from papa.results.analysis import Analysis, Computed, Drawing
 from papa.results.losses import COUNTS, difference, interval_of, is_harmed, lost_score, status_of
 from papa.results.outcomes import ALL, Sample, Setting, TaskOutcomes, outcomes_in
-from papa.results.panels import COLORS, Layers, PanelGrid, described_by, line_legend, panels, percent_axis, words_only
+from papa.results.panels import COLORS, Layers, PanelGrid, described, line_legend, panels, percent_axis, words_only
 from papa.results.phrases import AdaptedLoss, adaptation_name, constant_name, loss_text, recovery
 from papa.results.table import Table, metric_name, score_text, texts
 
@@ -206,7 +206,7 @@ def adaptation_figure(frame: pd.DataFrame, plots: Plots) -> alt.TopLevelMixin:
         base = alt.Chart(alt.InlineData(data)).encode(x, offset, color)
         bars = base.transform_filter("isValid(datum.low)").mark_rule(strokeWidth=1.6)
         zero = alt.Chart(alt.InlineData([{"loss": 0}])).mark_rule(strokeDash=[4, 3], opacity=0.6)
-        dots = base.mark_circle(size=48, opacity=1).encode(loss, **described_by(TOOLTIP_TITLES))
+        dots = described(base.mark_circle(size=48, opacity=1).encode(loss), TOOLTIP_TITLES)
         return [zero.encode(loss), bars.encode(low, alt.Y2("high:Q")), dots]
 
     return panels(known, draw, PanelGrid(width, height, 2, TITLE))

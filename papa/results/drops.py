@@ -17,7 +17,7 @@ from papa.method.pictures import inline, styled
 from papa.results.analysis import Analysis, Computed, Drawing
 from papa.results.grids import GRID_COLUMNS
 from papa.results.losses import COUNTS
-from papa.results.panels import COLORS, GREY, described_by, leaders, padded_range, without_overlap, words_only
+from papa.results.panels import COLORS, GREY, described, leaders, padded_range, without_overlap, words_only
 from papa.results.phrases import LOSS_NOTE, constant_name, mean_text
 from papa.results.summary import DROP_NOTE, MEAN_DROP_NOTE, has_drop, is_main
 from papa.results.table import Table, read_frame, score_text, texts
@@ -158,7 +158,7 @@ def drop_figure(frame: pd.DataFrame, plots: Plots) -> tuple[alt.TopLevelMixin, s
     dots = alt.Chart(inline(points)).mark_circle(size=70, color=COLORS[0], opacity=1)
     figure = alt.layer(
         *leaders(labels, x, at, alt.StrokeValue(GREY), dash=[1, 3]),
-        dots.encode(x, y, **described_by(titles)),
+        described(dots.encode(x, y), titles),
         title=alt.Title(wrap(TITLE, width // 8), subtitle=wrap(missing, width // 6), offset=14),
         width=width,
         height=height,

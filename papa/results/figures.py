@@ -23,7 +23,6 @@ from papa.results.panels import (
     MARK,
     RULE,
     curves,
-    described_by,
     domain_of,
     heads_axis,
     labels_of,
@@ -71,7 +70,7 @@ def grid_figure(frame: pd.DataFrame, grid: GridView) -> tuple[alt.ConcatChart, s
     x = heads_axis(points, width)
     titles = {"line": " / ".join(varied(grid)), "subset": "examples", "fraction": "fraction kept", "kept": "heads kept"}
     titles |= {"score": "mean", "interval": "95 % interval", "seeds": "seeds", "floors": "trivial, context-free"}
-    described = described_by({"title": "task"} | titles | {"loss_text": "loss"})
+    titles = {"title": "task"} | titles | {"loss_text": "loss"}
 
     # without a legend, only the HTML report can select a line
     lines_clicked: dict[str, Any] = {"bind": "legend"} if len(lines) > 1 else {"on": "never"}
@@ -113,7 +112,7 @@ def grid_figure(frame: pd.DataFrame, grid: GridView) -> tuple[alt.ConcatChart, s
         labels = without_overlap(labels_by_task[task], domain, height)
         labelled = alt.Chart(inline(labels)).encode(end, opacity=faded(1))
         line_width, dot_size = (1.4, 18) if barred else (1.8, 30)
-        line, dots = curves(base.encode(opacity=faded(1)), described, {"strokeWidth": line_width}, {"size": dot_size})
+        line, dots = curves(base.encode(opacity=faded(1)), titles, {"strokeWidth": line_width}, {"size": dot_size})
         drawn_as = {kind: labelled.transform_filter(alt.datum.kind == kind) for kind in FLOOR_KINDS}
         rules = drawn_as[RULE].mark_rule(strokeDash=[4, 3]).encode(stroke)
         marks = drawn_as[MARK].mark_point(size=50, strokeWidth=1.6, aria=False).encode(x, stroke, shape)

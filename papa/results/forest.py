@@ -15,7 +15,7 @@ from papa.errors import count
 from papa.method.pictures import inline, styled
 from papa.results.analysis import Analysis, Computed, Drawing
 from papa.results.conclusion import Conclusion, LineClaim, TaskLoss
-from papa.results.panels import COLORS, GREY, described_by, percent_axis, words_only
+from papa.results.panels import COLORS, GREY, described, percent_axis, words_only
 from papa.results.phrases import loss_text, percent
 from papa.results.table import Table, texts
 
@@ -171,8 +171,8 @@ def figure_of(rows: pd.DataFrame, margin: float, plots: Plots) -> alt.TopLevelMi
     base = alt.Chart(inline(points)).encode(y, alt.Color("line:N", scale=palette, legend=legend), yOffset=offset)
     counted = base.transform_filter("isValid(datum.loss)")
     intervals = counted.mark_rule(strokeWidth=1.6).encode(alt.X("low:Q", scale=scale), alt.X2("high:Q"))
-    dots = counted.mark_circle(size=60, opacity=1).encode(
-        x, **described_by({"label": "task", "line": "line", "text": "loss"})
+    dots = described(
+        counted.mark_circle(size=60, opacity=1).encode(x), {"label": "task", "line": "line", "text": "loss"}
     )
     without = base.transform_filter("isValid(datum.excluded)")
     excluded = without.mark_text(align="left", fontSize=11).encode(

@@ -23,7 +23,7 @@ from papa.results.analysis import Analysis, Computed, Drawing
 from papa.results.figures import SUBSET_COLORS
 from papa.results.losses import COUNTS, difference, interval_of, status_of
 from papa.results.outcomes import ALL, ORIGINALS, Setting, TaskOutcomes, outcomes_in
-from papa.results.panels import Layers, PanelGrid, curves, described_by, line_legend, panels, percent_axis, words_only
+from papa.results.panels import Layers, PanelGrid, curves, line_legend, panels, percent_axis, words_only
 from papa.results.phrases import constant_name, loss_text
 from papa.results.table import Table, metric_name, score_text, texts
 
@@ -207,7 +207,7 @@ def ladder_figure(frame: pd.DataFrame, plots: Plots) -> Any:
         dots = {"size": 36, "opacity": 1}
         return [
             bars.encode(alt.Y("low:Q", **losses), alt.Y2("high:Q")),
-            *curves(line, described_by(TOOLTIP_TITLES), {"strokeWidth": 1.8}, dots),
+            *curves(line, TOOLTIP_TITLES, {"strokeWidth": 1.8}, dots),
         ]
 
     return panels(known, draw, PanelGrid(width, height, 2, TITLE))

@@ -18,7 +18,6 @@ from papa.results.panels import (
     Layers,
     PanelGrid,
     curves,
-    described_by,
     line_legend,
     panels,
 )
@@ -53,7 +52,7 @@ def learning_section(study: Study, summary: pd.DataFrame, scores: pd.DataFrame) 
     colors = {"range": COLORS[: len(names)]} if len(names) <= len(COLORS) else {"scheme": "tableau20"}
     scale = alt.Scale(domain=names, **colors)
     color = alt.Color("setting:N", scale=scale, legend=line_legend("heads kept", names))
-    described = described_by({"setting": "replaced", "epoch": "epoch", "text": "mean score", "runs": "runs"})
+    titles = {"setting": "replaced", "epoch": "epoch", "text": "mean score", "runs": "runs"}
 
     def draw(panel: pd.DataFrame) -> Layers:
         metric, score = main["metric"][panel["task"].iloc[0]], panel["score"]
@@ -68,7 +67,7 @@ def learning_section(study: Study, summary: pd.DataFrame, scores: pd.DataFrame) 
             alt.Y("score:Q", title=metric_name(metric), scale=scale),
             color,
         )
-        return curves(base, described, {"strokeWidth": 1.5}, {"size": 24})
+        return curves(base, titles, {"strokeWidth": 1.5}, {"size": 24})
 
     layout = PanelGrid(study.config.plots.width, 0.8 * study.config.plots.height, legend=REPORT_LEGEND)
     figure = panels(points, draw, layout).configure_axisY(minExtent=36, tickCount=4)

@@ -57,8 +57,8 @@ class PanelGrid:
     legend: Mapping[str, Any] = field(default_factory=dict)
 
 
-def described_by(titles: Mapping[str, str]) -> dict[str, Any]:
-    """Return the encodings of marks that show these columns as text under these titles, to readers and screen readers.
+def described(marks: alt.Chart, titles: Mapping[str, str]) -> alt.Chart:
+    """Make marks show these columns as text under these titles, in a tooltip and to screen readers.
 
     Without a description, screen readers would read out positions, which differ from values by the layout's offsets.
     """
@@ -69,7 +69,8 @@ def described_by(titles: Mapping[str, str]) -> dict[str, Any]:
         for column, title in titles.items()
     ]
     tooltip = [alt.Tooltip(f"{column}:N", title=title) for column, title in titles.items()]
-    return {"tooltip": tooltip, "description": alt.DescriptionValue(alt.expr(" + ".join(parts)))}
+    encoded: alt.Chart = marks.encode(tooltip=tooltip, description=alt.DescriptionValue(alt.expr(" + ".join(parts))))
+    return encoded
 
 
 def line_legend(title: str, names: Sequence[str], **style: Any) -> alt.Legend | None:
@@ -86,9 +87,9 @@ def percent_axis(ticks: int) -> alt.Axis:
     return alt.Axis(labelExpr="format(100 * datum.value, '.0f') + ' %'", tickCount=ticks)
 
 
-def curves(base: alt.Chart, described: Mapping[str, Any], line: Mapping[str, Any], dot: Mapping[str, Any]) -> Layers:
-    """Draw a line through the points of a chart, and dots that are `described`."""
-    return [base.mark_line(**line), base.mark_circle(**dot).encode(**described)]
+def curves(base: alt.Chart, titles: Mapping[str, str], line: Mapping[str, Any], dot: Mapping[str, Any]) -> Layers:
+    """Draw a line through the points of a chart, and dots that are `described` by `titles`."""
+    return [base.mark_line(**line), described(base.mark_circle(**dot), titles)]
 
 
 def panels(rows: pd.DataFrame, draw: Callable[[pd.DataFrame], Layers], layout: PanelGrid) -> alt.ConcatChart:
@@ -225,9 +226,9 @@ def _floors(points: pd.DataFrame, field: str) -> list[dict[str, object]]:
     for name in FLOOR_WORDS:
         known = first[first[name].notna()]
         if len(known) and known[name].max() - known[name].min() <= tolerance:
-            row = known.iloc[0]
-            text = f"{floor_name(name)} {short_score(row[name])}"
-            labels.append({"text": text, "end": row[name], "at": row["edge"], "kind": RULE, "color": GREY})
+            end, edge = known[[name, "edge"]].iloc[0]
+            text = f"{floor_name(name)} {short_score(end)}"
+            labels.append({"text": text, "end": end, "at": edge, "kind": RULE, "color": GREY})
         elif name == "contextless":
             for row in known.to_dict("records"):
                 owner = row["model"] if crowded else _curve_name(row[field])

@@ -22,7 +22,7 @@ from papa.method.pictures import inline, styled
 from papa.results.analysis import Analysis, Computed, Drawing
 from papa.results.grids import ORIGINAL
 from papa.results.outcomes import ALL
-from papa.results.panels import COLORS, described_by, percent_axis
+from papa.results.panels import COLORS, described, percent_axis
 from papa.results.phrases import constant_name, loss_text
 from papa.results.published import METRIC_NAMES, ROUNDING, SETTINGS, published_values
 from papa.results.summary import read_summary
@@ -284,9 +284,8 @@ def losses_figure(rows: pd.DataFrame, plots: Plots) -> alt.LayerChart:
         scale=alt.Scale(domain=list(labels.values()), range=["white", "#333333"]),
         legend=alt.Legend(title=None, symbolStrokeColor="#333333", labelLimit=300),
     )
-    dots = base.mark_point(size=55, opacity=1, strokeWidth=1.6).encode(
-        x, **described_by({"task": "task", "model": "model", "loss_text": "loss", "interval": "interval"})
-    )
+    titles = {"task": "task", "model": "model", "loss_text": "loss", "interval": "interval"}
+    dots = described(base.mark_point(size=55, opacity=1, strokeWidth=1.6).encode(x), titles)
     hollow = dots.transform_filter(alt.datum.source == labels[PAPER]).encode(fill=fill)
     filled = dots.transform_filter(alt.datum.source == labels[STUDY]).encode(
         alt.Fill("model:N", scale=scale, legend=None)

@@ -66,7 +66,7 @@ class Table:
         return "\n".join([header, "|" + " --- |" * len(self.header), *lines])
 
     def within(self, title: str, note: str) -> Table:
-        """Return the table with the title of its page before its heading, and with the page's `note` if it has none."""
+        """Return the table with `title` before its heading, and with `note` if it has no other note."""
         return replace(self, title=f"{title}, {self.title}" if self.title else title, note=self.note or note)
 
     def latex(self) -> str:

@@ -23,7 +23,6 @@ from papa.results.panels import (
     Layers,
     PanelGrid,
     curves,
-    described_by,
     line_legend,
     panels,
     percent_axis,
@@ -205,10 +204,10 @@ def figure_of(frame: pd.DataFrame, plots: Plots) -> alt.TopLevelMixin:
         data = [{str(name): value for name, value in row.items()} for row in records]
         base = alt.Chart(alt.InlineData(data)).encode(x, color)
         bars = base.transform_filter("isValid(datum.low)").mark_rule(strokeWidth=1.2, opacity=0.8)
-        described = described_by({"line": "line", "rows": "training rows", "text": str(quantity)})
+        titles = {"line": "line", "rows": "training rows", "text": str(quantity)}
         return [
             bars.encode(y("low"), alt.Y2("high:Q")),
-            *curves(base.encode(y("value")), described, {"strokeWidth": 1.8}, {"size": 36, "opacity": 1}),
+            *curves(base.encode(y("value")), titles, {"strokeWidth": 1.8}, {"size": 36, "opacity": 1}),
         ]
 
     return panels(points, draw, PanelGrid(1.2 * plots.width, plots.height, 2, TITLE))

@@ -6,6 +6,7 @@
 from __future__ import annotations
 
 import re
+from fractions import Fraction
 from pathlib import Path
 
 import pandas as pd
@@ -14,6 +15,8 @@ import vl_convert
 from typer.testing import CliRunner
 
 from papa.config.settings import Plots
+from papa.config.stages import GridView
+from papa.results.figures import grid_figure
 from papa.results.page import GLOSSARY
 from papa.results.phrases import loss_text
 from papa.results.published_losses import (
@@ -66,6 +69,7 @@ Next: [method.md](method.md) puts them together, [statistics.md](statistics.md) 
 
 MEASURED = DOCS / "measured"
 PUBLISHED = r"<!-- published losses: written by `make docs` -->\n.*?<!-- end of published losses -->"
+LOSS_COLUMNS = ("loss", "loss_low", "loss_high")
 LOSSES = r"(<!-- losses: written by `make docs` -->)\n.*?(<!-- end of losses -->)"
 README_TASKS = {
     "POS": "part-of-speech tags (POS)",
@@ -138,6 +142,44 @@ def published_figure() -> str:
     return vl_convert.vegalite_to_svg(figure.to_dict())
 
 
+HALVES = ("lookup", "position")
+DEMO_TITLE = "Scores fall only where content must be looked up"
+DEMO_COLUMNS = {"all heads": "1", "1/2": "1/2", "averages": "0"}
+"""The fraction of heads that keep their attention in each column of scores in docs/demo.md."""
+
+
+def demo_figure() -> str:
+    """The scores in docs/demo.md as a figure, as SVG: a panel for each task, a curve for each half of its examples."""
+    page, rows = (DOCS / "demo.md").read_text(encoding="utf-8"), []
+    for half in HALVES:
+        heading, _, *lines = re.search(rf"^{half.capitalize()}:\n\n((?:\|.*\n)+)", page, re.MULTILINE)[1].splitlines()
+        names = [name.strip() for name in heading.strip("|").split("|")]
+        for line in lines:
+            cells = dict(zip(names, map(str.strip, line.strip("|").split("|")), strict=True))
+            common = {"line": "minilm", "model": "minilm", "task": cells["task"], "title": cells["task"]}
+            common |= {"metric": cells["metric"].lower().replace(" ", "_"), "subset": half, "main": True, "heads": 72}
+            common |= {"trivial": None, "contextless": float(cells["context-free"]), "seeds": 5, "status": None}
+            for column, fraction in DEMO_COLUMNS.items():
+                mean, half_width = map(float, cells[column].split(" ±"))
+                interval = {"low": mean - half_width, "high": mean + half_width} | dict.fromkeys(LOSS_COLUMNS)
+                point = {"fraction": fraction, "kept": int(72 * Fraction(fraction)), "mean": mean} | interval
+                rows.append(common | point)
+    frame = pd.DataFrame(rows).astype(dict.fromkeys(("trivial", *LOSS_COLUMNS), "float64"))
+    tasks = dict.fromkeys(frame["task"], "")
+    view = GridView(
+        name="demo",
+        title=DEMO_TITLE,
+        models=("minilm",),
+        constants=("average",),
+        orders=("lambda",),
+        fractions=tuple(DEMO_COLUMNS.values()),
+        tasks=tasks,
+        plots=Plots(),
+        drawn=True,
+    )
+    return vl_convert.vegalite_to_svg(grid_figure(frame, view)[0].to_dict())
+
+
 PAGES = {
     "../README.md": readme,
     "cli.md": commands,
@@ -146,7 +188,10 @@ PAGES = {
     "results.md": lambda: with_tables("results.md"),
 }
 
+FIGURES = {"published.svg": published_figure, "demo.svg": demo_figure}
+
 if __name__ == "__main__":
     for name, written in PAGES.items():
         (DOCS / name).write_text(written(), encoding="utf-8")
-    (DOCS / "figures/published.svg").write_text(published_figure(), encoding="utf-8")
+    for name, drawn in FIGURES.items():
+        (DOCS / "figures" / name).write_text(drawn(), encoding="utf-8")

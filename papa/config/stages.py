@@ -493,6 +493,7 @@ class PageOf(Settings):
     """Stage *page*: the HTML report; `config` contains what `Config.shown` returns."""
 
     stage = "page"
+    version = 2
     function = "papa.results.page:write_report"
 
     config: dict[str, object]

@@ -109,11 +109,18 @@ def pictures(averages: ConstantMatrices, heads: Sequence[tuple[int, int]], side:
 
 
 def styled(figure: Figure) -> Figure:
-    """Apply the fonts and lines of all figures to a figure; the HTML report overrides its colours."""
+    """Apply the fonts and lines of all figures to a figure; the HTML report overrides its colours.
+
+    Screen readers read only marks with a description, such as dots: positions of lines and labels would be noise.
+    """
     drawn: Figure = (
         figure.configure_axis(labelFontSize=11, titleFontSize=11, titleFontWeight="normal", gridColor="#e6e6e6")
         .configure_title(fontSize=13, subtitleFontSize=11, anchor="start", frame="group")
         .configure_view(stroke=None)
+        .configure_line(aria=False)
+        .configure_area(aria=False)
+        .configure_rule(aria=False)
+        .configure_text(aria=False)
     )
     return drawn
 

@@ -28,12 +28,11 @@ from papa.config.variant import (
     WITH_NORMS,
     Constant,
 )
-from papa.errors import count
 from papa.files import read_table
 from papa.results.analysis import Analysis, Computed, Drawing
 from papa.results.losses import COUNTS, difference, interval_of, is_harmed, lost_score, status_of
 from papa.results.outcomes import ALL, Sample, Setting, TaskOutcomes, outcomes_in
-from papa.results.panels import COLORS, Layers, PanelGrid, line_legend, panels, percent_axis, tooltips, words_only
+from papa.results.panels import COLORS, Layers, PanelGrid, described, line_legend, panels, percent_axis, words_only
 from papa.results.phrases import AdaptedLoss, adaptation_name, constant_name, loss_text, recovery
 from papa.results.table import Table, metric_name, score_text, texts
 
@@ -89,7 +88,7 @@ class AdaptationAnalysis(Analysis):
     def drawing(self, rows: pd.DataFrame, job: Job[AnalysisOf]) -> Drawing:
         """Draw the loss under each adaptation."""
         caption = self.sentence(rows) if rows["loss"].notna().any() else ""
-        alternative = f"Loss by what may adapt: {count(len(rows.groupby(['model', 'task'])), 'panel')}"
+        alternative = f"Loss by what may adapt: {self.sentence(rows)}"
         return Drawing(adaptation_figure(rows, self.plots), alternative, caption)
 
     def sentence(self, rows: pd.DataFrame) -> str:
@@ -207,7 +206,7 @@ def adaptation_figure(frame: pd.DataFrame, plots: Plots) -> alt.TopLevelMixin:
         base = alt.Chart(alt.InlineData(data)).encode(x, offset, color)
         bars = base.transform_filter("isValid(datum.low)").mark_rule(strokeWidth=1.6)
         zero = alt.Chart(alt.InlineData([{"loss": 0}])).mark_rule(strokeDash=[4, 3], opacity=0.6)
-        dots = base.mark_circle(size=48, opacity=1).encode(loss, tooltip=tooltips(TOOLTIP_TITLES))
+        dots = described(base.mark_circle(size=48, opacity=1).encode(loss), TOOLTIP_TITLES)
         return [zero.encode(loss), bars.encode(low, alt.Y2("high:Q")), dots]
 
     return panels(known, draw, PanelGrid(width, height, 2, TITLE))

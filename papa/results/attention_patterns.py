@@ -85,7 +85,7 @@ class AttentionPatterns(Analysis):
         """Draw the average attention of some heads (Figure 4); raise `InputError` if a head does not exist."""
         averages = ConstantMatrices.load(job.input("constants"))
         chart = pictures(averages, self.heads, self.plots.width)
-        return Drawing(chart, f"Average attention of {count(len(self.heads), 'head')}")
+        return Drawing(chart, f"Average attention of {count(len(self.heads), 'head')}. Of all {self.sentence(rows)}")
 
     def sentence(self, rows: pd.DataFrame) -> str:
         """Return the share of heads with each pattern."""

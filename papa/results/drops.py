@@ -17,10 +17,10 @@ from papa.method.pictures import inline, styled
 from papa.results.analysis import Analysis, Computed, Drawing
 from papa.results.grids import GRID_COLUMNS
 from papa.results.losses import COUNTS
-from papa.results.panels import COLORS, GREY, leaders, padded_range, tooltips, without_overlap, words_only
+from papa.results.panels import COLORS, GREY, described, leaders, padded_range, without_overlap, words_only
 from papa.results.phrases import LOSS_NOTE, constant_name, mean_text
 from papa.results.summary import DROP_NOTE, MEAN_DROP_NOTE, has_drop, is_main
-from papa.results.table import Table, read_frame, score_text
+from papa.results.table import Table, read_frame, score_text, texts
 
 if TYPE_CHECKING:
     import altair as alt
@@ -133,23 +133,20 @@ def drop_figure(frame: pd.DataFrame, plots: Plots) -> tuple[alt.TopLevelMixin, s
     several = frame["constant"].nunique() > 1
     names = frame["model"] + " / " + frame["constant"].map(constant_name) if several else frame["model"]
     frame = frame.assign(text=names, end=frame["mean_relative_drop"], at=frame["mean_original"])
+    frame = frame.assign(score=frame["at"].map("{:.3f}".format), drop=frame["end"].map(mean_text))
     points = frame[frame["end"].notna()].sort_values("end", kind="stable")
     width, height = 2 * plots.width, 2 * plots.height
     undefined = frame.loc[frame["end"].isna(), "text"]
     missing = f"No drop is defined for {', '.join(undefined)}." if len(undefined) else ""
-    alternative = f"{count(len(points), 'mean drop')} against original scores"
+    alternative = f"{TITLE}: " + "; ".join(texts("{}: score {}, drop {}".format, points, "text", "score", "drop"))
     if len(points) < 2:
         sentences = [
             f"One model, so nothing to compare. {name}: mean relative drop {drop:.1%}, mean original score {score:.3f}."
             for name, drop, score in points[["text", "end", "at"]].itertuples(index=False)
         ]
         return words_only(TITLE, " ".join([*sentences, missing]).strip(), width), alternative
-    tooltip = [
-        *tooltips({"text": "model"}),
-        alt.Tooltip("at:Q", title="mean original score", format=".3f"),
-        alt.Tooltip("end:Q", title="mean relative drop", format=".1%"),
-        *tooltips({"tasks_with_drop": "tasks with a drop", "tasks_without_drop": "tasks without"}),
-    ]
+    titles = {"text": "model", "score": "mean original score", "drop": "mean relative drop"}
+    titles |= {"tasks_with_drop": "tasks with a drop", "tasks_without_drop": "tasks without"}
     across, up = padded_range(points["at"]), padded_range(pd.Series([0.0, *points["end"]]))
     scale, ticks = alt.Scale(domain=across, nice=False, zero=False), alt.Axis(tickCount=5, labelFlush=False)
     x = alt.X("at:Q", title="mean original score", scale=scale, axis=ticks)
@@ -161,7 +158,7 @@ def drop_figure(frame: pd.DataFrame, plots: Plots) -> tuple[alt.TopLevelMixin, s
     dots = alt.Chart(inline(points)).mark_circle(size=70, color=COLORS[0], opacity=1)
     figure = alt.layer(
         *leaders(labels, x, at, alt.StrokeValue(GREY), dash=[1, 3]),
-        dots.encode(x, y, tooltip=tooltip),
+        described(dots.encode(x, y), titles),
         title=alt.Title(wrap(TITLE, width // 8), subtitle=wrap(missing, width // 6), offset=14),
         width=width,
         height=height,

@@ -18,13 +18,13 @@ import torch
 from papa.config.job import AnyJob
 from papa.config.stages import GridView
 from papa.config.study import Study
-from papa.config.variant import DRAWN, Constant, Order
+from papa.config.variant import DRAWN, Constant, Order, Variant
 from papa.data.tokens import TokensFile
 from papa.files import PathLike, read_table
 from papa.method.averages import ConstantMatrices
 from papa.method.patterns import measure_patterns, special_slots
 from papa.method.pictures import MAXIMUM_SLOTS, drawn_slots
-from papa.results.grids import has_between
+from papa.results.grids import END_FRACTIONS, has_between
 from papa.results.phrases import constant_name, order_name
 
 STEPS, NEVER = 254, 255
@@ -42,7 +42,11 @@ ByHead = list[float | None]
 
 
 class HeadChoice(TypedDict):
-    """A choice of model, task, constant and order; `matrices` is the key of its matrices, if it has any."""
+    """A choice of model, task, constant and order; `matrices` is the key of its matrices, if it has any.
+
+    `kept` is the number of heads that keep their attention at each measured fraction between 0 and 1, if heads have an
+    order.
+    """
 
     model: str
     task: str
@@ -52,6 +56,7 @@ class HeadChoice(TypedDict):
     words: str
     layers: int
     heads: int
+    kept: dict[str, int]
     matrices: str | None
     values: dict[str, ByHead]
 
@@ -90,6 +95,7 @@ def explorer_data(study: Study, grid: GridView, summary: pd.DataFrame) -> tuple[
         if not (averaged or ranked or learned in jobs):
             continue
         unknown: ByHead = [None] * (sizes["layers"] * sizes["heads"])
+        between = [fraction for fraction in grid.fractions if order and fraction not in END_FRACTIONS]
         rows = summary[summary["model"].eq(model) & summary["task"].eq(task)]
         entries.append(
             {
@@ -101,6 +107,7 @@ def explorer_data(study: Study, grid: GridView, summary: pd.DataFrame) -> tuple[
                 "words": constant_name(name) + (f", {order_name(order.base)} order" if order else ""),
                 "layers": sizes["layers"],
                 "heads": sizes["heads"],
+                "kept": {name: Variant.of(constant, order, name).kept_count(len(unknown)) for name in between},
                 "matrices": next(iter(averaged), None),
                 "values": {
                     "lambda": _by_head(study.results / learned, "value") if learned in jobs else unknown,

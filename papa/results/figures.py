@@ -20,6 +20,8 @@ from papa.results.panels import (
     CURVE_KEYS,
     FLOOR_WORDS,
     GREY,
+    MARK,
+    RULE,
     curves,
     domain_of,
     heads_axis,
@@ -27,7 +29,7 @@ from papa.results.panels import (
     leaders,
     line_legend,
     short_score,
-    tooltips,
+    without_overlap,
 )
 from papa.results.phrases import MORE_THAN_ALL, floor_name, loss_text
 from papa.results.table import metric_name, texts
@@ -36,10 +38,13 @@ if TYPE_CHECKING:
     import altair as alt
 
 DASHES = ([1, 0], [6, 3], [2, 2], [8, 3, 2, 3])
+FLOOR_KINDS = (RULE, MARK)
 SUBSET_COLORS = {ALL: COLORS[-1], "position": COLORS[0], "lookup": COLORS[1]}
 """The colours of subsets if there is only one line; other subsets have the remaining colours."""
 MAXIMUM_BANDS = 2
 """With more curves than this, intervals are drawn as bars, because bands would cover each other."""
+CURVES_IN_WORDS = 18
+"""The maximum number of curves that the alternative text of a figure describes."""
 
 
 def grid_figure(frame: pd.DataFrame, grid: GridView) -> tuple[alt.ConcatChart, str]:
@@ -47,7 +52,8 @@ def grid_figure(frame: pd.DataFrame, grid: GridView) -> tuple[alt.ConcatChart, s
 
     Each task has a panel. If there is one line, each subset of the examples has a colour. If there are several, each
     line has a colour, and each subset a dash pattern. In HTML, a click on an entry of a legend fades all other lines or
-    subsets. A panel needs `usermeta.margin` pixels beyond its width, for its axis and for the labels on the right.
+    subsets. A panel has at most two dashed lines, floors that all curves share; each has a label on the right. A panel
+    needs `usermeta.margin` pixels beyond its width, for its axis and for these labels.
     """
     import altair as alt
 
@@ -60,10 +66,11 @@ def grid_figure(frame: pd.DataFrame, grid: GridView) -> tuple[alt.ConcatChart, s
     field, names = ("line", lines) if len(lines) > 1 else ("subset", subsets)
     colors = _colors(lines, subsets)
     points["color"] = points[field].map(dict(zip(names, colors, strict=True)))
+    points = points.sort_values("replaced", kind="stable")
     x = heads_axis(points, width)
     titles = {"line": " / ".join(varied(grid)), "subset": "examples", "fraction": "fraction kept", "kept": "heads kept"}
     titles |= {"score": "mean", "interval": "95 % interval", "seeds": "seeds", "floors": "trivial, context-free"}
-    tooltip = tooltips(titles | {"loss_text": "loss"})
+    titles = {"title": "task"} | titles | {"loss_text": "loss"}
 
     # without a legend, only the HTML report can select a line
     lines_clicked: dict[str, Any] = {"bind": "legend"} if len(lines) > 1 else {"on": "never"}
@@ -81,15 +88,18 @@ def grid_figure(frame: pd.DataFrame, grid: GridView) -> tuple[alt.ConcatChart, s
             alt.StrokeDash("subset:N", scale=dashes, legend=line_legend(titles["subset"], subsets, symbolOpacity=1))
         )
     # floors use Stroke: if they used Color, clicks in the legend of the curves, which are drawn later, would do nothing
-    stroke, thick = alt.Stroke("color:N", scale=None), alt.StrokeWidth("thick:Q", scale=None)
+    stroke = alt.Stroke("color:N", scale=None)
+    key = alt.Legend(title=None, symbolStrokeColor=GREY)
+    shape = alt.Shape("kind:N", scale=alt.Scale(domain=[MARK], range=["diamond"]), legend=key)
+    labels_by_task = {task: labels_of(rows, field, height) for task, rows in points.groupby("task")}
     barred = len(points.groupby(CURVE_KEYS)) > MAXIMUM_BANDS
 
     def faded(opacity: float) -> alt.OpacityValue:
         return alt.OpacityValue(opacity / 12, condition={"test": chosen, "value": opacity})
 
     def panel(task: str, clicks: Sequence[alt.Parameter] = ()) -> alt.LayerChart | alt.FacetChart:
-        rows = points[points["task"] == task].sort_values("replaced", kind="stable")
-        domain = domain_of(rows)
+        rows = points[points["task"] == task]
+        domain = domain_of(rows, labels_by_task[task])
         scale = alt.Scale(domain=domain, nice=False, zero=False)
         title = metric_name(rows["metric"].iloc[0])
         y, low, end, at = (
@@ -99,11 +109,13 @@ def grid_figure(frame: pd.DataFrame, grid: GridView) -> tuple[alt.ConcatChart, s
         base = alt.Chart(inline(rows)).encode(x, y, *curve, detail="subset:N")
         intervals = base.transform_filter("isValid(datum.low)").encode(low, alt.Y2("high:Q"))
         bars = intervals.mark_rule(strokeWidth=1.2, strokeDash=[1, 0]).encode(opacity=faded(0.8))
-        labels = labels_of(rows, field, domain, height)
+        labels = without_overlap(labels_by_task[task], domain, height)
         labelled = alt.Chart(inline(labels)).encode(end, opacity=faded(1))
         line_width, dot_size = (1.4, 18) if barred else (1.8, 30)
-        line, dots = curves(base.encode(opacity=faded(1)), tooltip, {"strokeWidth": line_width}, {"size": dot_size})
-        rules = labelled.transform_filter("datum.floor").mark_rule(strokeDash=[4, 3]).encode(stroke, thick)
+        line, dots = curves(base.encode(opacity=faded(1)), titles, {"strokeWidth": line_width}, {"size": dot_size})
+        drawn_as = {kind: labelled.transform_filter(alt.datum.kind == kind) for kind in FLOOR_KINDS}
+        rules = drawn_as[RULE].mark_rule(strokeDash=[4, 3]).encode(stroke)
+        marks = drawn_as[MARK].mark_point(size=50, strokeWidth=1.6, aria=False).encode(x, stroke, shape)
         characters = max(12, width // 7)
         status = rows.loc[rows["subset"] == ALL, "status"].dropna().unique().tolist()
         excluded = bool(status) and COUNTS not in status
@@ -113,6 +125,7 @@ def grid_figure(frame: pd.DataFrame, grid: GridView) -> tuple[alt.ConcatChart, s
             bars if barred else intervals.mark_area().encode(opacity=faded(0.15)),
             line.add_params(*clicks),
             dots,
+            *([marks] if labels["kind"].eq(MARK).any() else []),
             *leaders(labelled, x, at, stroke),
             title=alt.Title(wrap(rows["title"].iloc[0], characters), subtitle=reason),
             width=width,
@@ -122,7 +135,8 @@ def grid_figure(frame: pd.DataFrame, grid: GridView) -> tuple[alt.ConcatChart, s
     # all panels share the legends, so only the first panel declares the clicks
     first, *others = tasks
     columns = min(PANELS_PER_ROW, len(tasks))
-    margin = 90 + 5 * min(34, max([18, *map(len, names)]))
+    longest = max((len(text) for labels in labels_by_task.values() for text in labels["text"]), default=0)
+    margin = 90 + 5 * min(34, max(18, longest))
     room = columns * (width + margin - 24)
     subtitle = wrap(common_settings(grid), room // 6)
     title = alt.Title(wrap(grid.title, room // 9), subtitle=subtitle, fontSize=15, offset=14)
@@ -133,7 +147,24 @@ def grid_figure(frame: pd.DataFrame, grid: GridView) -> tuple[alt.ConcatChart, s
         .configure_axisY(minExtent=36, tickCount=5)
         .configure_legend(orient="bottom", columns=max(1, room // (60 + 6 * max(map(len, names)))), labelFontSize=12)
     )
-    return figure, f"{count(len(tasks), 'task')}, {count(len(lines), 'line')}"
+    return figure, _in_words(points)
+
+
+def _in_words(points: pd.DataFrame) -> str:
+    """Return the alternative text: the ends of each curve, and its context-free floor."""
+    curves = [curve for _, curve in points.groupby(["task", *CURVE_KEYS], sort=False)]
+    several, sentences = points["line"].nunique() > 1, list[str]()
+    for curve in curves[:CURVES_IN_WORDS]:
+        first, last = curve.iloc[0], curve.iloc[-1]
+        names = [first["title"], *([first["line"]] if several else [])]
+        names += [first["subset"]] if first["subset"] != ALL else []
+        ends = dict.fromkeys(f"{point['score']} with {point['kept']} heads kept" for point in (first, last))
+        floor = first["contextless"]
+        known = [] if pd.isna(floor) else [f"context-free floor {floor:.3f}"]
+        sentences.append(f"{', '.join(names)}: {', '.join([*ends, *known])}.")
+    if len(curves) > CURVES_IN_WORDS:
+        sentences.append(f"{count(len(curves) - CURVES_IN_WORDS, 'more curve')}.")
+    return " ".join(sentences)
 
 
 def figure_note(frame: pd.DataFrame) -> str:
@@ -150,12 +181,26 @@ def figure_note(frame: pd.DataFrame) -> str:
         if not measure.target.probed and rows["metric"].eq(name).any():
             over = f"{measure.target.examples} and orders"
             intervals.append(f"{shape} of {measure.title.lower()} are 95 % intervals over {over}")
-    floors = [f"{floor_name(name)} ({words})" for name, words in FLOOR_WORDS.items() if rows[name].notna().any()]
-    dashed = f" Dashed floors: {'; '.join(floors)}." if floors else ""
+    floors = " ".join(["", *_floors_in_words(frame)])
     above = f" A loss above 100 %: {MORE_THAN_ALL}." if (rows["loss"] > 1).any() else ""
     return (
-        f"Mean validation score by the number of heads that constants replace; {'; '.join(intervals)}.{dashed}{above}"
+        f"Mean validation score by the number of heads that constants replace; {'; '.join(intervals)}.{floors}{above}"
     )
+
+
+def _floors_in_words(frame: pd.DataFrame) -> list[str]:
+    """Return sentences that name the floors in the figure and say how to read them; empty if there are none."""
+    points = _points(frame, 1).assign(color=GREY)
+    field = "line" if points["line"].nunique() > 1 else "subset"
+    labels = pd.concat([labels_of(rows, field, 10_000) for _, rows in points.groupby("task")])
+    rules = " ".join(labels.loc[labels["kind"].eq(RULE), "text"])
+    dashed = [f"{name} ({FLOOR_WORDS[key]})" for key in FLOOR_WORDS if (name := floor_name(key)) in rules]
+    sentences = [f"Dashed: {'; '.join(dashed)}."] if dashed else []
+    if labels["kind"].eq(MARK).any():
+        sentences.append(f"Diamonds: the context-free floor of one curve ({FLOOR_WORDS['contextless']}).")
+    if points["contextless"].notna().any():
+        sentences.append("A curve that falls to its context-free floor has lost all that attention contributes.")
+    return sentences
 
 
 def _colors(lines: Sequence[str], subsets: Sequence[str]) -> list[str]:
@@ -175,9 +220,8 @@ def _points(frame: pd.DataFrame, width: float) -> pd.DataFrame:
     `replaced`, shifted by a few pixels if there are error bars. Intervals are cut at the metric's range.
     """
     rows = frame[frame["main"] & frame["mean"].notna()]
-    points = rows[
-        ["line", "model", "task", "title", "metric", "subset", "fraction", "mean", "seeds", "status", *FLOOR_WORDS]
-    ]
+    columns = ["line", "model", "task", "title", "metric", "subset", "fraction", "mean", "seeds", "status"]
+    points = rows[[*columns, *FLOOR_WORDS]]
     several = rows["heads"].nunique() > 1
     share = 1 - rows["kept"] / rows["heads"]
     low, high = (rows["metric"].map(lambda name, end=end: getattr(MEASURES[name], end)) for end in ("low", "high"))

@@ -15,7 +15,7 @@ from papa.errors import count
 from papa.method.pictures import inline, styled
 from papa.results.analysis import Analysis, Computed, Drawing
 from papa.results.conclusion import Conclusion, LineClaim, TaskLoss
-from papa.results.panels import COLORS, GREY, percent_axis, tooltips, words_only
+from papa.results.panels import COLORS, GREY, described, percent_axis, words_only
 from papa.results.phrases import loss_text, percent
 from papa.results.table import Table, texts
 
@@ -88,7 +88,7 @@ class Forest(Analysis):
         cut = (known["low"].lt(SHOWN[0]) | known["high"].gt(SHOWN[1])).any()
         caption = CAPTION.format(cut=f", cut at {percent(SHOWN[0])} and {percent(SHOWN[1])}" if cut else "")
         chart = figure_of(rows, self.margin, self.plots)
-        return Drawing(chart, f"{TITLE}: {count(len(rows), 'row')}", caption if len(known) else "")
+        return Drawing(chart, f"{TITLE}. {_in_words(rows)}", caption if len(known) else "")
 
     def comparable(self, rows: pd.DataFrame) -> bool:
         return bool(rows["loss"].notna().any())
@@ -120,6 +120,14 @@ def _loss(task: TaskLoss) -> dict[str, object]:
     return {"task": task.task} | {name: getattr(task, name) for name in LOSS}
 
 
+def _in_words(rows: pd.DataFrame) -> str:
+    """Return the alternative text: every loss with its interval, or why there is none."""
+    names = rows[["line", "task", "subset"]] if rows["line"].nunique() > 1 else rows[["task", "subset"]]
+    labels = [", ".join(name for name in row if isinstance(name, str)) for row in names.itertuples(index=False)]
+    losses = rows["excluded"].map("excluded, {}".format).where(rows["loss"].isna(), texts(loss_text, rows, *LOSS))
+    return " ".join(f"{label}: {loss}." for label, loss in zip(labels, losses, strict=True))
+
+
 def figure_of(rows: pd.DataFrame, margin: float, plots: Plots) -> alt.TopLevelMixin:
     """Draw the losses of tasks and, below each, of its subsets, with rules at the margin and at the floor."""
     if rows["loss"].isna().all():
@@ -146,7 +154,12 @@ def figure_of(rows: pd.DataFrame, margin: float, plots: Plots) -> alt.TopLevelMi
     )
     lines = list(dict.fromkeys(points["line"]))
     axis = alt.Axis(
-        labelExpr=f"{json.dumps(places)}[datum.value]", grid=False, ticks=False, labelLimit=260, labelFontSize=12
+        labelExpr=f"{json.dumps(places)}[datum.value]",
+        grid=False,
+        ticks=False,
+        labelLimit=260,
+        labelFontSize=12,
+        aria=False,
     )
     legend = alt.Legend(title=None, symbolType="circle") if len(lines) > 1 else None
     palette = alt.Scale(domain=lines, range=[COLORS[number % len(COLORS)] for number in range(len(lines))])
@@ -158,17 +171,17 @@ def figure_of(rows: pd.DataFrame, margin: float, plots: Plots) -> alt.TopLevelMi
     base = alt.Chart(inline(points)).encode(y, alt.Color("line:N", scale=palette, legend=legend), yOffset=offset)
     counted = base.transform_filter("isValid(datum.loss)")
     intervals = counted.mark_rule(strokeWidth=1.6).encode(alt.X("low:Q", scale=scale), alt.X2("high:Q"))
-    dots = counted.mark_circle(size=60, opacity=1).encode(
-        x, tooltip=tooltips({"label": "task", "line": "line", "text": "loss"})
+    dots = described(
+        counted.mark_circle(size=60, opacity=1).encode(x), {"label": "task", "line": "line", "text": "loss"}
     )
     without = base.transform_filter("isValid(datum.excluded)")
-    excluded = without.mark_text(align="left", fontSize=11, color=GREY).encode(
-        alt.XDatum(0), text=alt.Text("excluded:N"), color=alt.value(GREY)
+    excluded = without.mark_text(align="left", fontSize=11).encode(
+        alt.XDatum(0), text="excluded:N", color=alt.value("#000000")
     )
     marks = pd.DataFrame({"at": [margin, 1.0], "text": [f"margin {percent(margin, None)}", "context-free floor"]})
     rules = alt.Chart(inline(marks)).encode(alt.X("at:Q", scale=scale))
     ruled = rules.mark_rule(strokeDash=[4, 3], color=GREY)
-    named = rules.mark_text(align="left", baseline="bottom", dx=3, dy=-2, fontSize=11, color=GREY)
+    named = rules.mark_text(align="left", baseline="bottom", dx=3, dy=-2, fontSize=11)
     height = ROW_HEIGHT * len(places) * max(1.0, len(lines) / 2)
     chart = alt.layer(ruled, named.encode(alt.YValue(0), text="text:N"), intervals, dots, excluded).properties(
         title=TITLE, width=2 * plots.width, height=height

@@ -18,13 +18,12 @@ from papa.config.job import Job
 from papa.config.settings import Plots
 from papa.config.stages import AnalysisOf, TaskOf
 from papa.config.variant import LADDER
-from papa.errors import count
 from papa.files import read_table
 from papa.results.analysis import Analysis, Computed, Drawing
 from papa.results.figures import SUBSET_COLORS
 from papa.results.losses import COUNTS, difference, interval_of, status_of
 from papa.results.outcomes import ALL, ORIGINALS, Setting, TaskOutcomes, outcomes_in
-from papa.results.panels import Layers, PanelGrid, curves, line_legend, panels, percent_axis, tooltips, words_only
+from papa.results.panels import Layers, PanelGrid, curves, line_legend, panels, percent_axis, words_only
 from papa.results.phrases import constant_name, loss_text
 from papa.results.table import Table, metric_name, score_text, texts
 
@@ -87,9 +86,8 @@ class Ladder(Analysis):
 
     def drawing(self, rows: pd.DataFrame, job: Job[AnalysisOf]) -> Drawing:
         """Draw the loss on each rung."""
-        panels = len(rows.groupby(["model", "task"]))
         caption = self.sentence(rows) if rows["loss"].notna().any() else ""
-        alternative = f"Loss on each rung of the ladder: {count(panels, 'panel')}"
+        alternative = f"Loss on each rung of the ladder: {self.sentence(rows)}"
         return Drawing(ladder_figure(rows, self.plots), alternative, caption)
 
     def sentence(self, rows: pd.DataFrame) -> str:
@@ -209,7 +207,7 @@ def ladder_figure(frame: pd.DataFrame, plots: Plots) -> Any:
         dots = {"size": 36, "opacity": 1}
         return [
             bars.encode(alt.Y("low:Q", **losses), alt.Y2("high:Q")),
-            *curves(line, tooltips(TOOLTIP_TITLES), {"strokeWidth": 1.8}, dots),
+            *curves(line, TOOLTIP_TITLES, {"strokeWidth": 1.8}, dots),
         ]
 
     return panels(known, draw, PanelGrid(width, height, 2, TITLE))

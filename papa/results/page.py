@@ -11,7 +11,6 @@ from typing import Any
 
 import pandas as pd
 
-from papa import __version__
 from papa.config.analyses import grid_view
 from papa.config.job import Job
 from papa.config.settings import RUN, Config
@@ -98,7 +97,6 @@ def write_report(job: Job[PageOf]) -> str:
     entries, sets = explorer_data(study, grid_view(study, RUN), summary)
     content = {
         "name": study.config.name,
-        "version": __version__,
         "lead": [{"line": line.line} | _lead(line, conclusion.margin, losses is not None) for line in lines]
         or [{"line": "", "first": conclusion.sentence, "rest": ""}],
         "losses": losses,

@@ -19,7 +19,7 @@ from papa.results import claims, phrases
 from papa.results.conclusion import INCONCLUSIVE, AreaDifference, Conclusion, LineClaim
 from papa.results.grids import common_settings, rows_of, varied
 from papa.results.page_section import Section, examples_in, span, unbroken
-from papa.results.panels import COLORS, REPORT_LEGEND, curves, line_legend, percent_axis, tooltips
+from papa.results.panels import COLORS, REPORT_LEGEND, curves, line_legend, percent_axis
 from papa.results.table import Table
 
 EACH_TASK = "Each task by itself"
@@ -121,7 +121,13 @@ def claim_sections(study: Study, summary: pd.DataFrame, conclusion: Conclusion) 
                 "Number of replaceable heads by the accepted loss. Dashed: the margin of the config, "
                 f"{phrases.percent(conclusion.margin, None)}. {common_settings(grid)} {n}"
             )
-            alternative = f"Number of replaceable heads by margin: {count(len(lines), 'line')}"
+            passed = [
+                f"{step.replaced} of {line.heads} heads of {line.line} at margins above {phrases.percent(step.margin)}"
+                for line in lines
+                for step in line.steps
+                if step.margin is not None and isfinite(step.margin)
+            ]
+            alternative = f"Number of replaceable heads by margin: {'; '.join(passed) or 'none'}"
             section = section.drawn(_margins(grid, lines, conclusion.margin), alternative, caption)
         sections.append(section)
     if conclusion.assumptions:
@@ -202,7 +208,7 @@ def _margins(grid: GridView, lines: Sequence[LineClaim], margin: float) -> Any:
         opacity=alt.when(clicked).then(alt.value(1)).otherwise(alt.value(1 / 12)),
     )
     rule = alt.Chart(alt.InlineData([{"margin": margin, "text": f"margin {phrases.percent(margin, None)}"}])).encode(x)
-    curve, dots = curves(base, tooltips(titles), {"interpolate": "step-after", "strokeWidth": 2}, {"size": 45})
+    curve, dots = curves(base, titles, {"interpolate": "step-after", "strokeWidth": 2}, {"size": 45})
     figure = alt.layer(
         rule.mark_rule(strokeDash=[4, 3], color="#000000", opacity=0.6),
         rule.mark_text(align="left", baseline="top", dx=5, fontSize=11).encode(alt.YValue(3), text="text:N"),

@@ -7,6 +7,7 @@ from collections.abc import Mapping
 from hashlib import sha256
 from importlib.resources import files
 
+from papa import __version__
 from papa.results.page_section import unbroken
 
 PAGES = files("papa.results") / "pages"
@@ -31,7 +32,15 @@ def render(content: Mapping[str, object]) -> str:
     environment.filters["unbroken"] = unbroken
     environment.policies["json.dumps_kwargs"] = {"allow_nan": False}  # jinja's default would also sort keys
     template = environment.from_string(_text("report.html"))
-    return template.render(content, scripts=scripts, style=_text("report.css"), policy="; ".join(policy))
+    citation = _text("citation.bib").replace("VERSION", __version__)
+    return template.render(
+        content,
+        citation=citation,
+        version=__version__,
+        scripts=scripts,
+        style=_text("report.css"),
+        policy="; ".join(policy),
+    )
 
 
 def _text(name: str) -> str:

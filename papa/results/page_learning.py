@@ -8,7 +8,6 @@ import pandas as pd
 from papa.config.measures import MEASURES
 from papa.config.study import Study
 from papa.config.variant import CONTEXT_FREE, RETRAINED, Order
-from papa.errors import count
 from papa.method.pictures import inline
 from papa.results.outcomes import VARIANT_KEYS
 from papa.results.page_section import Section, examples_in, span
@@ -21,11 +20,10 @@ from papa.results.panels import (
     curves,
     line_legend,
     panels,
-    tooltips,
 )
 from papa.results.phrases import adaptation_name, constant_name, order_name
 from papa.results.summary import is_main
-from papa.results.table import metric_name
+from papa.results.table import metric_name, texts
 
 KEPT_SCORES = "A run that ended early keeps its last score. "
 """Part of the caption if `patience` ended a run before the others of its setting."""
@@ -54,7 +52,7 @@ def learning_section(study: Study, summary: pd.DataFrame, scores: pd.DataFrame) 
     colors = {"range": COLORS[: len(names)]} if len(names) <= len(COLORS) else {"scheme": "tableau20"}
     scale = alt.Scale(domain=names, **colors)
     color = alt.Color("setting:N", scale=scale, legend=line_legend("heads kept", names))
-    tooltip = tooltips({"setting": "replaced", "epoch": "epoch", "text": "mean score", "runs": "runs"})
+    titles = {"setting": "replaced", "epoch": "epoch", "text": "mean score", "runs": "runs"}
 
     def draw(panel: pd.DataFrame) -> Layers:
         metric, score = main["metric"][panel["task"].iloc[0]], panel["score"]
@@ -69,7 +67,7 @@ def learning_section(study: Study, summary: pd.DataFrame, scores: pd.DataFrame) 
             alt.Y("score:Q", title=metric_name(metric), scale=scale),
             color,
         )
-        return curves(base, tooltip, {"strokeWidth": 1.5}, {"size": 24})
+        return curves(base, titles, {"strokeWidth": 1.5}, {"size": 24})
 
     layout = PanelGrid(study.config.plots.width, 0.8 * study.config.plots.height, legend=REPORT_LEGEND)
     figure = panels(points, draw, layout).configure_axisY(minExtent=36, tickCount=4)
@@ -78,7 +76,9 @@ def learning_section(study: Study, summary: pd.DataFrame, scores: pd.DataFrame) 
         f"Validation score after each epoch, mean over {span(seeds)} {'seed' if seeds[-1] == 1 else 'seeds'}; "
         f"{examples_in(summary)}. {ended_early}If a curve still rises at the end, train longer."
     )
-    alternative = f"Validation scores by epoch: {count(len(points.groupby(['model', 'task'])), 'panel')}"
+    last = points.sort_values("epoch", kind="stable").drop_duplicates(["model", "task", "setting"], keep="last")
+    ends = texts("{}, {}, {}: {} after {} epochs".format, last, "model", "title", "setting", "text", "epoch")
+    alternative = f"Validation scores by epoch. {'; '.join(ends)}"
     return Section("_learning", "Learning curves", "", []).drawn(figure, alternative, caption)
 
 

@@ -27,17 +27,19 @@ COLORS = ("#0072B2", "#D55E00", "#009E73", "#CC79A7", "#E69F00", "#56B4E9", "#00
 GREY = "#858585"
 """A grey with the same contrast on white paper and on a dark background."""
 FLOOR_WORDS = {
-    "trivial": "the best guess that ignores the input",
     "contextless": "the best model tried in which no token sees another",
-    "by_word": "a tagger that predicts the most frequent label of each word",
+    "trivial": "the best guess that ignores the input",
 }
+"""The floors that figures show, at most one reference line each; tables also have other floors."""
+RULE, MARK, CURVE = "shared floor", "context-free floor", "curve"
+"""The kinds of labels: of a floor that all curves share, of the floor of one curve (as legends name it), of a curve."""
 MINIMUM_SPAN = 0.05
 """The smallest range of scores in a panel; in a smaller range, noise looks like a drop, and tick labels repeat."""
 CURVE_KEYS = ["line", "subset"]
 """The columns that identify a curve in a panel."""
 LABEL_HEIGHT = 11
 """The height of a label on the right of a panel, in pixels."""
-LABEL_COLUMNS = ("text", "end", "at", "floor", "color", "thick", "line", "subset")
+LABEL_COLUMNS = ("text", "end", "at", "kind", "color", "line", "subset")
 REPORT_LEGEND: Mapping[str, Any] = {"columns": PANELS_PER_ROW, "labelFontSize": 12, "labelLimit": 400}
 """The legend of figures that only the HTML report shows."""
 Layers = list["alt.Chart"]
@@ -55,11 +57,20 @@ class PanelGrid:
     legend: Mapping[str, Any] = field(default_factory=dict)
 
 
-def tooltips(titles: Mapping[str, str]) -> list[alt.Tooltip]:
-    """Return a tooltip that shows these columns as text under these titles."""
+def described(marks: alt.Chart, titles: Mapping[str, str]) -> alt.Chart:
+    """Make marks show these columns as text under these titles, in a tooltip and to screen readers.
+
+    Without a description, screen readers would read out positions, which differ from values by the layout's offsets.
+    """
     import altair as alt
 
-    return [alt.Tooltip(f"{column}:N", title=title) for column, title in titles.items()]
+    parts = [
+        f"(isValid(datum[{json.dumps(column)}]) ? {json.dumps(f'{title}: ')} + datum[{json.dumps(column)}] + '. ' : '')"
+        for column, title in titles.items()
+    ]
+    tooltip = [alt.Tooltip(f"{column}:N", title=title) for column, title in titles.items()]
+    encoded: alt.Chart = marks.encode(tooltip=tooltip, description=alt.DescriptionValue(alt.expr(" + ".join(parts))))
+    return encoded
 
 
 def line_legend(title: str, names: Sequence[str], **style: Any) -> alt.Legend | None:
@@ -76,9 +87,9 @@ def percent_axis(ticks: int) -> alt.Axis:
     return alt.Axis(labelExpr="format(100 * datum.value, '.0f') + ' %'", tickCount=ticks)
 
 
-def curves(base: alt.Chart, tooltip: Sequence[alt.Tooltip], line: Mapping[str, Any], dot: Mapping[str, Any]) -> Layers:
-    """Draw a line through the points of a chart, and dots with tooltips."""
-    return [base.mark_line(**line), base.mark_circle(**dot).encode(tooltip=tooltip)]
+def curves(base: alt.Chart, titles: Mapping[str, str], line: Mapping[str, Any], dot: Mapping[str, Any]) -> Layers:
+    """Draw a line through the points of a chart, and dots that are `described` by `titles`."""
+    return [base.mark_line(**line), described(base.mark_circle(**dot), titles)]
 
 
 def panels(rows: pd.DataFrame, draw: Callable[[pd.DataFrame], Layers], layout: PanelGrid) -> alt.ConcatChart:
@@ -118,7 +129,7 @@ def words_only(title: str, text: str, width: float) -> alt.Chart:
 
 
 def heads_axis(points: pd.DataFrame, width: float) -> alt.X:
-    """Return a linear axis of replaced heads; each measured number has a tick, with the fraction kept below it.
+    """Return a linear axis of replaced heads, on which each measured number has a tick.
 
     If models have different numbers of heads, the axis shows shares, with a tick at the exact share of each fraction.
 
@@ -129,21 +140,20 @@ def heads_axis(points: pd.DataFrame, width: float) -> alt.X:
     import altair as alt
 
     whole, edge = points[["whole", "edge"]].iloc[0].tolist()
-    shares = whole == 1
-    texts: dict[float, list[str]] = {}
-    for fraction in fractions_of(points):
-        replaced = points.loc[points["fraction"] == fraction, "replaced"].iloc[0]
-        texts.setdefault(float(1 - Fraction(fraction)) if shares else int(replaced), []).append(fraction)
-    labels = [[f"{100 * at:.0f}" if shares else str(at), ", ".join(fractions)] for at, fractions in texts.items()]
-    rows = tick_rows([width * at / whole for at in texts], [max(map(len, label)) for label in labels])
+    shares, replaced = whole == 1, points.groupby("fraction")["replaced"].first()
+    places = [float(1 - Fraction(name)) if shares else int(replaced[name]) for name in fractions_of(points)]
+    ticks = list(dict.fromkeys(places))
+    labels = [f"{100 * at:.0f}" if shares else str(at) for at in ticks]
+    rows = tick_rows([width * at / whole for at in ticks], list(map(len, labels)))
     shown = [label if row is not None else "" for label, row in zip(labels, rows, strict=True)]
-    at_tick = f"[indexof({list(texts)}, datum.value)]"
-    lower = {"condition": {"test": f"{json.dumps(rows)}{at_tick} === 1", "value": 29}, "value": 2}
+    at_tick = f"[indexof({ticks}, datum.value)]"
+    lower = {"condition": {"test": f"{json.dumps(rows)}{at_tick} === 1", "value": 15}, "value": 2}
+    axis = alt.Axis(values=ticks, labelExpr=f"{json.dumps(shown)}{at_tick}", labelPadding=lower, aria=False)
     return alt.X(
         "at:Q",
-        title=wrap(f"heads replaced{', %' if shares else ''} (fraction kept below)", max(16, int(width / 5))),
+        title=f"heads replaced, {'%' if shares else f'of {whole:.0f}'}",
         scale=alt.Scale(domain=[whole - edge, edge], nice=False, zero=False),
-        axis=alt.Axis(values=list(texts), labelExpr=f"{json.dumps(shown)}{at_tick}", labelPadding=lower),
+        axis=axis,
     )
 
 
@@ -167,56 +177,64 @@ def tick_rows(positions: Sequence[float], lengths: Sequence[int]) -> list[int | 
     return chosen
 
 
-def domain_of(rows: pd.DataFrame) -> list[float]:
-    """Return the range of a panel's score axis: everything drawn plus a margin, cut to the metric's range."""
+def domain_of(rows: pd.DataFrame, labels: pd.DataFrame) -> list[float]:
+    """Return the range of a panel's score axis: all points and labels plus a margin, cut to the metric's range."""
     metric = MEASURES[rows["metric"].iloc[0]]
-    drawn = rows[["mean", "low", "high", *FLOOR_WORDS]].astype("float64")
-    low, high = float(drawn.min().min()), float(drawn.max().max())
+    drawn = pd.concat([rows["mean"], rows["low"], rows["high"], labels["end"]]).astype("float64")
+    low, high = float(drawn.min()), float(drawn.max())
     margin = max(0.04 * (high - low), (MINIMUM_SPAN - (high - low)) / 2)
     low, high = max(metric.low, low - margin), min(metric.high, high + margin)
     return [max(metric.low, min(low, high - MINIMUM_SPAN)), min(metric.high, max(high, low + MINIMUM_SPAN))]
 
 
-def labels_of(rows: pd.DataFrame, field: str, domain: Sequence[float], height: float) -> pd.DataFrame:
+def labels_of(rows: pd.DataFrame, field: str, height: float) -> pd.DataFrame:
     """Return the labels on the right of a panel: the floors, and the names of curves if there is room for all.
 
     The label of a curve is its `field`, `line` or `subset`. Curves of subsets have no label if `field` is `line`. A
-    leader connects the right end of the curve or floor, (`at`, `end`), with the `text` at height `y`.
+    leader begins at the right end of the curve or floor, (`at`, `end`).
     """
     main = rows[rows["subset"].eq(ALL) | (field == "subset")]
     curves = [curve for _, curve in main.groupby(CURVE_KEYS, sort=False)]
     curves.sort(key=lambda curve: curve["mean"].tolist()[::-1])  # curves with the same end keep their previous order
     names = [
-        {"text": "all examples" if last[field] == ALL else last[field], "end": last["mean"], "floor": False, "thick": 1}
+        {"text": _curve_name(last[field]), "end": last["mean"], "kind": CURVE}
         | {key: last[key] for key in ("at", "color", "line", "subset")}
         for last in (curve.iloc[-1] for curve in curves)
         if field == "line" or len(curves) > 1
     ]
-    floors = _floors(main, (domain[1] - domain[0]) / 50)
-    maximum = int(height / LABEL_HEIGHT) + 1
+    floors, maximum = _floors(main, field), int(height / LABEL_HEIGHT) + 1
     labels = [*floors, *names] if len(floors) + len(names) <= maximum else floors[:maximum]
-    return without_overlap(pd.DataFrame(labels, columns=[*LABEL_COLUMNS]), domain, height)
+    return pd.DataFrame(labels, columns=[*LABEL_COLUMNS])
 
 
-def _floors(points: pd.DataFrame, tolerance: float) -> list[dict[str, object]]:
-    """Return the labels of floors. Floors of one kind share a grey label if they differ by at most `tolerance`.
+def _curve_name(name: str) -> str:
+    return "all examples" if name == ALL else name
 
-    Other floors have a label in the colour of their curve, or with the model's name if models have several lines.
+
+def _floors(points: pd.DataFrame, field: str) -> list[dict[str, object]]:
+    """Return the labels of floors: a floor that all curves share is a rule, so a panel has at most two rules.
+
+    A context-free floor that curves do not share is a mark in the colour of its curve, or a grey mark with the model's
+    name if models have several lines. A trivial floor that they do not share is only in tables. Floors are the same if
+    they differ by less than a reader can see.
     """
     first = points.drop_duplicates(["model", "subset"])
     crowded = points["line"].nunique() > points["model"].nunique()
+    drawn = points[["mean", *FLOOR_WORDS]].astype("float64")
+    tolerance = float(drawn.max().max() - drawn.min().min()) / 50
     labels: list[dict[str, object]] = []
     for name in FLOOR_WORDS:
         known = first[first[name].notna()]
-        shared = name == "by_word" or known[name].max() - known[name].min() <= tolerance
-        for row in known[: 1 if shared else None].to_dict("records"):
-            model = f" ({row['model']})" if crowded and not shared else ""
-            text = f"{floor_name(name)} {short_score(row[name])}{model}"
-            label = {"text": text, "end": row[name], "at": row["edge"], "floor": True, "color": GREY}
-            label |= {"thick": 0.6 if name == "by_word" else 1.2}
-            labels.append(
-                label if shared or crowded else label | {key: row[key] for key in ("color", "line", "subset")}
-            )
+        if len(known) and known[name].max() - known[name].min() <= tolerance:
+            end, edge = known[[name, "edge"]].iloc[0]
+            text = f"{floor_name(name)} {short_score(end)}"
+            labels.append({"text": text, "end": end, "at": edge, "kind": RULE, "color": GREY})
+        elif name == "contextless":
+            for row in known.to_dict("records"):
+                owner = row["model"] if crowded else _curve_name(row[field])
+                label = {"text": f"{owner} floor {short_score(row[name])}", "end": row[name], "at": row["edge"]}
+                label |= {"kind": MARK, "color": GREY}
+                labels.append(label if crowded else label | {key: row[key] for key in ("color", "line", "subset")})
     return labels
 
 

@@ -18,12 +18,11 @@ from papa.config.job import Job
 from papa.config.settings import Plots
 from papa.config.stages import AnalysisOf
 from papa.config.variant import RETRAINED
-from papa.errors import count
 from papa.method.pictures import inline, styled
 from papa.results.analysis import Analysis, Computed, Drawing
 from papa.results.grids import ORIGINAL
 from papa.results.outcomes import ALL
-from papa.results.panels import COLORS, percent_axis, tooltips
+from papa.results.panels import COLORS, described, percent_axis
 from papa.results.phrases import constant_name, loss_text
 from papa.results.published import METRIC_NAMES, ROUNDING, SETTINGS, published_values
 from papa.results.summary import read_summary
@@ -99,9 +98,8 @@ class PublishedLosses(Analysis):
 
     def drawing(self, rows: pd.DataFrame, job: Job[AnalysisOf]) -> Drawing:
         """Draw the losses with averages in all heads."""
-        drawn = rows[rows["constant"].eq(MAIN_CONSTANT)]
-        alternative = f"Losses with averages in all heads: {count(drawn['model'].nunique(), 'model')}"
-        return Drawing(losses_figure(rows, self.plots), alternative, self.sentence(rows))
+        sentence = self.sentence(rows)
+        return Drawing(losses_figure(rows, self.plots), sentence, sentence)
 
     def sentence(self, rows: pd.DataFrame) -> str:
         """Return the published losses with averages in all heads."""
@@ -286,9 +284,8 @@ def losses_figure(rows: pd.DataFrame, plots: Plots) -> alt.LayerChart:
         scale=alt.Scale(domain=list(labels.values()), range=["white", "#333333"]),
         legend=alt.Legend(title=None, symbolStrokeColor="#333333", labelLimit=300, orient="bottom"),
     )
-    dots = base.mark_point(size=55, opacity=1, strokeWidth=1.6).encode(
-        x, tooltip=tooltips({"task": "task", "model": "model", "loss_text": "loss", "interval": "interval"})
-    )
+    titles = {"task": "task", "model": "model", "loss_text": "loss", "interval": "interval"}
+    dots = described(base.mark_point(size=55, opacity=1, strokeWidth=1.6).encode(x), titles)
     hollow = dots.transform_filter(alt.datum.source == labels[PAPER]).encode(fill=fill)
     filled = dots.transform_filter(alt.datum.source == labels[STUDY]).encode(
         alt.Fill("model:N", scale=scale, legend=None)

@@ -28,7 +28,8 @@ LATEX_ESCAPES = str.maketrans(
     | {"\\": r"\textbackslash{}", "~": r"\textasciitilde{}", "^": r"\textasciicircum{}"}
     | {"<": r"\textless{}", ">": r"\textgreater{}", "|": r"\textbar{}"}
     | {"[": "{[}", "*": "{*}"}  # at the start of a row, LaTeX would read them as options of the row before
-    | {"±": r"$\pm$", "−": "$-$", "×": r"$\times$", "λ": r"$\lambda$"}
+    | {"±": r"$\pm$", "−": "$-$", "×": r"$\times$", "·": r"$\cdot$", "→": r"$\to$", "²": "$^2$", "…": r"\dots{}"}
+    | {"δ": r"$\delta$", "λ": r"$\lambda$", "τ": r"$\tau$"}
 )
 
 
@@ -64,15 +65,23 @@ class Table:
         header, *lines = ["| " + " | ".join(row) + " |" for row in cells]
         return "\n".join([header, "|" + " --- |" * len(self.header), *lines])
 
+    def within(self, title: str, note: str) -> Table:
+        """Return the table with `title` before its heading, and with `note` if it has no other note."""
+        return replace(self, title=f"{title}, {self.title}" if self.title else title, note=self.note or note)
+
     def latex(self) -> str:
-        """Format the table as a LaTeX `table` with booktabs rules; the title and the note become the caption."""
+        """Format the table as a LaTeX `table` with booktabs rules, with the title above it and the note below it."""
         columns = "l" * self.names + "r" * (len(self.header) - self.names)
         lines = [" & ".join(map(_latex_cell, row)) + r" \\" for row in self.rows]
-        ruled = ["\\midrule\n" * (index in {0, *self.rules}) + line for index, line in enumerate(lines)]
-        caption = f"{self.title.rstrip('.')}. {self.note}".strip()
-        begin = [r"\begin{table}", r"\centering", rf"\caption{{{escape_latex(caption)}}}"]
+        rules = self.rules if len(self.rules) < len(lines) else ()  # a rule above each row would separate nothing
+        ruled = ["\\midrule\n" * (index in {0, *rules}) + line for index, line in enumerate(lines)]
+        caption = f"{self.title.rstrip('.')}."
+        below = [r"\par\smallskip", rf"\parbox{{\linewidth}}{{\footnotesize {escape_latex(self.note)}}}"]
+        end = [r"\bottomrule", r"\end{tabular}", *(below if self.note else []), r"\end{table}", ""]
+        begin = ["% needs \\usepackage{booktabs}", r"\begin{table}", r"\centering"]
+        begin += [rf"\caption{{{escape_latex(caption)}}}"]
         begin += [rf"\begin{{tabular}}{{{columns}}}", r"\toprule", " & ".join(map(_latex_cell, self.header)) + r" \\"]
-        return "\n".join([*begin, *ruled, r"\bottomrule", r"\end{tabular}", r"\end{table}", ""])
+        return "\n".join([*begin, *ruled, *end])
 
     def fitting(self, width: int) -> list[Table]:
         """Split the table into tables that fit a terminal of `width` characters, each with all columns of names."""
@@ -170,15 +179,13 @@ def _latex_cell(text: str) -> str:
 
 
 def write_pages(title: str, tables: Sequence[Table], note: str, markdown: PathLike, latex: PathLike) -> None:
-    """Write `tables` in Markdown and in LaTeX; in LaTeX, the captions of tables without a note contain `note`."""
-    text, floats = [f"# {escape_markdown(title)}", "", escape_markdown(note)], ["% \\usepackage{booktabs}"]
+    """Write `tables` in Markdown and in LaTeX; in LaTeX, `note` is below each table that has no note."""
+    text = [f"# {escape_markdown(title)}", "", escape_markdown(note)]
     for table in tables:
         text += ["", f"## {escape_markdown(table.title)}"] if table.title else []
         text += ["", escape_markdown(table.note)] if table.note else []
         text += ["", table.markdown()]
-        heading = f"{title}, {table.title}" if table.title else title
-        floats.append(Table(heading, table.frame, table.names, table.note or note, table.rules).latex())
-    for path, lines in ((markdown, [*text, ""]), (latex, floats)):
+    for path, lines in ((markdown, [*text, ""]), (latex, [table.within(title, note).latex() for table in tables])):
         with replacing(path) as temporary:
             temporary.write_text("\n".join(lines), encoding="utf-8")
 

@@ -14,7 +14,6 @@ import pandas as pd
 from papa.config.job import Job
 from papa.config.settings import Plots
 from papa.config.stages import AnalysisOf, TaskOf
-from papa.errors import count
 from papa.files import read_table
 from papa.results.analysis import Analysis, Computed, Drawing
 from papa.results.losses import COUNTS, contribution_of, lost_score, share_of, status_of
@@ -27,7 +26,6 @@ from papa.results.panels import (
     line_legend,
     panels,
     percent_axis,
-    tooltips,
     words_only,
 )
 from papa.results.phrases import constant_name, loss_text
@@ -86,8 +84,7 @@ class TrainingSize(Analysis):
 
     def drawing(self, rows: pd.DataFrame, job: Job[AnalysisOf]) -> Drawing:
         """Draw both quantities against the number of training rows."""
-        number = 2 * rows["group"].nunique()
-        alternative = f"Contribution and loss by training rows: {count(number, 'panel')}"
+        alternative = f"Contribution and loss by training rows: {self.sentence(rows)}"
         return Drawing(figure_of(rows, self.plots), alternative, self.sentence(rows) if len(rows) else "")
 
 
@@ -207,10 +204,10 @@ def figure_of(frame: pd.DataFrame, plots: Plots) -> alt.TopLevelMixin:
         data = [{str(name): value for name, value in row.items()} for row in records]
         base = alt.Chart(alt.InlineData(data)).encode(x, color)
         bars = base.transform_filter("isValid(datum.low)").mark_rule(strokeWidth=1.2, opacity=0.8)
-        tooltip = tooltips({"line": "line", "rows": "training rows", "text": str(quantity)})
+        titles = {"line": "line", "rows": "training rows", "text": str(quantity)}
         return [
             bars.encode(y("low"), alt.Y2("high:Q")),
-            *curves(base.encode(y("value")), tooltip, {"strokeWidth": 1.8}, {"size": 36, "opacity": 1}),
+            *curves(base.encode(y("value")), titles, {"strokeWidth": 1.8}, {"size": 36, "opacity": 1}),
         ]
 
     return panels(points, draw, PanelGrid(1.2 * plots.width, plots.height, 2, TITLE))

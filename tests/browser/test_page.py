@@ -2,6 +2,7 @@
 
 import base64
 import json
+import re
 
 import pytest
 from finished import HEADS, LAYERS, TITLE, learned
@@ -214,17 +215,181 @@ def test_keys_do_the_same(report):
     report.until(lambda: "Rank" in report.one("#grid-title").text)
 
 
+def test_an_address_opens_a_head_and_a_choice_changes_it(report):
+    opened = Report(report.browser, f"{report.address}#head=2.4&model=other&task=second").open()
+    opened.shows("Layer 2, head 4 on Second (other, average")
+    opened.until(
+        lambda: abs(opened.run("return document.querySelector('#explorer').getBoundingClientRect().top")) < 200
+    )
+    opened.click(opened.all("#grid .mark-rect.role-mark path")[HEADS + 2])
+    opened.shows("Layer 1, head 2 on Second")
+    assert opened.run("return location.hash") == "#head=1.2&model=other&task=second"
+    opened.choice("task").select_by_value("first")
+    opened.shows(f"Layer 1, head 2 on {TITLE}")
+    opened.browser.back()
+    opened.shows("Layer 1, head 2 on Second")
+    opened.browser.back()
+    opened.shows("Layer 2, head 4 on Second")
+    opened.browser.forward()
+    opened.shows("Layer 1, head 2 on Second")
+    opened.browser.refresh()
+    opened.until(lambda: opened.run(DRAWN, FIGURES))
+    opened.shows("Layer 1, head 2 on Second (other, average")
+    # the arrow keys change the address without a step for the back button; addresses of sections change no head
+    steps = opened.run("return history.length")
+    opened.one("#grid").send_keys(Keys.ARROW_RIGHT, Keys.ARROW_RIGHT)
+    opened.until(lambda: opened.run("return location.hash").startswith("#head=1.4&"))
+    assert opened.run("return history.length") == steps
+    opened.run("location.hash = '#claims'")
+    opened.shows("Layer 1, head 4 on Second")
+    assert opened.errors() == []
+
+
+@pytest.mark.parametrize("address", ["#head=99.99", "#head=x.y&task=nothing", "#head=", "#claims", "#head2=1.1"])
+def test_an_address_of_no_head_still_opens_the_report(report, address):
+    opened = Report(report.browser, report.address + address).open()
+    opened.shows(f"Layer {LAYERS - 1}, head {HEADS - 1}" if "99" in address else "Layer 0, head 0")
+    assert opened.errors() == []
+
+
+def test_links_of_the_table_of_heads_lead_to_them(report):
+    report.open()
+    report.unfold()
+    link = report.all("#heads tbody a")[2 * HEADS + 3]
+    assert link.get_attribute("href").endswith("#head=2.3&model=small&task=first")
+    link.send_keys(Keys.ENTER)
+    report.shows("Layer 2, head 3")
+
+
+def test_the_heads_kept_at_a_fraction_are_marked(report):
+    report.open()
+    dots = "#grid .mark-symbol.role-mark path"
+    assert not report.all(dots)
+    choices = [option.text for option in report.choice("kept").options]
+    assert choices == ["none", "1/2: 7 of 15 heads"]
+    report.choice("kept").select_by_value("1/2")
+    report.until(lambda: len(report.all(dots)) == 7)
+    assert "White dots: the 7 heads kept at 1/2." in report.one("#grid-note").text
+    report.shows("At 1/2, it is replaced.")
+    report.one("#grid").send_keys(*[Keys.ARROW_DOWN] * LAYERS)  # heads with a large λ are kept
+    report.shows("At 1/2, it is kept.")
+    centres = [text.split("(")[1].split(")")[0] for text in report.attributes(dots, "transform")]
+    assert len(set(centres)) == 7
+
+
+def test_two_tasks_and_two_heads_are_side_by_side(report):
+    report.open()
+    assert not report.one("#pane2").is_displayed()
+    report.click(report.one("#compare"))
+    report.until(lambda: report.all("#grid2 svg.marks") and report.all("#matrix2 svg.marks"))
+    assert "Layer 0, head 0 on Second" in report.one("#chosen2").text and TITLE in report.one("#chosen").text
+    assert report.one("#compare").get_attribute("aria-pressed") == "true"
+    left, right = (report.one(f"#{name}").rect for name in ("pane", "pane2"))
+    assert left["y"] == right["y"] and left["x"] + left["width"] <= right["x"]
+    report.choice("task2").select_by_value("first")
+    report.click(report.all("#grid2 .mark-rect.role-mark path")[HEADS + 3])
+    report.until(lambda: "Layer 1, head 3 on" in report.one("#chosen2").text)
+    assert "Layer 0, head 0" in report.one("#chosen").text
+    hash = "#head=0.0&model=small&task=first&head2=1.3&model2=small&task2=first"
+    assert report.run("return location.hash") == hash
+    again = Report(report.browser, report.address + hash).open()
+    again.until(lambda: "Layer 1, head 3" in again.one("#chosen2").text)
+    again.click(again.one("#compare"))
+    again.until(lambda: not again.one("#pane2").is_displayed())
+    assert again.run("return location.hash") == "#head=0.0&model=small&task=first"
+    again.browser.back()
+    again.until(lambda: again.one("#pane2").is_displayed())
+    assert again.errors() == []
+
+
+def test_side_by_side_fits_a_phone(report):
+    report.address += "#head=0.0&head2=1.3"
+    report.open(390)
+    report.until(lambda: report.all("#matrix2 svg"))
+    assert report.run(SIDEWAYS) == 0
+    assert report.one("#pane2").rect["y"] > report.one("#pane").rect["y"] + 300
+
+
+def test_latex_and_the_citation_are_copied(report):
+    report.open()
+    report.unfold()
+    report.run("navigator.clipboard.writeText = async (text) => { window.copied = text; }")
+    report.click(report.one("button.copy[aria-label='Copy LaTeX of Loss with every head replaced']"))
+    report.until(lambda: (report.run("return window.copied") or "").startswith("% needs \\usepackage{booktabs}\n"))
+    assert report.run("return window.copied").endswith("\\end{table}\n")
+    assert "Copied: Copy LaTeX of Loss" in report.one("#status").get_attribute("textContent")
+    report.click(report.one("#cite summary"))
+    button = report.one("#cite button")
+    report.click(button)
+    report.until(lambda: report.run("return window.copied").startswith("@software{papa,"))
+    assert button.text == "Copied"
+    report.until(lambda: button.text == "Copy BibTeX")
+
+
+def test_without_a_clipboard_the_old_command_copies(report):
+    report.open()
+    report.run("""
+    navigator.clipboard.writeText = () => Promise.reject(new Error("not allowed"));
+    document.execCommand = (command) => { window.copied = [command, document.activeElement.value]; };
+    """)
+    report.click(report.one("#cite summary"))
+    report.click(report.one("#cite button"))
+    report.until(lambda: report.run("return window.copied?.[1]?.startsWith('@software{papa,')"))
+    assert report.run("return window.copied[0]") == "copy" and not report.all("textarea")
+
+
+def test_screen_readers_hear_values_and_words_only(report):
+    report.open()
+    report.unfold()
+    labels = "[...document.querySelectorAll('[aria-label]')].map((part) => part.getAttribute('aria-label'))"
+    labels = report.run(f"return {labels}")
+    assert len(labels) > 50
+    assert not [text for text in labels if re.search(r"\d\.\d{4}|null|undefined|NaN|#[0-9a-fA-F]{6}", text)]
+    points = [
+        text for text in labels if text.startswith("task: Second. model: other. examples: all. fraction kept: 1/2.")
+    ]
+    assert len(points) == 1 and "heads kept: 7 of 15. mean: 0.7" in points[0]
+    # marks without a description, such as lines and cells, are hidden
+    silent = "document.querySelectorAll('.role-mark:not([aria-hidden]) > :not([aria-label])').length"
+    assert report.run(f"return {silent}") == 0
+
+
+CONTRAST = """
+const light = (color) => {
+  const [r, g, b] = color.match(/[\\d.]+/g).slice(0, 3).map((part) => part / 255)
+    .map((part) => (part <= 0.03928 ? part / 12.92 : ((part + 0.055) / 1.055) ** 2.4));
+  return 0.2126 * r + 0.7152 * g + 0.0722 * b;
+};
+const paper = light(getComputedStyle(document.body).backgroundColor);
+const texts = [...document.querySelectorAll("p, dt, dd, td, th button, a, summary, label, button, pre, svg text")];
+const drawn = (part) => part.textContent.trim() && part.getClientRects().length && !part.closest(".vega-actions");
+return texts.filter(drawn).map((part) => {
+  const style = getComputedStyle(part);
+  const ink = light(part.ownerSVGElement ? style.fill : style.color);
+  return [(Math.max(ink, paper) + 0.05) / (Math.min(ink, paper) + 0.05), part.textContent.trim()];
+}).filter(([ratio]) => ratio < 4.5);
+"""
+"""The texts whose contrast with the paper is less than that of WCAG level AA; menus have other paper."""
+
+
+@pytest.mark.parametrize("theme", ["light", "dark"])
+def test_all_text_has_contrast(report, theme):
+    report.open(theme=theme)
+    report.unfold()
+    assert report.run(CONTRAST) == []
+
+
 def test_every_control_can_be_reached_by_keys(report):
     report.open()
     seen = []
     report.run("document.activeElement.blur(); document.body.focus()")
-    for _ in range(80):
+    for _ in range(160):
         ActionChains(report.browser).send_keys(Keys.TAB).perform()
         seen.append(report.run("const part = document.activeElement; return part.id || part.className || part.tagName"))
         if seen[-1] == "BODY":
             break
     assert seen[0] == "skip"
-    assert {"theme", "line", "grid", "layer", "head", "SUMMARY"} <= set(seen)
+    assert {"theme", "line", "grid", "layer", "head", "kept", "compare", "copy quiet", "SUMMARY"} <= set(seen)
     nameless = """
     return [...document.querySelectorAll("button, select, a, [role=group], [role=region]")].filter((tag) =>
       !(tag.textContent.trim() || tag.ariaLabel || tag.labels?.length || tag.getAttribute("aria-labelledby"))).length

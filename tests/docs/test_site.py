@@ -67,14 +67,29 @@ def test_pages_repeat_the_code(name):
     assert (DOCS / name).read_text(encoding="utf-8") == generated.PAGES[name](), "run `make docs`"
 
 
-def test_the_figure_of_published_losses_shows_those_of_the_measured_study():
-    """Every text, and every description of a dot or an interval."""
+@pytest.mark.parametrize("name", generated.FIGURES)
+def test_figures_show_the_numbers_of_today(name):
+    """Every text, and every description of a dot."""
 
     def shown(svg):
         return re.findall('>([^<]+)</text>|aria-label="([^"]+)"', svg)
 
-    drawn = (DOCS / "figures/published.svg").read_text(encoding="utf-8")
-    assert shown(drawn) == shown(generated.published_figure()), "run `make docs`"
+    drawn = (DOCS / "figures" / name).read_text(encoding="utf-8")
+    assert shown(drawn) == shown(generated.FIGURES[name]()), "run `make docs`"
+
+
+def test_the_demo_figure_has_few_reference_lines_and_one_meaning_of_0():
+    svg = (DOCS / "figures/demo.svg").read_text(encoding="utf-8")
+    assert svg.count('stroke-dasharray="4,3"') <= 2 * 6
+    texts = re.findall(">([^<]+)</text>", svg)
+    assert texts.count("heads replaced, of 72") == 6 and texts.count("0") == 6, "0 is the number of replaced heads only"
+    points = re.findall('aria-label="(task: [^"]+)"', svg)
+    assert len(points) == 6 * 2 * 3
+    [last] = [text for text in points if "Inference" in text and "lookup" in text and "heads kept: 0 of 72" in text]
+    assert "mean: 0.323. 95 % interval: 0.296 to 0.350." in last
+
+
+def test_published_losses_include_those_of_the_measured_study():
     measured = generated.measured_losses()
     assert sorted(measured["published_task"]) == ["cola", "mnli_mismatched", "ner", "pos", "sst2"]
     assert measured["loss"].between(-1, 1).all() and measured["low"].lt(measured["high"]).all()

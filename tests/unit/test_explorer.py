@@ -84,6 +84,7 @@ def test_every_head_has_its_lambda_of_the_last_epoch_and_its_rank(tmp_path):
     assert entry["words"] == "average, λ order"
     heads, number = entry["values"], LAYERS * HEADS
     assert heads == {"lambda": [learned(0, head) for head in range(number)], "rank": list(range(number))}
+    assert entry["kept"] == {"1/2": 7}, "of 15 heads, rounded down"
     assert list(sets) == [f"models/{model}/corpora/texts/average.h5" for model in ("small", "other")]
     assert sets[str(entry["matrices"])]["special"] == {0: "[CLS]", SLOTS - 1: "[SEP]"}
 
@@ -99,6 +100,6 @@ def test_without_an_order_there_are_only_the_matrices(tmp_path):
     run = SMALL | {"constants": ["average", "zeros"], "fractions": ["1", "0"]}
     entries, sets = shown(write_results(tmp_path, run=run, grids={}))
     [entry] = entries  # zeros are the same for every head, and nothing is known of any
-    assert (entry["constant"], entry["order"], entry["words"]) == ("average", None, "average")
+    assert (entry["constant"], entry["order"], entry["words"], entry["kept"]) == ("average", None, "average", {})
     assert set(entry["values"]["lambda"]) == set(entry["values"]["rank"]) == {None}
     assert list(sets) == [entry["matrices"]]

@@ -22,7 +22,7 @@ from papa.results.analysis import save_figure
 from papa.results.drops import COLUMNS as DROP_COLUMNS
 from papa.results.drops import drop_figure
 from papa.results.figures import figure_note, grid_figure
-from papa.results.panels import LABEL_HEIGHT, spread_out, tick_rows
+from papa.results.panels import CURVE, LABEL_HEIGHT, MARK, RULE, spread_out, tick_rows
 
 LAYERS, HEADS, N = 3, 5, 7
 FRACTIONS = ("1", "1/2", "0")
@@ -87,8 +87,8 @@ class Panel:
         self.marks = [layer["mark"]["type"] for layer in self.content["layer"]]
         self.points = self.rows("circle")
         self.labels = self.rows("text")
-        self.floors = [label for label in self.labels if label["floor"]]
-        self.names = [label["text"] for label in sorted(self.labels, key=self.height_of) if not label["floor"]]
+        self.floors = [label for label in self.labels if label["kind"] != CURVE]
+        self.names = [label["text"] for label in sorted(self.labels, key=self.height_of) if label["kind"] == CURVE]
         self.x, self.y = (self.layer("circle")["encoding"][axis] for axis in "xy")
 
     @property
@@ -118,7 +118,7 @@ def test_files_show_models_tasks_and_subsets(tmp_path):
     ]
     files = plot(tmp_path, rows)
     svg = files["svg"].read_text(encoding="utf-8")
-    texts = ("Figure 2a: BASE", "Title of ner", "Title of names", "Entity F1", "first", "second", "lookup", "1/2", "12")
+    texts = ("Figure 2a: BASE", "Title of ner", "Title of names", "Entity F1", "first", "second", "lookup", "12")
     for text in (*texts, "trivial .200", "context-free .300", "Constants: average; order: λ."):
         assert f">{text}<" in svg
     assert "#fff" in svg or "white" in svg  # the paper
@@ -173,7 +173,7 @@ def test_more_points_than_altair_accepts_by_default():
     rows = [row("1", 0.5)] * 5003
     figure, words = grid_figure(pd.DataFrame(rows), view_of(rows))
     assert max(map(len, figure.to_dict()["datasets"].values())) == 5003
-    assert words == "1 task, 1 line"
+    assert words == "Title of t: 0.500 with 24 of 24 heads kept, context-free floor 0.300."
 
 
 @pytest.mark.parametrize(
@@ -218,7 +218,9 @@ def test_both_floors_are_rules_with_labels():
     assert ends == {"trivial .535": 0.535, "context-free −.012": -0.012}
     rule = panel.content["layer"][0]
     assert (rule["mark"]["type"], rule["mark"]["strokeDash"]) == ("rule", [4, 3])
-    assert rule["encoding"]["y"]["field"] == "end" and rule["transform"] == [{"filter": "datum.floor"}]
+    assert rule["encoding"]["y"]["field"] == "end"
+    assert rule["transform"] == [{"filter": f"(datum.kind === '{RULE}')"}]
+    assert {label["kind"] for label in panel.floors} == {RULE} and "point" not in panel.marks
     assert rule["data"] == panel.layer("text")["data"]
     assert len({label["color"] for label in panel.floors}) == 1
 
@@ -229,26 +231,50 @@ def test_a_floor_that_is_not_known_is_not_drawn():
     assert panel.content["title"]["subtitle"] == ["Excluded: no contextless floor was", "measured."]
     nothing = Panel(curve(contextless=None, trivial=None))
     assert nothing.labels == [] and nothing.ends[0] == pytest.approx(0.69, abs=0.02)
+    assert "context-free" not in figure_note(pd.DataFrame(curve(contextless=None)))
     assert "subtitle" not in nothing.content["title"]
 
 
-def test_words_have_a_third_floor_drawn_lightly():
-    panel = Panel(curve(by_word=0.871))
-    thick = {label["text"].split(" .")[0]: label["thick"] for label in panel.floors}
-    assert thick["by word"] < thick["context-free"] == thick["trivial"]
+@pytest.mark.parametrize("models", [1, 2])
+@pytest.mark.parametrize("subsets", [1, 3])
+def test_a_panel_has_at_most_two_reference_lines_and_each_is_named(models, subsets):
+    """Each curve has other floors, three of them; with all curves alike, two floors are shared."""
+    rows = [
+        part
+        for model in range(models)
+        for number, subset in enumerate(["all", "lookup", "position"][:subsets])
+        for part in curve(
+            model=f"m{model}", subset=subset, by_word=0.6, trivial=0.2, contextless=0.3 + 0.1 * (number + model)
+        )
+    ]
+    panel = Panel(rows)
+    rules = [label for label in panel.floors if label["kind"] == RULE]
+    curves = subsets if models == 1 else models
+    assert [label["text"] for label in rules if "trivial" in label["text"]] == ["trivial .200"]
+    assert len(rules) == (2 if curves == 1 else 1) and len(panel.floors) == len(rules) + (curves if curves > 1 else 0)
+    assert not any("by word" in label["text"] for label in panel.labels)
+    assert all(label["text"].strip() for label in panel.floors)
+
+
+def test_a_trivial_floor_that_curves_do_not_share_is_only_in_tables():
+    panel = Panel(curve(trivial=0.2) + curve(subset="lookup", trivial=0.5))
+    assert [label["text"] for label in panel.floors] == ["context-free .300"]
 
 
 def test_floors_that_differ_by_model_have_its_colour():
     rows = curve() + curve(0.8, 0.7, 0.6, model="n", contextless=0.45)
     panel = Panel(rows)
     floors = {label["text"]: label for label in panel.floors}
-    assert set(floors) == {"trivial .200", "context-free .300", "context-free .450"}
-    assert (floors["context-free .300"]["line"], floors["context-free .450"]["line"]) == ("m", "n")
+    assert set(floors) == {"trivial .200", "m floor .300", "n floor .450"}
+    assert (floors["m floor .300"]["line"], floors["n floor .450"]["line"]) == ("m", "n")
     colors = {point["line"]: point["color"] for point in panel.points}
-    assert floors["context-free .450"]["color"] == colors["n"] != floors["trivial .200"]["color"]
+    assert floors["n floor .450"]["color"] == colors["n"] != floors["trivial .200"]["color"]
+    mark = panel.layer("point")
+    assert mark["transform"] == [{"filter": f"(datum.kind === '{MARK}')"}]
+    assert mark["encoding"]["shape"]["scale"] == {"domain": ["context-free floor"], "range": ["diamond"]}
     # several lines of each model: its name is in the label
     texts = [label["text"] for label in Panel([r | {"line": f"{r['model']} / {n}"} for n in "ab" for r in rows]).floors]
-    assert sorted(texts) == ["context-free .300 (m)", "context-free .450 (n)", "trivial .200"]
+    assert sorted(texts) == ["m floor .300", "n floor .450", "trivial .200"]
 
 
 @pytest.mark.parametrize("floors", [(0.535, 0.535), (0.5, 0.505), (0.7, 0.699)])
@@ -295,13 +321,12 @@ def test_heads_replaced_are_to_scale(tmp_path):
     assert panel.x["type"] == "quantitative"
     assert panel.x["scale"].get("type", "linear") == "linear" and not panel.x["scale"]["zero"]
     assert panel.x["axis"]["values"] == [0, 21, 24] == [point["at"] for point in panel.points]
-    assert '[["0", "1"], ["21", "1/8"], ["24", "0"]]' in panel.x["axis"]["labelExpr"]
-    assert panel.x["title"] == ["heads replaced (fraction kept below)"]
+    assert '["0", "21", "24"]' in panel.x["axis"]["labelExpr"], "0 has one meaning: no head is replaced"
+    assert panel.x["title"] == "heads replaced, of 24"
     svg = plot(tmp_path, rows, "svg")["svg"].read_text(encoding="utf-8")
-    # ticks as they are in the file, with the fraction as a second line of their labels
-    ticks = re.findall(r'translate\(([\d.]+),[\d.]+\)"[^>]*><tspan>(\d+)</tspan><tspan[^>]*>([\d/]+)<', svg)
-    assert [texts for _, *texts in ticks] == [["0", "1"], ["21", "1/8"], ["24", "0"]]
-    first, second, third = (float(place) for place, *_ in ticks)
+    ticks = re.findall(r'translate\(([\d.]+),[\d.]+\)"[^>]*>(0|21|24)</text>', svg)
+    assert [text for _, text in ticks] == ["0", "21", "24"]
+    first, second, third = (float(place) for place, _ in ticks)
     assert (second - first) / (third - first) == pytest.approx(21 / 24, abs=0.01)
 
 
@@ -310,14 +335,13 @@ def test_labels_of_ticks_do_not_touch():
     assert tick_rows([0, 186, 200, 213], [1, 3, 4, 3]) == [0, 0, 1, 0]
     assert tick_rows([0, 190, 200, 206, 212], [1, 3, 4, 4, 2]) == [0, 0, 1, None, 0]
     padding = Panel([row(fraction, 0.5) for fraction in ("1", "1/12", "1/24", "0")]).x["axis"]["labelPadding"]
-    assert padding["condition"]["test"].startswith("[0, 1, null, 0][") and padding["condition"]["value"] > 2 * 13
+    assert padding["condition"]["test"].startswith("[0, 0, 1, 0][") and padding["condition"]["value"] > 13
 
 
 def test_models_with_different_numbers_of_heads_share_an_axis_of_shares():
     panel = Panel(curve() + curve(0.8, 0.7, 0.6, model="n", heads=48))
     assert panel.x["axis"]["values"] == [0, 0.5, 1]
-    assert '[["0", "1"], ["50", "1/2"], ["100", "0"]]' in panel.x["axis"]["labelExpr"]
-    assert "%" in panel.x["title"][0]
+    assert '["0", "50", "100"]' in panel.x["axis"]["labelExpr"] and panel.x["title"] == "heads replaced, %"
     assert {(point["line"], point["at"]) for point in panel.points} == {(m, at) for m in "mn" for at in (0, 0.5, 1)}
 
 
@@ -344,16 +368,44 @@ def test_one_line_has_a_colour_for_each_subset():
 def test_floors_of_subsets_are_named():
     floors = {"all": 0.52, "lookup": 0.5, "position": 0.75}
     panel = Panel([r for name in floors for r in curve(subset=name, contextless=floors[name], trivial=0.5)])
-    expected = {f"context-free {floor:.3f}".replace("0.", "."): name for name, floor in floors.items()}
-    assert {label["text"]: label["subset"] for label in panel.floors} == expected | {"trivial .500": None}
+    names = {"all examples floor .520": "all", "lookup floor .500": "lookup", "position floor .750": "position"}
+    assert {label["text"]: label["subset"] for label in panel.floors} == names | {"trivial .500": None}
+
+
+def test_screen_readers_get_values_and_no_offsets_of_the_layout(tmp_path):
+    """Three curves are drawn next to each other, so dots are not exactly at their numbers of heads."""
+    rows = [part for subset in ("all", "lookup", "position") for part in curve(subset=subset)]
+    svg = plot(tmp_path, rows, "svg")["svg"].read_text(encoding="utf-8")
+    labels = re.findall('aria-label="([^"]*)"', svg)
+    points = [label for label in labels if label.startswith("task: ")]
+    assert len(points) == len(rows)
+    assert "examples: lookup. fraction kept: 1/2. heads kept: 12 of 24. mean: 0.800. 95 % interval: 0.7" in "".join(
+        points
+    )
+    assert not [label for label in labels if re.search(r"\d\.\d{4}|null|undefined|NaN|#[0-9a-fA-F]{6}", label)]
+
+
+def test_the_alternative_text_has_the_ends_and_floors_of_curves():
+    rows = curve() + curve(0.8, 0.7, 0.6, subset="lookup", contextless=0.45)
+    words = grid_figure(pd.DataFrame(rows), view_of(rows))[1]
+    assert words == (
+        "Title of t: 0.900 with 24 of 24 heads kept, 0.700 with 0 of 24 heads kept, context-free floor 0.300. "
+        "Title of t, lookup: 0.800 with 24 of 24 heads kept, 0.600 with 0 of 24 heads kept, context-free floor 0.450."
+    )
+    many = [part for number in range(20) for part in lines([f"line {number}"], curve())]
+    assert grid_figure(pd.DataFrame(many), view_of(many))[1].endswith(" 2 more curves.")
 
 
 def test_the_note_explains_intervals_and_floors():
     note = figure_note(pd.DataFrame(curve(by_word=0.5)))
-    for words in ("bands are 95 % Student-t intervals over 3 probe seeds", "trivial (", "context-free (", "by word ("):
+    for words in ("bands are 95 % Student-t intervals over 3 probe seeds", "trivial (", "Dashed: context-free ("):
         assert words in note
+    assert "by word" not in note and "Diamonds" not in note
+    assert "has lost all that attention contributes." in note
+    halves = figure_note(pd.DataFrame(curve() + curve(subset="lookup", contextless=0.5)))
+    assert "Dashed: trivial (" in halves and "Diamonds: the context-free floor of one curve (" in halves
     bars = figure_note(pd.DataFrame(lines("abc", curve(seeds=5))))
-    assert "bars are" in bars and "over 5 probe seeds" in bars and "by word" not in bars
+    assert "bars are" in bars and "over 5 probe seeds" in bars
     single = figure_note(pd.DataFrame(curve(seeds=1, half=None, trivial=None, contextless=None)))
     assert "one probe seed, so no interval." in single and "floors" not in single
 

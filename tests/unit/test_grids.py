@@ -68,7 +68,7 @@ def test_constants_are_lines_and_tasks_columns(tmp_path):
     assert "# Table 1: kinds\n" in grid.markdown and "## m (23 heads)" in grid.markdown
     assert "Metrics: COLA, Entity F1; NER, Entity F1." in grid.markdown
     assert r"average & \textbf{0.300 $\pm$.013} & \textbf{0.700 $\pm$.013} \\" in grid.latex
-    assert r"\caption{Table 1: kinds, m (23 heads). In the rows of constants" in grid.latex
+    assert r"\caption{Table 1: kinds, m (23 heads).}" in grid.latex and r"\footnotesize In the rows of" in grid.latex
     assert grid.latex.count(r"\midrule") == 3 and grid.latex.count(r"\begin{table}") == 2
     assert "Trivial: the best guess that ignores the input." in grid.markdown
     # the original is a point of every line
@@ -167,7 +167,7 @@ def test_fractions_are_columns(tmp_path):
     assert "of heads that keep their own attention. Constants: average; order: λ. Cells" in grid.markdown
     assert "a seed's score is its mean over these orders" in grid.markdown and "Loss: " in grid.markdown
     assert "same number" not in grid.markdown
-    assert grid.latex.count(r"\midrule") == 2 and r"\caption{Table 1: kinds. Columns" in grid.latex
+    assert grid.latex.count(r"\midrule") == 2 and r"\caption{Table 1: kinds.}" in grid.latex
 
 
 def test_orders_are_lines_that_share_their_ends(tmp_path):

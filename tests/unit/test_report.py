@@ -14,6 +14,7 @@ from typing import Any
 
 import pandas as pd
 import pytest
+import yaml
 from finished import (
     CEILING,
     CONFIG,
@@ -30,6 +31,7 @@ from finished import (
     write_results,
 )
 
+import papa
 from papa.config.artefacts import BENCHMARK
 from papa.config.study import Study
 from papa.errors import DamagedArtefact
@@ -318,6 +320,45 @@ def test_a_run_that_ended_early_keeps_its_last_score_in_learning_curves():
     assert means["a"] == pytest.approx({1: 0.4, 2: (0.3 + 0.6 + 0.9) / 3, 3: (0.3 + 0.8 + 0.9) / 3})
     assert means["b"] == pytest.approx({1: 0.1, 2: 0.2, 3: 0.3, 4: 0.4, 5: 0.7})
     assert points.set_index("setting")["runs"].to_dict() == {"a": 3, "b": 1}
+
+
+def test_every_table_can_be_copied_as_latex(page):
+    copies = [tag for _, tag in page.tags if "copy" in (tag.get("class") or "").split() and "data-text" in tag]
+    assert len(copies) == len(page.tables) - 1, "all except the table of heads, which the script writes"
+    for tag in copies:
+        text = tag["data-text"] or ""
+        assert text.startswith("% needs \\usepackage{booktabs}\n\\begin{table}") and text.endswith("\\end{table}\n")
+        assert (tag["aria-label"] or "").startswith("Copy LaTeX of ")
+    [losses] = [
+        tag["data-text"] or "" for tag in copies if tag["aria-label"] == "Copy LaTeX of Loss with every head replaced"
+    ]
+    assert r"mean of all tasks & " in losses and r"\caption{Loss with every head replaced.}" in losses
+    labels = [tag["aria-label"] for tag in copies]
+    assert len(set(labels)) == len(labels), "each button says which table it copies"
+
+
+def test_the_citation_has_the_facts_of_the_repository(page):
+    citation = yaml.safe_load((Path(__file__).parents[2] / "CITATION.cff").read_text(encoding="utf-8"))
+    software, paper = citation["preferred-citation"], citation["references"][0]
+    entries = page.text[page.text.index("@software{") :].split("@")[1:]
+    fields = [dict(re.findall(r"^ +(\w+) *= \{+(.*?)\}+,$", entry, re.MULTILINE)) for entry in entries[:2]]
+    assert [entry.partition("{")[0] for entry in entries[:2]] == ["software", "inproceedings"]
+    assert (fields[0]["title"], fields[0]["year"]) == (software["title"], str(software["year"]))
+    assert (fields[0]["author"], fields[0]["version"]) == (software["authors"][0]["name"], papa.__version__)
+    assert (fields[1]["title"], fields[1]["booktitle"]) == (paper["title"], paper["collection-title"])
+    authors = " and ".join(f"{author['family-names']}, {author['given-names']}" for author in paper["authors"])
+    assert (fields[1]["author"], fields[1]["doi"]) == (authors, paper["doi"])
+    assert (fields[1]["year"], fields[1]["pages"]) == (str(paper["year"]), f"{paper['start']}--{paper['end']}")
+    assert f"arXiv:{fields[1]['eprint']}" == paper["identifiers"][0]["value"]
+
+
+def test_every_figure_is_described_in_numbers(page):
+    described = {tag["data-figure"]: tag["aria-label"] or "" for _, tag in page.tags if "data-figure" in tag}
+    assert set(described) == set(page.data["figures"])
+    for name, words in described.items():
+        assert len(re.findall(r"\d", words)) > 5, (name, words)
+        assert not re.search(r"\d\.\d{5}|nan|None", words), (name, words)
+    assert "Second, small: 0.750 with 15 of 15 heads kept" in described["score_by_fraction"]
 
 
 def test_subsets_are_explained_and_have_numbers(page):

@@ -2,6 +2,8 @@
 
 import io
 import re
+import shutil
+import subprocess
 from pathlib import Path
 from typing import Any
 
@@ -38,7 +40,7 @@ def test_scores_drops_and_rules(tmp_path):
     assert r"\begin{tabular}{llrrrrrrr}" in text
     assert re.findall(r"\\(\w+rule)", text) == ["toprule", "midrule", "midrule", "bottomrule"]
     assert r"task & metric & trivial & context-free & 1 & 1/2 & 0 & drop at 0 & loss at 0 \\" in text
-    assert r"\caption{Scores, tiny\_1 (23 heads): average constants, lambda order. Columns: fraction" in text
+    assert r"\caption{Scores, tiny\_1 (23 heads): average constants, lambda order.}" in text
     assert r"mean over 3 seeds $\pm$ half-width of the 95 \% Student-t interval" in text
 
 
@@ -50,9 +52,46 @@ def test_subsets_and_further_readings_are_tables_of_their_own(tmp_path):
     assert r"& Chunk F1 & - & - & $-$0.300 $\pm$.013" in text
     assert r"\begin{tabular}{lllrrrrrrr}" in text
     assert text.count("Columns: fraction") == 3
-    assert "lambda order. Other metrics. Columns" in text
+    assert r"lambda order. Other metrics.}" in text
     for begin, end in ((r"\begin{table}", r"\end{table}"), (r"\begin{tabular}", r"\end{tabular}")):
         assert text.count(begin) == text.count(end) == 4
+
+
+def test_latex_is_ready_to_paste():
+    """Booktabs rules, no vertical lines, every special character escaped, and notes after the tabular."""
+    special = "50 % of a_b & c#d $e {f} ~ ^ | [g] * \\ δ τ ≤".replace("≤", "…")
+    frame = pd.DataFrame([[special, "-0.2"], ["**b**", "1"], ["c", "2"]], columns=["na_me", "50 %"])
+    lines = Table("T & U", frame, 1, note=f"Note: {special}", rules=(0, 2)).latex().splitlines()
+    assert lines[:3] == [r"% needs \usepackage{booktabs}", r"\begin{table}", r"\centering"]
+    assert lines[3:7] == [r"\caption{T \& U.}", r"\begin{tabular}{lr}", r"\toprule", r"na\_me & 50 \% \\"]
+    assert [line for line in lines if "rule" in line] == [r"\toprule", r"\midrule", r"\midrule", r"\bottomrule"]
+    end = lines.index(r"\end{tabular}")
+    assert lines[end - 1] == r"\bottomrule" and lines[end + 1] == r"\par\smallskip"
+    assert lines[end + 2].startswith(r"\parbox{\linewidth}{\footnotesize Note: 50 \% of")
+    assert lines[end + 3 :] == [r"\end{table}"]
+    assert "|" not in "".join(lines) and "hline" not in "".join(lines) and "".join(lines).isascii()
+    rows = lines[6 : end - 1]
+    assert all(len(re.findall(r"(?<!\\)&", line)) == 1 for line in rows if "rule" not in line)
+    assert r"\textbf{b} & 1 \\" in rows
+    for line in lines[3:]:
+        plain = re.sub(r"\\[&%$#_{}\\]", "", line)
+        assert not re.search("[#%_]", plain) and plain.count("{") == plain.count("}") and plain.count("$") % 2 == 0
+    assert r"\footnotesize" not in Table("T", frame, 1).latex()
+
+
+@pytest.mark.parametrize(("rules", "drawn"), [((0, 2), 2), ((0, 1, 2), 1), ((2,), 2), ((), 1)])
+def test_a_rule_above_every_row_is_left_out(rules, drawn):
+    frame = pd.DataFrame([["a", "1"], ["b", "2"], ["c", "3"]], columns=["name", "number"])
+    assert Table("T", frame, 1, rules=rules).latex().count(r"\midrule") == drawn
+
+
+@pytest.mark.skipif(not shutil.which("pdflatex"), reason="needs pdflatex")
+def test_latex_compiles(tmp_path):
+    table = Table("50 % of {x}", pd.DataFrame([["a_b & [c]", "-0.1 ±.02"]], columns=["λ", "τ, δ"]), 1, note="#1: 5 %")
+    text = rf"\documentclass{{article}}\usepackage{{booktabs}}\begin{{document}}{table.latex()}\end{{document}}"
+    (tmp_path / "a.tex").write_text(text.replace("{% needs", "{\n% needs"), encoding="utf-8")
+    command = ["pdflatex", "-halt-on-error", "-interaction=nonstopmode", "a.tex"]
+    assert subprocess.run(command, cwd=tmp_path, capture_output=True, timeout=60).returncode == 0
 
 
 @pytest.mark.parametrize(

@@ -35,7 +35,7 @@ JOBS |= {"drawn_analysis": 5, "describe_patterns": 1, "page": 1}
 OUTDATED = {
     "tables/claims.parquet": "it was made by stage claims, version 4, but the current one is claims, version 6",
     "tables/losses.parquet": MISSING,
-    "report/index.html": "tables/claims.parquet has to be rebuilt",
+    "report/index.html": "it was made by stage page, version 1, but the current one is page, version 2",
 }
 """Claims are rebuilt, and the report that shows them: they now judge single tasks and state their assumptions, and sums
 over tasks count the seeds and examples that tasks share. The forest plot of losses is new."""

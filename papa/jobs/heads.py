@@ -58,7 +58,10 @@ def heads_of(results: PathLike, of: str | None = None, fraction: str = "1/2") ->
     kept, unit_size = Fraction(fraction_of(fraction)), int(provenance_of(table).get("unit_size", 1))
     replaced_count = len(ranked) - unit_size * floor(kept * (len(ranked) // unit_size))
     return Heads(
-        **names,
+        model=names["model"],
+        task=names["task"],
+        constant=names["constant"],
+        order=names["order"],
         fraction=str(kept),
         kept=tuple(sorted(ranked[replaced_count:])),
         replaced=tuple(sorted(ranked[:replaced_count])),
@@ -190,7 +193,9 @@ def push_heads(folder: PathLike, repository: str) -> str:
     api = HfApi(library_name="papa", library_version=__version__)
     try:
         address = api.create_repo(repository, exist_ok=True)
-        api.upload_folder(repo_id=repository, folder_path=folder, commit_message="Share heads and their constants")
+        api.upload_folder(
+            repo_id=repository, folder_path=Path(folder), commit_message="Share heads and their constants"
+        )
     except Exception as error:  # libraries report a missing network in many ways
         raise InputError(
             f"{repository} on the hub cannot be written ({first_line(error).rstrip('.')}); check the id (owner/name), "

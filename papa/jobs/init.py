@@ -458,7 +458,7 @@ def describe(
     train, chosen, reasons = splits["train"], dict(roles), dict(reasons)
     if "label" not in chosen:
         return Data.unlabelled(files, chosen, train.rows.table.num_rows)
-    for columns in reversed(splits.values()):  # the training split last
+    for columns in list(splits.values())[::-1]:  # the training split last
         words = columns.words(chosen["words"]) if "words" in chosen else None
         texts = [columns.texts(chosen[role]) for role in ("first", "second") if role in chosen]
         classes = columns.classes(chosen["label"], None, words)

@@ -122,7 +122,7 @@ def measure(
         location = os.fspath(model) if isinstance(model, str | os.PathLike) else saved(model, results / "model")
         for note in data.notes:
             print(note, file=sys.stderr)
-        chosen = {name: options[name] for name in ("seeds", "fractions", "slots") if name in options}
+        chosen = {name: value for name, value in options.items() if name in ("seeds", "fractions", "slots")}
         config = _config(location, data, settings or {}, chosen)
         check_files(config)
         study = Study(config, results, LocalSourceDigests(config.machine))
@@ -230,7 +230,8 @@ def _validation(validation: tuple[Texts, Labels] | Source, labelled: bool, roles
         raise InputError(
             f"With labels, validation must be a pair (texts, labels); a {type(validation).__name__} was given."
         )
-    return _columns("validation", *validation, roles)
+    texts, labels = cast("tuple[Texts, Labels]", validation)
+    return _columns("validation", texts, labels, roles)
 
 
 def _columns(split: str, texts: Source, labels: Labels | None, roles: Mapping[str, str]) -> Columns:

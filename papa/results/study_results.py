@@ -193,7 +193,7 @@ def _chosen(noun: str, name: str | None, names: Sequence[str]) -> str:
     """Return `name`, or the only one of `names` if it is None; raise `InputError` if there is no such name."""
     if name is None and len(names) == 1:
         return names[0]
-    if name not in names:
+    if name is None or name not in names:
         problem = f"no {noun} {name!r}" if name else f"several {noun}s" if names else f"no {noun} computed from texts"
         raise InputError(f"The study has {problem}; give one of: {', '.join(names) or 'none'}.")
     return name

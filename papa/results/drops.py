@@ -133,8 +133,8 @@ def drop_figure(frame: pd.DataFrame, plots: Plots) -> tuple[alt.TopLevelMixin, s
     several = frame["constant"].nunique() > 1
     names = frame["model"] + " / " + frame["constant"].map(constant_name) if several else frame["model"]
     frame = frame.assign(text=names, end=frame["mean_relative_drop"], at=frame["mean_original"])
-    frame = frame.assign(score=frame["at"].map("{:.3f}".format), drop=frame["end"].map(mean_text))
     points = frame[frame["end"].notna()].sort_values("end", kind="stable")
+    points = points.assign(score=points["at"].map("{:.3f}".format), drop=points["end"].map(mean_text))
     width, height = 2 * plots.width, 2 * plots.height
     undefined = frame.loc[frame["end"].isna(), "text"]
     missing = f"No drop is defined for {', '.join(undefined)}." if len(undefined) else ""

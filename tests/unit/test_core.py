@@ -74,7 +74,9 @@ def test_without_the_extra_study_one_sentence_names_it(code, feature):
     assert last == f"ImportError: {feature} needs pandas: pip install 'papa-attention[study]'."
 
 
-@pytest.mark.parametrize("code", ["from papa.__main__ import main; main()", "import runpy; runpy.run_module('papa', run_name='__main__')"])
+@pytest.mark.parametrize(
+    "code", ["from papa.__main__ import main; main()", "import runpy; runpy.run_module('papa', run_name='__main__')"]
+)
 def test_without_the_extra_workflow_the_command_names_it(code):
     process = in_python(f"import sys; sys.modules['typer'] = sys.modules['altair'] = None\n{code}")
     said = "The command papa needs altair, typer: pip install 'papa-attention[workflow]'.\n"

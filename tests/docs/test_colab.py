@@ -18,9 +18,9 @@ SOURCES = ["".join(cell["source"]) for cell in CELLS if cell["cell_type"] == "co
 INSTALLS, CODE = SOURCES[0], "\n".join(SOURCES[1:])
 HIDDEN = sorted({*EXTRAS["workflow"], "IPython"} - {"tqdm", "yaml"})
 """transformers itself brings tqdm and yaml."""
-BEFORE = ("transformers==4.56.0", "numpy==2.0.2", "torch==2.13.0")
+BEFORE = ("transformers==4.56.0", "numpy==2.0.2", "torch==2.13.0", "safetensors==0.8.0")
 """An environment before papa is installed."""
-CHANGED = {"huggingface-hub", "tokenizers", "transformers"}
+CHANGED = {"huggingface_hub", "tokenizers", "transformers"}
 
 
 def shows_the_known_answers(shown):

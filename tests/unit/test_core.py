@@ -106,7 +106,11 @@ def test_the_oldest_versions_are_the_bounds():
 
 def test_the_conda_environment_has_the_same_bounds():
     """Except snakemake and typer, which start the jobs from another environment."""
-    lines = [*PROJECT["dependencies"], *PROJECT["optional-dependencies"]["study"], "python" + PROJECT["requires-python"]]
+    lines = [
+        *PROJECT["dependencies"],
+        *PROJECT["optional-dependencies"]["study"],
+        "python" + PROJECT["requires-python"],
+    ]
     environment = yaml.safe_load((REPOSITORY / "workflow/envs/papa.yaml").read_text(encoding="utf-8"))
     listed = {line.replace(" ", "").replace("pytorch", "torch") for line in environment["dependencies"]}
     assert listed == set(lines)

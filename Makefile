@@ -5,6 +5,7 @@ BIN := $(VENV)/bin
 READY := $(VENV)/.ready
 CORES ?= all
 TORCH := 2.13.0
+PYTHON ?= python3.11
 
 # The slow tests, except those of docs and browser, in three shards of similar duration.
 SHARD_1 := tests/slurm $(addprefix tests/workflow/test_,benchmarks.py fetch.py known_run.py reruns.py twins.py)
@@ -13,12 +14,16 @@ SHARD_3 := $(addprefix tests/workflow/test_,damage.py extending.py killed.py mod
 
 PYTEST := OMP_NUM_THREADS=1 $(BIN)/python -m pytest --durations 10
 
-.PHONY: help demo test test-slow lint docs site models smoke-hub constraints
+TEST_PACKAGES := nbclient pytest pytest-xdist scikit-learn seqeval
+
+.PHONY: help demo test test-slow test-oldest test-newest lint docs site models smoke-hub constraints
 
 help:
 	@echo "make demo         run the demo, which writes tables and figures to results/demo/"
 	@echo "make test         check the code and run the fast tests, about ten minutes"
 	@echo "make test-slow    run the slow tests (kills, full disks, SLURM, browser); SHARD=1 runs about a third of them"
+	@echo "make test-oldest  run the unit and parity tests with the lowest versions of all packages"
+	@echo "make test-newest  run them with the newest versions; PYTHON=python3.13 chooses the Python of a new environment"
 	@echo "make docs         update generated parts of the docs (keys, commands, terms), and run the notebook"
 	@echo "make site         build the site in build/site; fail on a dead link"
 	@echo "make models       try every text model of transformers, and write docs/models.md; 5 to 30 minutes"
@@ -33,6 +38,14 @@ test: lint
 
 test-slow: $(READY)
 	@$(PYTEST) -m slow $(SLOW) $(SHARD_$(SHARD))
+
+# Each has an environment in build/, and installs only what is missing there. CI has no time for these.
+test-oldest: PINS := --constraint constraints-oldest.txt
+test-newest: PINS := --upgrade --upgrade-strategy eager torch==$(TORCH)
+test-oldest test-newest:
+	@test -d build/$@ || $(PYTHON) -m venv build/$@
+	@build/$@/bin/python -m pip install --quiet --disable-pip-version-check $(PINS) --editable '.[demo]' $(TEST_PACKAGES)
+	@OMP_NUM_THREADS=1 build/$@/bin/python -m pytest -m "not slow" -n 2 --dist loadfile tests/unit tests/parity
 
 lint: $(READY)
 	@$(BIN)/ruff check --quiet .

@@ -24,6 +24,7 @@ ELSEWHERE = {
     "README.md": "index.md",
     "benchmarks/README.md": "benchmarks.md",
     "config/README.md": "config.md",
+    "docs/colab.ipynb": "colab.md",
     "docs/notebook.ipynb": "notebook.md",
     "results/README.md": "artefacts.md",
 }

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import sys
 from importlib import import_module
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NoReturn
 
 if TYPE_CHECKING:
     from papa.data.layout import lay_out
@@ -50,6 +50,8 @@ _MODULES = {
     "InputError": "papa.errors",
     "DamagedArtefact": "papa.errors",
 }
+_STUDY = ("load", "measure", "sweep")
+"""Functions that need the extra study."""
 
 __all__ = [
     "ConstantMatrices",
@@ -79,6 +81,14 @@ def __getattr__(name: str) -> Any:
     if name not in _MODULES:
         known = ", ".join(sorted(_MODULES))
         raise AttributeError(f"papa has no {name!r}; it has {known}", name=name, obj=sys.modules[__name__])
+    from papa.errors import missing_extra
+
+    if name in _STUDY and (missing := missing_extra("study", f"papa.{name}")):
+
+        def refuse(*_: object, **__: object) -> NoReturn:
+            raise ImportError(missing)
+
+        return refuse
     return getattr(import_module(_MODULES[name]), name)
 
 

@@ -2,11 +2,17 @@
 
 from __future__ import annotations
 
+from importlib.util import find_spec
+
 HOW_TO_FETCH = (
     "run `papa run CONFIG fetch --config hub_mirror=FOLDER` where there is a network, "
     "then `papa run CONFIG --config hub_mirror=FOLDER`"
 )
 """Advice for a model or data set that is not on this machine while the hub cannot be reached."""
+
+STUDY = ("altair", "datasets", "jinja2", "pandas", "psutil", "pyarrow", "rich", "scipy", "tqdm", "vl_convert", "yaml")
+EXTRAS = {"study": STUDY, "workflow": (*STUDY, "snakemake", "typer")}
+"""The modules that each extra of the distribution brings."""
 
 WARNING = "Warning: "
 """The line of a job contains this if its user should know of something."""
@@ -21,6 +27,12 @@ def first_line(error: BaseException) -> str:
 def count(number: int, noun: str, plural: str | None = None) -> str:
     """Format a count with its noun, such as "1 model" or "1,024 heads"; pass `plural` unless it is the noun plus s."""
     return f"{number:,} {noun if number == 1 else plural or noun + 's'}"
+
+
+def missing_extra(extra: str, feature: str) -> str | None:
+    """Return a sentence if modules of an extra are missing that `feature` needs; otherwise None."""
+    missing = ", ".join(name for name in EXTRAS[extra] if find_spec(name) is None)
+    return f"{feature} needs {missing}: pip install 'papa-attention[{extra}]'." if missing else None
 
 
 class InputError(ValueError):

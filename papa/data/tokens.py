@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from copy import copy
 from dataclasses import dataclass
@@ -83,40 +83,46 @@ class Tokens:
 
     A selection of examples (`select`) may have another name than the split in the file, which is `source`. `index` has
     the index of each example in the group that was read, and `begins` the index of each example's first token there.
+
+    Args:
+        flat: `ids`, `slots`, `segments` and perhaps `words` of all tokens, int32 `[token]`.
+        lengths: number of tokens of each example.
+        split, first: name of the split, and the row of its first example in the tokens file.
+        provenance: facts of the tokens file; `slots` is needed.
     """
 
-    def __init__(self, table: pa.Table, split: str, first: int, provenance: dict[str, Any]):
+    def __init__(self, flat: Mapping[str, Tensor], lengths: Tensor, split: str, first: int, provenance: dict[str, Any]):
         self.split, self.provenance, self.n = split, provenance, int(provenance["slots"])
-        self.rows, self.source = (first, table.num_rows), split
-        lists = {name: table.column(name).combine_chunks() for name in ("ids", "slots", "segments")}
-        if "words" in table.column_names:
-            lists["words"] = table.column("words").combine_chunks()
-        flat = {name: whole_numbers(values.flatten()) for name, values in lists.items()}
+        self.rows, self.source = (first, len(lengths)), split
         self.ids, self.slots, self.segments = flat["ids"], flat["slots"], flat["segments"]
         self.words = flat.get("words")
-        self.lengths = whole_numbers(lists["ids"].value_lengths()).long()
+        self.lengths = lengths.long()
         self.offsets = torch.cat([torch.zeros(1, dtype=torch.long), self.lengths.cumsum(0)])
-        self.index, self.begins = torch.arange(table.num_rows), self.offsets[:-1]
-        self.cut = int(whole_numbers(table.column("cut").combine_chunks()).count_nonzero())
-        self.questions = Questions.of(table) if "begin" in table.column_names else None
+        self.index, self.begins = torch.arange(len(lengths)), self.offsets[:-1]
+        self.cut = 0
+        self.questions: Questions | None = None
 
     @classmethod
     def of(cls, batches: Iterable[Packed], split: str, as_words: bool = False) -> Tokens:
         """Collect the examples of batches with the same layout; with `as_words`, every token is a word."""
-        import pyarrow as pa
-
         packed = list(batches)
         flat = {
-            name: torch.cat([getattr(batch, name).cpu() for batch in packed]) for name in ("ids", "slots", "segments")
+            name: torch.cat([getattr(batch, name).cpu() for batch in packed]).int()
+            for name in ("ids", "slots", "segments")
         }
         flat |= {"words": flat["slots"]} if as_words else {}
-        lengths = torch.cat([batch.lengths.cpu() for batch in packed])
-        offsets = pa.array(torch.cat([torch.zeros(1, dtype=torch.long), lengths.cumsum(0)]).int().numpy())
-        lists = {
-            name: pa.ListArray.from_arrays(offsets, pa.array(values.int().numpy())) for name, values in flat.items()
-        }
-        table = pa.table(lists | {"cut": pa.array(torch.zeros(len(lengths), dtype=torch.int32).numpy())})
-        return cls(table, split, 0, {"slots": packed[0].n})
+        return cls(flat, torch.cat([batch.lengths.cpu() for batch in packed]), split, 0, {"slots": packed[0].n})
+
+    @classmethod
+    def of_table(cls, table: pa.Table, split: str, first: int, provenance: Mapping[str, object]) -> Tokens:
+        """Return rows of a tokens file; `first` is the index of the first row."""
+        names = [name for name in ("ids", "slots", "segments", "words") if name in table.column_names]
+        lists = {name: table.column(name).combine_chunks() for name in names}
+        flat = {name: whole_numbers(values.flatten()) for name, values in lists.items()}
+        tokens = cls(flat, whole_numbers(lists["ids"].value_lengths()), split, first, dict(provenance))
+        tokens.cut = int(whole_numbers(table.column("cut").combine_chunks()).count_nonzero())
+        tokens.questions = Questions.of(table) if "begin" in table.column_names else None
+        return tokens
 
     @classmethod
     def read(cls, path: PathLike, *splits: str) -> dict[str, Tokens]:
@@ -222,7 +228,7 @@ class TokensFile:
         """Return all examples of a split."""
         first = self.extent(name).first
         indices = [index for index, group in enumerate(self.groups) if group.split == name]
-        return Tokens(self._file.read(indices), name, first, self.provenance)
+        return Tokens.of_table(self._file.read(indices), name, first, self.provenance)
 
     @property
     def rows(self) -> int:
@@ -249,7 +255,7 @@ class TokensFile:
             first, last = max(begin, extent.first), min(end, extent.first + extent.rows)
             if index >= first_group and first < last:
                 rows = self._file.group(index).slice(first - extent.first, last - first)
-                yield index, Tokens(rows, extent.split, first, self.provenance)
+                yield index, Tokens.of_table(rows, extent.split, first, self.provenance)
 
 
 def groups_of(metadata: pq.FileMetaData) -> list[Group]:

@@ -17,7 +17,7 @@ from torch import Tensor
 
 from papa.config.variant import AVERAGED, RESAMPLED, free_entries
 from papa.data.shared import is_repository, shared_file
-from papa.errors import DamagedArtefact, InputError, count, first_line
+from papa.errors import DamagedArtefact, InputError, count, first_line, missing_extra
 from papa.files import REBUILD, PathLike, Trace
 from papa.method.hdf5 import read_arrays, write_arrays
 from papa.method.tied import TIED, classes_of
@@ -97,9 +97,12 @@ class ConstantMatrices:
 
         Raises:
             InputError: there is no such head, or these are averages of the outputs of heads.
+            ImportError: the extra study is not installed.
 
         >>> constants.plot(2, 4)  # doctest: +SKIP
         """
+        if missing := missing_extra("study", "ConstantMatrices.plot"):
+            raise ImportError(missing)
         from papa.method.pictures import pictures
 
         return pictures(self, [(layer, head)], 260)

@@ -243,7 +243,6 @@ def register() -> str:
 
 def mask(
     batch_size: int,
-    q_length: int,
     kv_length: int,
     mask_function: Rule,
     attention_mask: Tensor | None = None,

@@ -68,4 +68,4 @@ def collect_runs(
 def without_draws(runs: pd.DataFrame) -> pd.DataFrame:
     """Remove the draw from the names of orders."""
     orders = runs["order"].map(lambda order: Order.parse(order).base, na_action="ignore")
-    return runs.assign(order=orders.astype("str"))  # also if no run has an order
+    return runs.assign(order=orders.astype("str").where(orders.notna()))  # the type also if no run has an order

@@ -20,7 +20,7 @@ from papa.config.artefacts import ARTEFACTS, BENCHMARK
 
 ROOT = Path(__file__).parents[2]
 PAPA = ROOT / "papa"
-ORDER = ["errors", "files", "config", "data", "model", "method", "results", "jobs", "cli"]
+ORDER = ["errors", "files", "config", "data", "model", "method", "results", "jobs", "cli", "__main__"]
 """A room imports only from rooms before it; model and method never see data's neighbours above them."""
 TRANSFORMERS = {
     "data/tokenize.py": "tokenizers, and sizes from configs",
@@ -117,7 +117,9 @@ def test_only_objectives_and_init_name_a_kind_of_task() -> None:
 def test_papa_depends_on_what_it_imports() -> None:
     """Nothing less, and nothing more: a package that only tests import is in the extra `dev`."""
     project = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["project"]
-    declared = {re.split("[>=<]", line)[0] for line in project["dependencies"]}
+    extras = project["optional-dependencies"]
+    lines = [*project["dependencies"], *extras["study"], *extras["workflow"]]
+    declared = {re.split("[>=<]", line)[0] for line in lines} - {"papa-attention[study]"}
     packages = {name.split(".")[0] for module in MODULES for name in imported(module)} - set(sys.stdlib_module_names)
     of_import = packages_distributions()
     wanted = {of_import[name][0].lower().replace("_", "-") for name in packages - {"papa"} if name in of_import}

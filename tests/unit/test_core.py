@@ -1,0 +1,116 @@
+"""The base of papa, without the packages of the extras: hidden from a new process, which uses papa's public names."""
+
+import re
+import tomllib
+from importlib.metadata import packages_distributions
+
+import pytest
+import yaml
+from tiny import REPOSITORY, in_python
+
+from papa.errors import EXTRAS
+
+PROJECT = tomllib.loads((REPOSITORY / "pyproject.toml").read_text(encoding="utf-8"))["project"]
+OF_TRANSFORMERS = {"tqdm", "yaml"}
+"""transformers itself imports these."""
+OTHERS = "IPython click huggingface_cli matplotlib pyarrow.parquet sklearn seqeval snakemake_interface_common".split()
+HIDE = f"import sys; sys.modules.update(dict.fromkeys({sorted({*EXTRAS['workflow'], *OTHERS} - OF_TRANSFORMERS)}))\n"
+"""Importing a module that is None in `sys.modules` fails as if it were not installed."""
+BEGIN = """
+import torch
+from pathlib import Path
+from random import Random
+from transformers import AutoModel, AutoTokenizer
+import papa
+from papa.data.generated.known import known_model
+from papa.data.generated.recall import repeats
+from papa.data.generated.models import random_model
+
+def laid_out(folder, texts, slots):
+    return papa.lay_out(AutoTokenizer.from_pretrained(folder), texts, slots=slots)
+"""
+ENCODER = """
+folder = random_model("bert")
+model, inputs = papa.load_model(folder), laid_out(folder, ["the cat is tired", "where are the big flowers"], 11)
+constants = papa.average_attention(model, [inputs])
+constants.save("c.h5")
+assert torch.equal(papa.ConstantMatrices.load("c.h5").mean, constants.mean)
+hidden = model.hidden_states(inputs, constants, heads=[(0, 1)])
+assert hidden.shape[:3] == (2, model.layers + 1, 11)
+probe = papa.fit_probe(model, [inputs], ["one", "two"], recipe=papa.Recipe(epochs=1))
+assert probe(hidden, inputs["attention_mask"]).shape == (2, 2)
+assert papa.constant_matrices("uniform", model.layers, model.heads, 11).shape[-1] == 11
+stock = AutoModel.from_pretrained(folder)
+with papa.replaced_attention(stock, constants, heads=[(0, 1)]) as plain:
+    assert plain(**inputs)[0].shape[0] == 2
+print("end")
+"""
+DECODER = """
+folder = known_model("induction")
+model, inputs = papa.load_model(folder), laid_out(folder, [repeats(Random(0))["first"] for _ in range(3)], 13)
+constants = papa.average_attention(model, [inputs], kind="by-distance")
+assert model.logits(inputs, constants).shape[:2] == (3, 13)
+assert papa.learn_lambda(model, constants, [inputs], recipe=papa.Recipe(epochs=1)).shape == (2, 5)
+print("end")
+"""
+
+
+@pytest.mark.parametrize("part", [ENCODER, DECODER], ids=["encoder", "decoder"])
+def test_the_base_works_without_the_extras(tmp_path, part):
+    process = in_python(HIDE + BEGIN + part, folder=tmp_path)
+    assert process.stdout == "end\n", process.stderr
+
+
+@pytest.mark.parametrize(
+    ("code", "feature"),
+    [
+        ("from papa import *; measure('m', [])", "papa.measure"),
+        ("import papa; papa.sweep(1, 2, order=[])", "papa.sweep"),
+        ("import papa, torch; papa.ConstantMatrices(*[torch.ones(1)] * 2, 1, {}).plot(0, 1)", "ConstantMatrices.plot"),
+    ],
+)
+def test_without_the_extra_study_one_sentence_names_it(code, feature):
+    process = in_python(f"import sys; sys.modules['pandas'] = None\n{code}")
+    last = process.stderr.splitlines()[-1]
+    assert last == f"ImportError: {feature} needs pandas: pip install 'papa-attention[study]'."
+
+
+@pytest.mark.parametrize(
+    "code", ["from papa.__main__ import main; main()", "import runpy; runpy.run_module('papa', run_name='__main__')"]
+)
+def test_without_the_extra_workflow_the_command_names_it(code):
+    process = in_python(f"import sys; sys.modules['typer'] = sys.modules['altair'] = None\n{code}")
+    said = "The command papa needs altair, typer: pip install 'papa-attention[workflow]'.\n"
+    assert (process.returncode, process.stderr) == (2, said)
+
+
+def test_the_extras_are_those_of_the_project():
+    listed = {extra: PROJECT["optional-dependencies"][extra] for extra in ("study", "workflow")}
+    listed["workflow"] = [*listed["study"], *listed["workflow"][1:]]
+    names = {extra: {re.split("[>=<]", line)[0] for line in lines} for extra, lines in listed.items()}
+    of_module = packages_distributions()
+    brought = {
+        extra: {of_module[module][0].lower().replace("_", "-") for module in modules}
+        for extra, modules in EXTRAS.items()
+    }
+    assert brought == names
+
+
+def test_the_oldest_versions_are_the_bounds():
+    """constraints-oldest.txt pins what `make test-oldest` installs, so that no bound is untested."""
+    extras = PROJECT["optional-dependencies"]
+    lines = [*PROJECT["dependencies"], *extras["study"], *extras["workflow"][1:], *extras["demo"][1:]]
+    pins = (REPOSITORY / "constraints-oldest.txt").read_text(encoding="utf-8").splitlines()
+    assert sorted(line.replace(">=", "==") for line in lines) == [line for line in pins if not line.startswith("#")]
+
+
+def test_the_conda_environment_has_the_same_bounds():
+    """Except snakemake and typer, which start the jobs from another environment."""
+    lines = [
+        *PROJECT["dependencies"],
+        *PROJECT["optional-dependencies"]["study"],
+        "python" + PROJECT["requires-python"],
+    ]
+    environment = yaml.safe_load((REPOSITORY / "workflow/envs/papa.yaml").read_text(encoding="utf-8"))
+    listed = {line.replace(" ", "").replace("pytorch", "torch") for line in environment["dependencies"]}
+    assert listed == set(lines)

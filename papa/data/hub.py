@@ -7,6 +7,7 @@ import logging
 import time
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import suppress
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from email.utils import parsedate_to_datetime
@@ -122,10 +123,8 @@ def _wait(error: BaseException, attempt: int) -> float | None:
     if asked.isdigit():
         seconds = int(asked)
     elif asked:
-        try:
+        with suppress(ValueError, TypeError):  # not a date
             seconds = max(0.0, (parsedate_to_datetime(asked) - datetime.now(UTC)).total_seconds())
-        except (ValueError, TypeError):
-            pass
     return seconds if seconds <= MAXIMUM_WAIT_SECONDS else None
 
 

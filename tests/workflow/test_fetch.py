@@ -222,9 +222,7 @@ def test_complete_files_are_kept_for_the_next_fetch(hub, fetched, tmp_path, wait
         fetched([MODEL], [], tmp_path)
         assert gets(hub, "model.safetensors") == 2
     else:
-        with pytest.raises(
-            InputError, match=r"The model some/model cannot be fetched.*peer closed.*complete files are"
-        ):
+        with pytest.raises(InputError, match=r"The model some/model cannot be fetched.*peer closed.*complete files"):
             fetched([MODEL], [], tmp_path)
         assert not list(tmp_path.glob("some/[!.]*"))
         hub.faults.clear()
@@ -287,7 +285,7 @@ def test_busy_answers_are_waited_out(hub, fetched, tmp_path, waits, fault, expec
             "/api/",
             503,
             {},
-            r"\(status 503, Quota of some kind\); this is a fault of the hub; run again later; complete",
+            r"\(status 503, Quota of some kind\); this is a fault of the hub; run again later;",
         ),
         ("lfs/", 502, {"Retry-After": "Mon, 01 Jan 2001 00:00:00 GMT"}, "status 502"),
     ],
@@ -320,11 +318,11 @@ def test_wrong_bytes_are_refused(hub, fetched, tmp_path, name):
     [
         (
             None,
-            r"status 401, Access to some/model is restricted.*; ask for access at http://.*/some/model, and set HF_T",
+            r"status 401, Access to some/model is restricted.*; ask for access at http://.*/some/model, and set",
         ),
         (
             "hf_stranger",
-            r"status 403, You are not in the authorized list .*; ask for access at .*/some/model, with the ",
+            r"status 403, You are not in the authorized list .*; ask for access at .*/some/model, with ",
         ),
         ("hf_member", None),
     ],

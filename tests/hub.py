@@ -12,6 +12,7 @@ from pathlib import Path
 from urllib.parse import unquote, urlsplit
 
 import pytest
+import yaml
 
 LARGE_FILES = (".safetensors", ".bin", ".parquet")
 """Suffixes of files in the large file storage, which is on another host."""
@@ -54,14 +55,17 @@ class Hub:
         self.faults: list[Fault] = []
         self.gated: set[str] = set()
         self.members: set[str] = set()
-        self.lock = threading.Lock()
+        self.lock, self.closed = threading.Lock(), False
         hub = self
 
         class Handler(BaseHTTPRequestHandler):
             protocol_version = "HTTP/1.1"
 
             def do_GET(self):
-                hub.answer(self)
+                if hub.closed:  # also for a connection that was open before
+                    self.close_connection = True
+                else:
+                    hub.answer(self)
 
             do_HEAD = do_GET
 
@@ -75,6 +79,7 @@ class Hub:
         threading.Thread(target=self.server.serve_forever, kwargs={"poll_interval": 0.05}, daemon=True).start()
 
     def close(self):
+        self.closed = True
         self.server.shutdown()
         self.server.server_close()
 
@@ -122,7 +127,7 @@ class Hub:
                 return self.refuse(request, 401, "GatedRepo", f"Access to {name} is restricted. Please log in.")
             if token not in self.members:
                 return self.refuse(request, 403, "GatedRepo", f"You are not in the authorized list of {name}.")
-        revision = revision or "main"
+        revision, _, folder = (revision or "main").partition("/") if what == "tree" else (revision or "main", "", "")
         commit = self.branches[kind, name].get(revision, revision)
         files = self.commits[kind, name].get(commit)
         if files is None:
@@ -134,10 +139,14 @@ class Hub:
                 return self.refuse(request, 404, "EntryNotFound", "Entry not found", commits)
             return self.send_file(request, (path, commit, file), files[file], fault)
         if what == "tree":
-            answer = [self.entry(file, content) | {"path": file} for file, content in files.items()]
+            inside = [file for file in files if file.startswith(f"{folder}/" if folder else "")]
+            if not inside:
+                return self.refuse(request, 404, "EntryNotFound", f"No folder {folder}")
+            answer = [self.entry(file, files[file]) | {"path": file} for file in inside]
         else:
             entries = [self.entry(file, content) | {"rfilename": file} for file, content in files.items()]
             answer = {"id": name, "sha": commit, "siblings": entries, "config": self.facts(files)}
+            answer["cardData"] = self.card(files)
         return self.send(request, 200, json.dumps(answer).encode(), {"X-Repo-Commit": commit})
 
     def fault(self, method: str, path: str) -> Fault:
@@ -154,6 +163,11 @@ class Hub:
             return json.loads(files["config.json"])
         except (KeyError, ValueError):
             return {}
+
+    @staticmethod
+    def card(files: Mapping[str, bytes]) -> object:
+        _, *parts = files.get("README.md", b"").decode().split("---\n")
+        return yaml.safe_load(parts[0]) if parts else {}
 
     @staticmethod
     def entry(file: str, content: bytes) -> dict[str, object]:

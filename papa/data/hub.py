@@ -36,10 +36,16 @@ PARALLEL_DOWNLOADS = 8
 
 @dataclass(frozen=True)
 class Listing:
-    """The files of a repository at a commit, by name."""
+    """The files of a repository at a commit, by name, and the configs on the card of a dataset."""
 
     commit: str
     files: dict[str, RepoSibling]
+    configs: object = None
+
+
+def snapshot_key(repo_type: RepoType, hub: str, revision: str | None) -> str:
+    """Return the key of a repository in `Machine.snapshots`."""
+    return f"{repo_type} {hub}@{revision or 'main'}"
 
 
 def listing(hub: str, repo_type: RepoType, revision: str | None) -> Listing:
@@ -48,7 +54,8 @@ def listing(hub: str, repo_type: RepoType, revision: str | None) -> Listing:
 
     look_up = HfApi().model_info if repo_type == "model" else HfApi().dataset_info
     info = retried(partial(look_up, hub, revision=revision, files_metadata=True))
-    return Listing(str(info.sha), {file.rfilename: file for file in info.siblings or []})
+    card = info.card_data.to_dict() if info.card_data else {}
+    return Listing(str(info.sha), {file.rfilename: file for file in info.siblings or []}, card.get("configs"))
 
 
 def download(

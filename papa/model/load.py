@@ -19,12 +19,14 @@ from papa.config.stages import Encoding, OfEncoding
 from papa.data.weights import (
     NO_CODE,
     WEIGHT_FILES,
+    locate,
     location_of,
     revision_of,
     sources_of,
     weights_digest,
     without_progress_bars,
 )
+from papa.data.hub import advice_on, reason_of, status_of
 from papa.errors import InputError, count, first_line
 from papa.files import Trace
 from papa.model.check import refused
@@ -44,7 +46,7 @@ def load_model(
     """Load a pretrained transformer whose heads can be replaced, and check it on a tiny batch.
 
     Args:
-        path_or_id: a local folder or a hub id.
+        path_or_id: a local folder, an installed package with a model, or a hub id.
         revision: a branch, tag or commit of the hub.
         device: "auto" (a GPU if there is one), "cpu", "cuda", "cuda:1" or "mps".
         dtype: type of the weights.
@@ -70,7 +72,7 @@ def stock_model(
     name = os.fspath(path_or_id)
     if dtype not in get_args(Dtype):
         raise InputError(f"dtype {dtype!r} is unknown; use one of {', '.join(get_args(Dtype))}.")
-    return _loaded(name, revision, _usable(device), getattr(torch, dtype))
+    return _loaded(locate(name), revision, _usable(device), getattr(torch, dtype))
 
 
 def model_of(encoding: Encoding, machine: Machine) -> Model:
@@ -163,6 +165,10 @@ def _loaded(name: str, revision: str | None, device: str, dtype: torch.dtype) ->
     except InputError:
         raise
     except Exception as error:  # damaged files raise many types of errors
+        if status_of(error) is not None:
+            raise InputError(
+                f"The model {name} could not be loaded ({reason_of(error)}); {advice_on(error, name)}. {NO_CODE}"
+            ) from error
         raise InputError(
             f"The model {name} could not be loaded ({first_line(error)}); give the id of a model that the hub has, or "
             f"a local folder with config.json and model.safetensors. {NO_CODE}"

@@ -336,20 +336,22 @@ def test_gated_repositories_need_access(hub, fetched, tmp_path, monkeypatch, tok
     assert (tmp_path / "some/model").exists() == (said is None)
 
 
+TOKEN = "hf_secretsecretsecret"
+
+
 def test_a_token_is_only_for_the_hub(hub, fetched, tmp_path, monkeypatch, waits, caplog, capfd):
     """It is neither sent to the storage, nor written to logs, messages, files or records."""
-    token = "hf_secretsecretsecret"
-    monkeypatch.setenv("HF_TOKEN", token)
+    monkeypatch.setenv("HF_TOKEN", TOKEN)
     caplog.set_level(logging.INFO)  # as in jobs
-    hub.fail("/api/", 503, times=1, message=f"The token {token} is too long.")
+    hub.fail("/api/", 503, times=1, message=f"The token {TOKEN} is too long.")
     fetched([MODEL], [PETS], tmp_path)
-    hub.fail("/api/", 403, message=f"The token {token} has expired.")
+    hub.fail("/api/", 403, message=f"The token {TOKEN} has expired.")
     with pytest.raises(InputError, match=r"The token \[token\] has expired\)") as error:
         fetched([{"hub": "other/model"}], [], tmp_path)
     assert {host for host, authorization in hub.authorized if authorization} == {hub.endpoint.removeprefix("http://")}
-    assert {authorization for _, authorization in hub.authorized} == {None, f"Bearer {token}"}
+    assert {authorization for _, authorization in hub.authorized} == {None, f"Bearer {TOKEN}"}
     everywhere = [str(error.value), caplog.text, *capfd.readouterr(), *map(repr, files(tmp_path).values())]
-    assert "busy" in caplog.text and not any(token in text for text in everywhere)
+    assert "busy" in caplog.text and not any(TOKEN in text for text in everywhere)
 
 
 def test_offline_mode_is_named(hub, fetched, tmp_path, monkeypatch):

@@ -4,13 +4,15 @@ from __future__ import annotations
 
 import importlib.util
 import re
+from contextlib import suppress
 from importlib.metadata import PackageNotFoundError, distribution
 
 
 def package_of(name: str) -> str | None:
     """Return the installed package of this name, or the package with a model in the distribution of this name."""
-    if re.fullmatch("[a-z][a-z0-9_]*", name) and importlib.util.find_spec(name):
-        return name
+    with suppress(ValueError):  # a module without a spec
+        if re.fullmatch("[a-z][a-z0-9_]*", name) and importlib.util.find_spec(name):
+            return name
     try:
         files = distribution(name).files or []
     except (PackageNotFoundError, ValueError):

@@ -113,7 +113,9 @@ def facts_on_hub(model: str) -> Facts | None:
             return None
         if status in BUSY:
             return {}  # loading the model repeats its requests
-        raise InputError(f"{model} cannot be read from the hub ({reason_of(error)}); {advice_on(error, model)}.") from error
+        raise InputError(
+            f"{model} cannot be read from the hub ({reason_of(error)}); {advice_on(error, model)}."
+        ) from error
 
 
 def _cached(model: str) -> bool:

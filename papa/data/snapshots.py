@@ -11,7 +11,18 @@ from pathlib import Path
 from papa.config.job import AnyJob
 from papa.config.settings import Machine
 from papa.config.stages import ModelId, OfCorpus
-from papa.data.hub import BUSY, DamagedDownload, Listing, RepoType, download, listing, reason_of, refusal, snapshot_key, status_of
+from papa.data.hub import (
+    BUSY,
+    DamagedDownload,
+    Listing,
+    RepoType,
+    download,
+    listing,
+    reason_of,
+    refusal,
+    snapshot_key,
+    status_of,
+)
 from papa.data.mirror import files_of_model
 from papa.data.named import is_local
 

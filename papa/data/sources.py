@@ -109,9 +109,7 @@ def _from_hub(corpus: Corpus, split: str, wanted: Collection[str] | None, folder
             advice, reason = advice_on(error, location, "dataset").capitalize(), reason_of(error)
         elif isinstance(error, ConnectionError) or "LocalEntryNotFound" in str(error):
             advice = f"Without a network, {HOW_TO_FETCH}"
-        raise InputError(
-            f"{describe(corpus, split)} cannot be loaded ({reason}). {advice}."
-        ) from error
+        raise InputError(f"{describe(corpus, split)} cannot be loaded ({reason}). {advice}.") from error
     names, class_names = dataset.column_names, class_names_of(dataset.features.to_dict())
     if wanted is not None:
         dataset = dataset.select_columns([name for name in names if name in wanted])

@@ -16,6 +16,7 @@ import torch
 from papa.config.job import Job
 from papa.config.settings import Machine
 from papa.config.stages import Encoding, OfEncoding
+from papa.data.hub import advice_on, reason_of, status_of
 from papa.data.weights import (
     NO_CODE,
     WEIGHT_FILES,
@@ -26,7 +27,6 @@ from papa.data.weights import (
     weights_digest,
     without_progress_bars,
 )
-from papa.data.hub import advice_on, reason_of, status_of
 from papa.errors import InputError, count, first_line
 from papa.files import Trace
 from papa.model.check import refused

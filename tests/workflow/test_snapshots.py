@@ -1,20 +1,18 @@
 """What a run reads from the hub: downloaded at its start, at one commit; jobs send no requests."""
 
 import copy
-import json
-import logging
 import re
 import subprocess
 import sys
 
 import pytest
 from hub import hub_in
-from test_fetch import CARD, FARM, PETS, TOKEN, dataset
+from test_fetch import PETS, TOKEN, dataset
 from tiny import CONFIG, copy_of_repository, write_model
 
 import papa
 from papa.config.reading import config_of
-from papa.config.settings import Corpus, Machine
+from papa.config.settings import Machine
 from papa.config.stages import Encoding, ModelId
 from papa.config.study import Study
 from papa.data.hub import Listing, snapshot_key

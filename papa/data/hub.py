@@ -5,7 +5,7 @@ from __future__ import annotations
 import hashlib
 import logging
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 from dataclasses import dataclass
@@ -13,7 +13,7 @@ from datetime import UTC, datetime
 from email.utils import parsedate_to_datetime
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Literal, TypeVar
+from typing import TYPE_CHECKING, Literal, Protocol, TypeVar
 
 from papa.data.digests import digest_of_file
 from papa.errors import HOW_TO_FETCH, InputError, first_line
@@ -193,7 +193,15 @@ def refusal(what: str, error: BaseException, hub: str, repo_type: RepoType = "mo
     )
 
 
-def _answer(error: BaseException):  # type: ignore[no-untyped-def]  # httpx or httpx2, by the library's version
+class Answer(Protocol):
+    """An answer of the hub; its class depends on the version of huggingface_hub."""
+
+    status_code: int
+    reason_phrase: str
+    headers: Mapping[str, str]
+
+
+def _answer(error: BaseException) -> Answer | None:
     """Return the hub's answer that caused an error, if there is one."""
     answers = (getattr(each, "response", None) for each in _chain(error))
     return next((answer for answer in answers if hasattr(answer, "status_code")), None)

@@ -12,7 +12,7 @@ from pathlib import Path
 
 from papa.config.packages import package_of
 from papa.config.settings import Config
-from papa.data.hub import BUSY, advice_on, reason_of, status_of
+from papa.data.hub import BUSY, refusal, status_of
 from papa.errors import HOW_TO_FETCH, InputError
 
 HUB_ID = r"[A-Za-z0-9][\w.-]*(/[A-Za-z0-9][\w.-]*)?"
@@ -113,9 +113,7 @@ def facts_on_hub(model: str) -> Facts | None:
             return None
         if status in BUSY:
             return {}  # loading the model repeats its requests
-        raise InputError(
-            f"{model} cannot be read from the hub ({reason_of(error)}); {advice_on(error, model)}."
-        ) from error
+        raise refusal(f"The model {model}", error, model) from error
 
 
 def _cached(model: str) -> bool:

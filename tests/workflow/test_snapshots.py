@@ -177,33 +177,32 @@ def test_with_a_mirror_nothing_is_downloaded(hub, tmp_path):
     assert with_snapshots(machine, Study(config, "results").jobs(), print) is machine and not hub.asked
 
 
+NAMES = ["README.md", "a/1.parquet", "b/1.parquet", "b-2.csv"]
+
+
 @pytest.mark.parametrize(
-    ("card", "config", "expected"),
+    ("entry", "config", "expected"),
     [
-        (None, None, ["README.md", "a/1.parquet", "b/1.parquet", "b-2.csv"]),
-        (None, "a", ["README.md", "a/1.parquet"]),
-        (None, "other", ["README.md", "a/1.parquet", "b/1.parquet", "b-2.csv"]),
-        ([{"config_name": "x", "data_files": "b-*.csv"}], "x", ["README.md", "b-2.csv"]),
-        ([{"config_name": "x", "data_files": "b-*.csv"}], None, ["README.md", "b-2.csv"]),
-        (
-            [{"config_name": "x", "data_files": ["b-2.csv", "a/1.parquet"]}],
-            "x",
-            ["README.md", "a/1.parquet", "b-2.csv"],
-        ),
-        (
-            [{"config_name": "x", "data_files": [{"split": "train", "path": ["b/*"]}]}],
-            "x",
-            ["README.md", "b/1.parquet"],
-        ),
-        ([{"config_name": "x", "data_files": {"train": "b/*"}}], "x", ["README.md", "b/1.parquet"]),
-        ([{"config_name": "x", "data_dir": "b"}], "x", ["README.md", "b/1.parquet"]),
-        ([{"config_name": "default", "data_dir": "b"}, {"config_name": "x"}], None, ["README.md", "b/1.parquet"]),
-        ([{"config_name": "x", "data_files": 3}, "y"], "a", ["README.md", "a/1.parquet"]),
+        (None, None, NAMES[1:]),
+        (None, "a", ["a/1.parquet"]),
+        (None, "other", NAMES[1:]),
+        ({"data_files": "b-*.csv"}, "x", ["b-2.csv"]),
+        ({"data_files": "b-*.csv"}, None, ["b-2.csv"]),
+        ({"data_files": ["b-2.csv", "a/1.parquet"]}, "x", ["a/1.parquet", "b-2.csv"]),
+        ({"data_files": [{"split": "train", "path": ["b/*"]}]}, "x", ["b/1.parquet"]),
+        ({"data_files": {"train": "b/*"}}, "x", ["b/1.parquet"]),
+        ({"data_dir": "b"}, "x", ["b/1.parquet"]),
+        ({"data_files": 3}, "a", ["a/1.parquet"]),
     ],
 )
-def test_only_the_files_of_a_config_are_downloaded(card, config, expected):
-    names = ["README.md", "a/1.parquet", "b/1.parquet", "b-2.csv"]
-    assert files_of_configs(Listing("", dict.fromkeys(names), card), [config]) == expected
+def test_only_the_files_of_a_config_are_downloaded(entry, config, expected):
+    card = None if entry is None else [{"config_name": "x", **entry}]
+    assert files_of_configs(Listing("", dict.fromkeys(NAMES), card), [config]) == ["README.md", *expected]
+
+
+def test_one_of_several_configs_is_the_default():
+    card = [{"config_name": "x", "data_dir": "a"}, {"config_name": "default", "data_dir": "b"}, "y"]
+    assert files_of_configs(Listing("", dict.fromkeys(NAMES), card), [None]) == ["README.md", "b/1.parquet"]
 
 
 def test_any_name_of_a_model_is_resolved_alike(hub, tmp_path, monkeypatch):

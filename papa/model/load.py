@@ -72,7 +72,8 @@ def stock_model(
     name = os.fspath(path_or_id)
     if dtype not in get_args(Dtype):
         raise InputError(f"dtype {dtype!r} is unknown; use one of {', '.join(get_args(Dtype))}.")
-    return _loaded(locate(name), revision, _usable(device), getattr(torch, dtype))
+    usable = _usable(device)
+    return _loaded(locate(name), revision, usable, getattr(torch, dtype))
 
 
 def model_of(encoding: Encoding, machine: Machine) -> Model:

@@ -19,7 +19,7 @@ from papa.data.digests import digest_of_file
 from papa.errors import HOW_TO_FETCH, InputError, first_line
 
 if TYPE_CHECKING:
-    from huggingface_hub.hf_api import RepoSibling
+    from huggingface_hub.hf_api import DatasetInfo, ModelInfo, RepoSibling
 
 logger = logging.getLogger(__name__)
 
@@ -52,6 +52,7 @@ def listing(hub: str, repo_type: RepoType, revision: str | None) -> Listing:
     """Ask the hub for the commit of a revision, and for the names and digests of its files."""
     from huggingface_hub import HfApi
 
+    look_up: Callable[..., ModelInfo | DatasetInfo]
     look_up = HfApi().model_info if repo_type == "model" else HfApi().dataset_info
     info = retried(partial(look_up, hub, revision=revision, files_metadata=True))
     card = info.card_data.to_dict() if info.card_data else {}

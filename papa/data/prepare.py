@@ -19,6 +19,7 @@ from papa.config.measures import check_metric, measure_of
 from papa.config.settings import SPLITS, Corpus, Machine
 from papa.config.stages import ClustersOf, LabelsOf, OfCorpus, SubsetsOf, TextsOf
 from papa.data.columns import Columns, class_name, similar_names
+from papa.data.hub import snapshot_key
 from papa.data.sources import describe, load_rows, source_digests
 from papa.errors import WARNING, DamagedArtefact, InputError, count
 from papa.files import REBUILD, digest_of_table, provenance_of, read_table, write_table
@@ -292,7 +293,7 @@ def _load_splits(corpus: Corpus, machine: Machine, *columns: str) -> list[Prepar
             "The corpus has no texts; set `first` (and `second`) to its columns of texts, or `words` to its column of "
             "lists of words."
         )
-    train, *others = (_load_split(corpus, split, wanted, machine.hub_mirror) for split in corpus.splits)
+    train, *others = (_load_split(corpus, split, wanted, machine) for split in corpus.splits)
     train, moved = _drawn(corpus, train)
     if moved:
         first_row = others[0].columns.rows.table.num_rows
@@ -300,10 +301,11 @@ def _load_splits(corpus: Corpus, machine: Machine, *columns: str) -> list[Prepar
     return [train, *others]
 
 
-def _load_split(corpus: Corpus, name: str, wanted: set[str], mirror: str | None) -> PreparedSplit:
+def _load_split(corpus: Corpus, name: str, wanted: set[str], machine: Machine) -> PreparedSplit:
     import numpy as np
 
-    source, rows = describe(corpus, name), load_rows(corpus, name, wanted, mirror)
+    snapshot = machine.snapshots.get(snapshot_key("dataset", str(corpus.hub), corpus.revision))
+    source, rows = describe(corpus, name), load_rows(corpus, name, wanted, machine.hub_mirror, snapshot)
     columns = Columns(source, rows)
     columns.check(sorted(wanted))
     indices = np.arange(rows.table.num_rows)

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING
 
 from papa.config.settings import Corpus
 from papa.data.digests import digest_of_file
+from papa.data.hub import advice_on, reason_of, status_of
 from papa.data.mirror import RECORD_NAME, check_recorded
 from papa.data.readers import SourceRows, class_names_of, read_file
 from papa.errors import HOW_TO_FETCH, InputError, first_line
@@ -20,7 +21,11 @@ if TYPE_CHECKING:
 
 
 def load_rows(
-    corpus: Corpus, split: str, wanted: Collection[str] | None = None, mirror: str | None = None
+    corpus: Corpus,
+    split: str,
+    wanted: Collection[str] | None = None,
+    mirror: str | None = None,
+    snapshot: str | None = None,
 ) -> SourceRows:
     """Load the rows of one split of a corpus, in the order of the source.
 
@@ -29,6 +34,7 @@ def load_rows(
         split: One of `corpus.splits`.
         wanted: Names of the columns to read; all of them if None.
         mirror: The mirror folder, from which a corpus on the hub is read without a network.
+        snapshot: Without a mirror, a folder with the corpus, downloaded from the hub when the run started.
 
     Raises:
         InputError: The source, the split or the file is missing or cannot be read.
@@ -39,7 +45,8 @@ def load_rows(
         return read_file(Path(corpus.files[split]), wanted, corpus.words is not None, corpus.columns)
     if corpus.generated is not None and corpus.rows is not None:
         return _generated(corpus.generated, split, corpus.rows[split], corpus.seed or 0)
-    return _from_hub(corpus, split, wanted, mirror)
+    folder = Path(snapshot) if snapshot else None
+    return _from_hub(corpus, split, wanted, folder if mirror is None else _mirrored(Path(mirror), corpus))
 
 
 def describe(corpus: Corpus, split: str) -> str:
@@ -90,20 +97,19 @@ def _split_on_hub(corpus: Corpus, split: str) -> str:
     return {"train": corpus.train, "validation": corpus.validation}.get(split) or split
 
 
-def _from_hub(corpus: Corpus, split: str, wanted: Collection[str] | None, mirror: str | None) -> SourceRows:
+def _from_hub(corpus: Corpus, split: str, wanted: Collection[str] | None, folder: Path | None) -> SourceRows:
     location, options = str(corpus.hub), {"revision": corpus.revision}
-    if mirror is not None:
-        folder = _mirrored(Path(mirror), corpus)
+    if folder is not None:
         location, options = str(folder), {"cache_dir": _cache_of(folder)}
     try:
         dataset = _load_dataset(location, options, corpus.config, _split_on_hub(corpus, split))
     except Exception as error:  # malformed files raise more errors than the library documents
-        advice = "Check the id, the config and the split"
-        if isinstance(error, ConnectionError) or "LocalEntryNotFound" in str(error):
+        advice, reason = "Check the id, the config and the split", first_line(error).rstrip(".")
+        if folder is None and status_of(error) is not None:
+            advice, reason = advice_on(error, location, "dataset").capitalize(), reason_of(error)
+        elif isinstance(error, ConnectionError) or "LocalEntryNotFound" in str(error):
             advice = f"Without a network, {HOW_TO_FETCH}"
-        raise InputError(
-            f"{describe(corpus, split)} cannot be loaded ({first_line(error).rstrip('.')}). {advice}."
-        ) from error
+        raise InputError(f"{describe(corpus, split)} cannot be loaded ({reason}). {advice}.") from error
     names, class_names = dataset.column_names, class_names_of(dataset.features.to_dict())
     if wanted is not None:
         dataset = dataset.select_columns([name for name in names if name in wanted])

@@ -9,9 +9,11 @@ from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 
+from papa.config.packages import package_of
 from papa.config.settings import DEMO_PACKAGE, Machine
 from papa.config.stages import ModelId
 from papa.data.digests import digest_of_file
+from papa.data.hub import advice_on, reason_of, snapshot_key, status_of
 from papa.data.mirror import check_recorded
 from papa.data.named import check_on_hub, is_local, named
 from papa.errors import HOW_TO_FETCH, InputError, first_line
@@ -59,7 +61,7 @@ def location_of(model: ModelId, machine: Machine) -> str:
     """Return the folder of a model on this machine, or its hub id if it is only on the hub (at `revision_of`).
 
     Random and known models are generated in the user's cache. Other models are looked up in this order: the machine's
-    entry for the model (a path, or a package with `get_model_path()`), the mirror folder, the hub.
+    entry for the model (a path, or a package with `get_model_path()`), the mirror folder, the run's snapshots, the hub.
 
     Raises:
         InputError: The folder is missing or contains no model, or the mirror has another revision.
@@ -85,6 +87,8 @@ def location_of(model: ModelId, machine: Machine) -> str:
     if mirror is not None and os.path.isfile((folder := Path(mirror, model.hub)) / "config.json"):
         check_recorded(folder, model.revision)
         return str(folder)
+    if mirror is None and (snapshot := machine.snapshots.get(snapshot_key("model", model.hub, model.revision))):
+        return _model_folder(model.name, Path(snapshot))
     if "/" not in model.hub:
         check_on_hub(model.hub)
     return model.hub
@@ -173,6 +177,9 @@ def loading_error(model: ModelId, machine: Machine, part: str, error: Exception)
     message = f"The {part} of model {model.name} cannot be loaded from {location} ({first_line(error).rstrip('.')})"
     if location != model.hub or Path(location).is_dir():
         return InputError(f"{message}; the folder must contain all files of a transformers model. {NO_CODE}")
+    if status_of(error) is not None:
+        start = f"The {part} of model {model.name} cannot be loaded from {location}"
+        return InputError(f"{start} ({reason_of(error)}); {advice_on(error, location)}. {NO_CODE}")
     return InputError(
         f"{message}. Check the id and the revision. Without a network, set the model's `path`, or {HOW_TO_FETCH}. "
         f"{NO_CODE}"
@@ -244,7 +251,7 @@ def _model_folder(name: str, folder: Path) -> str:
 
 def _package_folder(name: str, package: str) -> str:
     try:
-        module = importlib.import_module(package)
+        module = importlib.import_module(package_of(package) or package)
     except ModuleNotFoundError as error:
         if error.name is None or not f"{package}.".startswith(f"{error.name}."):
             raise

@@ -18,13 +18,14 @@ from typing import TYPE_CHECKING, TypeAlias, TypedDict, TypeGuard, Unpack, cast
 from papa.config.freshness import FRESH
 from papa.config.job import AnyJob, Job
 from papa.config.reading import config_of
-from papa.config.settings import FORMATS, Config, check_files
+from papa.config.settings import FORMATS, Config, Machine, check_files
 from papa.config.stages import ModelId
 from papa.config.study import Study
 from papa.data.columns import Columns
 from papa.data.local_digests import LocalSourceDigests
 from papa.data.named import facts_in, named
 from papa.data.readers import SourceRows
+from papa.data.snapshots import with_snapshots
 from papa.data.splits import RowChanges, columns_of_table, is_table
 from papa.errors import InputError
 from papa.files import PathLike
@@ -138,15 +139,16 @@ def run_here(study: Study, *targets: AnyJob) -> None:
     A job runs after its dependencies, and all jobs share one copy of each model.
     """
     waiting = [job for job in study.jobs(*targets) if study.state(job) != FRESH]
+    machine = with_snapshots(study.config.machine, waiting, print)
     with keeping_models(), shown_here([job.rule for job in waiting]) as run:
         for job in waiting:
-            run(" ".join([job.rule, *job.wildcards.values()]), partial(performed, _placed(study, job)))
+            run(" ".join([job.rule, *job.wildcards.values()]), partial(performed, _placed(study, job, machine)))
 
 
-def _placed(study: Study, job: AnyJob) -> AnyJob:
+def _placed(study: Study, job: AnyJob, machine: Machine) -> AnyJob:
     """Rebuild a job from its plain parameters, as a workflow process does, with its paths in the results folder."""
     placed = job.placed(study.results)
-    return Job.of(study.parameters(job), placed.inputs, placed.outputs, study.config.machine)
+    return Job.of(study.parameters(job), placed.inputs, placed.outputs, machine)
 
 
 # -- the config and the texts -----------------------------------------------------------------------------------------

@@ -683,8 +683,8 @@ def _count_rows(corpus: Corpus, texts: Path, columns: Sequence[str], mirror: str
 
     if corpus.hub is not None and mirror is None and not texts.exists():
         raise InputError(
-            f"the size of {corpus.hub} is unknown until it is prepared (snakemake --until prepare_texts); its jobs are "
-            "counted but not estimated."
+            f"the size of {corpus.hub} is unknown until it is prepared (`papa run CONFIG --until prepare_texts`); "
+            "its jobs are counted but not estimated."
         )
     prepared = footer_of(texts)[0]["rows"] if texts.exists() and corpus.blocks else {}
     moved, splits = corpus.validation_from_train or 0, {}

@@ -11,16 +11,17 @@ import sys
 from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager, suppress
 from contextvars import ContextVar
-from dataclasses import asdict
+from dataclasses import asdict, replace
 from pathlib import Path
 
 import papa
-from papa.config.freshness import LACKS_SEEDS, MARKER
+from papa.config.freshness import FRESH, LACKS_SEEDS, MARKER
 from papa.config.reading import check_yaml, config_of
 from papa.config.settings import Machine, check_files
 from papa.config.study import Study
 from papa.data.local_digests import LocalSourceDigests
 from papa.data.named import check_models
+from papa.data.snapshots import with_snapshots
 from papa.errors import InputError, count
 from papa.files import replacing
 
@@ -75,7 +76,9 @@ def started(config: Mapping[str, object], files: Iterable[str | Path]) -> Study:
     if (home() / "papa").is_dir():  # only for a clone: an installed papa's folder would shadow other modules
         path = os.pathsep.join(filter(None, [str(home()), os.environ.get("PYTHONPATH")]))
         os.environ["PYTHONPATH"] = path
-    os.environ[Machine.VARIABLE] = json.dumps(asdict(checked.machine))
+    # in a job, the variable has the snapshots of the run's start
+    machine = replace(checked.machine, snapshots=Machine.current().snapshots)
+    os.environ[Machine.VARIABLE] = json.dumps(asdict(machine))
     for name, value in ALLOCATOR.items():
         os.environ.setdefault(name, value)
     study = Study(checked, f"results/{checked.name}", LocalSourceDigests(checked.machine, files))
@@ -111,10 +114,13 @@ def show_results(study: Study) -> None:
 
 
 def begin(study: Study) -> None:
-    """Lock the results until this process ends, and print which artefacts are rebuilt and why."""
+    """Lock the results until this process ends, download what is on the hub, and print which artefacts are rebuilt."""
     try:
         file = lock(study.results)
         note_places(study)
+        waiting = (job for job in study.jobs() if study.state(job) != FRESH)
+        machine = with_snapshots(study.config.machine, waiting, print)
+        os.environ[Machine.VARIABLE] = json.dumps(asdict(machine))
     except InputError as error:
         raise SystemExit(f"Error: {error}") from None
     if study.changed():

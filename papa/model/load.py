@@ -16,9 +16,11 @@ import torch
 from papa.config.job import Job
 from papa.config.settings import Machine
 from papa.config.stages import Encoding, OfEncoding
+from papa.data.hub import advice_on, reason_of, status_of
 from papa.data.weights import (
     NO_CODE,
     WEIGHT_FILES,
+    locate,
     location_of,
     revision_of,
     sources_of,
@@ -52,7 +54,7 @@ def load_model(
     """Load a pretrained transformer whose heads can be replaced, and check it on a tiny batch.
 
     Args:
-        path_or_id: a local folder or a hub id.
+        path_or_id: a local folder, an installed package with a model, or a hub id.
         revision: a branch, tag or commit of the hub.
         device: "auto" (a GPU if there is one), "cpu", "cuda", "cuda:1" or "mps".
         dtype: type of the weights.
@@ -78,7 +80,8 @@ def stock_model(
     name = os.fspath(path_or_id)
     if dtype not in get_args(Dtype):
         raise InputError(f"dtype {dtype!r} is unknown; use one of {', '.join(get_args(Dtype))}.")
-    return _loaded(name, revision, _usable(device), getattr(torch, dtype))
+    usable = _usable(device)
+    return _loaded(locate(name), revision, usable, getattr(torch, dtype))
 
 
 def model_of(encoding: Encoding, machine: Machine) -> Model:
@@ -174,6 +177,10 @@ def _loaded(name: str, revision: str | None, device: str, dtype: torch.dtype) ->
     except InputError:
         raise
     except Exception as error:  # damaged files raise many types of errors
+        if status_of(error) is not None:
+            raise InputError(
+                f"The model {name} could not be loaded ({reason_of(error)}); {advice_on(error, name)}. {NO_CODE}"
+            ) from error
         raise InputError(
             f"The model {name} could not be loaded ({first_line(error)}); give the id of a model that the hub has, or "
             f"a local folder with config.json and model.safetensors. {NO_CODE}"

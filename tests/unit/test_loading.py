@@ -134,7 +134,7 @@ def test_a_config_without_an_id_of_padding(tmp_path, model, inputs):
 def test_what_is_no_place_of_a_model_is_said(tmp_path, model):
     with pytest.raises(papa.InputError, match=r"a BertModel was given; for a loaded model, use papa\.Model\(model\)"):
         papa.load_model(model)
-    with pytest.raises(papa.InputError, match="could not be loaded"):
+    with pytest.raises(papa.InputError, match="none' is neither a folder here, nor an id on the hub"):
         papa.load_model(str(tmp_path / "none"))
 
 

@@ -106,7 +106,7 @@ def test_scores_are_those_of_jobs_that_each_load_the_model(study, tmp_path):
     """As processes of the workflow do."""
     other = Study(study.config, tmp_path / "other", LocalSourceDigests(study.config.machine))
     for job in other.jobs():
-        performed(_placed(other, job))
+        performed(_placed(other, job, other.config.machine))
     expected = read_table(tmp_path / "other" / "tables" / "summary.parquet").to_pandas()
     actual = read_table(study.folder / "tables" / "summary.parquet").to_pandas()
     pd.testing.assert_frame_equal(actual, expected)

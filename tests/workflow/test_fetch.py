@@ -2,13 +2,15 @@
 
 import copy
 import json
+import logging
 import subprocess
 import sys
+from contextlib import nullcontext
 
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
-from hub import Hub
+from hub import Fault, hub_in
 from tiny import CONFIG, Copy, copy_of_repository, write_model
 
 from papa.config.job import Job
@@ -64,24 +66,13 @@ OTHERS = {name: name.encode() for name in ("pytorch_model.bin", "tf_model.h5", "
 
 
 @pytest.fixture
-def hub(monkeypatch, tmp_path):
+def hub(tmp_path):
     """A hub with a model and a dataset, which this process and those that it starts take for the only one."""
-    served = Hub()
-    served.push("model", "some/model", {name: name.encode() for name in ("config.json", "model.safetensors")} | OTHERS)
-    served.push("dataset", "some/data", dataset())
-    monkeypatch.setenv("HF_ENDPOINT", served.endpoint)
-    monkeypatch.setenv("HF_HOME", str(tmp_path / "home"))
-    monkeypatch.delenv("HF_HUB_OFFLINE", raising=False)
-    constants = {
-        "ENDPOINT": served.endpoint,
-        "HUGGINGFACE_CO_URL_TEMPLATE": served.endpoint + "/{repo_id}/resolve/{revision}/{filename}",
-        "HF_HUB_CACHE": str(tmp_path / "home/hub"),
-        "HF_HUB_OFFLINE": False,
-    }
-    for name, value in constants.items():  # read from the environment when the library was imported
-        monkeypatch.setattr(f"huggingface_hub.constants.{name}", value)
-    yield served
-    served.close()
+    with hub_in(tmp_path / "home") as served:
+        model = {name: name.encode() for name in ("config.json", "model.safetensors")}
+        served.push("model", "some/model", model | OTHERS)
+        served.push("dataset", "some/data", dataset())
+        yield served
 
 
 def files(folder):
@@ -212,20 +203,163 @@ def test_weights_of_one_kind_are_taken(hub, fetched, tmp_path, weights, taken):
     assert set(without_records(tmp_path / "other/model")) == {*(taken or weights), *beside}
 
 
-def test_an_interrupted_download_leaves_what_was_there(hub, fetched, tmp_path, monkeypatch):
-    monkeypatch.setattr("time.sleep", lambda seconds: None)  # before the library tries again
-    hub.broken = {"model.safetensors"}
-    with pytest.raises(InputError, match=r"The model some/model cannot be fetched.*peer closed.*check the network"):
-        fetched([MODEL], [PETS], tmp_path)
-    assert not files(tmp_path) and not list(tmp_path.glob("some/*"))
-    hub.broken = set()
-    fetched([MODEL], [PETS], tmp_path)
-    before = files(tmp_path)
+@pytest.fixture
+def waits(monkeypatch):
+    """The waits before requests are repeated, in seconds, instead of waiting."""
+    seconds = []
+    # shorter waits are for locks
+    monkeypatch.setattr("time.sleep", lambda wait: seconds.append(wait) if wait >= 1 else None)
+    return seconds
+
+
+def gets(hub, name):
+    return sum(request.startswith("GET") and request.endswith(f"/{name}") for request in hub.asked)
+
+
+@pytest.mark.parametrize("times", [1, 1000])
+def test_complete_files_are_kept_for_the_next_fetch(hub, fetched, tmp_path, waits, times):
+    hub.fail("lfs/.*model.safetensors", keep=0.5, times=times)
+    if times == 1:  # the library resumes
+        fetched([MODEL], [], tmp_path)
+        assert gets(hub, "model.safetensors") == 2
+    else:
+        with pytest.raises(InputError, match=r"The model some/model cannot be fetched.*peer closed.*complete files"):
+            fetched([MODEL], [], tmp_path)
+        assert not list(tmp_path.glob("some/[!.]*"))
+        hub.faults.clear()
+        fetched([MODEL], [], tmp_path)
+    assert gets(hub, "config.json") == 1
+    assert set(without_records(tmp_path / "some/model")) == {"config.json", "model.safetensors"}
+    assert (tmp_path / "some/model/model.safetensors").read_bytes() == b"model.safetensors"
+    assert [path.name for path in tmp_path.glob("some/*")] == ["model"]
+
+
+def test_an_interrupted_fetch_leaves_the_earlier_revision(hub, fetched, tmp_path, waits):
+    fetched([], [PETS], tmp_path)
+    before = files(tmp_path / "some/data")
     newer = hub.push("dataset", "some/data", dataset("newer"))
-    hub.broken = {"pets/train-00000-of-00001.parquet"}
+    hub.fail("lfs/.*pets/train", keep=0.5)
     with pytest.raises(InputError, match=rf"The dataset some/data at revision {newer} cannot be fetched"):
-        fetched([MODEL], [PETS | {"revision": newer}], tmp_path)
-    assert files(tmp_path) == before
+        fetched([], [PETS | {"revision": newer}], tmp_path)
+    assert files(tmp_path / "some/data") == before
+    newest = hub.push("dataset", "some/data", dataset("newest"))
+    hub.faults.clear()
+    fetched([], [PETS | {"revision": newest}], tmp_path)
+    assert [path.name for path in tmp_path.glob("some/*")] == ["data"], "what was kept of the other commit is deleted"
+
+
+def test_files_of_configs_that_are_no_longer_requested_are_dropped(hub, fetched, tmp_path, waits):
+    hub.fail("lfs/.*pets/validation", keep=0.5)
+    with pytest.raises(InputError, match="cannot be fetched"):
+        fetched([], [PETS, FARM], tmp_path)
+    hub.faults.clear()
+    fetched([], [PETS], tmp_path)
+    assert set(without_records(tmp_path / "some/data")) == {path for path in dataset() if "farm" not in path}
+
+
+BUSY = {"status": 503, "times": 1}
+
+
+@pytest.mark.parametrize(
+    ("fault", "expected"),
+    [
+        ({"path": "/api/", **BUSY, "status": 500}, {1}),
+        ({"path": "/api/", **BUSY, "times": 3}, {1, 2, 4}),
+        ({"path": "/api/", **BUSY, "status": 429, "headers": {"Retry-After": "7"}}, {7}),
+        ({"path": "resolve/.*/config.json", "method": "HEAD", **BUSY, "times": 2}, {1}),  # by the library
+        ({"path": "lfs/.*model.safetensors", "method": "GET", **BUSY}, {1}),
+        ({"path": "lfs/.*model.safetensors", **BUSY, "status": 429, "headers": {"Retry-After": "7"}}, {8}),  # also
+    ],
+)
+def test_busy_answers_are_waited_out(hub, fetched, tmp_path, waits, fault, expected):
+    hub.faults.append(Fault(**fault))
+    assert "1 repository" in fetched([MODEL], [], tmp_path)
+    assert hub.faults[0].times == 0 and set(waits) == expected
+
+
+@pytest.mark.parametrize(
+    ("path", "status", "headers", "said"),
+    [
+        ("/api/", 429, {"Retry-After": "3600"}, r"status 429, Quota.* wait some minutes and run again; complete files"),
+        ("/api/", 429, {"Retry-After": "Fri, 31 Dec 2100 23:59:59 GMT"}, "status 429"),
+        (
+            "/api/",
+            503,
+            {},
+            r"\(status 503, Quota of some kind\); this is a fault of the hub; run again later;",
+        ),
+        ("lfs/", 502, {"Retry-After": "Mon, 01 Jan 2001 00:00:00 GMT"}, "status 502"),
+    ],
+)
+def test_a_hub_that_stays_busy_ends_the_fetch(hub, fetched, tmp_path, waits, path, status, headers, said):
+    hub.fail(path, status, headers=headers, message="Quota of some kind.")
+    with pytest.raises(InputError, match=said):
+        fetched([MODEL], [], tmp_path)
+    asked = sum(path in request for request in hub.asked)
+    long = "3600" in str(headers) or "2100" in str(headers)
+    assert asked == (1 if long else 4) and sum(waits) == {"/api/": 0 if long else 7, "lfs/": 0}[path]
+
+
+GETS = {"model.safetensors": 1, "config.json": 1}
+
+
+@pytest.mark.parametrize("name", GETS)
+def test_wrong_bytes_are_refused(hub, fetched, tmp_path, name):
+    hub.fail(f"{name}$", flip=True, method="GET", times=1)
+    with pytest.raises(InputError, match=rf"{name} has the digest .* the hub reports .*run the same command again\.$"):
+        fetched([MODEL], [], tmp_path)
+    assert not (tmp_path / "some/model").exists()
+    fetched([MODEL], [], tmp_path)
+    assert {each: gets(hub, each) for each in ("model.safetensors", "config.json")} == GETS | {name: GETS[name] + 1}
+    assert (tmp_path / "some/model" / name).read_bytes() == name.encode()
+
+
+@pytest.mark.parametrize(
+    ("token", "said"),
+    [
+        (
+            None,
+            r"status 401, Access to some/model is restricted.*; ask for access at http://.*/some/model, and set",
+        ),
+        (
+            "hf_stranger",
+            r"status 403, You are not in the authorized list .*; ask for access at .*/some/model, with ",
+        ),
+        ("hf_member", None),
+    ],
+)
+def test_gated_repositories_need_access(hub, fetched, tmp_path, monkeypatch, token, said):
+    hub.gated, hub.members = {"some/model"}, {"hf_member"}
+    if token is not None:
+        monkeypatch.setenv("HF_TOKEN", token)
+    with nullcontext() if said is None else pytest.raises(InputError, match=said):
+        fetched([MODEL], [], tmp_path)
+    assert (tmp_path / "some/model").exists() == (said is None)
+
+
+TOKEN = "hf_secretsecretsecret"
+
+
+def test_a_token_is_only_for_the_hub(hub, fetched, tmp_path, monkeypatch, waits, caplog, capfd):
+    """It is neither sent to the storage, nor written to logs, messages, files or records."""
+    monkeypatch.setenv("HF_TOKEN", TOKEN)
+    caplog.set_level(logging.INFO)  # as in jobs
+    hub.fail("/api/", 503, times=1, message=f"The token {TOKEN} is too long.")
+    fetched([MODEL], [PETS], tmp_path)
+    hub.fail("/api/", 403, message=f"The token {TOKEN} has expired.")
+    with pytest.raises(InputError, match=r"The token \[token\] has expired\)") as error:
+        fetched([{"hub": "other/model"}], [], tmp_path)
+    assert {host for host, authorization in hub.authorized if authorization} == {hub.endpoint.removeprefix("http://")}
+    assert {authorization for _, authorization in hub.authorized} == {None, f"Bearer {TOKEN}"}
+    everywhere = [str(error.value), caplog.text, *capfd.readouterr(), *map(repr, files(tmp_path).values())]
+    assert "busy" in caplog.text and not any(TOKEN in text for text in everywhere)
+
+
+def test_offline_mode_is_named(hub, fetched, tmp_path, monkeypatch):
+    monkeypatch.setattr("huggingface_hub.constants.HF_HUB_OFFLINE", True)
+    with pytest.raises(InputError, match=r"HF_HUB_OFFLINE is set; unset it, or run `papa run CONFIG fetch"):
+        fetched([MODEL], [], tmp_path)
+    assert not hub.asked
 
 
 def test_what_was_laid_out_by_hand_stays(hub, fetched, tmp_path):
@@ -238,8 +372,8 @@ def test_what_was_laid_out_by_hand_stays(hub, fetched, tmp_path):
 @pytest.mark.parametrize(
     ("models", "corpora", "said"),
     [
-        ([{"hub": "no/model"}], [], r"The model no/model cannot be .*RepositoryNotFoundError.*the id and the revision"),
-        ([MODEL | {"revision": "v9"}], [], r"some/model at revision v9 cannot be fetched .*RevisionNotFoundError"),
+        ([{"hub": "no/model"}], [], r"no/model cannot be fetched .*\(status 401, Log in first\); check the id; if"),
+        ([MODEL | {"revision": "v9"}], [], r"some/model at revision v9 .*\(status 404, Invalid .*; correct `revision`"),
         (
             [],
             [PETS | {"revision": "v1"}, FARM | {"revision": "v2"}],

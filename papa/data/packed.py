@@ -288,7 +288,7 @@ class SlotLayout:
 
     @classmethod
     def of(cls, examples: Examples, slots: Tensor) -> SlotLayout:
-        places, real = torch.searchsorted(slots, examples.slots).clamp(max=len(slots) - 1), examples.real
+        places, real = torch.searchsorted(slots, examples.slots.contiguous()).clamp(max=len(slots) - 1), examples.real
         if real is None and torch.equal(places, torch.arange(len(slots), device=slots.device).expand_as(places)):
             return cls(slots, places, None, None, True)
         occupied = torch.zeros(len(slots), len(places), dtype=torch.bool, device=slots.device)

@@ -320,7 +320,8 @@ def test_logits_of_labels_of_tokens_are_the_heads():
 def test_a_plain_model_that_would_be_replaced_otherwise_than_the_formula_says_is_refused(monkeypatch, constants):
     model = stock("llama").train()
     before = [module.training for module in model.modules()]
-    monkeypatch.setattr("papa.model.attention.restrict", lambda matrices, *_: 0.9 * matrices.values[None])
+    monkeypatch.setattr(Full, "among", lambda matrices, _: 0.9 * matrices.values.tril())
+    monkeypatch.setattr(Full, "at", lambda matrices, query, _: matrices.values[:, None].expand(-1, len(query), -1, -1))
     with pytest.raises(papa.InputError, match="hidden states differ from the formula"):
         papa.replaced_attention(model, constants).__enter__()
     assert [module.training for module in model.modules()] == before

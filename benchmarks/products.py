@@ -13,6 +13,7 @@ import argparse
 import copy
 import time
 from collections.abc import Callable, Sequence
+from functools import partial
 from pathlib import Path
 
 import torch
@@ -73,7 +74,7 @@ def against_stock(folder: Path, slots: int, times: int) -> dict[str, float]:
     works: dict[str, Callable[[], object]] = {"stock": lambda: stock(input_ids=ids, attention_mask=mask)}
     for kind in KINDS:
         constants = None if kind == KINDS[0] else constants_of(kind, (ours.layers, ours.heads), slots)
-        works[kind] = lambda replacement=ours.replacement(constants): ours.run(batch, replacement)
+        works[kind] = partial(ours.run, batch, ours.replacement(constants))
     return fastest(works, times)
 
 

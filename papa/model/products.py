@@ -1,8 +1,8 @@
 """Products of constants and values that cost as much as the constants know.
 
 Each product gives the same result as `replacement.restrict` followed by a matrix product. All return contexts
-`[example, head, position, channel]` from values of the same shape. Rows are divided by the sum of absolute weights of the
-keys that the query sees, and a row of zeros stays zero.
+`[example, head, position, channel]` from values of the same shape. Rows are divided by the sum of the absolute weights
+of the keys that the query sees, and a row of zeros stays zero.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ import torch
 from torch import Tensor
 
 from papa.data.packed import SlotLayout
-from papa.model.visibility import Band, Visibility
+from papa.model.visibility import Visibility
 
 CONVOLVED_AT_ONCE = 2**20
 """Number of values that one Fourier transform turns; larger ones leave the processor's cache."""
@@ -109,16 +109,16 @@ def by_convolution(weights: Weights, values: Tensor, seen: Visibility) -> Tensor
         first, at = weights.first.double()[:, None, None], (slots == 0)[:, None]
         visible = (keys & at).any(0) & band.of(slots)[:, None]  # [slot, example or 1]
         leader, keys = laid[:, :1], keys & ~at
-        laid = laid * (~at)[:, :, None]
+        laid = torch.cat([0 * leader, laid[:, 1:]], dim=1) if bool(at.any()) else laid
     product = _convolved(kernel, laid.double())
     total = _convolved(kernel.abs(), keys.double().expand(len(kernel), -1, -1)[..., None])[..., 0]
+    largest = kernel.abs().amax(1)[:, None, None]
     if weights.first is not None:
-        total = total + first.abs() * visible
-        product = product + (first * visible)[..., None] * leader
-    scale = kernel.abs().amax(1) if weights.first is None else torch.maximum(kernel.abs().amax(1), first.abs()[:, 0, 0])
-    some = total > NOISE * scale[:, None, None].detach()
-    context = product / torch.where(some, total, 1)[..., None]
-    return layout.gather((context * some[..., None]).to(values.dtype))
+        total, largest = total + first.abs() * visible, torch.maximum(largest, first.abs())
+        product = torch.addcmul(product, (first * visible)[..., None], leader.double())
+    some = total > NOISE * largest.detach()
+    share = some / torch.where(some, total, 1)
+    return layout.gather((product * share[..., None]).to(values.dtype))
 
 
 def _convolved(kernel: Tensor, keys: Tensor) -> Tensor:
@@ -148,5 +148,7 @@ def by_shared_matrix(matrix: Tensor, signed: bool, values: Tensor, layout: SlotL
     if signed:
         product, total = matrix @ flat, matrix.abs() @ keys
     else:
-        product, total = (matrix @ torch.cat([flat, keys.to(flat.dtype)], dim=2)).split([flat.shape[2], keys.shape[2]], 2)
+        product, total = (matrix @ torch.cat([flat, keys.to(flat.dtype)], dim=2)).split(
+            [flat.shape[2], keys.shape[2]], 2
+        )
     return layout.gather(product.view(laid.shape) / torch.where(total > 0, total, 1)[..., None])

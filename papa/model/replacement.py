@@ -137,9 +137,10 @@ class Full(LayerConstants):
         if seen.band is None:
             return False
         (examples, _, positions, channels), slots = values.shape, len(seen.examples.by_used_slot.slots)
-        gathered = 0 if slots == self.slots and isinstance(self, Full) else GATHERING
-        shared = slots**2 * (examples * (channels + 1) + gathered)
-        return shared < positions**2 * (examples * channels + RESTRICTING * (1 if seen.examples.same_slots else examples))
+        stored = slots == self.slots and not isinstance(self, Matrices)
+        shared = slots**2 * (examples * (channels + 1) + (0 if stored else GATHERING))
+        restricted = RESTRICTING * (1 if seen.examples.same_slots else examples)
+        return shared < positions**2 * (examples * channels + restricted)
 
     def mixed(self, weights: Tensor, heads: Attending, values: Tensor, seen: Visibility, dropout: float) -> Tensor:
         constants = restrict(self, seen.examples, seen.allowed)

@@ -68,7 +68,7 @@ def against_stock(folder: Path, slots: int, times: int) -> dict[str, float]:
     """Return CPU milliseconds per text of this length: of the stock model, and with all heads replaced."""
     stock = lengthened(folder, slots)
     ours = Model(copy.deepcopy(stock))
-    ids = torch.randint(1000, 20_000, (1, slots), generator=torch.Generator().manual_seed(0))
+    ids = torch.randint(stock.config.vocab_size, (1, slots), generator=torch.Generator().manual_seed(0))
     mask = torch.ones_like(ids)
     batch = ours.pack(Packed.of({"input_ids": ids, "attention_mask": mask}))
     works: dict[str, Callable[[], object]] = {"stock": lambda: stock(input_ids=ids, attention_mask=mask)}

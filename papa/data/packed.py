@@ -289,7 +289,8 @@ class SlotLayout:
     @classmethod
     def of(cls, examples: Examples, slots: Tensor) -> SlotLayout:
         places, real = torch.searchsorted(slots, examples.slots.contiguous()).clamp(max=len(slots) - 1), examples.real
-        if real is None and torch.equal(places, torch.arange(len(slots), device=slots.device).expand_as(places)):
+        every = torch.arange(len(slots), device=slots.device).expand(len(places), -1)
+        if real is None and torch.equal(places, every):
             return cls(slots, places, None, None, True)
         occupied = torch.zeros(len(slots), len(places), dtype=torch.bool, device=slots.device)
         example = torch.arange(len(places), device=slots.device)[:, None].expand_as(places)

@@ -141,7 +141,7 @@ def test_a_matrix_that_examples_share_equals_the_dense_form(seen, prefer):
             close(constants.context(values, seen, 0.0), expected(constants, values, seen), seen)
 
 
-@pytest.mark.parametrize(("dtype", "tolerance"), [(torch.float64, 1e-8), (torch.float32, 1e-4)])
+@pytest.mark.parametrize(("dtype", "tolerance"), [(torch.float64, 1e-8), (torch.float32, 1e-3)])
 def test_gradients_equal_those_of_the_dense_form(seen, prefer, dtype, tolerance):
     """Of constants and of values; the tolerance is relative to the largest gradient."""
     for kind in ("sink", "by-distance", "average"):
@@ -206,8 +206,8 @@ def test_one_rule_chooses_the_product_that_costs_least(slots, causal, used):
 
 
 def test_examples_that_fill_few_slots_of_a_layout_get_a_matrix_each(used):
-    """A matrix over the slots of all examples would have 101 rows, and that of an example 2."""
-    slots = torch.stack([torch.arange(0, 101, 50) + offset for offset in range(34)])[:, :2]
+    """A matrix over the slots of all examples would have 68 rows, and that of an example 2."""
+    slots = torch.tensor([[first, first + 67] for first in range(34)])
     seen = Visibility(Examples(slots, slots, None, 101, packed=True), None)
     constants, values = Full(torch.rand(2, 101, 101)), torch.randn(34, 2, 2, 3)
     close(constants.context(values, seen, 0.0), expected(constants, values, seen), seen)

@@ -42,6 +42,7 @@ def classes_of(kind: str, slots: int) -> Tensor:
 
 
 @lru_cache(maxsize=8)
+@torch.inference_mode(False)
 def structure_of(kind: str, slots: int) -> Tensor | DistanceClasses:
     """Return the classes of a kind, in memory that grows with the slots if they depend only on distance and first key.
 

@@ -16,7 +16,7 @@ from torch import Tensor
 from papa.data.packed import SlotLayout
 from papa.model.visibility import Visibility
 
-CONVOLVED_AT_ONCE = 2**20
+CONVOLVED_AT_ONCE = 2**17
 """Number of values that one Fourier transform turns; larger ones leave the processor's cache."""
 NOISE = 1e-12
 """A sum of weights below this share of the largest weight is zero in a convolution, apart from rounding."""

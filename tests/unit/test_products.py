@@ -117,6 +117,16 @@ def test_the_structure_of_a_kind_is_that_of_all_pairs_of_slots(kind):
         assert torch.equal(structure.of(slot[:, None], slot).int(), classes_of(kind, slots))
 
 
+def test_classes_that_were_made_in_inference_mode_can_be_trained():
+    structure_of.cache_clear()
+    with torch.inference_mode():
+        structure_of("by-distance", SLOTS)
+    constants = tied("by-distance")
+    constants.values.requires_grad_()
+    constants.context(torch.ones(1, HEADS, SLOTS, 1), whole(SLOTS), 0.0).sum().backward()
+    assert constants.values.grad is not None
+
+
 def close(actual, dense, seen):
     torch.testing.assert_close(real(actual, seen), real(dense, seen), rtol=1e-6, atol=1e-6)
 

@@ -10,7 +10,7 @@ from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass, replace
 from functools import cached_property, partial
-from typing import Protocol, Self
+from typing import Protocol
 
 import torch
 from torch import Tensor
@@ -34,6 +34,7 @@ CONVOLVED_FROM = 512
 """Number of slots from which Fourier transforms are faster than a matrix product."""
 
 
+@dataclass(frozen=True)
 class LayerConstants(ABC):
     """Constants of some or all heads; each form knows the cheapest way to multiply values.
 
@@ -49,7 +50,7 @@ class LayerConstants(ABC):
         """Number of slots."""
 
     @abstractmethod
-    def to(self, like: Tensor | torch.device) -> Self:
+    def to(self, like: Tensor | torch.device) -> LayerConstants:
         """Return a copy on the given device, or with the device and dtype of the given tensor."""
 
     @abstractmethod
@@ -217,9 +218,9 @@ class Matrices(Full):
         return None
 
     def mixed(self, weights: Tensor, heads: Attending, values: Tensor, seen: Visibility, dropout: float) -> Tensor:
-        without_matrix = not dropout and self._product(seen) is not None
-        mixed = LayerConstants.mixed if without_matrix else Full.mixed
-        return mixed(self, weights, heads, values, seen, dropout)
+        if dropout or self._product(seen) is None:
+            return super().mixed(weights, heads, values, seen, dropout)
+        return LayerConstants.mixed(self, weights, heads, values, seen, dropout)
 
 
 class HasConstants(Protocol):
@@ -319,7 +320,8 @@ def _checked(constants: Constants, shape: tuple[int, int]) -> LayerConstants:
     """
     values = constants if isinstance(constants, Tensor | Matrices | Outputs) else getattr(constants, "constants", None)
     checked: LayerConstants | None = Full(values) if isinstance(values, Tensor) else values
-    axes = {Full: 4, Matrices: 3, Outputs: 4}.get(type(checked))
+    axes_of: dict[object, int] = {Full: 4, Matrices: 3, Outputs: 4}
+    axes = axes_of.get(type(checked))
     if checked is None or checked.values.ndim != axes or tuple(checked.values.shape[:2]) != shape:
         form = type(constants).__name__ if checked is None else list(checked.values.shape)
         raise InputError(

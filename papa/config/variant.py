@@ -24,7 +24,7 @@ class ConstantKind:
 
     Args:
         classes: maps the number of slots to the number of classes; None if entries are not tied.
-        class_of: maps slots `[query, 1]` and `[1, key]` to the class of each pair.
+        class_of: maps some slots `[query, 1]` and all slots `[1, key]` to the class of each pair.
         values: maps the number of slots to the value of each class, before rows are normalised; None if the values
             come from texts.
         trainable: whether training can start from this constant.
@@ -43,7 +43,7 @@ KINDS = {
     "sink": ConstantKind(lambda slots: 2, lambda query, key: (key > 0).long() + 0 * query, trainable=True),
     # the first slot is a separate class, because heads attend to it if no other token matters
     "by-distance": ConstantKind(
-        lambda slots: 2 * slots, lambda query, key: (key > 0) * (query - key + len(query)), trainable=True
+        lambda slots: 2 * slots, lambda query, key: (key > 0) * (query - key + key.shape[1]), trainable=True
     ),
     "mean-output": ConstantKind(),
     RESAMPLED: ConstantKind(),

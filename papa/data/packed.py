@@ -144,6 +144,7 @@ class Examples:
     last_queries: int | None = None
     packed: bool = False
     known_same_slots: bool | None = None
+    visibilities: list[object] = field(default_factory=list)
     _selections: dict[tuple[int, int], tuple[Selection, Selection]] = field(default_factory=dict)
 
     @classmethod
@@ -199,6 +200,18 @@ class Examples:
     def left_aligned(self) -> bool:
         """Whether the tokens of every example precede its padding."""
         return self.real is None or self.packed or bool((self.real[:, :-1] >= self.real[:, 1:]).all())
+
+    @cached_property
+    def by_used_slot(self) -> SlotLayout:
+        """The layout in the slots that any example uses."""
+        return SlotLayout.of(self, (self.slots if self.real is None else self.slots[self.real]).unique())
+
+    @cached_property
+    def by_slot(self) -> SlotLayout:
+        """The layout in all slots from the first to the last that any example uses."""
+        used = self.by_used_slot.slots
+        every = torch.arange(int(used[0]), int(used[-1]) + 1, device=used.device)
+        return self.by_used_slot if len(every) == len(used) else SlotLayout.of(self, every)
 
     @cached_property
     def distances(self) -> Tensor:
@@ -272,6 +285,76 @@ def _true_indices(mask: Tensor, number: int) -> Tensor:
     if mask.device.type == "cpu":
         return mask.nonzero().squeeze(1)
     return mask.int().argsort(descending=True, stable=True)[:number]
+
+
+@dataclass(frozen=True, eq=False)
+class SlotLayout:
+    """A layout in which all examples share an axis of slots.
+
+    Args:
+        slots: int64 `[slot]`, ascending.
+        places: int64 `[example, position]`, the index in `slots` of each position's slot.
+        real: bool `[example, position]`, whether a position has a token; None if all have one.
+        occupied: bool `[slot, example]`, whether an example has a token in a slot; None if all have one in every slot.
+        aligned: whether the i-th position of every example is in the i-th slot.
+    """
+
+    slots: Tensor
+    places: Tensor
+    real: Tensor | None
+    occupied: Tensor | None
+    aligned: bool
+    _selections: dict[int, tuple[Selection, Selection]] = field(default_factory=dict)
+
+    @classmethod
+    def of(cls, examples: Examples, slots: Tensor) -> SlotLayout:
+        places, real = torch.searchsorted(slots, examples.slots.contiguous()).clamp(max=len(slots) - 1), examples.real
+        every = torch.arange(len(slots), device=slots.device).expand(len(places), -1)
+        if real is None and torch.equal(places, every):
+            return cls(slots, places, None, None, True)
+        occupied = torch.zeros(len(slots), len(places), dtype=torch.bool, device=slots.device)
+        example = torch.arange(len(places), device=slots.device)[:, None].expand_as(places)
+        occupied[(places, example) if real is None else (places[real], example[real])] = True
+        return cls(slots, places, real, None if bool(occupied.all()) else occupied, False)
+
+    @property
+    def keys(self) -> Tensor:
+        """Bool `[slot, example or 1]`, whether an example has a token in a slot."""
+        return self.slots[:, None] >= 0 if self.occupied is None else self.occupied
+
+    def spread(self, heads: Tensor) -> Tensor:
+        """Rearrange `[example, head, position, channel]` as `[head, slot, example, channel]`, zero in empty slots."""
+        examples, count, _, channels = heads.shape
+        if self.aligned:
+            return heads.permute(1, 2, 0, 3)
+        to, back = self._selections_of(count)
+        moved: Tensor = _Moved.apply(heads.reshape(-1, channels), to, back)
+        return moved.view(count, len(self.slots), examples, channels) * self.keys[:, :, None]
+
+    def gather(self, spread: Tensor) -> Tensor:
+        """Rearrange `[head, slot, example, channel]` as `[example, head, position, channel]`."""
+        count, _, examples, channels = spread.shape
+        if self.aligned:
+            return spread.permute(2, 0, 1, 3)
+        to, back = self._selections_of(count)
+        moved: Tensor = _Moved.apply(spread.reshape(-1, channels), back, to)
+        return moved.view(examples, count, -1, channels)
+
+    def _selections_of(self, heads: int) -> tuple[Selection, Selection]:
+        """Return the moves from rows (example, head, position) to rows (head, slot, example) and back."""
+        if heads not in self._selections:
+            (examples, longest), slots, device = self.places.shape, len(self.slots), self.slots.device
+            example, head = torch.arange(examples, device=device), torch.arange(heads, device=device)
+            real = torch.ones_like(self.places, dtype=torch.bool) if self.real is None else self.real
+            position_at = torch.zeros(slots, examples, dtype=torch.long, device=device)
+            rows, positions = real.nonzero().unbind(1)
+            position_at[self.places[rows, positions], rows] = positions
+            taken = (example * heads + head[:, None, None]) * longest + position_at  # [head, slot, example]
+            back = (head[:, None] * slots + self.places[:, None]) * examples + example[:, None, None]
+            unread = (~real)[:, None].expand(-1, heads, -1).flatten().nonzero().squeeze(1)
+            empty = (~self.keys).expand(heads, slots, examples).flatten().nonzero().squeeze(1)
+            self._selections[heads] = Selection(taken.flatten(), unread), Selection(back.flatten(), empty)
+        return self._selections[heads]
 
 
 @dataclass(frozen=True)

@@ -20,7 +20,7 @@ from papa.data.shared import is_repository, shared_file
 from papa.errors import DamagedArtefact, InputError, count, first_line, missing_extra
 from papa.files import REBUILD, PathLike, Trace
 from papa.method.hdf5 import read_arrays, write_arrays
-from papa.method.tied import TIED, classes_of
+from papa.method.tied import TIED, structure_of
 from papa.model.replacement import Matrices, Outputs
 
 if TYPE_CHECKING:
@@ -84,7 +84,7 @@ class ConstantMatrices:
             raise InputError("The average output of a head has no entries for pairs of slots; average its attention.")
         if isinstance(constants, Tensor):
             return self
-        count, full = self.count[constants.classes.long()], constants.full.double()
+        count, full = self.count[constants.pairs], constants.full.double()
         if self.about.get("causal") == "True":  # a query sees no later key
             count, full = count.tril(), full.tril()
         full = full / full.sum(-1, keepdim=True).clamp(min=1e-30)
@@ -170,7 +170,7 @@ class ConstantMatrices:
 def _as_constants(mean: Tensor, kind: str, slots: int) -> Tensor | Matrices | Outputs:
     if kind == "mean-output":
         return Outputs(mean)
-    return Matrices(mean, classes_of(kind, slots)) if kind in TIED else mean
+    return Matrices(mean, structure_of(kind, slots)) if kind in TIED else mean
 
 
 def _read(path: PathLike, names: Sequence[str]) -> tuple[ConstantMatrices, Tensor]:

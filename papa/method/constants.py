@@ -12,7 +12,7 @@ from papa.config.variant import DATA_FREE, KINDS, Constant
 from papa.errors import InputError
 from papa.files import PathLike, must_agree
 from papa.method.averages import ConstantMatrices
-from papa.method.tied import classes_of
+from papa.method.tied import structure_of
 from papa.model.model import Model
 from papa.model.replacement import Head, Matrices, Outputs
 
@@ -47,7 +47,7 @@ def _tied(kind: str, slots: int) -> Matrices:
     values = KINDS[kind].values if kind in KINDS else None
     if values is None:
         raise InputError(f"{kind!r} is not a constant that needs no text; give one of {', '.join(DATA_FREE)}.")
-    return Matrices(torch.tensor(values(slots)), classes_of(kind, slots))
+    return Matrices(torch.tensor(values(slots)), structure_of(kind, slots))
 
 
 def constants_for(
@@ -88,7 +88,6 @@ class TrainedConstants(nn.Module):
     """
 
     heads: Tensor
-    classes: Tensor | None
 
     def __init__(self, start: Tensor | Matrices, heads: list[Head]):
         """Initialise the matrices of `heads` from `start` `[layer, head, ...]`."""
@@ -96,7 +95,7 @@ class TrainedConstants(nn.Module):
         replaced = torch.tensor(heads, dtype=torch.long).view(-1, 2)
         self.register_buffer("heads", replaced)
         values = start if isinstance(start, Tensor) else start.values
-        self.register_buffer("classes", None if isinstance(start, Tensor) else start.classes, persistent=False)
+        self.classes = None if isinstance(start, Tensor) else start.classes
         self.matrices = nn.Parameter(values[replaced[:, 0], replaced[:, 1]].clone())
         self.shape = values.shape
 

@@ -27,15 +27,11 @@ from papa.model.replacement import (
     Keep,
     LayerConstants,
     Mix,
-    Outputs,
     Replace,
     Replacement,
     kept_context,
-    mixed_context,
-    outputs_at,
-    replaced_context,
-    restrict,
 )
+from papa.model.visibility import CausalMask, Visibility
 
 NAME = "papa"
 """Name under which transformers finds the attention function and the mask function."""
@@ -50,12 +46,6 @@ HARMLESS_KEYWORDS = frozenset(
 
 class Observed(Exception):
     """Ends a forward pass once the requested attention has been observed."""
-
-
-class CausalMask(Tensor):
-    """A mask that lets every query see exactly the keys up to its position; operations on it return plain tensors."""
-
-    __torch_function__ = torch._C._disabled_torch_function_impl  # type: ignore[assignment] # as in torch's Parameter
 
 
 @dataclass(frozen=True)
@@ -394,7 +384,7 @@ class Layer(ABC):
     Args:
         index: index among the layers with attention.
         examples: the layout of the batch.
-        allowed: see `restrict`.
+        allowed: see `Visibility`.
         dropout: probability with which entries of attention and constants are dropped.
     """
 
@@ -428,27 +418,20 @@ class Layer(ABC):
 
     def replaced(self, constant: LayerConstants, heads: Tensor | None) -> Tensor:
         """Return the context of these heads (None: all) with their constants."""
-        values = self.values(heads)
-        if isinstance(constant, Outputs):
-            return outputs_at(constant, self.examples).expand(len(values), -1, -1, -1)
-        return replaced_context(restrict(constant, self.examples, self.allowed), values, self.dropout)
+        return constant.context(self.values(heads), self.seen, self.dropout)
 
     def mixed(self, weights: Tensor, constant: LayerConstants) -> Tensor:
         """Return the context of all heads; `weights` interpolate from a head's constant (0) to its attention (1)."""
-        heads, values = self.attending(None), self.values(None)
-        if isinstance(constant, Outputs):
-            attended, outputs = kept_context(heads, values, self.dropout), outputs_at(constant, self.examples)
-            return outputs + weights[..., None, None] * (attended - outputs)
-        constants = restrict(constant, self.examples, self.allowed)
-        return mixed_context(weights, constants, heads, values, self.dropout)
+        return constant.mixed(weights, self.attending(None), self.values(None), self.seen, self.dropout)
 
     def distances(self, attention: Tensor, constant: LayerConstants) -> Tensor:
         """Return the squared distances of all heads from their constants, `[example, head, query]`."""
-        if isinstance(constant, Outputs):
-            actual, expected = attention @ self.values(None), outputs_at(constant, self.examples)
-        else:
-            actual, expected = attention, restrict(constant, self.examples, self.allowed)
-        return (actual.float() - expected.float()).square().sum(-1)
+        return constant.distances(attention, self.values(None), self.seen)
+
+    @property
+    def seen(self) -> Visibility:
+        """The keys that queries see."""
+        return Visibility.of(self.examples, self.allowed)
 
 
 @dataclass(frozen=True)

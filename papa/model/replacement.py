@@ -6,9 +6,10 @@ The head uses C restricted to R × R, with each row divided by the sum of its ab
 
 from __future__ import annotations
 
+from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass, replace
-from functools import cached_property, lru_cache
+from functools import cached_property, lru_cache, partial
 from typing import Protocol
 
 import torch
@@ -17,6 +18,8 @@ from torch.nn.functional import scaled_dot_product_attention, softmax
 
 from papa.data.packed import Examples
 from papa.errors import InputError
+from papa.model.products import DistanceClasses, Weights, by_convolution, by_shared_matrix, by_sums
+from papa.model.visibility import Visibility
 
 Head = tuple[int, int]
 """The index of a layer, and the index of a head in this layer."""
@@ -25,64 +28,47 @@ Observer = Callable[[int, Tensor, Examples], None]
 
 Rows of attention for padding are meaningless.
 """
+RESTRICTING, GATHERING = 50, 15
+"""Costs of an entry of a matrix that is gathered, masked and normalised, and of one that is only gathered."""
+CONVOLVED_FROM = 512
+"""Number of slots from which Fourier transforms are faster than a matrix product."""
 
 
 @dataclass(frozen=True)
-class Matrices:
-    """Matrices in which pairs of slots share entries, to save memory.
+class LayerConstants(ABC):
+    """Constants of some or all heads; each form knows the cheapest way to multiply values.
 
-    Args:
-        values: `[..., class]`, the entry of each class of pairs; the leading axes are layers and heads.
-        classes: integers `[query, key]`, the class of each pair of slots.
-
-    >>> Matrices(torch.tensor([0.5, 2.0]), torch.tensor([[0, 1], [1, 0]])).full
-    tensor([[0.5000, 2.0000],
-            [2.0000, 0.5000]])
+    Contexts and values are `[example, head, position, channel]`. `dropout` is the probability with which an entry is
+    dropped. As in the published code, dropout follows replacing and mixing, so entries of constants are dropped too.
     """
 
     values: Tensor
-    classes: Tensor
 
     @property
+    @abstractmethod
     def slots(self) -> int:
         """Number of slots."""
-        return len(self.classes)
 
-    @property
-    def full(self) -> Tensor:
-        """All entries, `[..., query, key]`."""
-        return self.values[..., self.classes.long()]
-
-    def to(self, like: Tensor | torch.device) -> Matrices:
+    @abstractmethod
+    def to(self, like: Tensor | torch.device) -> LayerConstants:
         """Return a copy on the given device, or with the device and dtype of the given tensor."""
-        return Matrices(self.values.to(like), self.classes.to(like if isinstance(like, torch.device) else like.device))
 
-    def at(self, indices: Tensor) -> Tensor:
-        """Return the entries at these indices of a flattened matrix, `[head, index]`."""
-        return self.values.index_select(1, self.classes.flatten().index_select(0, indices))
+    @abstractmethod
+    def context(self, values: Tensor, seen: Visibility, dropout: float) -> Tensor:
+        """Return the context of heads that use these constants."""
 
+    @abstractmethod
+    def distances(self, attention: Tensor, values: Tensor, seen: Visibility) -> Tensor:
+        """Return the squared distances of heads with this attention from constants, `[example, head, query]`."""
 
-@dataclass(frozen=True)
-class Full:
-    """Matrices with one value per pair of slots, `values` `[..., query, key]`."""
-
-    values: Tensor
-
-    @property
-    def slots(self) -> int:
-        """Number of slots."""
-        return self.values.shape[-1]
-
-    def to(self, like: Tensor | torch.device) -> Full:
-        return Full(self.values.to(like))
-
-    def at(self, indices: Tensor) -> Tensor:
-        """See `Matrices.at`; the values are `[head, query, key]`."""
-        return self.values.flatten(1).index_select(1, indices)
+    def mixed(self, weights: Tensor, heads: Attending, values: Tensor, seen: Visibility, dropout: float) -> Tensor:
+        """Return the context of heads that interpolate from constants (weight 0) to attention (weight 1); Sec. 3.2."""
+        context = self.context(values, seen, dropout)
+        return context + weights[..., None, None] * (kept_context(heads, values, dropout) - context)
 
 
 @dataclass(frozen=True)
-class Outputs:
+class Outputs(LayerConstants):
     """Constant head outputs, used instead of the product of a matrix and the value vectors.
 
     Args:
@@ -93,12 +79,148 @@ class Outputs:
 
     @property
     def slots(self) -> int:
-        """Number of slots."""
         return self.values.shape[-2]
 
     def to(self, like: Tensor | torch.device) -> Outputs:
-        """Return a copy on the given device, or with the device and dtype of the given tensor."""
         return Outputs(self.values.to(like))
+
+    def context(self, values: Tensor, seen: Visibility, dropout: float) -> Tensor:
+        del dropout
+        slots = _slots(self, seen.examples)[:, -seen.examples.queries :]
+        return self.values[:, slots].transpose(0, 1).expand(len(values), -1, -1, -1)
+
+    def distances(self, attention: Tensor, values: Tensor, seen: Visibility) -> Tensor:
+        return _squared(attention @ values, self.context(values, seen, 0.0))
+
+
+@dataclass(frozen=True)
+class Full(LayerConstants):
+    """Matrices with one value per pair of slots, `values` `[..., query, key]`."""
+
+    values: Tensor
+
+    @property
+    def slots(self) -> int:
+        return self.values.shape[-1]
+
+    def to(self, like: Tensor | torch.device) -> Full:
+        return Full(self.values.to(like))
+
+    @cached_property
+    def signed(self) -> bool:
+        """Whether entries may be negative, now or after a training step."""
+        return self.values.requires_grad or bool((self.values.amin(-1) < 0).any())
+
+    def at(self, query: Tensor, key: Tensor) -> Tensor:
+        """Return the entries at these slots, `[head, *pair]`; slots are broadcast."""
+        indices = query * self.slots + key
+        return self.values.flatten(1).index_select(1, indices.flatten()).view(-1, *indices.shape)
+
+    def among(self, slots: Tensor) -> Tensor:
+        """Return the entries for pairs of these ascending slots, `[head, query, key]`."""
+        return self.values if len(slots) == self.slots else self.at(slots[:, None], slots)
+
+    def context(self, values: Tensor, seen: Visibility, dropout: float) -> Tensor:
+        if dropout or not self._sharing_pays(values, seen):
+            return _dropped(restrict(self, seen.examples, seen.allowed), len(values), dropout) @ values
+        _slots(self, seen.examples)
+        layout, band = seen.examples.by_used_slot, seen.band
+        matrix = self.among(layout.slots)
+        if band is not None and not band.whole(self.slots):
+            matrix = matrix * band.of(layout.slots[:, None] - layout.slots)
+        return by_shared_matrix(matrix, self.signed, values, layout)
+
+    def _sharing_pays(self, values: Tensor, seen: Visibility) -> bool:
+        """Return whether one matrix over the slots of all examples costs less than a matrix for each example.
+
+        The unit is a multiplication in a matrix product.
+        """
+        if seen.band is None:
+            return False
+        (examples, _, positions, channels), slots = values.shape, len(seen.examples.by_used_slot.slots)
+        stored = slots == self.slots and not isinstance(self, Matrices)
+        shared = slots**2 * (examples * (channels + 1) + (0 if stored else GATHERING))
+        restricted = RESTRICTING * (1 if seen.examples.same_slots else examples)
+        return shared < positions**2 * (examples * channels + restricted)
+
+    def mixed(self, weights: Tensor, heads: Attending, values: Tensor, seen: Visibility, dropout: float) -> Tensor:
+        constants = restrict(self, seen.examples, seen.allowed)
+        mixed = constants + weights[..., None, None] * (heads.attention() - constants)
+        return _dropped(mixed, len(values), dropout) @ values
+
+    def distances(self, attention: Tensor, values: Tensor, seen: Visibility) -> Tensor:
+        return _squared(attention, restrict(self, seen.examples, seen.allowed))
+
+
+@dataclass(frozen=True)
+class Matrices(Full):
+    """Matrices in which pairs of slots share entries, to save memory.
+
+    Args:
+        values: `[..., class]`, the entry of each class of pairs; the leading axes are layers and heads.
+        classes: integers `[query, key]`, the class of each pair of slots; or the classes of distances.
+
+    >>> Matrices(torch.tensor([0.5, 2.0]), torch.tensor([[0, 1], [1, 0]])).full
+    tensor([[0.5000, 2.0000],
+            [2.0000, 0.5000]])
+    """
+
+    classes: Tensor | DistanceClasses
+
+    @property
+    def slots(self) -> int:
+        return len(self.classes)
+
+    @property
+    def pairs(self) -> Tensor:
+        """The class of each pair of slots, int64 `[query, key]`."""
+        slots = torch.arange(self.slots, device=self.values.device)
+        return self._classes_of(slots[:, None], slots)
+
+    @property
+    def full(self) -> Tensor:
+        """All entries, `[..., query, key]`."""
+        return self.values[..., self.pairs]
+
+    def to(self, like: Tensor | torch.device) -> Matrices:
+        device = like if isinstance(like, torch.device) else like.device
+        return Matrices(self.values.to(like), self.classes.to(device))
+
+    def _classes_of(self, query: Tensor, key: Tensor) -> Tensor:
+        if isinstance(self.classes, DistanceClasses):
+            return self.classes.of(query, key)
+        return self.classes.flatten()[query * self.slots + key].long()
+
+    def at(self, query: Tensor, key: Tensor) -> Tensor:
+        classes = self._classes_of(query, key)
+        return self.values.index_select(1, classes.flatten()).view(-1, *classes.shape)
+
+    def among(self, slots: Tensor) -> Tensor:
+        return self.at(slots[:, None], slots)
+
+    def context(self, values: Tensor, seen: Visibility, dropout: float) -> Tensor:
+        product = None if dropout else self._product(seen)
+        if product is None:
+            return super().context(values, seen, dropout)
+        _slots(self, seen.examples)
+        return product(values, seen)
+
+    def _product(self, seen: Visibility) -> Callable[[Tensor, Visibility], Tensor] | None:
+        """Return the product that needs no matrix, if there is one and it is faster."""
+        classes = self.classes
+        if not isinstance(classes, DistanceClasses):
+            return None
+        first = None if classes.first is None else self.values[:, classes.first]
+        if classes.any_distance and seen.ranges is not None:
+            return partial(by_sums, Weights(self.values[:, classes.by_distance[0]], first))
+        if seen.band is not None and len(seen.examples.by_slot.slots) >= CONVOLVED_FROM:
+            return partial(by_convolution, Weights(self.values.index_select(1, classes.by_distance), first))
+        return None
+
+    def mixed(self, weights: Tensor, heads: Attending, values: Tensor, seen: Visibility, dropout: float) -> Tensor:
+        if dropout or self._product(seen) is None:
+            return super().mixed(weights, heads, values, seen, dropout)
+        return LayerConstants.mixed(self, weights, heads, values, seen, dropout)
 
 
 class HasConstants(Protocol):
@@ -111,8 +233,6 @@ class HasConstants(Protocol):
 Constants = Tensor | Matrices | Outputs | HasConstants
 """Constants of all heads: matrices `[layer, head, query, key]`, matrices with shared entries, outputs of heads, or an
 object with one of these as `constants`."""
-LayerConstants = Full | Matrices | Outputs
-"""Constants of some or all heads of a layer."""
 
 
 @dataclass(frozen=True)
@@ -211,17 +331,17 @@ def _checked(constants: Constants, shape: tuple[int, int]) -> LayerConstants:
     """
     values = constants if isinstance(constants, Tensor | Matrices | Outputs) else getattr(constants, "constants", None)
     checked: LayerConstants | None = Full(values) if isinstance(values, Tensor) else values
-    axes = {Full: 4, Matrices: 3, Outputs: 4}.get(type(checked))
+    axes_of: dict[object, int] = {Full: 4, Matrices: 3, Outputs: 4}
+    axes = axes_of.get(type(checked))
     if checked is None or checked.values.ndim != axes or tuple(checked.values.shape[:2]) != shape:
         form = type(constants).__name__ if checked is None else list(checked.values.shape)
         raise InputError(
             f"The constants are {form}; this model needs a torch tensor [layer, head, query, key] = "
             f"[{shape[0]}, {shape[1]}, slots, slots], or constants that papa made for it."
         )
-    if not isinstance(checked, Outputs):
-        pairs = list((checked.values if isinstance(checked, Full) else checked.classes).shape[-2:])
-        if pairs[0] != pairs[1]:
-            raise InputError(f"Constant matrices must be square; they are [query, key] = {pairs}.")
+    matrix = checked.classes if isinstance(checked, Matrices) else checked.values
+    if isinstance(matrix, Tensor) and not isinstance(checked, Outputs) and matrix.shape[-2] != matrix.shape[-1]:
+        raise InputError(f"Constant matrices must be square; they are [query, key] = {list(matrix.shape[-2:])}.")
     if not checked.values.requires_grad and not _finite(checked.values):
         raise InputError("The constants contain NaN or infinity; pass finite ones.")
     return checked
@@ -267,31 +387,23 @@ def replaced_in(replacement: Replacement) -> list[Head]:
     ]
 
 
-def restrict(matrices: Full | Matrices, examples: Examples, allowed: Tensor | None) -> Tensor:
+def restrict(matrices: Full, examples: Examples, allowed: Tensor | None) -> Tensor:
     """Restrict constants to the tokens of examples, `[example or 1, head, query, key]`, and normalise each row.
 
     Args:
         matrices: constants of some heads, indexed by slot.
         examples: the layout with the slots of the tokens.
-        allowed: bool `[example or 1, head or 1, query or 1, key]`, True if the query sees the key; None means that
-            every query sees every key.
+        allowed: see `Visibility`.
 
     Raises:
         InputError: a token is in a slot that the constants lack.
     """
     slots = _slots(matrices, examples)
-    indices = slots[:, -examples.queries :, None] * matrices.slots + slots[:, None, :]
-    entries = matrices.at(indices.flatten()).view(-1, *indices.shape).transpose(0, 1)
+    entries = matrices.at(slots[:, -examples.queries :, None], slots[:, None, :]).transpose(0, 1)
     if allowed is not None:
         entries = entries * allowed
     total = entries.abs().sum(-1, keepdim=True)
     return entries / torch.where(total > 0, total, 1)
-
-
-def outputs_at(outputs: Outputs, examples: Examples) -> Tensor:
-    """Return constant outputs at the slots of examples, `[example or 1, head, position, channel]`; see `restrict`."""
-    slots = _slots(outputs, examples)[:, -examples.queries :]
-    return outputs.values[:, slots].transpose(0, 1)
 
 
 def _slots(constant: LayerConstants, examples: Examples) -> Tensor:
@@ -343,11 +455,6 @@ class Attending:
         return softmax(torch.cat([scores, sinks], dim=-1), dim=-1)[..., :-1]
 
 
-# The functions below return heads' contexts `[example, head, position, channel]` from values of the same shape.
-# `dropout` is the probability with which an entry is dropped. As in the published code, dropout follows replacing and
-# mixing, so entries of constants are dropped too.
-
-
 def kept_context(heads: Attending, values: Tensor, dropout: float) -> Tensor:
     """Return the context of heads that keep their attention, by a fused kernel if torch supports the parameters."""
     if heads.softcap is not None or heads.sinks is not None:
@@ -364,15 +471,8 @@ def kept_context(heads: Attending, values: Tensor, dropout: float) -> Tensor:
     )
 
 
-def replaced_context(constants: Tensor, values: Tensor, dropout: float) -> Tensor:
-    """Return the context of heads that use constants `[example or 1, head, query, key]`."""
-    return _dropped(constants, len(values), dropout) @ values
-
-
-def mixed_context(weights: Tensor, constants: Tensor, heads: Attending, values: Tensor, dropout: float) -> Tensor:
-    """Return the context of heads that interpolate between constants (weight 0) and attention (weight 1); Sec. 3.2."""
-    mixed = constants + weights[..., None, None] * (heads.attention() - constants)
-    return _dropped(mixed, len(values), dropout) @ values
+def _squared(actual: Tensor, expected: Tensor) -> Tensor:
+    return (actual.float() - expected.float()).square().sum(-1)
 
 
 def _dropped(attention: Tensor, examples: int, dropout: float) -> Tensor:

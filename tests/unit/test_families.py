@@ -76,8 +76,9 @@ def test_a_replaced_head_computes_no_query_no_key_and_no_distances(model, inputs
         operations(Model(copy.deepcopy(model)), inputs, *given)
         for given in ((), (matrices, [(layer, head) for layer in range(LAYERS) for head in (0, 3)]), (matrices,))
     )
-    # with every head replaced: values, the output projection, two linear layers, and the constants times the values
-    layer = 2 * tokens * hidden * (hidden + hidden + 2 * 41) + 2 * EXAMPLES * HEADS * SLOTS * SLOTS * CHANNELS
+    # with every head replaced: values, the output projection, two linear layers, the constants times the values, and
+    # the sums of the constants' rows
+    layer = 2 * tokens * hidden * (hidden + hidden + 2 * 41) + 2 * EXAMPLES * HEADS * SLOTS * SLOTS * (CHANNELS + 1)
     projected = hasattr(model, "embeddings_project")
     pooler = 2 * hidden * hidden if getattr(model, "pooler", None) is not None else 0  # of one token of the row
     assert every == LAYERS * layer + (2 * tokens * 13 * hidden if projected else 0) + pooler

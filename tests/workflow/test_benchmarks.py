@@ -9,7 +9,7 @@ import torch
 from tiny import WORDS, write_model
 
 import papa
-from benchmarks import compare, learning_rates, overhead, parts, smoke_hub, stress, training_samples
+from benchmarks import compare, learning_rates, overhead, parts, products, smoke_hub, stress, training_samples
 from papa.data.readers import SourceRows
 
 SLOTS = 13
@@ -120,3 +120,10 @@ def test_intervals_cover_the_choice_of_training_rows_only_if_seeds_share_none():
     fixed, parts, halves, bootstrap = (training_samples.coverage(way, 120, 120) for way in training_samples.WAYS)
     assert min(parts) >= 88 and max(fixed) < 75
     assert parts.score > max(halves.score, bootstrap.score)
+
+
+def test_products_are_compared_with_the_stock_model(model, capsys):
+    products.main(["--model", model, "--slots", "13", "--long", "17", "19", "--times", "1"])
+    rows = [line for line in capsys.readouterr().out.splitlines() if line.startswith("|") and "--" not in line]
+    assert [row.split("|")[1].split()[0] for row in rows] == ["slots", "13", "slots,", "17", "19", "slots,", "17", "19"]
+    assert rows[1].count("|") == 3 + len(products.KINDS)

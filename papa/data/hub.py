@@ -52,9 +52,11 @@ def listing(hub: str, repo_type: RepoType, revision: str | None) -> Listing:
     """Ask the hub for the commit of a revision, and for the names and digests of its files."""
     from huggingface_hub import HfApi
 
-    look_up: Callable[..., ModelInfo | DatasetInfo]
-    look_up = HfApi().model_info if repo_type == "model" else HfApi().dataset_info
-    info = retried(partial(look_up, hub, revision=revision, files_metadata=True))
+    info: ModelInfo | DatasetInfo
+    if repo_type == "model":
+        info = retried(partial(HfApi().model_info, hub, revision=revision, files_metadata=True))
+    else:
+        info = retried(partial(HfApi().dataset_info, hub, revision=revision, files_metadata=True))
     card = info.card_data.to_dict() if info.card_data else {}
     return Listing(str(info.sha), {file.rfilename: file for file in info.siblings or []}, card.get("configs"))
 

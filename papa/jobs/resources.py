@@ -365,7 +365,7 @@ def _learn(job: AnyJob, settings: LambdaOf | WeightsOf | ProbeOf | FoldsOf, conf
         scored = float(config.token_budget)
     loaded = max(batch if epochs else 0.0, scored)
     memory = BYTES_PER_TOKEN * sizes.tokens + 4 * FLOAT32 * target.decoded * loaded * sizes.vocabulary
-    host_only = BYTES_PER_TOKEN * sizes.tokens
+    host_only: float = BYTES_PER_TOKEN * sizes.tokens
     if runs_model:
         model, model_on_gpu = (_model_bytes(job, sizes, activations, gpu=gpu) for gpu in (False, True))
         memory, host_only = memory + model, host_only + model - model_on_gpu

@@ -200,7 +200,7 @@ def test_hidden_states(on_both, tiny, corpus, averages, variant):
 
 @TEXTS
 def test_a_killed_job_resumes(on_both, device, tiny, corpus, data, monkeypatch):
-    """The state of a job on the device, with trained constants, is saved to the disk and restored."""
+    """The state of a job on the device, is saved to the disk and restored."""
     monkeypatch.setenv("PAPA_MACHINE", json.dumps(json.loads(os.environ["PAPA_MACHINE"]) | {"checkpoint_minutes": 0}))
     steps, step = [], fitting.TrainingState.step
 
@@ -211,7 +211,7 @@ def test_a_killed_job_resumes(on_both, device, tiny, corpus, data, monkeypatch):
         step(state)
 
     def stage(name):
-        run, variant = corpus / f"{name}.json", "toeplitz-trained/all"
+        run, variant = corpus / f"{name}.json", "toeplitz/all"
         if name == fake_device.NAME:
             with monkeypatch.context() as patch, pytest.raises(KeyboardInterrupt):
                 patch.setattr(fitting.TrainingState, "step", killed)

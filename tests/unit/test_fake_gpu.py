@@ -127,7 +127,7 @@ def averages(tiny, corpus):
         jobs.average(tiny, corpus / "tokens.parquet", path, kind=kind)
     data = {"tokens": corpus / "tokens.parquet", "labels": corpus / "labels.parquet"}
     jobs.learn(tiny, corpus / "order-lambda.parquet", HOW, constants=made["average"], **data)
-    jobs.rank(corpus / "order-lambda.parquet", corpus / "order.json")
+    jobs.rank(corpus / "order-lambda.parquet", corpus / "order.parquet")
     return made
 
 
@@ -166,7 +166,7 @@ def test_other_weights_of_heads(on_both, tiny, corpus, data, averages, by):
 @TEXTS
 def test_streamed_probes(on_both, tiny, corpus, data, averages, variant):
     constants = averages.get(variant.split("/")[0].removesuffix("-trained"))
-    behind = {"constants": constants, "order": corpus / "order.json" if "lambda" in variant else None}
+    behind = {"constants": constants, "order": corpus / "order.parquet" if "lambda" in variant else None}
 
     def stage(name):
         run = corpus / f"{name}.json"
@@ -189,7 +189,7 @@ def test_streamed_probes_of_words(on_both, tiny, corpus, data):
 @TEXTS
 @pytest.mark.parametrize("variant", ["original", SOME])
 def test_hidden_states(on_both, tiny, corpus, averages, variant):
-    behind = {"constants": averages["average"], "order": corpus / "order.json"} if variant == SOME else {}
+    behind = {"constants": averages["average"], "order": corpus / "order.parquet"} if variant == SOME else {}
 
     def stage(name):
         jobs.store(tiny, index := corpus / f"{name}.json", variant, tokens=corpus / "tokens.parquet", **behind)

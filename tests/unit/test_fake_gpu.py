@@ -27,6 +27,7 @@ from papa.model.model import Model
 
 TEXTS = pytest.mark.parametrize("corpus", ["text"], indirect=True)
 HOW = jobs.training(batch_size=31, epochs=1)
+INFERENCE = pytest.mark.xfail(reason="the device cannot take views of trained constants in inference mode")
 SOME = "average/lambda-0/kept-1of2"
 NEAR = {"atol": 2e-5, "rtol": 1e-4}
 """A probe's learning amplifies the rounding of sums in another order."""
@@ -161,7 +162,14 @@ def test_other_weights_of_heads(on_both, tiny, corpus, data, averages, by):
 
 @pytest.mark.parametrize(
     "variant",
-    ["original", SOME, "average-trained/all", "by-distance/all", "mean-output/all", "average/all/adapt-norms"],
+    [
+        "original",
+        SOME,
+        pytest.param("average-trained/all", marks=INFERENCE),
+        "by-distance/all",
+        "mean-output/all",
+        "average/all/adapt-norms",
+    ],
 )
 @TEXTS
 def test_streamed_probes(on_both, tiny, corpus, data, averages, variant):
@@ -198,6 +206,7 @@ def test_hidden_states(on_both, tiny, corpus, averages, variant):
     on_both(stage)
 
 
+@INFERENCE
 @TEXTS
 def test_a_killed_job_resumes(on_both, device, tiny, corpus, data, monkeypatch):
     """The state of a job on the device, is saved to the disk and restored."""

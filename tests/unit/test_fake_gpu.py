@@ -206,7 +206,6 @@ def test_hidden_states(on_both, tiny, corpus, averages, variant):
     on_both(stage)
 
 
-@INFERENCE
 @TEXTS
 def test_a_killed_job_resumes(on_both, device, tiny, corpus, data, monkeypatch):
     """The state of a job on the device, is saved to the disk and restored."""

@@ -860,7 +860,7 @@ class Machine:
     @classmethod
     def current(cls) -> Machine:
         """Return the machine in the environment variable PAPA_MACHINE, which the workflow sets; else the default."""
-        return cls(**json.loads(os.environ.get(cls.VARIABLE, "{}")))
+        return cls(**json.loads(os.environ.get(cls.VARIABLE) or "{}"))
 
 
 def check_files(config: Config) -> None:

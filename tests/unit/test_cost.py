@@ -33,13 +33,14 @@ def test_operations_are_those_of_the_formula(folder, model):
     assert list(lines) == list(FORMS)
     half = heads - heads // 2  # keep their attention
     head = 2 * 2 * N * hidden * hidden // heads + 2 * N * N * hidden // heads  # a query, a key, and their products
+    sums = 2 * N * N / EXAMPLES  # of the rows of a head's constant, once for all texts
     every = layers * (2 * N * hidden * (2 * hidden + 2 * wide) + 2 * N * N * hidden)
     pooler = 2 * hidden * hidden if getattr(model, "pooler", None) is not None else 0
     expected = {
         "stock": layers * heads * head + pooler,
         "none": layers * heads * head,
-        "half": layers * half * head,
-        "all": 0,
+        "half": layers * (half * head + (heads - half) * sums),
+        "all": layers * heads * sums,
     }
     for name, more in expected.items():  # papa runs all texts as one row, of which there is one pooled token
         pooled = pooler / EXAMPLES if name != "stock" else 0

@@ -17,7 +17,7 @@ from torch.utils._pytree import tree_flatten, tree_map_only
 from torch.utils.backend_registration import _setup_privateuseone_for_python_backend
 
 NAME = "fakegpu"
-PAPA = str(Path(__file__).parents[1] / "papa")
+PAPA = str(Path(__file__).parents[2] / "papa")
 READS = {
     *("_local_scalar_dense", "is_nonzero", "item", "equal", "allclose", "nonzero", "nonzero_numpy", "masked_select"),
     *("_unique2", "unique_dim", "unique_consecutive", "bincount"),

@@ -134,6 +134,7 @@ def averages(tiny, corpus):
     return made
 
 
+@pytest.mark.slow
 @TEXTS
 @pytest.mark.parametrize("constant", ["average", "by-distance", "mean-output", "toeplitz"])
 def test_lambda(on_both, tiny, corpus, data, averages, constant):
@@ -145,6 +146,7 @@ def test_lambda(on_both, tiny, corpus, data, averages, constant):
     on_both(stage)
 
 
+@pytest.mark.slow
 @TEXTS
 @pytest.mark.parametrize("by", ["gradient", "leave-one-out", "variance", "output-norm"])
 def test_other_weights_of_heads(on_both, tiny, corpus, data, averages, by):
@@ -162,6 +164,7 @@ def test_other_weights_of_heads(on_both, tiny, corpus, data, averages, by):
     on_both(stage)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "variant",
     [
@@ -186,6 +189,7 @@ def test_streamed_probes(on_both, tiny, corpus, data, averages, variant):
     on_both(stage)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("corpus", ["words"], indirect=True)
 def test_streamed_probes_of_words(on_both, tiny, corpus, data):
     def stage(name):
@@ -196,6 +200,7 @@ def test_streamed_probes_of_words(on_both, tiny, corpus, data):
     on_both(stage)
 
 
+@pytest.mark.slow
 @TEXTS
 @pytest.mark.parametrize("variant", ["original", SOME])
 def test_hidden_states(on_both, tiny, corpus, averages, variant):
@@ -208,9 +213,10 @@ def test_hidden_states(on_both, tiny, corpus, averages, variant):
     on_both(stage)
 
 
+@pytest.mark.slow
 @TEXTS
 def test_a_killed_job_resumes(on_both, device, tiny, corpus, data, monkeypatch):
-    """The state of a job on the device, is saved to the disk and restored."""
+    """The state of a job on the device is saved to the disk and restored."""
     monkeypatch.setenv("PAPA_MACHINE", json.dumps(json.loads(os.environ["PAPA_MACHINE"]) | {"checkpoint_minutes": 0}))
     steps, step = [], fitting.TrainingState.step
 
@@ -234,6 +240,7 @@ def test_a_killed_job_resumes(on_both, device, tiny, corpus, data, monkeypatch):
     on_both(stage)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("variant", ["original", "toeplitz/all"])
 def test_direct_scores(on_both, tmp_path, tiny_decoder, variant):
     letters = ["a b c d", "b c", "d a b", "c c a b d", "a d", "b a c"]

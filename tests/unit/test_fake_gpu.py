@@ -63,7 +63,8 @@ def on_both(device, monkeypatch):
 def compare(first, second):
     """Assert that two artefacts have nearly the same numbers."""
     for values, others in zip(numbers(Path(first)), numbers(Path(second)), strict=True):
-        np.testing.assert_allclose(values, others, **NEAR)
+        halved = values.dtype == np.float16  # hidden states are stored in half precision: one step of rounding
+        np.testing.assert_allclose(values, others, **NEAR | ({"rtol": 2e-3} if halved else {}))
 
 
 def numbers(path):
@@ -81,7 +82,7 @@ def numbers(path):
         return [np.array([epoch["loss"] for epoch in run["curve"]]) for run in content["runs"]]
     with HiddenStates.opened([path]) as hidden:
         tokens = Tokens.read(path.with_name("tokens.parquet"))["train"]
-        return [hidden.read(torch.arange(len(tokens)), tokens).numpy()]
+        return [hidden.read(torch.arange(len(tokens)), tokens).numpy().astype(np.float16)]
 
 
 def test_the_device_refuses_mixed_tensors_and_counts_waits(device):

@@ -67,6 +67,6 @@ def test_the_answers_are_those_that_are_known(executed):
     (curve,) = [text.splitlines()[1:] for text in shown if "contextless" in text and "kept" in text]
     losses = {int(row.split()[1]): float(row.split()[7]) for row in curve if row.split()[7] != "NaN"}
     assert all(abs(losses[kept]) < 0.01 for kept in range(1, 10)) and losses[0] > 0.99
-    (study,) = [text for text in shown if text.startswith("<papa.measure")]
+    (study,) = [text for text in shown if text.startswith("<papa.StudyResults")]
     lost = re.search(r"([0-9]+) % \(95 % interval", study)
     assert lost and int(lost[1]) > 20

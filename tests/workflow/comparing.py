@@ -57,10 +57,11 @@ def _same(one: Path, two: Path) -> bool:
 
 
 def _told(page: Path) -> str:
-    """A page without the table of seconds and memory, and without the digest of all that is on it."""
-    parts = '<table id="jobs-0">.*?</table>|<meta name="papa-provenance".*?>'
+    """A page without the table of seconds and memory, its LaTeX, and the digest of all that is on the page."""
+    latex = '<button type="button" class="csv quiet" data-table="jobs-0".*?</figcaption>'
+    parts = f'{latex}|<table id="jobs-0">.*?</table>|<meta name="papa-provenance".*?>'
     rest, number = re.subn(parts, "", page.read_text(encoding="utf-8"), flags=re.DOTALL)
-    assert number == 2, page
+    assert number == 3, page
     return rest
 
 

@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import os
 import re
+from functools import partial
 from pathlib import Path
 
+from papa.data.hub import refusal, retried
 from papa.data.named import HUB_ID
-from papa.errors import InputError, first_line
+from papa.errors import InputError
 from papa.files import PathLike
 
 
@@ -31,12 +33,9 @@ def shared_file(place: PathLike, name: str, revision: str | None = None) -> Path
     from huggingface_hub import hf_hub_download
 
     try:
-        return Path(hf_hub_download(str(place), name, revision=revision))
+        return Path(retried(partial(hf_hub_download, str(place), name, revision=revision)))
     except Exception as error:  # libraries report a missing network in many ways
-        raise InputError(
-            f"There is no folder {place} here, and {name} cannot be read from {place} on the hub "
-            f"({first_line(error).rstrip('.')}); check the name, log in, or give a folder."
-        ) from error
+        raise refusal(f"There is no folder {place} here, and {name} of {place}", error, str(place)) from error
 
 
 def is_repository(place: PathLike) -> bool:

@@ -5,6 +5,7 @@ import os
 import shutil
 import sys
 from pathlib import Path
+from types import SimpleNamespace
 
 import datasets
 import pandas as pd
@@ -376,15 +377,34 @@ def test_heads_are_pushed_and_loaded_from_the_hub(study, folder, hub, tmp_path, 
     assert names["heads"].replaced == heads.replaced and names["outputs"].last_hidden_state.isfinite().all()
 
 
+def test_a_busy_hub_is_asked_again_for_heads(tmp_path, monkeypatch):
+    class Busy(OSError):
+        response = SimpleNamespace(status_code=503, headers={}, reason_phrase="Busy")
+
+    asked, waits = [], []
+
+    def download(repository, name, revision=None):
+        asked.append(name)
+        if len(asked) == 1:
+            raise Busy
+        raise OSError(f"no {name}")
+
+    monkeypatch.setattr("huggingface_hub.hf_hub_download", download)
+    monkeypatch.setattr("time.sleep", waits.append)
+    with pytest.raises(papa.InputError, match="heads.json of me/other cannot be fetched"):
+        papa.Heads.load("me/other")
+    assert asked == ["heads.json"] * 2 and waits == [1]
+
+
 def test_heads_that_cannot_be_shared_or_read_get_a_sentence(study, hub, tmp_path):
     refused = CliRunner().invoke(app, ["heads", str(study.folder), "--push", "forbidden/heads"])
     assert refused.exit_code == 2 and refused.stderr == (
         "forbidden/heads on the hub cannot be written (403 Forbidden: you may not write here); check the id "
         "(owner/name), and log in with `hf auth login`.\n"
     )
-    with pytest.raises(papa.InputError, match=r"no folder me/other here, and heads.json .* \(404 .* None\); check"):
+    with pytest.raises(papa.InputError, match=r"no folder me/other here, and heads.json .* \(.*404 .* None\); check"):
         papa.Heads.load("me/other")
-    with pytest.raises(papa.InputError, match=r"and constants.h5 cannot be read from me/other on the hub"):
+    with pytest.raises(papa.InputError, match=r"and constants.h5 of me/other cannot be fetched from the hub"):
         papa.ConstantMatrices.load("me/other")
     with pytest.raises(papa.InputError, match=r"me/average.h5 does not exist; average the attention"):
         papa.ConstantMatrices.load("me/average.h5")

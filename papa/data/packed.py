@@ -327,8 +327,7 @@ class SlotLayout:
         examples, count, _, channels = heads.shape
         if self.aligned:
             return heads.permute(1, 2, 0, 3)
-        to, back = self._selections_of(count)
-        moved: Tensor = _Moved.apply(heads.reshape(-1, channels), to, back)
+        moved: Tensor = _Moved.apply(heads.reshape(-1, channels), *self._selections_of(count))
         return moved.view(count, len(self.slots), examples, channels) * self.keys[:, :, None]
 
     def gather(self, spread: Tensor) -> Tensor:
@@ -336,8 +335,7 @@ class SlotLayout:
         count, _, examples, channels = spread.shape
         if self.aligned:
             return spread.permute(2, 0, 1, 3)
-        to, back = self._selections_of(count)
-        moved: Tensor = _Moved.apply(spread.reshape(-1, channels), back, to)
+        moved: Tensor = _Moved.apply(spread.reshape(-1, channels), *reversed(self._selections_of(count)))
         return moved.view(examples, count, -1, channels)
 
     def _selections_of(self, heads: int) -> tuple[Selection, Selection]:

@@ -57,9 +57,9 @@ MEASURED = {
     "9.5 % in the hardest case": ("docs/error-rates.md", "it is 9.5 %"),
     "24.5 % if clusters of examples": ("docs/error-rates.md", "up to 24.5 % on real outcomes"),
     "six generated tasks, 5 to 30 minutes": ("docs/demo.md", "about 7 minutes", "up to 30 minutes"),
-    "1.8 GB in all, not 6.3": (
+    "1.8 GB in all, not 5.9": (
         "docs/environments.md",
-        "6.3 GB in all",
+        "5.9 GB in all",
         "275 MB without torch",
         "861 MB",
         "adds 517 MB",

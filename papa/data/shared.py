@@ -7,7 +7,7 @@ import re
 from functools import partial
 from pathlib import Path
 
-from papa.data.hub import refusal, retried
+from papa.data.hub import reason_of, retried
 from papa.data.named import HUB_ID
 from papa.errors import InputError
 from papa.files import PathLike
@@ -35,7 +35,10 @@ def shared_file(place: PathLike, name: str, revision: str | None = None) -> Path
     try:
         return Path(retried(partial(hf_hub_download, str(place), name, revision=revision)))
     except Exception as error:  # libraries report a missing network in many ways
-        raise refusal(f"There is no folder {place} here, and {name} of {place}", error, str(place)) from error
+        raise InputError(
+            f"There is no folder {place} here, and {name} cannot be read from {place} on the hub ({reason_of(error)}); "
+            "check the name, log in, or give a folder."
+        ) from error
 
 
 def is_repository(place: PathLike) -> bool:

@@ -391,7 +391,7 @@ def test_a_busy_hub_is_asked_again_for_heads(tmp_path, monkeypatch):
 
     monkeypatch.setattr("huggingface_hub.hf_hub_download", download)
     monkeypatch.setattr("time.sleep", waits.append)
-    with pytest.raises(papa.InputError, match="heads.json of me/other cannot be fetched"):
+    with pytest.raises(papa.InputError, match=r"heads\.json cannot be read from me/other on the hub"):
         papa.Heads.load("me/other")
     assert asked == ["heads.json"] * 2 and waits == [1]
 
@@ -404,7 +404,7 @@ def test_heads_that_cannot_be_shared_or_read_get_a_sentence(study, hub, tmp_path
     )
     with pytest.raises(papa.InputError, match=r"no folder me/other here, and heads.json .* \(.*404 .* None\); check"):
         papa.Heads.load("me/other")
-    with pytest.raises(papa.InputError, match=r"and constants.h5 of me/other cannot be fetched from the hub"):
+    with pytest.raises(papa.InputError, match=r"and constants.h5 cannot be read from me/other on the hub"):
         papa.ConstantMatrices.load("me/other")
     with pytest.raises(papa.InputError, match=r"me/average.h5 does not exist; average the attention"):
         papa.ConstantMatrices.load("me/average.h5")

@@ -69,6 +69,10 @@ Next: [method.md](method.md) puts them together, [statistics.md](statistics.md) 
 
 MEASURED = DOCS / "measured"
 PUBLISHED = r"<!-- published losses: written by `make docs` -->\n.*?<!-- end of published losses -->"
+OTHER_CONSTANTS = (
+    "The other constants, against the better floor. *Toeplitz* constants depend only on the distance between two "
+    "slots, and\n*trained* ones are trained along with the probe ([constants.md](constants.md)):"
+)
 LOSS_COLUMNS = ("loss", "loss_low", "loss_high")
 LOSSES = r"(<!-- losses: written by `make docs` -->)\n.*?(<!-- end of losses -->)"
 README_TASKS = {
@@ -91,7 +95,7 @@ def published() -> str:
     averages = averages_table(rows[rows["constant"].eq(MAIN_CONSTANT)])
     before, *_, after = re.search(PUBLISHED, page, re.DOTALL)[0].splitlines()
     others = other_constants_table(rows).markdown()
-    tables = [before, averages.markdown(), "The other constants, against the better floor:", others, after]
+    tables = [before, averages.markdown(), OTHER_CONSTANTS, others, after]
     return re.sub(PUBLISHED, lambda match: "\n\n".join(tables), page, flags=re.DOTALL)
 
 

@@ -104,6 +104,7 @@ def text_of_notebook(notebook: Path, pages: Path) -> str:
 def lay_out(pages: Path) -> None:
     """Write all pages of the site into a folder, which must not be there."""
     pages.mkdir(parents=True)
+    shutil.copy(REPOSITORY / "docs/tables.css", pages)
     for name, path in sources().items():
         source = REPOSITORY / path
         text = text_of_notebook(source, pages) if source.suffix == ".ipynb" else source.read_text(encoding="utf-8")

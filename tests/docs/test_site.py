@@ -157,6 +157,12 @@ def test_the_site_has_no_dead_link(built):
 
 
 @pytest.mark.slow
+def test_tables_of_every_page_have_narrow_cells(built):
+    styles = [[target for target in Page(text).loads if target.endswith("tables.css")] for text in built.values()]
+    assert styles == [["./tables.css"]] * len(built) and (site.BUILD / "site/tables.css").is_file()
+
+
+@pytest.mark.slow
 def test_pages_are_on_the_site_what_they_are_on_the_web_view(built):
     """Lists, tables and code, where the two read Markdown differently: indented lists, numbers that begin a line."""
     markdown = MarkdownIt().enable("table")

@@ -336,8 +336,8 @@ refused if it is not computed exactly. `papa verify MODEL` shows the same for a 
 - *As it is*: the largest distance of hidden states from those of transformers, relative to their norm.
 - *Half replaced*, *all replaced*: the same from a reference that is dense and padded and skips nothing, with every
   other head and with all heads replaced. `-` if the attention of the type is a module of its own.
-- *Own attention*: the distance from transformers if all heads use, as constants, their own attention to the one text
-  that runs, which must change nothing. `-` if attention does not sum to one, as with sinks; constants do.
+- *Heads' own attention*: the distance from transformers if all heads use, as constants, their own attention to the
+  one text that runs, which must change nothing. `-` if attention does not sum to one, as with sinks; constants do.
 - *Skipped*: the share of the outputs for queries and keys that is not computed if all heads are replaced.
 - *Layers*: those that attend. Where a model has others too, such as recurrent ones or convolutions, papa counts the
   layers that attend from 0; the table adds the numbers that the model gives to them. The other layers stay as they

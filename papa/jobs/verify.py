@@ -23,15 +23,15 @@ COLUMNS = {
     "stock": "as it is",
     "half": "half replaced",
     "all": "all replaced",
-    "own_attention": "own attention",
+    "own_attention": "heads' own attention",
     "skipped": "skipped",
 }
 NOTE = (
     "Runs: packed rows of tokens, or padded like the stock model, which is slower. As it is: the largest distance of "
     "hidden states from those of transformers, relative to their norm. Half and all replaced: the distance from a "
-    "dense reference; - if the model's attention is a separate module. Own attention: the distance from transformers "
-    "if each head's constant is its attention to the same text; - if that does not sum to one, as with sinks. Skipped: "
-    "the share of queries and keys that papa does not compute if all heads are replaced."
+    "dense reference; - if the model's attention is a separate module. Heads' own attention: the distance from "
+    "transformers if each head's constant is its attention to the same text; - if that does not sum to one, as with "
+    "sinks. Skipped: the share of queries and keys that papa does not compute if all heads are replaced."
 )
 
 

@@ -2,8 +2,9 @@
 
 Every rung adds one kind of information, from none to the content of the text itself. Losses are measured from the first
 rung, whatever the floor of other tables. The step from one rung to the next is a share of the way from the first rung
-to own attention, given the information of all rungs above it in the table, so all steps add up to 1. From `uniform` on,
-each rung is a coarser average of the next, so information can be added in only one order (docs/constants.md).
+to the model's own attention, given the information of all rungs above it in the table, so all steps add up to 1. From
+`uniform` on, each rung is a coarser average of the next, so information can be added in only one order
+(docs/constants.md).
 """
 
 from __future__ import annotations
@@ -148,7 +149,7 @@ def tables_of(frame: pd.DataFrame) -> list[Table]:
             {
                 "task": rows["title"].where(rows["subset"].eq(ALL), rows["title"] + ", " + rows["subset"]),
                 "added information": rows["adds"],
-                "constants": rows["rung"].map(constant_name),
+                "constants": rows["rung"].map(_rung_name),
                 "score": [score_text(score, float("nan")) for score in rows["score"]],
                 "loss": texts(loss_text, rows, *LOSS),
                 "step, given the rung above": texts(loss_text, rows, *STEP),
@@ -157,6 +158,10 @@ def tables_of(frame: pd.DataFrame) -> list[Table]:
         first = rows[["task", "subset"]].ne(rows[["task", "subset"]].shift()).any(axis=1)
         tables.append(Table(str(model), text, 3, rules=tuple(first.to_numpy().nonzero()[0].tolist())))
     return tables
+
+
+def _rung_name(rung: str) -> str:
+    return f"the model's {rung}" if rung == OWN_ATTENTION else constant_name(rung)
 
 
 def sentence_of(frame: pd.DataFrame) -> str:
@@ -224,7 +229,7 @@ def _points(rows: pd.DataFrame) -> pd.DataFrame:
         low=rows["low"].where(finite),
         high=rows["high"].where(finite),
         adds=rows["adds"],
-        constant=rows["rung"].map(constant_name),
+        constant=rows["rung"].map(_rung_name),
         score_text=rows["score"].map("{:.3f}".format),
         loss_text=texts(loss_text, rows, *LOSS),
         step_text=texts(loss_text, rows, *STEP),

@@ -45,7 +45,7 @@ def facts_of(line: LineClaim, margin: float) -> dict[str, object]:
     tasks: dict[str, Sequence[str]] = {
         "Excluded": [phrases.excluded(exclusion) for exclusion in line.excluded],
         "At their ceiling": line.ceiling,
-        phrases.STILL_RISING.format(""): [phrases.rising(task) for task in line.rising],
+        phrases.STILL_RISING.format(""): [phrases.rising(line.rising)] * bool(line.rising),
     }
     return {"line": line.line, "facts": facts, "tasks": {name: titles for name, titles in tasks.items() if titles}}
 

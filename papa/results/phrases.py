@@ -49,11 +49,15 @@ LOSS_NOTE = (
     "(one-sided, 95 %). Its interval is Fieller's, over probe seeds, validation examples and, if there are several, "
     f"orders of heads. Above 100 %, {MORE_THAN_ALL}."
 )
-STILL_RISING = "Still rising{}, train longer or set `patience`"
+STILL_RISING = "Scores{} still rose when training ended; train longer or set `patience`"
 """The words before the tasks on which scores still rose when training ended, with room for the name of a model."""
 NO_INTERVAL = "the loss cannot be bounded, because attention's contribution is too uncertain"
-FLOOR_NAMES = {"contextless floor": "context-free floor", "other floor": "another context-free floor"}
-"""The words for run names in the JSON of a conclusion."""
+RUN_NAMES = {
+    "original": "the original",
+    "contextless floor": "the context-free floor",
+    "other floor": "another context-free floor",
+}
+"""The words for run names in the JSON of a conclusion; a name that is not listed is its own words."""
 
 ADAPTATION_NAMES = {
     "none": "nothing trained",
@@ -281,7 +285,7 @@ def conclusion_of(lines: Sequence[LineClaim], margin: float, named: bool) -> str
     Args:
         lines: at least one line.
         margin: the accepted loss.
-        named: whether each sentence names the model and the constant, because there are others.
+        named: whether claims name the model and the constant, because there are others.
     """
     first = lines[0]
     model = f" ({first.model})" if named else ""
@@ -292,8 +296,8 @@ def conclusion_of(lines: Sequence[LineClaim], margin: float, named: bool) -> str
     ]
     sentences += [f"{excluded(exclusion, model, bool(first.tasks))}." for exclusion in first.excluded]
     sentences += [] if first.tasks else map(needed, first.excluded)
-    if still_rising := dict.fromkeys(rising(task) for line in lines for task in line.rising):
-        sentences.append(f"{STILL_RISING.format(model)}: {', '.join(still_rising)}.")
+    if still_rising := dict.fromkeys(task for line in lines for task in line.rising):
+        sentences.append(f"{STILL_RISING.format(f' of {first.model}' if named else '')}. {rising(still_rising)}.")
     sentences.append(floors_used(first))
     sentences.append(sample_size(lines))
     return " ".join(filter(None, sentences)).replace("?.", "?")  # a title may be a question
@@ -327,9 +331,10 @@ def floors_used(line: LineClaim) -> str:
     tasks: dict[str, list[str]] = {}
     for task, floors in line.floors.items():
         tasks.setdefault(floors[0], []).append(task)
-    used = tasks if len(tasks) == 1 else [f"{floor} ({', '.join(titles)})" for floor, titles in tasks.items()]
+    used = tasks if len(tasks) == 1 else [f"{floor} on {_and(titles)}" for floor, titles in tasks.items()]
     tried = _and(sorted({floor for floors in line.floors.values() for floor in floors}))
-    choice = f"Context-free floor: {'; '.join(used)}, the best of {tried} on inner folds of the training rows."
+    choice = f"The context-free floor is {', and '.join(used)}. It is the best of {tried} on inner folds of the "
+    choice += "training rows."
     return " ".join([choice, *guesses])
 
 
@@ -411,13 +416,14 @@ def replaceable(line: LineClaim, margin: float, named: bool) -> str:
     if number == line.heads:
         claim = f"all {line.heads} {heads} are {at}{least}"
     elif number:
-        claim = f"{number} of {line.heads} {heads} are {at}{least}" + (f"; {bound(step, margin)}" if step else "")
+        claim = f"{number} of {line.heads} {heads} are {at}{least}"
+        claim += f". {_capitalised(bound(step, margin))}" if step else ""
     else:
         claim = f"no number of {heads} was shown to be {at}" + (f": {bound(step, margin)}" if step else "")
     words = ", ".join(filter(None, [in_order(line.order, line.orders), claim]))
-    sentences = [f"{words[0].upper()}{words[1:]} ({tried(line)})."]
+    sentences = [f"{_capitalised(words)} ({tried(line)})."]
     if line.lines > 1 and line.corrected is not None and line.corrected < number:
-        sentences.append(f"Corrected for {line.lines} lines: {_number(line.corrected, line.heads)}.")
+        sentences.append(f"Corrected for {line.lines} lines: {_number_clause(line.corrected, line.heads)}.")
     return " ".join([*sentences, *filter(None, [by_task(line)])])
 
 
@@ -441,12 +447,19 @@ def by_task(line: LineClaim) -> str:
     numbers: dict[int, list[str]] = {}
     for claim in sorted(line.by_task, key=lambda claim: -claim.corrected):
         numbers.setdefault(claim.corrected, []).append(claim.task)
-    claims = "; ".join(f"{_number(number, line.heads)} on {', '.join(tasks)}" for number, tasks in numbers.items())
-    return f"Each task by itself, corrected for {line.task_claims} claims: {claims}."
+    claims = [
+        f"{_number_clause(number, line.heads)} on {_and(tasks, 'and' if number else 'or')}"
+        for number, tasks in numbers.items()
+    ]
+    return f"Each task by itself, corrected for {line.task_claims} claims: {'; '.join(claims)}."
 
 
-def _number(number: int, heads: int) -> str:
-    return f"all {heads} heads" if number == heads else f"{count(number, 'head')}" if number else "none shown"
+def _number_clause(number: int, heads: int) -> str:
+    """Return the clause that a number of heads, which may be 0, was shown to be replaceable."""
+    if not number:
+        return "no number of heads was shown to be replaceable"
+    replaced = f"all {heads} heads" if number == heads else count(number, "head")
+    return f"{replaced} {'is' if number == 1 else 'are'} replaceable"
 
 
 def bound(step: Step, margin: float) -> str:
@@ -454,7 +467,7 @@ def bound(step: Step, margin: float) -> str:
     with_replaced = f"with {step.replaced} replaced"
     if not _finite(step.bound):
         return f"{with_replaced}, the loss on {step.worst} cannot be bounded"
-    return f"{with_replaced}, the upper bound of the loss on {step.worst} is {bound_text(step.bound, margin)}"
+    return f"{with_replaced}, the one-sided upper bound of the loss on {step.worst} is {bound_text(step.bound, margin)}"
 
 
 def excluded(exclusion: Exclusion, model: str = "", counted: bool = False) -> str:
@@ -474,11 +487,18 @@ def without_loss(exclusions: Iterable[Exclusion]) -> str:
     return f"No loss: {reasons}." if reasons else ""
 
 
-def rising(task: RisingTask) -> str:
-    """Describe which probes of a task still improved, and the direction in which its loss may change."""
-    runs = [FLOOR_NAMES.get(run, run) for run in task.runs]
-    probes = _and(runs)
-    return f"{task.task} ({probes}{f': its loss may be {task.loss} than measured' if task.loss else ''})"
+def rising(tasks: Iterable[RisingTask]) -> str:
+    """Describe which probes of each task still improved, and the direction in which its loss may change.
+
+    Returns:
+        Sentences without the last full stop; empty without tasks.
+    """
+    sentences = []
+    for task in tasks:
+        probes = _and(RUN_NAMES.get(run, run) for run in task.runs)
+        loss = f", so the loss may be {task.loss} than measured" if task.loss else ""
+        sentences.append(f"On {task.task}, the probes of {probes} still improved{loss}")
+    return ". ".join(sentences)
 
 
 def sample_size(lines: Sequence[LineClaim]) -> str:
@@ -490,9 +510,9 @@ def sample_size(lines: Sequence[LineClaim]) -> str:
     each = " to ".join(dict.fromkeys(f"{number:,}" for number in examples))
     noun = "example" if examples[-1] == 1 else "examples"
     several = len(first.tasks) + len(first.excluded) > 1
-    clusters = "; ".join(f"{task}, {number:,}" for task, number in first.clusters.items())
-    units = f" Intervals resample clusters of examples: {clusters}." if clusters else ""
-    return f"From {over}{each} validation {noun}{' per task' if several else ''}.{units}"
+    clusters = [f"{number:,} on {task}" for task, number in first.clusters.items()]
+    units = f" Intervals resample whole clusters of examples: {_and(clusters)}." if clusters else ""
+    return f"The results are based on {over}{each} validation {noun}{' per task' if several else ''}.{units}"
 
 
 class AdaptedLoss(NamedTuple):
@@ -564,7 +584,7 @@ def holds_for(training: Sequence[TaskTraining]) -> str:
     }
     mixed = f"{rows}; intervals cover the choice of rows only on some tasks"
     on = samples.get(frozenset(task.resampled for task in training), mixed)
-    return f"Holds for {layouts} and {probes}, trained {' or '.join(ends)} at {' or '.join(rates)} on {on}."
+    return f"The results hold for {layouts} and {probes}, trained {' or '.join(ends)} at {' or '.join(rates)} on {on}."
 
 
 LAYOUTS = {"paper": "the paper's layout", "published_code": "the published code's layout"}
@@ -572,10 +592,14 @@ PROBES = {"paper": "the paper's probe", "linear": "a linear probe"}
 """Words for layouts and for probes; a layout that is not listed goes by its name."""
 
 
-def _and(words: Iterable[str]) -> str:
+def _and(words: Iterable[str], conjunction: str = "and") -> str:
     """Join words: "a", "a and b", "a, b and c"."""
     *most, last = words
-    return f"{', '.join(most)} and {last}" if most else last
+    return f"{', '.join(most)} {conjunction} {last}" if most else last
+
+
+def _capitalised(words: str) -> str:
+    return f"{words[0].upper()}{words[1:]}"
 
 
 def _listed(words: Iterable[str]) -> str:

@@ -1,5 +1,6 @@
 """The pages of the project: links that lead somewhere, a short README whose code runs, one version everywhere."""
 
+import json
 import re
 import tomllib
 from datetime import date
@@ -94,6 +95,24 @@ def test_numbers_in_the_readme_are_those_of_the_pages_that_they_come_from():
     for phrase in [*MEASURED, *DEFINED]:
         text = text.replace(phrase, "")
     assert not re.findall(r"\S*\d\S*", text), "a new number in the README: say in MEASURED where it comes from"
+
+
+def quoted(page):
+    """The quotes on a page that are conclusions, each on one line."""
+    quotes = re.findall(r"(?:^> .*\n)+", text_of(page), re.MULTILINE)
+    lines = [" ".join(quote.replace("\n> ", " ").removeprefix("> ").split()) for quote in quotes]
+    return [line for line in lines if line.startswith("With all ")]
+
+
+def test_a_quoted_conclusion_is_that_of_the_measured_study():
+    stored = json.loads(text_of("docs/measured/minilm/tables/claims.json"))["sentence"]
+    assert [quote for quote in quoted("docs/results.md") if stored.startswith(quote)]
+
+
+def test_every_explained_sentence_is_one_of_the_first_study():
+    [conclusion] = quoted("docs/first-encoder.md")
+    explained = re.findall(r'^\*\*"(.*?)"\*\*$', text_of("docs/reading-a-claim.md"), re.MULTILINE | re.DOTALL)
+    assert len(explained) == 5 and all(" ".join(sentence.split()) in conclusion for sentence in explained)
 
 
 @pytest.mark.parametrize("page", PAGES, ids=lambda page: str(page.relative_to(REPOSITORY)))

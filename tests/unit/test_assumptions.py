@@ -53,7 +53,7 @@ def test_clusters_are_the_unit_that_is_assumed_to_be_independent() -> None:
     assert "examples" not in words
     assert words["clusters"].startswith("The clusters of validation examples are independent draws")
     assert conclusion.lines[0].clusters == {"A": 58, "B": 37}
-    assert " Intervals resample clusters of examples: A, 58; B, 37." in conclusion.sentence
+    assert " Intervals resample whole clusters of examples: 58 on A and 37 on B." in conclusion.sentence
 
 
 def test_assumptions_about_some_tasks_name_them() -> None:
@@ -65,7 +65,7 @@ def test_assumptions_about_some_tasks_name_them() -> None:
         "(A, C)."
     )
     assert words["seeds"] == f"{ASSUMPTIONS['seeds']}."
-    assert "Intervals resample clusters of examples: A, 58." in conclusion.sentence
+    assert "Intervals resample whole clusters of examples: 58 on A." in conclusion.sentence
 
 
 @pytest.mark.parametrize(

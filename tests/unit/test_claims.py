@@ -80,7 +80,7 @@ def without_recipe(conclusion: str) -> str:
     return conclusion.partition(RECIPE)[0]
 
 
-RECIPE = " Holds for the paper's layout and the paper's probe, trained "
+RECIPE = " The results hold for the paper's layout and the paper's probe, trained "
 
 
 def test_losses_are_shares_of_what_attention_contributes():
@@ -100,7 +100,7 @@ def test_heads_are_replaceable_up_to_the_first_number_at_which_a_task_may_lose_m
     [line] = claims["lines"]
     assert (line["replaceable"], line["measured"], line["tasks"]) == (8, [8, 14, 16], ["A", "B"])
     assert line["half_margin"] == pytest.approx(frame["margin"].iloc[0]) and frame["margin"].is_monotonic_increasing
-    for words in ("8 of 16 heads are replaceable at a margin of 10 %", "with 14 replaced", "50 %"):
+    for words in ("8 of 16 heads are replaceable at a margin of 10 %", "With 14 replaced", "50 %"):
         assert words in line["sentence"]
     wide = only_line(*tasks, margin=0.9)
     assert wide["replaceable"] == 16 and "In the order of λ, all 16 heads are replaceable" in wide["sentence"]
@@ -188,7 +188,10 @@ def test_one_seed_or_one_example_concludes_nothing():
     assert words.startswith("Nothing can be concluded about m ") and "A: one seed, so no" in words
     task = measured("a")
     single = replace(task, items=task.items[:1], values={"predicted": task.values["predicted"][:, :1]})
-    assert "A: one validation example, so no interval. From 5 seeds and 1 validation example." in sentence(single)
+    assert (
+        "A: one validation example, so no interval. The results are based on 5 seeds and 1 validation example."
+        in sentence(single)
+    )
 
 
 def test_a_task_at_its_ceiling_is_named():
@@ -226,19 +229,27 @@ def test_probes_that_still_gain_are_named(scores, rising, noise):
     assert only_line(measured("a"), curves=curves)["rising"] == [expected] * rising
 
 
+ROSE = "Scores still rose when training ended; train longer or set `patience`."
+SMALLER = "replaced heads still improved, so the loss may be smaller than measured"
+
+
 @pytest.mark.parametrize(
     ("settings", "right", "words"),
     [
-        ([FLOOR], RIGHT, "A (context-free floor: its loss may be larger than measured)"),
-        ([Setting("average", "lambda-0", "1/8")], RIGHT, "A (replaced heads: its loss may be smaller than measured)"),
-        ([Setting("average", None, "0")], RIGHT, "A (replaced heads: its loss may be smaller than measured)"),
+        ([FLOOR], RIGHT, "the context-free floor still improved, so the loss may be larger than measured"),
+        ([Setting("average", "lambda-0", "1/8")], RIGHT, SMALLER),
+        ([Setting("average", None, "0")], RIGHT, SMALLER),
         (
             [ORIGINALS, Setting("average", "lambda-0", "1/2")],
             RIGHT,
-            "A (original and replaced heads: its loss may be larger or smaller than measured)",
+            "the original and replaced heads still improved, so the loss may be larger or smaller than measured",
         ),
-        ([ORIGINALS], RIGHT | {"0": 100}, "A (original: its loss may be larger or smaller than measured)"),
-        ([ORIGINALS], FLAT, "A (original)"),
+        (
+            [ORIGINALS],
+            RIGHT | {"0": 100},
+            "the original still improved, so the loss may be larger or smaller than measured",
+        ),
+        ([ORIGINALS], FLAT, "the original still improved"),
         ([Setting("toeplitz", None, "0"), Setting("average", "random-1", "1/8")], RIGHT, None),
     ],
 )
@@ -246,15 +257,15 @@ def test_what_still_rises_is_named_with_what_it_means(settings, right, words):
     """Runs of other lines, with another constant or order, mean nothing to a line."""
     curves = curves_of(settings, [0.5, 0.5, 0.6, 0.7], lambda seed, epoch: seed / 1000)
     conclusion = sentence(measured("a", right), curves=curves)
-    assert ("Still rising" in conclusion) == (words is not None)
-    assert words is None or f"Still rising, train longer or set `patience`: {words}." in conclusion
+    assert ("still rose" in conclusion) == (words is not None)
+    assert words is None or f"{ROSE} On A, the probes of {words}." in conclusion
 
 
 @pytest.mark.parametrize(
     ("constant", "words"),
     [
-        ("zeros", "context-free floor: its loss may be larger"),
-        ("identity", "another context-free floor: its loss may be larger"),
+        ("zeros", "the context-free floor"),
+        ("identity", "another context-free floor"),
         ("toeplitz", None),
     ],
 )
@@ -262,8 +273,9 @@ def test_a_floor_that_was_not_chosen_may_still_rise(constant, words):
     """With longer training, it might have been the best."""
     curves = curves_of([Setting(constant, None, "0")], [0.5, 0.5, 0.6, 0.7], lambda seed, epoch: seed / 1000)
     conclusion = sentence(measured("a", floors=("zeros", "identity")), curves=curves)
-    assert ("Still rising" in conclusion) == (words is not None)
-    assert words is None or f"Still rising, train longer or set `patience`: A ({words} than measured)." in conclusion
+    assert ("still rose" in conclusion) == (words is not None)
+    larger = "still improved, so the loss may be larger than measured"
+    assert words is None or f"{ROSE} On A, the probes of {words} {larger}." in conclusion
 
 
 def test_a_loss_above_all_that_attention_contributes_is_explained():
@@ -321,8 +333,10 @@ def test_each_task_by_itself_is_corrected_for_all_claims():
         for step in task["steps"]:
             assert (step["corrected_margin"] < 0.1) == (step["corrected_p"] < 0.05)
             assert (step["margin"] < 0.1) == (step["p"] < 0.05)
-    words = "Each task by itself, corrected for 3 claims: all 16 heads on C; 8 heads on A; none shown on B."
-    assert words in claims["sentence"]
+    assert (
+        "Each task by itself, corrected for 3 claims: all 16 heads are replaceable on C; 8 heads are replaceable on A; "
+        "no number of heads was shown to be replaceable on B."
+    ) in claims["sentence"]
     rows = frame[frame["task"].notna()]
     assert rows["task"].tolist() == [*"AAABBBCCC"] and set(rows["claims"]) == {3}
     assert rows["corrected_p"].tolist() == [step["corrected_p"] for task in (a, b, c) for step in task["steps"]]
@@ -337,7 +351,7 @@ def test_lines_are_corrected_for_all_lines_of_a_grid():
     first, second = claims["lines"]
     assert (first["replaceable"], first["corrected"], first["lines"]) == (8, 0, 2)
     assert second["corrected"] == 0 and first["steps"][0]["corrected_margin"] > first["steps"][0]["margin"]
-    assert "Corrected for 2 lines: none shown." in first["sentence"]
+    assert "Corrected for 2 lines: no number of heads was shown to be replaceable." in first["sentence"]
     single = only_line(measured("b", CLOSE))
     assert (single["replaceable"], single["corrected"], single["lines"]) == (8, 8, 1)
     assert "Corrected for" not in single["sentence"]
@@ -367,8 +381,8 @@ def test_of_one_task():
     assert sentence(measured("a")) == (
         "With all 16 heads of m replaced by average constants, 50 % (95 % interval 42 to 58 %) of what attention "
         "contributes is lost on A. In the order of λ, 8 of 16 heads are replaceable at a margin of 10 % (smallest "
-        "margin that passes: 4 %); with 14 replaced, the upper bound of the loss on A is 44 % (tried: 8, 14 and 16). "
-        "From 5 seeds and 400 validation examples."
+        "margin that passes: 4 %). With 14 replaced, the one-sided upper bound of the loss on A is 44 % (tried: 8, 14 "
+        "and 16). The results are based on 5 seeds and 400 validation examples."
     )
 
 
@@ -376,13 +390,15 @@ def test_of_two_orders_each_is_named_and_what_they_share_is_said_once():
     both = measured("a", orders=("lambda-0", "lambda-reversed-0"))
     _, claims = concluded([both], orders=("lambda", "lambda-reversed"))
     assert [line["orders"] for line in claims["lines"]] == [1, 1]
-    stopped = "8 of 16 heads are replaceable at a margin of 10 % (…); with 14 replaced, the upper bound of the loss …"
-    stopped += " (tried: 8, 14 and 16)."
+    stopped = (
+        "8 of 16 heads are replaceable at a margin of 10 % (…). With 14 replaced, the one-sided upper bound of the "
+    )
+    stopped += "loss … (tried: 8, 14 and 16)."
     numbers = r"\d+ to \d+ %|on A is \d+ %|smallest margin that passes: \d+ %"
     assert re.sub(numbers, "…", without_recipe(claims["sentence"])) == (
         "With all 16 heads of m replaced by average constants, 50 % (95 % interval …) of what attention contributes is "
-        f"lost on A. In the order of λ, {stopped} In the reverse order of λ, {stopped} From 5 seeds and 400 validation "
-        "examples."
+        f"lost on A. In the order of λ, {stopped} In the reverse order of λ, {stopped} The results are based on 5 "
+        "seeds and 400 validation examples."
     )
     forward, reverse = (line["sentence"] for line in claims["lines"])
     assert "In the order of λ, 8 of 16" in forward and "In the reverse order of λ, 8 of 16" in reverse
@@ -399,13 +415,13 @@ def test_of_two_models_each_is_named():
     assert len(claims["lines"]) == 2 and without_recipe(claims["sentence"]) == " ".join(
         line["sentence"] for line in claims["lines"]
     )
-    assert len(set(sentences)) == len(sentences) - 1, "except the numbers of seeds and examples"
+    assert len(set(sentences)) == len(sentences) - 2, "except the bounds, and the numbers of seeds and examples"
     assert all(f"8 of 16 heads of {name} are replaceable by average constants" in claims["sentence"] for name in "mn")
     # they also read differently if not all heads were ever replaced
     words = sentence(*models, models=("m", "n"), fractions=("1", "1/2"))
     assert re.sub(r" \(smallest margin [^)]*\)", "", words) == " ".join(
         f"In the order of λ, 8 of 16 heads of {name} are replaceable by average constants at a margin of 10 % "
-        "(tried: 8). From 5 seeds and 400 validation examples."
+        "(tried: 8). The results are based on 5 seeds and 400 validation examples."
         for name in "mn"
     )
 
@@ -670,8 +686,8 @@ def test_the_conclusion_names_one_recipe_for_each_task():
     both = concluded([measured("a"), measured("b")])[1]
     assert [training["task"] for training in both["training"]] == ["A", "B"]
     assert both["sentence"].endswith(
-        "Holds for the paper's layout and the paper's probe, trained for 4 epochs at a learning rate of 0.001 on one "
-        "sample of 1,000 rows."
+        "The results hold for the paper's layout and the paper's probe, trained for 4 epochs at a learning rate of "
+        "0.001 on one sample of 1,000 rows."
     )
 
 

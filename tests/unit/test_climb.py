@@ -120,7 +120,10 @@ def test_tables_and_figure_show_each_rung_once() -> None:
     (table,) = tables_of(frame)
     assert table.title == "m" and len(table.rows) == 15 and table.rules == (0, 5, 10)
     assert table.rows[0] == ["T", "nothing", "zeros", "0.499", "100 % (100 to 100)", "-"]
-    assert table.rows[4][:3] == ["T", "the content of the text", OWN_ATTENTION] and table.rows[4][4] == "0 % (0 to 0)"
+    assert (
+        table.rows[4][:3] == ["T", "the content of the text", "the model's own attention"]
+        and table.rows[4][4] == "0 % (0 to 0)"
+    )
     assert table.rows[5][0] == "T, lookup"
     specification = ladder_figure(frame, Plots()).to_dict()
     drawn = specification["concat"][0]["layer"][1]

@@ -111,7 +111,7 @@ def test_a_verdict_that_depends_on_the_floor_is_said_first():
         "is 0 against identity and 24 against zeros. With all 24 heads"
     )
     assert (
-        "Context-free floor: identity, the best of identity and zeros on inner folds of the training rows."
+        "The context-free floor is identity. It is the best of identity and zeros on inner folds of the training rows."
         in conclusion.sentence
     )
 
@@ -131,7 +131,7 @@ def test_a_blind_guess_as_the_floor_is_said_with_the_examples_that_decided(floor
     assert with_guess.lines[0].guesses == ("T",)
     sentence = "A blind guess is the floor on T: it scores higher on the validation examples than the model's own head"
     assert sentence in with_guess.sentence and "blind guess" not in without.sentence
-    assert ("Context-free floor: zeros, the best of" in with_guess.sentence) == (len(floors) > 1)
+    assert ("The context-free floor is zeros. It is the best of" in with_guess.sentence) == (len(floors) > 1)
     assert "guesses" not in without.to_json()["lines"][0]
 
 
@@ -140,7 +140,7 @@ def test_a_verdict_that_does_not_depend_on_the_floor_is_not_introduced():
     assert conclusion.lines[0].by_floor == {"identity": 24, "zeros": 24}
     assert conclusion.sentence.startswith("With all 24 heads")
     single = conclusion_of(("zeros",), replaced=0.898)
-    assert "Context-free floor" not in single.sentence and "by_floor" not in single.to_json()["lines"][0]
+    assert "context-free floor is" not in single.sentence and "by_floor" not in single.to_json()["lines"][0]
 
 
 @pytest.mark.parametrize("case", ["three equal floors", "others lower by 0.03"])

@@ -292,7 +292,7 @@ def test_the_command_measures_files_and_ends_with_the_sentence_and_the_report(fo
     done = CliRunner().invoke(app, ["measure", str(folder), *map(str, options)])
     assert done.exit_code == 0, done.output
     claim, _, table = done.stdout.partition("Score, by")
-    assert "From 5 seeds and 40 validation examples" in " ".join(claim.split()), "the claim comes before the table"
+    assert "based on 5 seeds and 40 validation examples" in " ".join(claim.split()), "the claim comes before the table"
     assert table.endswith(f"\nReport:  {tmp_path / 'out' / 'report' / 'index.html'}\n")
     again = CliRunner().invoke(app, ["measure", str(folder), *map(str, options), "--json"])
     assert json.loads(again.stdout)["margin"] == 0.1

@@ -14,6 +14,7 @@ from papa.results.conclusion import (
     Exclusion,
     RisingTask,
     Step,
+    TaskClaim,
     TaskLoss,
     TaskTest,
     TaskTraining,
@@ -25,8 +26,10 @@ from papa.results.phrases import (
     assumption,
     bound,
     bound_text,
+    by_task,
     declaration,
     excluded,
+    floors_used,
     holds_for,
     in_order,
     interval_text,
@@ -126,7 +129,7 @@ def test_intervals_and_losses():
 
 def test_a_bound_an_exclusion_and_a_rising_curve():
     bounded = Step(**STEP, bound=0.4401, margin=0.4401)
-    assert bound(bounded, 0.1) == "with 14 replaced, the upper bound of the loss on A is 45 %"
+    assert bound(bounded, 0.1) == "with 14 replaced, the one-sided upper bound of the loss on A is 45 %"
     for unbounded in (Step(**STEP), Step(**STEP, bound=math.inf, margin=math.inf)):
         assert bound(unbounded, 0.1) == "with 14 replaced, the loss on A cannot be bounded"
     silent = Exclusion(task="B", why="attention contributes nothing measurable")
@@ -134,10 +137,37 @@ def test_a_bound_an_exclusion_and_a_rising_curve():
     assert excluded(silent, " (m)", counted=True) == "B (m) is excluded: attention contributes nothing measurable"
     assert without_loss([silent, silent]).startswith("No loss: B: attention") and without_loss([]) == ""
     runs = ("original", "replaced heads", "contextless floor")
-    assert rising(RisingTask(task="A", runs=runs, loss="larger")) == (
-        "A (original, replaced heads and context-free floor: its loss may be larger than measured)"
+    tasks = [RisingTask(task="A", runs=runs, loss="larger"), RisingTask(task="B", runs=runs[:1], loss=None)]
+    assert rising(tasks) == (
+        "On A, the probes of the original, replaced heads and the context-free floor still improved, so the loss may "
+        "be larger than measured. On B, the probes of the original still improved"
     )
-    assert rising(RisingTask(task="A", runs=runs[:1], loss=None)) == "A (original)"
+    assert rising([]) == ""
+
+
+@pytest.mark.parametrize(
+    ("corrected", "words"),
+    [
+        (
+            {"A": 0, "B": 1, "C": 16, "D": 16},
+            "all 16 heads are replaceable on C and D; 1 head is replaceable on B; no number of heads was shown to be "
+            "replaceable on A.",
+        ),
+        ({"A": 0, "B": 0, "C": 0}, "no number of heads was shown to be replaceable on A, B or C."),
+    ],
+)
+def test_claims_about_single_tasks_are_clauses(corrected, words):
+    tasks = [TaskClaim(task=task, replaceable=16, corrected=number, steps=()) for task, number in corrected.items()]
+    sentence = by_task(line_claim(by_task=tuple(tasks), task_claims=len(tasks)))
+    assert sentence == f"Each task by itself, corrected for {len(tasks)} claims: {words}"
+
+
+def test_the_floor_of_each_task_is_named():
+    floors = {"A": ("mean-output", "zeros"), "B": ("zeros", "mean-output"), "C": ("mean-output", "zeros")}
+    assert floors_used(line_claim(floors=floors)) == (
+        "The context-free floor is mean-output on A and C, and zeros on B. It is the best of mean-output and zeros on "
+        "inner folds of the training rows."
+    )
 
 
 CHECK = {"digest": "a" * 64, "written": "2026-01-02T03:04:05+00:00", "intact": True, "before": True, "differences": ()}
@@ -226,10 +256,12 @@ SETTLED = {"patience": 2, "maximum": 30, "epochs": (4.333333, 9.0)}
     ],
 )
 def test_a_conclusion_names_the_recipe_that_it_holds_for(tasks, words):
-    assert holds_for(tasks) == f"Holds for the paper's layout {words}"
+    assert holds_for(tasks) == f"The results hold for the paper's layout {words}"
 
 
 def test_a_recipe_names_every_layout_and_may_be_absent():
     assert holds_for([]) == ""
     both = holds_for([trained(layouts=("paper", "contiguous"))])
-    assert both.startswith("Holds for the paper's layout or the layout contiguous and the paper's probe, trained")
+    assert both.startswith(
+        "The results hold for the paper's layout or the layout contiguous and the paper's probe, trained"
+    )

@@ -150,7 +150,9 @@ def test_hostile_names_stay_text(page, written):
 def test_the_conclusion_comes_first(page, claims):
     lines = [line for line in claims["lines"] if line["grid"] == "score_by_fraction"]
     sentences = " ".join(line["sentence"] for line in lines)
-    assert claims["sentence"].startswith(f"{sentences} Holds for the paper's layout and ") and len(lines) == 2
+    assert (
+        claims["sentence"].startswith(f"{sentences} The results hold for the paper's layout and ") and len(lines) == 2
+    )
     assert claims["sentence"].endswith(claims["declared"])
     for words in claims["sentence"].removeprefix(f"{sentences} ").removesuffix(claims["declared"]), claims["declared"]:
         assert words.strip() in page.words
@@ -171,7 +173,7 @@ def test_each_line_has_its_numbers_with_intervals_and_reasons(page, claims):
         f"loss with all 15 heads replaced {100 * end['loss']:.0f} % "
         f"95 % interval {100 * end['low']:.0f} to {100 * end['high']:.0f} %; mean over 2 tasks",
         f"replaceable at a margin of 10 % 8 of 15 heads smallest margin that passes: {passes}; "
-        f"with 15 replaced, the upper bound of the loss on {step['worst']} is {bound}",
+        f"with 15 replaced, the one-sided upper bound of the loss on {step['worst']} is {bound}",
         f"margin at which half of the heads are replaceable {half} measured with 8 of 15 replaced",
         f"area under the loss, from no head replaced to all {100 * area['mean']:.0f} % "
         f"95 % interval {100 * area['low']:.0f} to {100 * area['high']:.0f} %",
@@ -247,8 +249,8 @@ def test_tasks_to_be_wary_of_are_named(wary):
     for words in (
         "Excluded. Constant: the probe is no better than the majority class",
         "At their ceiling. Easy.",
-        "Still rising, train longer or set `patience`. Long (original and replaced heads: "
-        "its loss may be larger or smaller than measured).",
+        "Scores still rose when training ended; train longer or set `patience`. On Long, the probes of the original "
+        "and replaced heads still improved, so the loss may be larger or smaller than measured.",
         "mean over 2 tasks",
     ):
         assert words in wary.words

@@ -96,7 +96,7 @@ def test_a_decoder_goes_through_the_workflow(workflow):
     assert (curves["epoch"] == 0).all() and set(curves["seed"]) == {0}
     assert read_table(results / "tables/stability.parquet").num_rows
     claims = json.loads((results / "tables/claims.json").read_text())
-    assert "next" in claims["sentence"] and "From 2 seeds" in claims["sentence"]
+    assert "next" in claims["sentence"] and "based on 2 seeds" in claims["sentence"]
     page = html.unescape((results / "report/index.html").read_text())
     assert "by the model's own head" in page and "Choice accuracy" in page
     assert workflow.planned(config) == {}

@@ -17,6 +17,7 @@ import re
 from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager, suppress
 from dataclasses import asdict, dataclass
+from inspect import signature
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Protocol
 
@@ -157,7 +158,10 @@ def writing_table(
     """Write a Parquet file by row groups; it appears only if the `with` block succeeds."""
     import pyarrow.parquet as pq
 
-    with replacing(path) as temporary, pq.ParquetWriter(temporary, schema, compression="zstd") as file:
+    # Outcomes repeat the same columns for every run; in pages that contain several runs, they are five times smaller.
+    has_large_pages = "max_rows_per_page" in signature(pq.ParquetWriter).parameters
+    pages = {"max_rows_per_page": 2**31 - 1} if has_large_pages else {}
+    with replacing(path) as temporary, pq.ParquetWriter(temporary, schema, compression="zstd", **pages) as file:
         writer = TableWriter(file, facts, trace)
         yield writer
         writer.end()

@@ -54,7 +54,10 @@ def test_the_readme_is_short_and_leads_to_every_page():
 
 MEASURED = {
     "[200 of 200 studies]": ("docs/known-answers.md", "All 200 studies claim nine heads, and none claims ten."),
-    "In ordinary studies, 1.9 to 4.7 % make this false claim": ("docs/error-rates.md", "1.9 to 4.7 % of studies call them"),
+    "In ordinary studies, 1.9 to 4.7 % make this false claim": (
+        "docs/error-rates.md",
+        "1.9 to 4.7 % of studies call them",
+    ),
     "in the hardest case, 9.5 % do": ("docs/error-rates.md", "it is 9.5 %"),
     "are ignored, it is 24.5 %": ("docs/error-rates.md", "up to 24.5 % on real outcomes"),
     "six generated tasks, 5 to 30 minutes": ("docs/demo.md", "about 7 minutes", "up to 30 minutes"),

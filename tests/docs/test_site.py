@@ -14,6 +14,8 @@ import pytest
 from markdown_it import MarkdownIt
 
 import papa
+from papa.files import footer_of
+from papa.results.conclusion import Conclusion
 
 REPOSITORY = Path(__file__).parents[2]
 DOCS = REPOSITORY / "docs"
@@ -93,6 +95,15 @@ def test_published_losses_include_those_of_the_measured_study():
     measured = generated.measured_losses()
     assert sorted(measured["published_task"]) == ["cola", "mnli_mismatched", "ner", "pos", "sst2"]
     assert measured["loss"].between(-1, 1).all() and measured["low"].lt(measured["high"]).all()
+
+
+def test_files_of_measured_studies_are_intact_and_small():
+    studies = sorted((DOCS / "measured").iterdir())
+    assert [study.name for study in studies] == ["minilm", "minilm_ner_orders"]
+    for study in studies:
+        assert footer_of(study / "tables/outcomes.parquet")[1]["predicted"] > 1e6
+        assert Conclusion.read(study / "tables/claims.json").margin == 0.1
+    assert sum(file.stat().st_size for file in (DOCS / "measured").rglob("*.*")) < 10e6
 
 
 @pytest.mark.slow

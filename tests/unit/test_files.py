@@ -2,11 +2,13 @@
 
 import os
 from collections.abc import Callable
+from inspect import signature
 from pathlib import Path
 
 import h5py
 import numpy as np
 import pyarrow as pa
+import pyarrow.parquet as pq
 import pytest
 import torch
 
@@ -137,6 +139,16 @@ def test_nothing_is_left_of_a_file_that_could_not_be_written(tmp_path: Path) -> 
     said = r"b/c\.json could not be written \(.*\), and the partial file was removed; fix the cause"
     with pytest.raises(InputError, match=said):
         files.write_json({}, tmp_path / "b" / "c.json")
+
+
+@pytest.mark.skipif("max_rows_per_page" not in signature(pq.ParquetWriter).parameters, reason="pyarrow is too old")
+def test_columns_that_repeat_in_every_run_take_little_room(tmp_path: Path) -> None:
+    random = np.random.default_rng(0)
+    items = random.integers(0, 251, 20011)
+    for name, runs in (("once", 1), ("often", 10)):
+        table = pa.table({"gold": np.tile(items, runs), "seed": np.repeat(np.arange(runs), len(items))})
+        files.write_table(table, tmp_path / name, {})
+    assert (tmp_path / "often").stat().st_size < 1.5 * (tmp_path / "once").stat().st_size
 
 
 def test_nan_is_not_written(tmp_path: Path) -> None:

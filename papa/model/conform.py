@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import copy
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from contextlib import ExitStack, contextmanager, suppress
+from contextlib import AbstractContextManager, ExitStack, contextmanager, suppress
 from dataclasses import dataclass
 from functools import cached_property
 from typing import TYPE_CHECKING, NamedTuple, cast
@@ -79,7 +79,8 @@ class Conformance:
     @property
     def failed(self) -> list[str]:
         """The names of the checks that failed or raised an error on some model."""
-        return list(dict.fromkeys(each.check for each in self.outcomes if each.verdict in ("FAIL", "error")))
+        failed = {each.check for each in self.outcomes if each.verdict in ("FAIL", "error")}
+        return [name for name in CHECKS if name in failed]
 
     def __repr__(self) -> str:
         models = list(dict.fromkeys(each.model for each in self.outcomes))
@@ -89,8 +90,8 @@ class Conformance:
         widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
         lines = ["  ".join(cell.ljust(width) for cell, width in zip(row, widths, strict=True)).rstrip() for row in rows]
         messages = dict.fromkeys(f"{each.model}: {each.error}" for each in self.outcomes if each.error)
-        summary = f"{len(CHECKS) - len(self.failed)} of {len(CHECKS)} checks passed."
-        return "\n".join([*lines, *messages, summary])
+        applied = len({each.check for each in self.outcomes if each.verdict != "-"})
+        return "\n".join([*lines, *messages, f"{applied - len(self.failed)} of {applied} checks passed."])
 
 
 @torch.no_grad()
@@ -164,8 +165,8 @@ def _ablated(function: Ablation, model: PreTrainedModel, heads: Sequence[Head]) 
     with ExitStack() as stack:
         for layer, head in heads:
             handle = function(model, layer, head)
-            if hasattr(handle, "__enter__"):
-                entered = stack.enter_context(handle)
+            if isinstance(handle, AbstractContextManager):
+                entered: object = stack.enter_context(handle)
                 run = entered if callable(entered) else model
             elif callable(remove := getattr(handle, "remove", None)):
                 stack.callback(remove)

@@ -20,6 +20,7 @@ if TYPE_CHECKING:
     from papa.method.notebook import Recipe, fit_probe, learn_lambda
     from papa.method.probes import MlmProbe, SequenceProbe, TokenProbe
     from papa.method.shared_heads import Heads
+    from papa.model.conform import Conformance, conform
     from papa.model.load import load_model
     from papa.model.model import Model
     from papa.model.plain import replaced_attention
@@ -40,6 +41,8 @@ _MODULES = {
     "MlmProbe": "papa.method.probes",
     "Heads": "papa.method.shared_heads",
     "replaced_attention": "papa.model.plain",
+    "conform": "papa.model.conform",
+    "Conformance": "papa.model.conform",
     "Recipe": "papa.method.notebook",
     "learn_lambda": "papa.method.notebook",
     "fit_probe": "papa.method.notebook",
@@ -54,6 +57,7 @@ _STUDY = ("load", "measure", "sweep")
 """Functions that need the extra study."""
 
 __all__ = [
+    "Conformance",
     "ConstantMatrices",
     "DamagedArtefact",
     "Heads",
@@ -65,6 +69,7 @@ __all__ = [
     "StudyResults",
     "TokenProbe",
     "average_attention",
+    "conform",
     "constant_matrices",
     "fit_probe",
     "lay_out",

@@ -27,7 +27,7 @@ if TYPE_CHECKING:
     from papa.results.study_results import StudyResults
 
 WRONG_INPUT = 2
-NOTHING_KNOWN = DAMAGED = DIFFERENT = REFUSED = 1
+NOTHING_KNOWN = DAMAGED = DIFFERENT = REFUSED = FAILED_CHECK = 1
 
 app = typer.Typer(
     pretty_exceptions_enable=False,
@@ -388,6 +388,43 @@ def verify(
     _print_json(checks) if as_json else print_verified(checks, _console())
     if any(check["form"] == "refused" for check in checks["models"]):
         raise typer.Exit(REFUSED)
+
+
+@app.command(
+    epilog="Examples:\n\n- `papa conform hooks:ablate`\n- `papa conform hooks:ablate --model llama --model qwen3`\n\n"
+    "Exit codes: 0 all checks passed, 1 a check failed, 2 there is no such function, it returns something else, or the "
+    "command is wrong."
+)
+def conform(
+    function: Annotated[str, typer.Argument(metavar="MODULE:FUNCTION", help="MODULE may be in this folder.")],
+    model: Annotated[
+        list[str] | None, typer.Option(help="bert, llama, qwen3 or gemma3_text; can be repeated. The default is all.")
+    ] = None,
+    as_json: AsJson = False,
+) -> None:
+    """Check code that ablates heads: is it this head, and only this head?
+
+    FUNCTION ablates a head of a model until it is restored; `help(papa.conform)` describes it. It runs on small models
+    with random weights, and is compared with an independent reference.
+    """
+    from pkgutil import resolve_name
+
+    from papa.model.conform import MODELS
+    from papa.model.conform import conform as checked
+
+    sys.path.insert(0, "")
+    with _wrong_input():
+        try:
+            ablate = resolve_name(function)
+        except (ImportError, AttributeError, ValueError) as error:
+            raise InputError(f"{function} cannot be imported ({error}); expected MODULE:FUNCTION.") from None
+        result = checked(ablate, model or MODELS)
+    if as_json:
+        _print_json({"failed": result.failed, "checks": [each._asdict() for each in result.outcomes]})
+    else:
+        typer.echo(result)
+    if result.failed:
+        raise typer.Exit(FAILED_CHECK)
 
 
 @app.command(

@@ -61,7 +61,8 @@ class Study:
         """Return the orders of a grid, one for each seed or random draw."""
         ranking, numbers = self.config.ranking, dict[str, Sequence[int]]()
         numbers |= dict.fromkeys(SEEDED, ranking.seeds) | dict.fromkeys(DRAWN, range(1, ranking.draws + 1))
-        return [Order(name, draw) for name in grid.orders for draw in numbers.get(name, (None,))]
+        numbers |= {base: range(1, (listed.draws or ranking.draws) + 1) for base, listed in grid.lists.items()}
+        return [Order(name, draw) for name in grid.order_names for draw in numbers.get(name, (None,))]
 
     @cache  # noqa: B019  a study lives as long as its process
     def variants(self, model: str, task: str) -> dict[Variant, list[int]]:

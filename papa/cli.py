@@ -529,6 +529,42 @@ def heads(
         typer.echo(f"Uploaded to {address}", err=printed is not None or as_json)
 
 
+@app.command(
+    epilog="Examples:\n\n- `papa agree duo=full_attention_heads.tsv retrieval=scores.json`\n"
+    "- `papa agree a.yaml b.yaml --shape 32x32 --figure agreement.svg`\n\n"
+    "Exit codes: 0 compared, 2 a list cannot be read, the shapes of lists differ, or the command is wrong."
+)
+def agree(
+    lists: Annotated[list[str], typer.Argument(metavar="LIST...", help="Files of lists, each perhaps as NAME=FILE.")],
+    best: Annotated[
+        int | None,
+        typer.Option(min=1, help="Number of best units to compare; the default is the shorter list, or a quarter."),
+    ] = None,
+    shape: Annotated[
+        str | None,
+        typer.Option(metavar="LAYERSxHEADS", help="Shape of the model; the default is that of the largest list."),
+    ] = None,
+    figure: Annotated[
+        Path | None, typer.Option(metavar="FILE", help="Also draw the matrix to a .svg, .png or .html file.")
+    ] = None,
+    as_json: AsJson = False,
+) -> None:
+    """Compare lists of heads of one model: Kendall's τ, and how many of the best heads they have in common.
+
+    Two yardsticks help to read the numbers. The lower one is agreement by chance, if heads change places within their
+    layers. The upper one is the agreement of a list with itself, between halves of its instances; λ of a study has an
+    instance for each seed. docs/lists.md shows the formats of lists.
+    """
+    from papa.results.agreement import agree as compared
+    from papa.results.agreement import print_agreement, save_matrix
+
+    with _wrong_input():
+        agreement = compared(lists, best, shape)
+        if figure is not None:
+            save_matrix(agreement, figure)
+    _print_json(agreement) if as_json else print_agreement(agreement, _console())
+
+
 def main() -> None:
     for stream in (sys.stdout, sys.stderr):  # print ? for characters that the terminal cannot encode, such as λ
         if hasattr(stream, "reconfigure"):

@@ -18,7 +18,7 @@ from papa.config.artefacts import ARTEFACTS
 from papa.config.declaration import compared
 from papa.config.settings import RUN
 from papa.config.stages import AnalysisOf, GridView, TaskOf
-from papa.config.variant import AVERAGE_OF, DEFAULT_FLOORS, DRAWN, LADDER, Constant, Order, Variant, is_list
+from papa.config.variant import AVERAGE_OF, DEFAULT_FLOORS, LADDER, Constant, Order, Variant, is_drawn, is_list
 
 if TYPE_CHECKING:
     from papa.config.job import AnyJob
@@ -206,8 +206,7 @@ def _group_title(study: Study, names: list[str]) -> str:
 
 def _many_draws(study: Study) -> bool:
     """Return whether a grid has enough random orders, next to others, for a p value of 5 %."""
-    names = [set(grid.order_names) for grid in study.grids.values()]
-    mixed = (orders & set(DRAWN) and orders - set(DRAWN) for orders in names)
+    mixed = ({is_drawn(order) for order in grid.order_names} == {True, False} for grid in study.grids.values())
     return study.config.ranking.draws >= ENOUGH_DRAWS and any(mixed)
 
 

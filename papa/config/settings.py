@@ -51,6 +51,7 @@ from papa.config.variant import (
     ORDERS,
     RANDOM_BY_LAYER,
     RETRAINED,
+    SHUFFLED,
     TRAINED_NAMES,
     UNADAPTED,
     WITH_CONSTANTS,
@@ -204,7 +205,7 @@ class HeadFile(Block):
     file: Annotated[FilePath, key("file with a list of heads: .tsv, .csv, .json, .yaml or .parquet")]
     name: Annotated[
         str,
-        Field(pattern=f"^{LIST_NAME_PATTERN}$"),
+        Field(pattern=f"^(?!.*{SHUFFLED}$){LIST_NAME_PATTERN}$"),
         key(f"name of the list: a-z, 0-9 and -, after a letter; the order is called {LIST_PREFIX}NAME"),
     ]
     draws: Annotated[
@@ -217,10 +218,23 @@ class HeadFile(Block):
         ),
     ] = None
 
+    by_layer: Annotated[
+        bool,
+        key(
+            f"whether random orders with the same layer at each rank are run too; they are called "
+            f"{LIST_PREFIX}NAME{SHUFFLED}, and there are `ranking.draws` of them"
+        ),
+    ] = False
+
     @property
     def base(self) -> str:
         """The name of the order, without the number of a draw."""
         return LIST_PREFIX + self.name
+
+    @property
+    def bases(self) -> list[str]:
+        """The name of the order, and of its random orders, without the numbers of draws."""
+        return [self.base, *([self.base + SHUFFLED] if self.by_layer else [])]
 
 
 BY_NAME, BY_FILE = "[name]", "[file]"
@@ -249,7 +263,7 @@ class RunSettings(Block):
         key(
             "orders in which heads are replaced, for fractions between 0 and 1; a list of heads in a file is "
             "{file: PATH, name: NAME}, perhaps with `draws`, the number of random orders of equal scores (default: "
-            "`ranking.draws`)"
+            "`ranking.draws`), and with `by_layer: true`, for random orders with the list's layers"
         ),
     ] = ("lambda",)
     fractions: Annotated[
@@ -276,7 +290,8 @@ class RunSettings(Block):
     @property
     def order_names(self) -> tuple[str, ...]:
         """The names of all orders, without the number of a draw or a seed."""
-        return tuple(order.base if isinstance(order, HeadFile) else order for order in self.orders)
+        listed = [order.bases if isinstance(order, HeadFile) else [order] for order in self.orders]
+        return tuple(name for names in listed for name in names)
 
 
 def _make_keys_optional(schema: JsonSchemaValue) -> None:

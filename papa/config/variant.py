@@ -88,6 +88,8 @@ NUMBERED = (*SEEDED, *DRAWN)
 """Orders whose names end in a number: the seed of their weights, or the index of a random draw."""
 LIST_PREFIX = "list-"
 """The beginning of the names of orders by a list in a file. These names also end in the index of a random draw."""
+SHUFFLED = "-shuffled"
+"""The end of the names of random orders that have the layer of each rank in common with the order of a list."""
 LIST_NAME_PATTERN = "[a-z][a-z0-9-]{0,39}"
 
 ADAPTATIONS = ("none", "probe", "constants", "norms")
@@ -212,7 +214,7 @@ class Order:
 
     @property
     def listed(self) -> bool:
-        """Whether the order follows a list in a file."""
+        """Whether the order follows a list in a file, or only the list's layers."""
         return is_list(self.base)
 
     @property
@@ -232,8 +234,13 @@ class Order:
 
 
 def is_list(order: str) -> bool:
-    """Return whether an order, by its name without a number, follows a list in a file."""
+    """Return whether an order, by its name without a number, follows a list in a file, or only the list's layers."""
     return order.startswith(LIST_PREFIX)
+
+
+def is_drawn(order: str) -> bool:
+    """Return whether an order, by its name without a number, is random, perhaps except for layers."""
+    return order in DRAWN or (is_list(order) and order.endswith(SHUFFLED))
 
 
 @dataclass(frozen=True)

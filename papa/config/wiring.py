@@ -11,7 +11,18 @@ from papa.config.analyses import ANALYSES, Entry, grid_entry, patterns_entry
 from papa.config.artefacts import ARTEFACTS
 from papa.config.job import AnyJob
 from papa.config.settings import Corpus
-from papa.config.variant import ORIGINAL, RANDOM_BY_LAYER, UNADAPTED, WHOLE, Constant, Order, Variant, is_list
+from papa.config.variant import (
+    ORIGINAL,
+    RANDOM_BY_LAYER,
+    SHUFFLED,
+    UNADAPTED,
+    WHOLE,
+    Constant,
+    Order,
+    Variant,
+    is_drawn,
+    is_list,
+)
 from papa.errors import InputError
 
 if TYPE_CHECKING:
@@ -161,6 +172,8 @@ def _weights(study: Study, model: str, task: str, constant: str, weights: str) -
 def _order_from_weights(study: Study, model: str, task: str, constant: str, order: str) -> Wiring:
     names, parsed = {"model": model, "task": task, "constant": constant}, Order.parse(order)
     in_layers = Order("lambda", study.config.ranking.seeds[0]) if parsed.base == RANDOM_BY_LAYER else None
+    if parsed.listed and is_drawn(parsed.base):
+        in_layers = Order(parsed.base.removesuffix(SHUFFLED), 1)
     source = in_layers or parsed
     if source.by_lambda:
         weights = study.job("train_lambda", **names, seed=str(source.draw))

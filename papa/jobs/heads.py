@@ -21,7 +21,7 @@ from papa.config.settings import RUN
 from papa.config.settings import fraction as fraction_of
 from papa.config.stages import ModelId
 from papa.config.study import Study
-from papa.config.variant import DRAWN, Constant, Order, is_list
+from papa.config.variant import Constant, Order, is_drawn, is_list
 from papa.data.weights import location_of
 from papa.errors import InputError, first_line
 from papa.files import PathLike, provenance_of, read_table
@@ -75,7 +75,7 @@ def _order_names(results: Path, of: str | None) -> dict[str, str]:
     wildcards = dict.fromkeys(("model", "task", "constant", "order"), "*")
     paths = sorted(results.glob(ARTEFACTS["order"].path(**wildcards)))
     orders = [parsed[1] for path in paths if (parsed := ARTEFACTS["order"].parsed(path))]
-    orders = [order for order in orders if Order.parse(order["order"]).base not in DRAWN]
+    orders = [order for order in orders if not is_drawn(Order.parse(order["order"]).base)]
     if not orders:
         raise InputError(f"{results} has no order of heads; give a results folder with fractions between 0 and 1.")
     wanted = of.split("/") if of else []

@@ -15,6 +15,7 @@ from papa.config.variant import (
     RANDOM_BY_LAYER,
     Order,
     Variant,
+    is_drawn,
 )
 from papa.data.weights import sources_of, weights_digest
 from papa.errors import InputError, count
@@ -38,7 +39,8 @@ def rank_heads(job: Job[OrderFromWeights]) -> str:
     `lambda-SEED` sorts the heads of all layers by λ after the last epoch, in ascending order (Sec. 3.2).
     `lambda-reversed-SEED` is its reverse. Orders by other weights, and by lists, also start with the smallest. Units of
     equal weight are in random order. `random-by-layer-DRAW` keeps the layer at each rank of λ's order, and draws the
-    heads of each layer at random. The name of an order determines all draws.
+    heads of each layer at random; `list-NAME-shuffled-DRAW` does the same with a list. The name of an order determines
+    all draws.
 
     The fact `tied` of the order lists the first and the last rank of each series of units with equal weights.
 
@@ -58,9 +60,9 @@ def rank_heads(job: Job[OrderFromWeights]) -> str:
     heads = smallest_first(weights, job.settings.weights or name.replace("lambda-reversed", "lambda"), size)
     if order.base == "lambda-reversed":
         heads = heads[::-1]
-    elif order.base == RANDOM_BY_LAYER:
+    elif is_drawn(order.base):
         heads = drawn_in_layers(heads, name, size)
-    tied = [] if order.base == RANDOM_BY_LAYER else tied_ranks([weights[head] for head in heads[::size]])
+    tied = [] if is_drawn(order.base) else tied_ranks([weights[head] for head in heads[::size]])
     about = {**provenance_of(table), "order": name} | ({"tied": tied} if tied else {})
     written = _write_order(heads, job.output("order"), about, job.trace())
     return f"{written}; {ties_text(tied)}" if tied else written

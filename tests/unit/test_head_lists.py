@@ -206,6 +206,27 @@ def test_a_study_draws_a_list_and_reads_it_once(tmp_path):
     assert [row.get("seed") for row in study.analysis("stability").settings.parameters["learned"]].count(None) == 4
 
 
+def test_random_orders_have_the_layers_of_a_list(tmp_path):
+    listed = LIST | {"draws": 1, "by_layer": True}
+    study = study_of(tmp_path, orders=[listed, "random"])
+    orders = [order.name for order in study.orders(study.grids["score_by_fraction"])]
+    shuffled = [f"list-duo-shuffled-{draw}" for draw in (1, 2, 3)]
+    assert orders == ["list-duo-1", *shuffled, "random-1", "random-2", "random-3"]
+    ranks = {job.wildcards["order"]: job for job in study.jobs() if job.rule == "rank"}
+    assert {job.main.rpartition("/")[2] for name in orders[:4] for job in ranks[name].needed} == {"list-duo.parquet"}
+    assert [ranks[name].settings.weights for name in orders[:2]] == [None, "list-duo-1"]
+    write_table(head_rows(SCORES.ravel(), heads=4), tmp_path / "w.parquet", {}, Trace("list", 1, {}, {}))
+    heads = {}
+    for name in orders[:4]:
+        job = jobs.job("rank", ranks[name].settings, {"lambdas": tmp_path / "w.parquet"}, order=tmp_path / "o")
+        rank_heads(job)
+        table = read_table(tmp_path / "o")
+        heads[name] = table["layer"].to_pylist(), table["head"].to_pylist()
+    assert len({str(each) for each in heads.values()}) == 4 and len({str(layers) for layers, _ in heads.values()}) == 1
+    with pytest.raises(papa.InputError, match=r"run.orders\[0\].name is 'a-shuffled', but must match"):
+        study_of(tmp_path, orders=[LIST | {"name": "a-shuffled"}])
+
+
 @pytest.fixture
 def with_texts(tmp_path, monkeypatch):
     """A current folder with empty files of the texts of `CONFIG`."""

@@ -36,7 +36,7 @@ from papa.data.generated.known import HEADS, LAYERS, NEEDED, SLOTS, known_model
 from papa.data.local_digests import LocalSourceDigests
 from papa.errors import count
 from papa.files import PathLike, read_table
-from papa.jobs.judge import verdict_of
+from papa.jobs.judge import verdicts_of
 from papa.jobs.measure import run_here
 from papa.model.replacement import Constants
 from papa.results.conclusion import Conclusion
@@ -129,7 +129,7 @@ def judged(seed: int, folder: Path) -> dict[str, str]:
         orders.append({"file": str(path), "name": name, "draws": 1})
     written["run"] |= {"orders": orders, "fractions": ["1", "1/10", "0"]}
     conclusion = concluded(written, folder / "study")
-    return {str(line.order): verdict_of(line, conclusion.margin) for line in conclusion.lines}
+    return dict(zip(lists, verdicts_of(conclusion.lines, conclusion.margin), strict=True))
 
 
 def small(seed: int, model: str = "induction") -> dict[str, Any]:

@@ -585,9 +585,9 @@ def judge(
     """Measure what lists of heads cost on a model if only their heads keep their attention.
 
     The heads are replaced by averages over the training texts. Each list is compared with λ, with gradients, with
-    random lists, and with random lists that have as many heads in each layer. A list passes if its loss is shown to be
-    below the margin, and is rejected if its loss is shown to be above. The study is that of `papa measure` with these
-    orders, so its folder has all tables and the HTML report, and the same command resumes an interrupted run.
+    random lists, and with random lists that have the same number of heads in each layer. A list passes if its loss is
+    shown to be below the margin, and is rejected if its loss is shown to be above. The study is that of `papa measure`
+    with these orders, so its folder has all tables and the HTML report. The same command resumes an interrupted run.
     """
     from papa.jobs.stopping import resumable
 

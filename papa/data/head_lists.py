@@ -56,7 +56,8 @@ class HeadList:
             raise InputError(f"{self.path} lists {_named(twice)} twice; list each head once.")
         if not np.isfinite(self.scores).all():
             raise InputError(f"{self.path} has a score that is not a finite number; remove or correct it.")
-        missing = set(product(*map(range, self.shape))) - set(self.places)
+        layers, heads = self.shape
+        missing = {(layer, head) for layer in range(layers) for head in range(heads)} - set(self.places)
         if missing and not self.partial:
             raise InputError(
                 f"{self.path} has no score for {_named(min(missing))}; give every head a score, or list only the best "
@@ -96,7 +97,8 @@ class HeadList:
             raise InputError(f"{self.path} has {listed}, but {has}; use a list for this model.")
         else:
             width = self.shape[1]
-        return self.filled((layers, width)).mean(axis=0).repeat(heads // width, axis=1)
+        by_head: np.ndarray = self.filled((layers, width)).mean(axis=0).repeat(heads // width, axis=1)
+        return by_head
 
 
 def read_list(path: PathLike) -> HeadList:

@@ -27,8 +27,9 @@ from papa.errors import InputError
 from papa.files import PathLike, read_table
 from papa.jobs.measure import MeasureOptions, Source, measure
 from papa.method.orders import tied_across, tied_ranks
-from papa.results.conclusion import Conclusion, LineClaim
+from papa.results.conclusion import Conclusion, LineClaim, Step
 from papa.results.phrases import bound_text, loss_text, order_name, percent
+from papa.results.statistics import LEVEL, holm
 from papa.results.study_results import StudyResults
 from papa.results.table import Table
 
@@ -43,11 +44,11 @@ OTHERS = ("lambda", "gradient")
 PASSES, REJECTED, INCONCLUSIVE = "passes", "rejected", "inconclusive"
 NOTE = (
     "Loss: the share of attention's contribution that is lost if only the kept heads have their attention, with its "
-    "95 % interval. Passes: the upper bound is below the margin of {margin}, corrected for all orders measured with "
-    "this list. Rejected: the lower end of the interval is above the margin. Minus λ, minus gradient: the loss minus "
+    "95 % interval. Passes: the loss is below the margin of {margin} (one-sided, 5 %), corrected for all lists by "
+    "Holm's method. Rejected: the lower end of the interval is above the margin. Minus λ, minus gradient: the loss minus "
     "that of the same number of heads in another order, measured on the same examples, and its p value, corrected for "
     "all pairs of orders. Random: how many random lists lose no more, and the one-sided p value, uncorrected. Same "
-    "layers: the same for random lists with as many heads in each layer."
+    "layers: the same for random lists with the same number of heads in each layer."
 )
 
 
@@ -168,11 +169,12 @@ def judgements(folder: Path, orders: Sequence[str]) -> list[Judgement]:
     conclusion = Conclusion.read(folder / ARTEFACTS["claims_json"].path())
     path = folder / ARTEFACTS["table"].path(analysis="random_orders")
     places = read_table(path).to_pandas() if path.exists() else pd.DataFrame()
-    return [_judgement(conclusion, places, order) for order in orders]
+    lines = [next(line for line in conclusion.lines if line.order == order) for order in orders]
+    verdicts = verdicts_of(lines, conclusion.margin)
+    return [_judgement(conclusion, places, *judged) for judged in zip(lines, verdicts, strict=True)]
 
 
-def _judgement(conclusion: Conclusion, places: pd.DataFrame, order: str) -> Judgement:
-    line = next(line for line in conclusion.lines if line.order == order)
+def _judgement(conclusion: Conclusion, places: pd.DataFrame, line: LineClaim, verdict: str) -> Judgement:
     orders = {each.line: str(each.order) for each in conclusion.lines if each.grid == line.grid}
     minus = dict[str, Difference]()
     for pair in conclusion.areas:
@@ -181,31 +183,37 @@ def _judgement(conclusion: Conclusion, places: pd.DataFrame, order: str) -> Judg
             low, high = (end if isfinite(end) else None for end in sorted((sign * pair.low, sign * pair.high)))
             if orders[other] in OTHERS:
                 minus[orders[other]] = {"difference": sign * pair.difference, "low": low, "high": high, "p": pair.p}
-    step = next((step for step in line.steps if step.replaced < line.heads), None)
+    step, order = _cut(line), str(line.order)
     return {
         "list": order_name(order),
         "kept": line.heads - step.replaced if step else 0,
         "heads": line.heads,
-        "loss": step and step.loss,
-        "low": step and step.low,
-        "high": step and step.high,
-        "bound": step and step.bound,
+        "loss": step.loss if step else None,
+        "low": step.low if step else None,
+        "high": step.high if step else None,
+        "bound": step.bound if step else None,
         "margin": conclusion.margin,
-        "verdict": verdict_of(line, conclusion.margin),
+        "verdict": verdict,
         "minus": minus,
         "random": _place(places, line, RANDOM),
         "same_layers": _place(places, line, order + SHUFFLED),
     }
 
 
-def verdict_of(line: LineClaim, margin: float) -> str:
-    """Return the verdict on the first measured number of replaced heads of a line."""
-    step = next((step for step in line.steps if step.replaced < line.heads), None)
-    if step is None or step.loss is None or step.low is None:
-        return INCONCLUSIVE
-    if line.corrected is not None and line.corrected >= step.replaced:
-        return PASSES
-    return REJECTED if step.low > margin else INCONCLUSIVE
+def _cut(line: LineClaim) -> Step | None:
+    """Return the step at which the heads of a list are kept; None if it was not measured."""
+    return next((step for step in line.steps if step.replaced < line.heads), None)
+
+
+def verdicts_of(lines: Sequence[LineClaim], margin: float) -> list[str]:
+    """Return the verdict on the list of each line; that lists pass is corrected for all of them (Holm's method)."""
+    steps, verdicts = [_cut(line) for line in lines], list[str]()
+    # the first step of each task; a list passes if it does on all tasks
+    p_values = [max((task.steps[0].p for task in line.by_task if _cut(line)), default=1.0) for line in lines]
+    for step, p in zip(steps, holm(p_values), strict=True):
+        above = step is not None and step.low is not None and step.low > margin
+        verdicts.append(PASSES if p < 1 - LEVEL else REJECTED if above else INCONCLUSIVE)
+    return verdicts
 
 
 def _place(places: pd.DataFrame, line: LineClaim, among: str) -> Place | None:
@@ -228,7 +236,7 @@ def _cells(row: Judgement) -> dict[str, str]:
         "verdict": row["verdict"],
         "heads kept": f"{row['kept']} of {row['heads']}",
         "loss": loss_text(row["loss"], row["low"], row["high"]) if row["loss"] is not None else "–",
-        "bound": bound_text(row["bound"], row["margin"]),
+        "bound": "–" if row["bound"] is None else bound_text(row["bound"], row["margin"]),
         **{f"minus {order_name(name)}": _difference(row["minus"].get(name)) for name in OTHERS},
         "random": _place_text(row["random"]),
         "same layers": _place_text(row["same_layers"]),

@@ -13,7 +13,7 @@ from dataclasses import dataclass, replace
 from functools import cached_property
 from itertools import combinations
 from pathlib import Path
-from typing import TYPE_CHECKING, NamedTuple, TypedDict
+from typing import TYPE_CHECKING, NamedTuple, TypedDict, cast
 
 import numpy as np
 import pandas as pd
@@ -36,6 +36,8 @@ REPETITIONS = 200
 """The number of random halves of instances, and of bootstrap samples."""
 BEST_SHARE = 4
 """If no list names only its best heads, one in four units counts as best."""
+CELL = 44
+"""The width of a cell of the matrix in pixels."""
 BY_CHANCE, ABOVE, REPEATED = "as by chance", "more than by chance", "as a repetition"
 """Verdicts on two lists."""
 NOTE = (
@@ -191,13 +193,18 @@ def _seeds_of(path: str) -> HeadList:
 
 def similarity(a: np.ndarray, b: np.ndarray, best: int) -> Similarity:
     """Compare two arrays of scores of the same units; `best` is the number of best units."""
-    from scipy.stats import kendalltau, spearmanr
+    from scipy.stats import spearmanr
 
-    if np.ptp(a) == 0 or np.ptp(b) == 0:  # all scores are equal, so no correlation is defined
-        tau = rho = np.nan
-    else:
-        tau, rho = (float(test(a.ravel(), b.ravel()).statistic) for test in (kendalltau, spearmanr))
+    tau = _tau(a, b)
+    rho = tau if np.isnan(tau) else float(spearmanr(a.ravel(), b.ravel()).statistic)
     return Similarity(tau, rho, float((_kept(a, best) * _kept(b, best)).sum() / best))
+
+
+def _tau(a: np.ndarray, b: np.ndarray) -> float:
+    """Return Kendall's τ; NaN if all scores of a list are equal."""
+    from scipy.stats import kendalltau
+
+    return np.nan if np.ptp(a) == 0 or np.ptp(b) == 0 else float(kendalltau(a.ravel(), b.ravel()).statistic)
 
 
 def _kept(scores: np.ndarray, best: int) -> np.ndarray:
@@ -230,14 +237,15 @@ def _itself(each: NamedList, best: int | None) -> PairAgreement:
 def _pair(a: NamedList, b: NamedList, best: int | None) -> PairAgreement:
     width = min(a.width, b.width)
     units = a.shape[0] * width
-    number, scores = _best([a, b], best, units), [each.mean(width) for each in (a, b)]
-    measured, low, high = similarity(*scores, number), np.nan, np.nan
+    number, scores = _best([a, b], best, units), (a.mean(width), b.mean(width))
+    measured, low, high = similarity(scores[0], scores[1], number), np.nan, np.nan
     if max(len(a.scores), len(b.scores)) > 1:
         chance = np.random.default_rng(0)
-        samples = [[each.resampled(width, chance) for each in (a, b)] for _ in range(REPETITIONS)]
-        low, high = np.quantile([similarity(*sample, number).tau for sample in samples], (0.025, 0.975))
+        taus = [_tau(a.resampled(width, chance), b.resampled(width, chance)) for _ in range(REPETITIONS)]
+        low, high = np.quantile(taus, (0.025, 0.975))
     layers = np.repeat(np.arange(a.shape[0]), width)
-    chance_low, chance_high = tau_by_chance(*(RankedUnits(layers, each.ravel(), ()) for each in scores), in_layers=True)
+    first, second = (RankedUnits(layers, each.ravel(), ()) for each in scores)
+    chance_low, chance_high = tau_by_chance(first, second, in_layers=True)
     expected = np.prod([_kept(each, number).sum(axis=1) for each in scores], axis=0).sum() / width / number
     halves = [repeated[:, 0] for each in (a, b) if len(repeated := each.halves(width, number))]
     repetition = min(halves, key=lambda taus: float(taus.mean())) if halves else np.array([np.nan])
@@ -258,8 +266,7 @@ def _unit(lists: Sequence[NamedList]) -> str:
 
 def _row(about: dict[str, object], values: dict[str, float]) -> PairAgreement:
     known = {name: None if np.isnan(value) else float(value) for name, value in values.items()}
-    missing = dict.fromkeys(PairAgreement.__annotations__)
-    return PairAgreement(**missing | about | known)  # type: ignore[typeddict-item]  # all keys are in one of the three
+    return cast(PairAgreement, dict.fromkeys(PairAgreement.__annotations__) | about | known)
 
 
 # -- for readers ------------------------------------------------------------------------------------------------------
@@ -310,23 +317,22 @@ def matrix_figure(result: Agreement) -> alt.LayerChart:
     """Draw Kendall's τ of all pairs of lists, and on the diagonal that between halves of a list's instances."""
     import altair as alt
 
+    names = result["lists"]
     mirrored = [{**row, "a": row["b"], "b": row["a"]} for row in result["pairs"]]
-    rows = pd.DataFrame([*result["itself"], *result["pairs"], *mirrored])
-    rows["text"], rows["overlap"] = rows["tau"].map(_number, na_action=None), rows["overlap"].astype(float)
+    rows = pd.DataFrame(
+        {**row, "text": _number(row["tau"])} for row in (*result["itself"], *result["pairs"], *mirrored)
+    )
     rows = rows[["a", "b", "tau", "rho", "overlap", "best", "verdict", "text"]]
-    side = 44 * len(result["lists"])
-    axis = {"sort": result["lists"], "title": None}
-    base = alt.Chart(inline(rows), width=side, height=side).encode(
-        alt.X("b:N", axis=alt.Axis(labelAngle=-40, orient="top"), **axis), alt.Y("a:N", **axis)
+    base = alt.Chart(inline(rows), width=CELL * len(names), height=CELL * len(names)).encode(
+        alt.X("b:N", sort=names, title=None, axis=alt.Axis(labelAngle=-40, orient="top")),
+        alt.Y("a:N", sort=names, title=None),
     )
     scale = alt.Scale(domain=[0, 0.5, 1], range=COLOR_RAMP, clamp=True)
-    tooltip = [
-        alt.Tooltip("a:N"),
-        alt.Tooltip("b:N"),
-        *(alt.Tooltip(f"{name}:Q", format=".2f") for name in ("tau", "rho")),
-    ]
-    tooltip += [alt.Tooltip("overlap:Q", format=".0%", title="in common"), "best:Q", "verdict:N"]
+    formats = {"tau": ("τ", ".2f"), "rho": ("ρ", ".2f"), "overlap": ("in common", ".0%"), "best": ("best", "d")}
+    tooltip = [alt.Tooltip(f"{name}:N") for name in ("a", "b", "verdict")]
+    tooltip += [alt.Tooltip(f"{name}:Q", title=title, format=shown) for name, (title, shown) in formats.items()]
     cells = base.mark_rect().encode(alt.Color("tau:Q", scale=scale, legend=alt.Legend(title="τ")), tooltip=tooltip)
-    dark = {"test": "datum.tau > 0.3", "value": "white"}
-    text = base.mark_text(fontSize=12).encode(text="text:N", color=alt.ColorValue("black", condition=dark))
-    return styled(alt.layer(cells, text, title="Kendall's τ between lists of heads"))
+    light = {"test": "datum.tau > 0.3", "value": "white"}
+    text = base.mark_text(fontSize=12).encode(text="text:N", color=alt.ColorValue("black", condition=light))
+    figure: alt.LayerChart = styled(alt.layer(cells, text, title="Kendall's τ between lists of heads"))
+    return figure

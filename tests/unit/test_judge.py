@@ -30,7 +30,7 @@ from papa.jobs.judge import (
     judge,
     judgements,
     print_judged,
-    verdict_of,
+    verdicts_of,
 )
 from papa.results.claims import claims_of, lines_of
 from papa.results.random_orders import compared_with_random
@@ -77,7 +77,7 @@ def test_verdicts_on_new_texts_are_right(tmp_path):
     for seed in (101, 102):
         folder = tmp_path / str(seed)
         folder.mkdir()
-        assert judged(seed, folder) == {"list-right": PASSES, "list-wrong": REJECTED}
+        assert judged(seed, folder) == {"right": PASSES, "wrong": REJECTED}
 
 
 def claimed(folder, *lists, fraction="1/2"):
@@ -136,12 +136,18 @@ def test_losses_are_compared_with_those_of_other_orders(measured):
 
 def test_verdicts_follow_from_the_interval(measured):
     line = next(line for line in measured[1].lines if line.order == "list-duo")
-    step, margin = line.steps[0], measured[1].margin
+    step, (task,), margin = line.steps[0], line.by_task, measured[1].margin
 
-    def verdict(low, corrected):
-        changed = step.model_copy(update={"loss": 0.2, "low": low})
-        return verdict_of(line.model_copy(update={"steps": (changed,), "corrected": corrected}), margin)
+    def claims(low, p):
+        """The claims about a list with this lower end of the interval, and this p value of a smaller loss."""
+        changed = task.model_copy(update={"steps": (task.steps[0].model_copy(update={"p": p}), *task.steps[1:])})
+        steps = (step.model_copy(update={"low": low}), *line.steps[1:])
+        return line.model_copy(update={"steps": steps, "by_task": (changed,)})
 
-    assert verdict(0.0, step.replaced) == PASSES and verdict(0.0, 0) == INCONCLUSIVE
-    assert verdict(margin + 0.01, 0) == REJECTED and verdict(margin - 0.01, None) == INCONCLUSIVE
-    assert verdict_of(line.model_copy(update={"steps": ()}), margin) == INCONCLUSIVE
+    assert verdicts_of([claims(0.0, 0.04)], margin) == [PASSES]
+    assert verdicts_of([claims(0.0, 0.06)], margin) == [INCONCLUSIVE]
+    assert verdicts_of([claims(margin + 0.01, 1.0), claims(margin - 0.01, 1.0)], margin) == [REJECTED, INCONCLUSIVE]
+    several = [claims(0.0, 0.04), claims(0.0, 0.04), claims(0.0, 0.01)]
+    assert verdicts_of(several, margin) == [INCONCLUSIVE, INCONCLUSIVE, PASSES], "corrected for three lists"
+    nothing = line.model_copy(update={"steps": (), "by_task": ()})
+    assert verdicts_of([nothing], margin) == [INCONCLUSIVE]

@@ -2,18 +2,20 @@
 
     python benchmarks/known.py results/known     # what each head costs, and the AUROC of every order of a run
     python benchmarks/known.py --studies 200     # claims of studies of new texts: 9 minutes of CPU time
+    python benchmarks/known.py --lists 200       # verdicts on a right and a wrong list, in studies of new texts
 
 The results are those of config/known.yaml or config/known-interactions.yaml, for which the cost of each head is
 printed, or of config/known-lookup.yaml.
 A study is config/known.yaml with few texts and a new seed for them; its jobs run one after another in this process.
-Nine of the ten heads are replaceable: claiming ten is an error, and claiming fewer shows a lack of power. Prints
-Markdown; docs/known-answers.md explains it.
+Nine of the ten heads are replaceable: claiming ten is an error, and claiming fewer shows a lack of power. Of lists, it
+is an error to reject the one with the induction head, or to let one without it pass. Prints Markdown;
+docs/known-answers.md explains it.
 """
 
 from __future__ import annotations
 
 import argparse
-import json
+import random
 import tempfile
 from collections import Counter
 from collections.abc import Collection, Iterator, Mapping
@@ -34,8 +36,10 @@ from papa.data.generated.known import HEADS, LAYERS, NEEDED, SLOTS, known_model
 from papa.data.local_digests import LocalSourceDigests
 from papa.errors import count
 from papa.files import PathLike, read_table
+from papa.jobs.judge import verdicts_of
 from papa.jobs.measure import run_here
 from papa.model.replacement import Constants
+from papa.results.conclusion import Conclusion
 
 CONFIG = Path(__file__).parents[1] / "config/known.yaml"
 FRACTIONS = ["1", "5/10", "2/10", "1/10", "0"]
@@ -103,11 +107,29 @@ def study(seed: int, folder: Path) -> Claim:
 
 def claimed_by_order(written: Mapping[str, Any], folder: Path) -> dict[str, int]:
     """Run a config in an empty folder, and return how many heads are replaceable in each order."""
+    return {str(line.order): int(line.replaceable or 0) for line in concluded(written, folder).lines}
+
+
+def concluded(written: Mapping[str, Any], folder: Path) -> Conclusion:
+    """Run a config in an empty folder, and return its conclusion."""
     config = config_of(written)
     made = Study(config, folder, LocalSourceDigests(config.machine))
     run_here(made, made.job("claims"))
-    lines = json.loads((folder / made.path("claims_json")).read_text(encoding="utf-8"))["lines"]
-    return {line["order"]: int(line["replaceable"]) for line in lines}
+    return Conclusion.read(folder / made.path("claims_json"))
+
+
+def judged(seed: int, folder: Path) -> dict[str, str]:
+    """Judge a list of the induction head, `right`, and a list of another head, `wrong`, on texts with this seed."""
+    others = sorted(set(product(range(LAYERS), range(HEADS))) - set(NEEDED["induction"]))
+    lists = {"right": NEEDED["induction"][0], "wrong": random.Random(seed).choice(others)}
+    orders, written = [], small(seed)
+    for name, (layer, head) in lists.items():
+        path = folder / f"{name}.csv"
+        path.write_text(f"layer,head\n{layer},{head}\n", encoding="utf-8")
+        orders.append({"file": str(path), "name": name, "draws": 1})
+    written["run"] |= {"orders": orders, "fractions": ["1", "1/10", "0"]}
+    conclusion = concluded(written, folder / "study")
+    return dict(zip(lists, verdicts_of(conclusion.lines, conclusion.margin), strict=True))
 
 
 def small(seed: int, model: str = "induction") -> dict[str, Any]:
@@ -124,6 +146,7 @@ def main() -> None:
     asked = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     asked.add_argument("results", nargs="?", type=Path, help="the results of a config of known models")
     asked.add_argument("--studies", type=int, default=0, help="how many studies are made")
+    asked.add_argument("--lists", type=int, default=0, help="how many studies judge lists")
     given = asked.parse_args()
     torch.set_num_threads(1)
     if given.results is not None:
@@ -144,6 +167,13 @@ def main() -> None:
         if seed % 10 == 0 or seed == given.studies:
             heads = ", ".join(f"{number} heads in {times}" for number, times in sorted(claimed.items()))
             print(f"{count(seed, 'study', 'studies')}: replaceable are {heads}; last in {dict(ranked)}", flush=True)
+    verdicts = Counter[tuple[str, str]]()
+    for seed in range(1, given.lists + 1):
+        with tempfile.TemporaryDirectory() as folder:
+            verdicts.update(judged(seed, Path(folder)).items())
+        if seed % 10 == 0 or seed == given.lists:
+            shown = ", ".join(f"{order} {verdict} {times}" for (order, verdict), times in sorted(verdicts.items()))
+            print(f"{count(seed, 'study', 'studies')}: {shown}", flush=True)
 
 
 if __name__ == "__main__":

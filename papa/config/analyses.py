@@ -18,7 +18,7 @@ from papa.config.artefacts import ARTEFACTS
 from papa.config.declaration import compared
 from papa.config.settings import RUN
 from papa.config.stages import AnalysisOf, GridView, TaskOf
-from papa.config.variant import AVERAGE_OF, DEFAULT_FLOORS, DRAWN, LADDER, Constant, Order, Variant
+from papa.config.variant import AVERAGE_OF, DEFAULT_FLOORS, LADDER, Constant, Order, Variant, is_drawn, is_list
 
 if TYPE_CHECKING:
     from papa.config.job import AnyJob
@@ -175,7 +175,9 @@ def _fractions_between(study: Study) -> object:
 
 
 def _several_weights(study: Study) -> bool:
-    """Return whether any task has more than one set of head weights, from different seeds, text halves or measures."""
+    """Return whether orders can be compared: by seed, half of the texts or measure, or in the ties of a list."""
+    if study.config.lists:
+        return True
     counts = Counter(tuple(map(job.wildcards.get, ("model", "task", "constant"))) for job in study.weights())
     return max(counts.values(), default=0) > 1
 
@@ -204,7 +206,7 @@ def _group_title(study: Study, names: list[str]) -> str:
 
 def _many_draws(study: Study) -> bool:
     """Return whether a grid has enough random orders, next to others, for a p value of 5 %."""
-    mixed = (set(DRAWN) & set(grid.orders) and set(grid.orders) - set(DRAWN) for grid in study.grids.values())
+    mixed = ({is_drawn(order) for order in grid.order_names} == {True, False} for grid in study.grids.values())
     return study.config.ranking.draws >= ENOUGH_DRAWS and any(mixed)
 
 
@@ -361,7 +363,7 @@ def grid_view(study: Study, name: str) -> GridView:
         title=grid.title or re.sub("[-_]", " ", name).capitalize(),
         models=grid.models,
         constants=grid.constants,
-        orders=grid.orders,
+        orders=grid.order_names,
         fractions=grid.fractions,
         tasks={task: tasks[task].corpus for task in grid.tasks},
         plots=study.config.plots,
@@ -409,5 +411,6 @@ def patterns_entry(study: Study, model: str, laid_out: str) -> Entry:
 def weights_row(job: AnyJob) -> dict[str, str]:
     """Return the model, task, constant, order, part and seed of a job's head weights, as far as they apply."""
     row = dict(job.wildcards)
-    order = Order.parse(row.pop("weights", f"lambda-{row.pop('seed', '')}"))
+    weights = row.pop("weights", f"lambda-{row.pop('seed', '')}")
+    order = Order(weights) if is_list(weights) else Order.parse(weights)
     return row | {"order": order.base} | ({} if order.draw is None else {"seed": str(order.draw)})

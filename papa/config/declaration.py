@@ -98,7 +98,8 @@ def declared_by(study: Study) -> dict[str, JsonValue]:
         "grids": {name: grid.model_dump(mode="json", exclude={"title"}) for name, grid in study.grids.items()},
         "ranking": config.ranking.model_dump(mode="json", exclude_none=True),
         "settings": settings,
-        "data": {name: dict(study.sources.source(config.corpora[name])) for name in config.corpora_run},
+        "data": {name: dict(study.sources.source(config.corpora[name])) for name in config.corpora_run}
+        | {name: {"file": study.sources.head_list(listed.file)} for name, listed in config.lists.items()},
         "weights": {name: digest for name, digest in weights.items() if digest},
     }
     plain: dict[str, JsonValue] = json.loads(json.dumps(content))

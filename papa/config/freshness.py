@@ -185,6 +185,10 @@ class SourceDigests:
         """Return the digest of the files that only rare tokenizers have; empty if the model has none."""
         return ""
 
+    def head_list(self, path: str) -> str | None:
+        """Return the digest of a file with a list of heads; None if it is not on this machine."""
+        return None
+
     def published(self) -> str:
         """Return the digest of the published results."""
         return ""

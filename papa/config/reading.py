@@ -21,12 +21,12 @@ import yaml
 from pydantic import ValidationError
 from pydantic.json_schema import GenerateJsonSchema, JsonSchemaValue
 
-from papa.config.settings import PUBLISHED_CODE, PUBLISHED_LAYOUT, Config
+from papa.config.settings import BY_FILE, BY_NAME, PUBLISHED_CODE, PUBLISHED_LAYOUT, Config
 from papa.errors import InputError
 
 if TYPE_CHECKING:
     from pydantic_core import ErrorDetails
-    from pydantic_core.core_schema import LiteralSchema, NullableSchema, WithDefaultSchema
+    from pydantic_core.core_schema import LiteralSchema, NullableSchema, TaggedUnionSchema, WithDefaultSchema
 
 UNPRINTABLE = re.compile("[\x00-\x1f\x7f-\x9f\u2028\u2029\ud800-\udfff\ufffe\uffff]")
 """Control characters, line breaks, surrogates, and characters that XML, and therefore SVG figures, cannot contain."""
@@ -199,7 +199,7 @@ def _sentence(error: ErrorDetails) -> str:
     place, value, context = error["loc"], error["input"], error.get("ctx", {})
     where = ""
     for part in place:
-        where = where if part == "[key]" else _join(where, part)
+        where = where if part in ("[key]", BY_NAME, BY_FILE) else _join(where, part)
     rules, around = _rules_at(place), _rules_at(place[:-1])
     meaning = f" ({rules['description']})" if "description" in rules else ""
     match error["type"]:
@@ -282,6 +282,9 @@ class _Plain(GenerateJsonSchema):
 
     def nullable_schema(self, schema: NullableSchema) -> JsonSchemaValue:
         return self.generate_inner(schema["schema"])
+
+    def tagged_union_schema(self, schema: TaggedUnionSchema) -> JsonSchemaValue:
+        return {"anyOf": super().tagged_union_schema(schema)["oneOf"]}
 
     def literal_schema(self, schema: LiteralSchema) -> JsonSchemaValue:
         rules = super().literal_schema(schema)
@@ -398,6 +401,8 @@ def _rules_at(place: tuple[int | str, ...]) -> JsonSchemaValue:
     for part in place:
         if part == "[key]":
             rules = {"type": "string"}
+        elif part in (BY_NAME, BY_FILE):
+            rules = rules["anyOf"][(BY_NAME, BY_FILE).index(part)]
         elif isinstance(part, int) and "prefixItems" in rules:
             rules = rules["prefixItems"][part] if part < len(rules["prefixItems"]) else {}
         elif rules.get("type") == "array":
@@ -419,7 +424,7 @@ def _type(rules: JsonSchemaValue) -> str:
     if "enum" in rules:
         return ", ".join(f"`{value}`" for value in rules["enum"])
     if "anyOf" in rules:
-        return " or ".join(map(_type, rules["anyOf"]))
+        return " or ".join(map(_type, map(_resolved, rules["anyOf"])))
     if "prefixItems" in rules:
         return f"[{', '.join(map(_type, rules['prefixItems']))}]"
     if rules["type"] == "array":

@@ -18,7 +18,17 @@ from itertools import product
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, ClassVar, Literal
 
-from pydantic import AfterValidator, BaseModel, BeforeValidator, ConfigDict, Field, JsonValue, model_validator
+from pydantic import (
+    AfterValidator,
+    BaseModel,
+    BeforeValidator,
+    ConfigDict,
+    Discriminator,
+    Field,
+    JsonValue,
+    Tag,
+    model_validator,
+)
 from pydantic.fields import FieldInfo
 
 from papa.config.measures import (
@@ -35,10 +45,13 @@ from papa.config.variant import (
     ADAPTATIONS,
     CONTEXT_FREE,
     DEFAULT_FLOORS,
+    LIST_NAME_PATTERN,
+    LIST_PREFIX,
     NAMES,
     ORDERS,
     RANDOM_BY_LAYER,
     RETRAINED,
+    SHUFFLED,
     TRAINED_NAMES,
     UNADAPTED,
     WITH_CONSTANTS,
@@ -169,7 +182,6 @@ Share = Annotated[str, BeforeValidator(fraction, json_schema_input_type=str | fl
 RowsOrShare = Annotated[str | int, BeforeValidator(rows_or_share, json_schema_input_type=str | float)]
 Shares = Annotated[tuple[Share, ...], Field(min_length=1, strict=False)]
 Seeds = Annotated[tuple[Seed, ...], Field(min_length=1, strict=False)]
-Orders = Annotated[tuple[OrderName, ...], Field(min_length=1, strict=False)]
 Adaptations = Annotated[tuple[Adaptation, ...], Field(min_length=1, strict=False)]
 Head = Annotated[tuple[Annotated[int, Field(ge=0)], Annotated[int, Field(ge=0)]], Field(strict=False)]
 Positive = Annotated[int, Field(ge=1)]
@@ -187,6 +199,53 @@ class Block(BaseModel):
     )
 
 
+class HeadFile(Block):
+    """An order of heads by a list in a file: heads with small scores, or heads that are not listed, go first."""
+
+    file: Annotated[FilePath, key("file with a list of heads: .tsv, .csv, .json, .yaml or .parquet")]
+    name: Annotated[
+        str,
+        Field(pattern=f"^(?!.*{SHUFFLED}$){LIST_NAME_PATTERN}$"),
+        key(f"name of the list: a-z, 0-9 and -, after a letter; the order is called {LIST_PREFIX}NAME"),
+    ]
+    draws: Annotated[
+        int | None,
+        Field(ge=1, le=99),
+        key(
+            "number of orders, which differ in the random order of equal scores; 1 is enough if no two scores are "
+            "equal (default: `ranking.draws`)",
+            "orders",
+        ),
+    ] = None
+
+    by_layer: Annotated[
+        bool,
+        key(
+            f"whether random orders with the same layer at each rank are run too; they are called "
+            f"{LIST_PREFIX}NAME{SHUFFLED}, and there are `ranking.draws` of them"
+        ),
+    ] = False
+
+    @property
+    def base(self) -> str:
+        """The name of the order, without the number of a draw."""
+        return LIST_PREFIX + self.name
+
+    @property
+    def bases(self) -> list[str]:
+        """The name of the order, and of its random orders, without the numbers of draws."""
+        return [self.base, *([self.base + SHUFFLED] if self.by_layer else [])]
+
+
+BY_NAME, BY_FILE = "[name]", "[file]"
+"""Tags of the two forms of an order, as errors and the schema contain them."""
+AnyOrder = Annotated[
+    Annotated[OrderName, Tag(BY_NAME)] | Annotated[HeadFile, Tag(BY_FILE)],
+    Discriminator(lambda written: BY_FILE if isinstance(written, Mapping | HeadFile) else BY_NAME),
+]
+Orders = Annotated[tuple[AnyOrder, ...], Field(min_length=1, strict=False)]
+
+
 class RunSettings(Block):
     """The models and tasks to run, and the constants, orders, fractions and seeds to run them with."""
 
@@ -199,7 +258,14 @@ class RunSettings(Block):
             f"{', '.join(TRAINED_NAMES)}"
         ),
     ] = ("average",)
-    orders: Annotated[Orders, key("orders in which heads are replaced, for fractions between 0 and 1")] = ("lambda",)
+    orders: Annotated[
+        Orders,
+        key(
+            "orders in which heads are replaced, for fractions between 0 and 1; a list of heads in a file is "
+            "{file: PATH, name: NAME}, perhaps with `draws`, the number of random orders of equal scores (default: "
+            "`ranking.draws`), and with `by_layer: true`, for random orders with the list's layers"
+        ),
+    ] = ("lambda",)
     fractions: Annotated[
         Shares,
         key('fractions of heads that keep their attention, each "a/b" or a number between 0 and 1', "share of heads"),
@@ -215,6 +281,17 @@ class RunSettings(Block):
             "the probe, also in the original)"
         ),
     ] = (RETRAINED,)
+
+    @property
+    def lists(self) -> dict[str, HeadFile]:
+        """The orders by lists in files, by their names without the number of a draw."""
+        return {order.base: order for order in self.orders if isinstance(order, HeadFile)}
+
+    @property
+    def order_names(self) -> tuple[str, ...]:
+        """The names of all orders, without the number of a draw or a seed."""
+        listed = [order.bases if isinstance(order, HeadFile) else [order] for order in self.orders]
+        return tuple(name for names in listed for name in names)
 
 
 def _make_keys_optional(schema: JsonSchemaValue) -> None:
@@ -775,6 +852,11 @@ class Config(Block):
         return {RUN: Grid(**self.run.model_dump()), **self.grids}
 
     @property
+    def lists(self) -> dict[str, HeadFile]:
+        """The orders by lists in files, by their names without the number of a draw."""
+        return {base: order for grid in self.analyses.values() for base, order in grid.lists.items()}
+
+    @property
     def pairs(self) -> list[tuple[str, str]]:
         """The pairs of a model and a task that are run, each once."""
         grids = self.analyses.values()
@@ -870,6 +952,9 @@ def check_files(config: Config) -> None:
         for split, path in config.corpora[name].files or ():
             if path is not None and not os.path.isfile(path):
                 raise InputError(f"corpora.{name}.files.{split}: there is no file {path} {start}.")
+    for base, listed in config.lists.items():
+        if not os.path.isfile(listed.file):
+            raise InputError(f"orders, {base}: there is no file {listed.file} {start}.")
     for name in dict.fromkeys(name for name, _ in config.pairs):
         path, package = config.models[name].path, config.models[name].package
         if path is not None and not os.path.isfile(os.path.join(path, "config.json")):
@@ -908,8 +993,15 @@ def _check_runs(config: Config) -> None:
                     f"{where}.constants[{number}] is {name!r}, but no corpus is called {corpus!r}; "
                     f"use one of {', '.join(config.corpora)}."
                 )
-        for key in ("models", "tasks", "constants", "orders", "fractions", "seeds", "adapt"):
+        for key in ("models", "tasks", "constants", "fractions", "seeds", "adapt"):
             _check_once(f"{where}.{key}", getattr(run, key))
+        _check_once(f"{where}.orders", run.order_names)
+        other = next((order for order in run.lists.values() if order != config.lists[order.base]), None)
+        if other is not None:
+            raise InputError(
+                f"{where}.orders has a list with the name {other.name!r}, but another grid has a different one with "
+                "this name; rename one of them, or give both the same file and draws."
+            )
         if RANDOM_BY_LAYER in run.orders and config.ranking.unit == "layer":
             raise InputError(
                 f"{where}.orders lists {RANDOM_BY_LAYER}, which draws the units of each layer, but with `ranking.unit: "

@@ -334,6 +334,18 @@ class WeightsOf(OfTask):
     unit: Unit = "head"
 
 
+class ListOf(OfModel):
+    """Stage *list*: the scores of heads in a list; `digest` is that of its file, None if the file is unknown."""
+
+    stage = "list"
+    function = "papa.method.orders:weigh_listed"
+    unrecorded = frozenset({"file"})
+
+    file: str
+    digest: str | None = None
+    unit: Unit = "head"
+
+
 class OrderFromWeights(Settings):
     """Stage *rank*: an order of heads by their weights.
 

@@ -16,7 +16,6 @@ from papa.config.job import AnyJob, Job, JobParameters
 from papa.config.settings import Config, Grid
 from papa.config.stages import AnalysisOf, FoldsOf, ModelId, ProbeOf
 from papa.config.variant import (
-    DRAWN,
     ORIGINAL,
     RESAMPLED,
     RETRAINED,
@@ -25,6 +24,7 @@ from papa.config.variant import (
     Constant,
     Order,
     Variant,
+    is_drawn,
     part_names,
 )
 from papa.config.wiring import ANALYSIS_RULES, BUILDERS
@@ -60,8 +60,10 @@ class Study:
     def orders(self, grid: Grid) -> list[Order]:
         """Return the orders of a grid, one for each seed or random draw."""
         ranking, numbers = self.config.ranking, dict[str, Sequence[int]]()
-        numbers |= dict.fromkeys(SEEDED, ranking.seeds) | dict.fromkeys(DRAWN, range(1, ranking.draws + 1))
-        return [Order(name, draw) for name in grid.orders for draw in numbers.get(name, (None,))]
+        drawn = filter(is_drawn, grid.order_names)
+        numbers |= dict.fromkeys(SEEDED, ranking.seeds) | dict.fromkeys(drawn, range(1, ranking.draws + 1))
+        numbers |= {base: range(1, (listed.draws or ranking.draws) + 1) for base, listed in grid.lists.items()}
+        return [Order(name, draw) for name in grid.order_names for draw in numbers.get(name, (None,))]
 
     @cache  # noqa: B019  a study lives as long as its process
     def variants(self, model: str, task: str) -> dict[Variant, list[int]]:

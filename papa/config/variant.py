@@ -86,6 +86,11 @@ BY_POSITION: dict[str, Callable[[int, int], tuple[int, int]]] = {
 ORDERS = (*BY_LAMBDA, *BY_POSITION, *DRAWN, *FROM_LOSS, *FROM_ACTIVATIONS)
 NUMBERED = (*SEEDED, *DRAWN)
 """Orders whose names end in a number: the seed of their weights, or the index of a random draw."""
+LIST_PREFIX = "list-"
+"""The beginning of the names of orders by a list in a file. These names also end in the index of a random draw."""
+SHUFFLED = "-shuffled"
+"""The end of the names of random orders that have the layer of each rank in common with the order of a list."""
+LIST_NAME_PATTERN = "[a-z][a-z0-9-]{0,39}"
 
 ADAPTATIONS = ("none", "probe", "constants", "norms")
 """The parts that may adapt to replaced attention: none, so the original's probe reads the modified model; the probe, as
@@ -103,7 +108,7 @@ DEFAULT_FLOORS = CONTEXT_FREE[:1]
 CONSTANT_PATTERN = f"(?:{'|'.join(KINDS)}|{AVERAGE_OF}[a-z0-9_-]+)"
 """Constants that are not trained, so hidden states under them can be stored."""
 ORDER_PATTERN, KEPT_PATTERN = "[a-z0-9-]+", "kept-[0-9]+of[0-9]+"
-WEIGHTS_PATTERN = f"(?:{'|'.join(FROM_LOSS)})-[0-9]+|{'|'.join(FROM_ACTIVATIONS)}"
+WEIGHTS_PATTERN = f"(?:{'|'.join(FROM_LOSS)})-[0-9]+|{'|'.join(FROM_ACTIVATIONS)}|{LIST_PREFIX}{LIST_NAME_PATTERN}"
 """Head weights other than λ; orders made from them have the same names."""
 CORPUS_VARIANT_PATTERN = f"{ORIGINAL}|{CONSTANT_PATTERN}/{ALL_REPLACED}"
 """Variants that depend only on texts, because no head or every head is replaced."""
@@ -180,8 +185,9 @@ class Order:
     """The order in which heads are replaced.
 
     Args:
-        base: one of `ORDERS`.
-        draw: the index of a random draw, counted from 1, or the seed of the head weights that give the order.
+        base: one of `ORDERS`, or `LIST_PREFIX` and the name of a list.
+        draw: the index of a random draw, counted from 1, or the seed of the head weights that give the order. Draws of
+            a list differ in the order of equal scores.
     """
 
     base: str
@@ -189,11 +195,12 @@ class Order:
 
     @classmethod
     def parse(cls, name: str) -> Order:
-        """Return the order with this name, which may end in a draw or seed: random-1, lambda-0, …"""
-        numbered = re.fullmatch(f"({'|'.join(NUMBERED)})-(0|[1-9][0-9]*)", name)
+        """Return the order with this name, which may end in a draw or seed: random-1, lambda-0, list-duo-1, …"""
+        numbered = re.fullmatch(f"({'|'.join(NUMBERED)}|{LIST_PREFIX}{LIST_NAME_PATTERN})-(0|[1-9][0-9]*)", name)
         order = cls(numbered[1], int(numbered[2])) if numbered else cls(name)
-        without_number = (order.base in NUMBERED) != (order.draw is not None)
-        if order.base not in ORDERS or without_number or (order.base in DRAWN and order.draw == 0):
+        without_number = order.numbered != (order.draw is not None)
+        drawn_first = order.draw == 0 and (order.base in DRAWN or order.listed)
+        if (order.base not in ORDERS and not order.listed) or without_number or drawn_first:
             raise InputError(
                 f"The order {name!r} does not exist; use one of {', '.join(ORDERS)} (with a draw: random-1, …; with "
                 "a seed: lambda-0, …)."
@@ -206,6 +213,16 @@ class Order:
         return self.base if self.draw is None else f"{self.base}-{self.draw}"
 
     @property
+    def listed(self) -> bool:
+        """Whether the order follows a list in a file, or only the list's layers."""
+        return is_list(self.base)
+
+    @property
+    def numbered(self) -> bool:
+        """Whether the name ends in a number."""
+        return self.base in NUMBERED or self.listed
+
+    @property
     def by_lambda(self) -> bool:
         """Whether the order follows the λ of a task."""
         return self.base in BY_LAMBDA
@@ -213,7 +230,17 @@ class Order:
     @property
     def by_weight(self) -> bool:
         """Whether the order follows head weights for a task: λ or others."""
-        return self.base in (*SEEDED, RANDOM_BY_LAYER, *FROM_ACTIVATIONS)
+        return self.listed or self.base in (*SEEDED, RANDOM_BY_LAYER, *FROM_ACTIVATIONS)
+
+
+def is_list(order: str) -> bool:
+    """Return whether an order, by its name without a number, follows a list in a file, or only the list's layers."""
+    return order.startswith(LIST_PREFIX)
+
+
+def is_drawn(order: str) -> bool:
+    """Return whether an order, by its name without a number, is random, perhaps except for layers."""
+    return order in DRAWN or (is_list(order) and order.endswith(SHUFFLED))
 
 
 @dataclass(frozen=True)

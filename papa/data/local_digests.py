@@ -49,6 +49,9 @@ class LocalSourceDigests(SourceDigests):
     def vocabulary(self, model: ModelId) -> str:
         return digest_of_vocabulary(model, self._machine)
 
+    def head_list(self, path: str) -> str | None:
+        return digest_of_file(path) if Path(path).is_file() else None
+
     def published(self) -> str:
         return digest_of_file(PUBLISHED)
 

@@ -21,7 +21,7 @@ from papa.config.settings import RUN
 from papa.config.settings import fraction as fraction_of
 from papa.config.stages import ModelId
 from papa.config.study import Study
-from papa.config.variant import DRAWN, Constant, Order
+from papa.config.variant import Constant, Order, is_drawn, is_list
 from papa.data.weights import location_of
 from papa.errors import InputError, first_line
 from papa.files import PathLike, provenance_of, read_table
@@ -75,7 +75,7 @@ def _order_names(results: Path, of: str | None) -> dict[str, str]:
     wildcards = dict.fromkeys(("model", "task", "constant", "order"), "*")
     paths = sorted(results.glob(ARTEFACTS["order"].path(**wildcards)))
     orders = [parsed[1] for path in paths if (parsed := ARTEFACTS["order"].parsed(path))]
-    orders = [order for order in orders if Order.parse(order["order"]).base not in DRAWN]
+    orders = [order for order in orders if not is_drawn(Order.parse(order["order"]).base)]
     if not orders:
         raise InputError(f"{results} has no order of heads; give a results folder with fractions between 0 and 1.")
     wanted = of.split("/") if of else []
@@ -92,7 +92,8 @@ def _values(results: Path, names: Mapping[str, str]) -> tuple[tuple[float, ...],
     """Return the weights that the order was made from, `[layer][head]`: λ after the last epoch, or other weights."""
     base, _, seed = names["order"].rpartition("-")
     artefact = ARTEFACTS["lambda" if base.startswith("lambda") else "weights"]
-    rows = read_table(results / artefact.path(**names, seed=seed, weights=names["order"])).to_pandas()
+    weights = base if is_list(base) else names["order"]
+    rows = read_table(results / artefact.path(**names, seed=seed, weights=weights)).to_pandas()
     last = rows[rows["epoch"] == rows["epoch"].max()]
     values = last.pivot(index="layer", columns="head", values="value").to_numpy().tolist()
     return tuple(map(tuple, values))
@@ -163,7 +164,7 @@ def save_heads(chosen: Heads, results: PathLike, folder: PathLike, repository: s
     shared = chosen.model_copy(update={"slots": study.config.corpora[corpus].slots})
     texts = {
         HEADS_FILE: shared.model_dump_json(indent=1) + "\n",
-        "heads.tsv": shared.as_tsv() + "\n",
+        "heads.tsv": shared.as_list("duo") + "\n",
         "README.md": _card(shared, study, bool(constants), repository),
     }
     target.parent.mkdir(parents=True, exist_ok=True)

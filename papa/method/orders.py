@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
 from hashlib import sha256
-from itertools import groupby
+from itertools import groupby, product
 from typing import TYPE_CHECKING
 
 from papa.config.variant import (
@@ -15,14 +15,15 @@ from papa.config.variant import (
     RANDOM_BY_LAYER,
     Order,
     Variant,
+    is_drawn,
 )
 from papa.data.weights import sources_of, weights_digest
-from papa.errors import InputError
+from papa.errors import InputError, count
 from papa.files import PathLike, Trace, must_agree, provenance_of, read_table, write_table
 
 if TYPE_CHECKING:
     from papa.config.job import Job
-    from papa.config.stages import OrderFromModel, OrderFromWeights, Unit
+    from papa.config.stages import ListOf, OrderFromModel, OrderFromWeights, Unit
     from papa.model.model import Model
     from papa.model.replacement import Head
 
@@ -36,9 +37,10 @@ def rank_heads(job: Job[OrderFromWeights]) -> str:
     """Stage *rank*: order heads by their weights; the head of rank 0 is replaced first.
 
     `lambda-SEED` sorts the heads of all layers by λ after the last epoch, in ascending order (Sec. 3.2).
-    `lambda-reversed-SEED` is its reverse. Orders by other weights also start with the smallest. Units of equal weight
-    are in random order. `random-by-layer-DRAW` keeps the layer at each rank of λ's order, and draws the heads of each
-    layer at random. The name of an order determines all draws.
+    `lambda-reversed-SEED` is its reverse. Orders by other weights, and by lists, also start with the smallest. Units of
+    equal weight are in random order. `random-by-layer-DRAW` keeps the layer at each rank of λ's order, and draws the
+    heads of each layer at random; `list-NAME-shuffled-DRAW` does the same with a list. The name of an order determines
+    all draws.
 
     The fact `tied` of the order lists the first and the last rank of each series of units with equal weights.
 
@@ -58,12 +60,36 @@ def rank_heads(job: Job[OrderFromWeights]) -> str:
     heads = smallest_first(weights, job.settings.weights or name.replace("lambda-reversed", "lambda"), size)
     if order.base == "lambda-reversed":
         heads = heads[::-1]
-    elif order.base == RANDOM_BY_LAYER:
+    elif is_drawn(order.base):
         heads = drawn_in_layers(heads, name, size)
-    tied = [] if order.base == RANDOM_BY_LAYER else tied_ranks([weights[head] for head in heads[::size]])
+    tied = [] if is_drawn(order.base) else tied_ranks([weights[head] for head in heads[::size]])
     about = {**provenance_of(table), "order": name} | ({"tied": tied} if tied else {})
     written = _write_order(heads, job.output("order"), about, job.trace())
     return f"{written}; {ties_text(tied)}" if tied else written
+
+
+def weigh_listed(job: Job[ListOf]) -> str:
+    """Stage *list*: read the scores of a list as weights of a model's heads; a unit has the largest score of its heads.
+
+    Raises:
+        InputError: the list cannot be read, or does not fit the model.
+    """
+    import pyarrow as pa
+
+    from papa.data.head_lists import read_list
+    from papa.data.tokenize import shape_of_model
+
+    settings = job.settings
+    layers, heads, key_heads = shape = shape_of_model(settings.model, job.machine)
+    listed, units = read_list(settings.file), units_of(settings.unit, heads, key_heads)
+    by_unit = listed.on(*shape).reshape(layers, units, -1).max(axis=2)
+    digest, size = weights_digest(settings.model, job.machine), heads // units
+    pairs = list(product(range(layers), range(heads)))
+    columns = {"epoch": [1] * len(pairs), "layer": [layer for layer, _ in pairs], "head": [head for _, head in pairs]}
+    table = pa.table(columns | {"value": by_unit.repeat(size, axis=1).ravel()})
+    facts = {"model": settings.model.name, "weights": digest, "unit_size": size}
+    write_table(table, job.output("weights"), facts, job.trace(**sources_of(settings.model, digest, job.machine)))
+    return f"{count(len(listed.places), listed.unit or 'score')} listed in {settings.file}"
 
 
 def order_heads(job: Job[OrderFromModel]) -> str:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import json
+from collections.abc import Callable
 from functools import cached_property
 from typing import Self
 
@@ -89,6 +91,46 @@ class Heads(BaseModel):
         place, revision = self._place
         return ConstantMatrices.load(place, revision)
 
-    def as_tsv(self) -> str:
-        """Format the weights for DuoAttention: a line per layer, a column per head, separated by tabs."""
-        return "\n".join("\t".join(f"{value:.6f}" for value in row) for row in self.values)
+    def as_list(self, name: str) -> str:
+        """Return the heads in a format of other tools, one of `LIST_FORMATS`, which `papa heads --format` prints.
+
+        Raises:
+            InputError: there is no such format.
+
+        >>> print(heads.as_list("csv"))  # doctest: +SKIP
+        """
+        if name not in LIST_FORMATS:
+            raise InputError(f"There is no format {name!r} for lists of heads; use one of {', '.join(LIST_FORMATS)}.")
+        return LIST_FORMATS[name](self)
+
+    @property
+    def _weighted(self) -> list[tuple[int, int, float]]:
+        """Layer, head and weight of each head."""
+        return [(layer, head, value) for layer, row in enumerate(self.values) for head, value in enumerate(row)]
+
+
+def _matrix(heads: Heads) -> str:
+    """Return a line for each layer, with the weight of each head, or of each group if groups are replaced."""
+    step = heads.unit_size if heads.unit_size < len(heads.values[0]) else 1  # a unit may also be a whole layer
+    return "\n".join("\t".join(map(str, row[::step])) for row in heads.values)
+
+
+def _kept_by_layer(heads: Heads) -> str:
+    by_layer: dict[int, list[int]] = {layer: [] for layer in range(len(heads.values))}
+    for layer, head in heads.kept:
+        by_layer[layer].append(head)
+    return json.dumps(by_layer)
+
+
+def _named(heads: Heads) -> str:
+    return f'attn_head_set: "{",".join(f"{layer}-{head}" for layer, head in heads.kept)}" # top{len(heads.kept)}'
+
+
+LIST_FORMATS: dict[str, Callable[[Heads], str]] = {
+    "duo": _matrix,
+    "retrieval": lambda heads: json.dumps({f"{layer}-{head}": [value] for layer, head, value in heads._weighted}),
+    "qrhead": _named,
+    "csv": lambda heads: "\n".join(["layer,head,score", *(",".join(map(str, row)) for row in heads._weighted)]),
+    "kept": _kept_by_layer,
+}
+"""The formats of lists by name. `papa.data.head_lists` reads each of them."""

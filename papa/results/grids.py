@@ -17,7 +17,7 @@ import pandas as pd
 
 from papa.config.job import Job
 from papa.config.stages import AnalysisOf, GridView
-from papa.config.variant import NUMBERED, RETRAINED, Constant, Variant, of_original
+from papa.config.variant import RETRAINED, Constant, Order, Variant, of_original
 from papa.errors import InputError, count
 from papa.results.analysis import Analysis, Computed, Drawing
 from papa.results.outcomes import ALL, VARIANT_KEYS
@@ -65,7 +65,7 @@ class GridAnalysis(GridView, Analysis):
         """Return the note that explains rows, columns and cells, with the settings that all lines share."""
         if has_between(self.fractions):
             parts = [f"Columns: {BY_FRACTION}.", common_settings(self), score_note(rows)]
-            if set(NUMBERED) & set(self.orders):
+            if any(Order(name).numbered for name in self.orders):
                 parts.append(
                     "If an order is drawn or learned several times, a seed's score is its mean over these orders."
                 )

@@ -11,7 +11,7 @@ from itertools import pairwise
 from math import ceil, isfinite, isnan
 from typing import NamedTuple
 
-from papa.config.variant import AVERAGE_OF, TRAINED_SUFFIX, Constant
+from papa.config.variant import AVERAGE_OF, SHUFFLED, TRAINED_SUFFIX, Constant, is_drawn, is_list
 from papa.errors import count
 from papa.results.conclusion import (
     Assumption,
@@ -260,6 +260,10 @@ def in_order(order: str | None, orders: int) -> str:
     if order is None:
         return ""
     single, several = ORDER_PHRASES.get(order, ("", ""))
+    if is_list(order):
+        name, within = order_name(order.removesuffix(SHUFFLED)), "within layers " if is_drawn(order) else ""
+        first, further = ("a random order", "random orders") if is_drawn(order) else ("the order", "orders")
+        single, several = f"in {first} {within}of the {name}", f"averaged over {{}} {further} {within}of the {name}"
     if orders < 2:
         return single or f"in the order {order}"
     return (several or f"averaged over {{}} orders {order}").format(orders)

@@ -13,7 +13,7 @@ import pandas as pd
 
 from papa.config.job import Job
 from papa.config.stages import AnalysisOf, GridView, TaskOf
-from papa.config.variant import BY_LAMBDA, DRAWN, RANDOM, SEEDED, Order
+from papa.config.variant import BY_LAMBDA, RANDOM, RANDOM_BY_LAYER, SEEDED, SHUFFLED, Order, is_drawn, is_list
 from papa.errors import count
 from papa.files import read_table
 from papa.results.analysis import Analysis, Computed
@@ -44,10 +44,10 @@ class RandomOrders(Analysis):
     note_text = (
         "Area: the integral of the loss over the share of replaced heads, averaged over the tasks that count. Random: "
         "all heads are in random order. Random by layer: each layer has the same number of replaced heads as in the "
-        "order of λ, but the heads of a layer are drawn at random. So the first comparison shows whether an order is "
-        "better than chance, and the second whether λ captures more than each layer's importance. No larger: the "
-        "number of random orders with an area that is no larger. p: one-sided, (1 + this number) / (1 + all random "
-        "orders); it is not corrected for several comparisons."
+        "order of λ, but a layer's heads are drawn at random; a shuffled list is the same for the order of a list. "
+        "So the first comparison shows whether an order is better than chance, and the second whether it captures more "
+        "than each layer's importance. No larger: the number of random orders with an area that is no larger. p: "
+        "one-sided, (1 + this number) / (1 + all random orders); it is not corrected for several comparisons."
     )
 
     grids: tuple[GridView, ...]
@@ -77,14 +77,15 @@ def compared_with_random(lines: Sequence[Line], first_seed: int) -> Iterator[dic
     """Yield a row with `COLUMNS` for each order and each kind of random orders with the same model and constant."""
     for line in lines:
         base = line.value("order")
-        if base is None or base in DRAWN:
+        if base is None or is_drawn(base):
             continue
-        order = Order(base, first_seed if base in SEEDED else None).name
+        order = Order(base, first_seed if base in SEEDED else 1 if is_list(base) else None).name
+        chance = {RANDOM, base + SHUFFLED} | ({RANDOM_BY_LAYER} if base == BY_LAMBDA[0] else set())
         area = areas_of(line).get(order)
         for among in lines:
             drawn = among.value("order")
             same = all(line.value(name) == among.value(name) for name in ("model", "constant"))
-            if area is None or not same or (drawn != RANDOM and (drawn not in DRAWN or base not in BY_LAMBDA[:1])):
+            if area is None or not same or drawn not in chance:
                 continue
             areas = pd.Series(areas_of(among))
             if areas.empty or line.counting != among.counting:

@@ -7,7 +7,7 @@ chance; in these orders all heads change places, or heads do so only within thei
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from fractions import Fraction
 from itertools import combinations
@@ -18,7 +18,7 @@ import pandas as pd
 
 from papa.config.job import Job
 from papa.config.stages import AnalysisOf
-from papa.config.variant import Order, part_names
+from papa.config.variant import Order, is_list, part_names
 from papa.errors import count
 from papa.files import PathLike, provenance_of, read_table
 from papa.method.orders import smallest_first, tied_across, tied_ranks
@@ -29,6 +29,7 @@ from papa.results.table import Table, read_frame, texts
 PAIR = ["between", "model", "task", "title", "constant", "order", "seed", "a", "b"]
 """The columns that identify a pair of orders. A column in which the two orders differ is null."""
 TABLES = {"seeds": "Seeds and halves", "halves": "Seeds and halves", "orders": "Orders", "tasks": "Tasks"}
+TABLES |= {"draws": "Equal scores in lists"}
 """The title of the table that shows each kind of pair."""
 COLUMNS = dict.fromkeys((*PAIR, "fraction"), "string")
 COLUMNS |= dict.fromkeys(("tau", "overlap", "by_chance"), "float64")
@@ -60,7 +61,8 @@ class Stability(Analysis):
         "layers. Kept in common: of the heads kept at a fraction, the share that both orders keep; by chance, this is "
         "the fraction itself. Halves: λ learned on each of two random halves of the training texts. Orders with "
         "several seeds are compared seed by seed; the table shows means over these pairs, with the smallest and the "
-        "largest τ. Tied: the number of heads that share their weight with another, in the order with more of them. "
+        "largest τ. Draws: two orders of one list, which differ in the random order of equal scores. Tied: the number "
+        "of heads that share their weight with another, in the order with more of them. "
         "This table puts them in random order, although a study's orders that an earlier version finished have them by "
         "layer and head. Undecided heads are tied with heads on the other side of the fraction."
     )
@@ -133,8 +135,9 @@ class RankedUnits:
 def stability_of(learned: pd.DataFrame, fractions: tuple[str, ...]) -> pd.DataFrame:
     """Return a row for each pair of files of weights and each fraction, with `COLUMNS`.
 
-    There are four kinds of pairs: two seeds of an order; the two halves of the texts with one seed; two orders for a
-    task, with the same seed if both have one; and two tasks with the same order and seed.
+    There are five kinds of pairs: two seeds of an order; the two halves of the texts with one seed; two orders for a
+    task, with the same seed if both have one; two tasks with the same order and seed; and two orders of a list, which
+    differ in the random order of equal scores.
 
     Args:
         learned: a row for each file of weights: `model`, `task`, `title` (of the task), `constant`, `order`, `seed`
@@ -148,8 +151,8 @@ def stability_of(learned: pd.DataFrame, fractions: tuple[str, ...]) -> pd.DataFr
     names = map(_name_of, known["order"], known["seed"], known["part"])
     orders = {path: RankedUnits.read(path, name) for path, name in zip(known["path"], names, strict=True)}
     rows = []
-    for pair, first_path, second_path in _pairs(known):
-        first, second = orders[first_path], orders[second_path]
+    compared = [(pair, orders[first], orders[second]) for pair, first, second in _pairs(known)]
+    for pair, first, second in (*compared, *_draws(known, orders)):
         pair["tau"] = float(kendalltau(first.weights, second.weights).statistic)
         pair |= dict(zip(CHANCE, tau_by_chance(first, second), strict=True))
         pair |= dict(zip(CHANCE_IN_LAYERS, tau_by_chance(first, second, in_layers=True), strict=True))
@@ -166,6 +169,8 @@ def stability_of(learned: pd.DataFrame, fractions: tuple[str, ...]) -> pd.DataFr
 
 def _name_of(order: str, seed: str | None, part: str | None) -> str:
     """Return the name of an order; that of a half of the texts also has the name of the half."""
+    if is_list(order):
+        return Order(order, 1).name
     name = Order(order, None if seed is None else int(seed)).name
     return name if part is None else f"{name}/{part}"
 
@@ -205,15 +210,26 @@ def _pairs(known: pd.DataFrame) -> Iterator[tuple[dict[str, object], str, str]]:
             names = {"between": "halves", "a": f"half 1, seed {seed}", "b": f"half 2, seed {seed}", "seed": None}
         elif "order" in differ and differ <= {"order", "seed"} and same_seed and whole:
             names = {"between": "orders", "a": a["order"], "b": b["order"], "order": None, "seed": seed}
-        elif differ == {"task"} and whole:
+        elif differ == {"task"} and whole and not is_list(a["order"]):
             names = {"between": "tasks", "a": a["title"], "b": b["title"], "task": None, "title": None, "seed": seed}
         else:
             continue
         yield {key: a[key] for key in ("model", "task", "title", "constant", "order")} | names, a["path"], b["path"]
 
 
+def _draws(
+    known: pd.DataFrame, orders: Mapping[str, RankedUnits]
+) -> Iterator[tuple[dict[str, object], RankedUnits, RankedUnits]]:
+    """Yield the values of `PAIR` and two orders of each list that has equal scores."""
+    for row in known.to_dict("records"):
+        if is_list(row["order"]) and orders[row["path"]].tied:
+            names = {"between": "draws", "a": "draw 1", "b": "draw 2", "seed": None}
+            pair = {key: row[key] for key in ("model", "task", "title", "constant", "order")} | names
+            yield pair, orders[row["path"]], RankedUnits.read(row["path"], Order(row["order"], 2).name)
+
+
 def tables_of(frame: pd.DataFrame) -> list[Table]:
-    """Return tables of Kendall's τ and overlaps: for seeds and halves, for orders, and for tasks."""
+    """Return tables of Kendall's τ and overlaps: for seeds and halves, for orders, for tasks, and for lists."""
     titles = frame["between"].map(TABLES)
     return [
         Table(title, _cells(frame[titles.eq(title)]), 5)

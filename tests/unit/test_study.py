@@ -508,6 +508,7 @@ def test_default_values_are_not_recorded_and_those_of_a_version_never_change() -
         ("AverageOf", 1): {"kind": "average"},
         ("LambdaOf", 1): {"part": "1of1", "unit": "head", "start": "half", "l1": 0.0},
         ("WeightsOf", 1): {"unit": "head"},
+        ("ListOf", 1): {"unit": "head"},
         ("OrderFromModel", 1): {"unit": "head"},
         ("ProbeOf", 4): {"learning_rates": ()},
         ("FoldsOf", 2): {"folds": 5, "scored": 2, "seed": 0},

@@ -34,11 +34,11 @@ from papa.model.load import keeping_models
 
 EQUAL, REBUILT = "equal", "rebuilt"
 OF_CORPUS = "TextsOf LabelsOf SubsetsOf"
-OF_MODEL = "TokensOf AverageOf ResampleOf LambdaOf WeightsOf OrderFromModel HiddenOf ProbeOf FoldsOf"
+OF_MODEL = "TokensOf AverageOf ResampleOf LambdaOf WeightsOf ListOf OrderFromModel HiddenOf ProbeOf FoldsOf"
 TWO_FLOORS = {"floors": ["zeros", "identity"]}
 EVERY = TWO_FLOORS | {
     "run.constants": ["average", "resample"],
-    "run.orders": ["lambda", "random", "gradient"],
+    "run.orders": ["lambda", "random", "gradient", {"file": "data/heads.tsv", "name": "heads"}],
     "ranking.draws": 1,
 }
 """Further settings of `CONFIG`, with which every stage has a job."""
@@ -90,6 +90,8 @@ ROWS = [
     Row("metric", "LabelsOf", {f"{TASK}.metric": "f1"}, EQUAL),
     Row("metric", "LabelsOf", {f"{TASK}.metric": "f1"}, REBUILT, {f"{TASK}.labels": ["0", "1", "2"]}),
     Row("metric", "LambdaOf WeightsOf ProbeOf", {f"{TASK}.metric": "matthews_correlation"}, EQUAL, EVERY),
+    Row("file", "ListOf", {"run.orders": [{"file": "data/copy.heads.tsv", "name": "heads"}]}, EQUAL, EVERY),
+    Row("file", "ListOf", {"run.orders": [{"file": "data/other.heads.tsv", "name": "heads"}]}, REBUILT, EVERY),
     Row("seeds", "ProbeOf", {"run.seeds": [1, 2]}, REBUILT),
     Row("seeds", "ProbeOf", {"run.seeds": [2]}, EQUAL, {"run.seeds": [1, 2]}),
     Row("streamed", "ProbeOf FoldsOf", {f"{TASK}.features": "stream"}, REBUILT, TWO_FLOORS),
@@ -184,6 +186,8 @@ def workflow(computed, tmp_path_factory):
         patch.setenv("XDG_CACHE_HOME", str(folder / "cache"))
         for split in ("train", "validation"):
             shutil.copy(f"data/sentences.{split}.csv", f"data/copy.{split}.csv")
+        for name in ("heads", "copy.heads", "other.heads"):
+            Path(f"data/{name}.tsv").write_text("1\t2\n3\t4\n" if name != "other.heads" else "2\t1\n4\t3\n")
         write_model(Path("models/other"), seed=1)
         for seed, mirror in enumerate(("hub", "mirror")):
             shutil.copytree("models/other", Path(mirror, "some/model"))

@@ -11,6 +11,10 @@ if not workflow.configfiles:
 include: "workflow/rules/common.smk"
 
 
+# Used only with --sdm apptainer.
+container: STUDY.config.container
+
+
 pathvars:
     results=str(STUDY.results),
 

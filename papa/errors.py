@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import os
+import re
 from importlib.util import find_spec
 
 HOW_TO_FETCH = (
@@ -19,9 +21,24 @@ WARNING = "Warning: "
 
 
 def first_line(error: BaseException) -> str:
-    """Return the first line of an error's text, to quote in a message; without a text, return the error's type."""
-    lines = str(error).strip().splitlines()
+    """Return the first line of an error's text, to quote in a message; without a text, return the error's type.
+
+    The line has no secrets.
+    """
+    lines = without_secrets(str(error)).strip().splitlines()
     return lines[0] if lines else type(error).__name__
+
+
+def without_secrets(text: str) -> str:
+    """Return a text without the hub's token in HF_TOKEN, and without names and passwords in addresses.
+
+    Example:
+        >>> without_secrets("https://me:password@hub.example/api does not answer")
+        'https://hub.example/api does not answer'
+    """
+    if token := os.environ.get("HF_TOKEN"):
+        text = text.replace(token, "[token]")
+    return re.sub(r"(?<=://)[^/@\s]+@", "", text)
 
 
 def count(number: int, noun: str, plural: str | None = None) -> str:

@@ -34,7 +34,7 @@ UNPRINTABLE = re.compile("[\x00-\x1f\x7f-\x9f\u2028\u2029\ud800-\udfff\ufffe\uff
 DIRECTION = re.compile("[\u202a-\u202e\u2066-\u2069]")
 """Invisible characters that reorder the text around them, and so mislead readers."""
 
-MAY_BE_NULL = ("hub_mirror", "validation")
+MAY_BE_NULL = ("hub_mirror", "container", "validation")
 """Keys for which null is a value."""
 
 MAX_VALUES = 100_000

@@ -82,7 +82,7 @@ PUBLISHED_CODE: dict[str, JsonValue] = {"encoder_dropout": True, "score_validati
 PUBLISHED_LAYOUT: dict[str, JsonValue] = {"style": "published_code", "segments": "published_code"}
 """Defaults of `layout` under `fidelity: published_code`."""
 
-_KEYS_OF_MACHINES = ("hub_mirror", "device", "threads", "token_budget", "checkpoint_minutes", "keep_hidden_states")
+_KEYS_OF_MACHINES = "hub_mirror device threads token_budget checkpoint_minutes container keep_hidden_states".split()
 OF_MACHINES = dict.fromkeys(_KEYS_OF_MACHINES, True) | {"models": {"__all__": {"path", "package"}}}
 """Keys that may differ from machine to machine; no result depends on them, beyond rounding."""
 
@@ -785,6 +785,15 @@ class Config(Block):
             "through the encoder"
         ),
     ] = "float32"
+    container: Annotated[
+        Text | None,
+        Field(pattern=r"^[^\s{}]*$"),
+        key(
+            "container image that jobs run in with `--sdm apptainer`, a file or a URL such as docker://HOST/NAME:TAG; "
+            "changing it reruns nothing",
+            null=True,
+        ),
+    ] = None
     keep_hidden_states: Annotated[
         bool,
         key(
@@ -948,6 +957,8 @@ class Machine:
 def check_files(config: Config) -> None:
     """Raise `InputError` if a file, or the folder or package of a model, is missing on this machine."""
     start = f"(relative paths start from {Path.cwd()})"
+    if config.container and "://" not in config.container and not os.path.exists(config.container):
+        raise InputError(f"container: there is no image {config.container} {start}; set a file or a URL.")
     for name in config.corpora_run:
         for split, path in config.corpora[name].files or ():
             if path is not None and not os.path.isfile(path):

@@ -16,7 +16,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Literal, Protocol, TypeVar
 
 from papa.data.digests import digest_of_file
-from papa.errors import HOW_TO_FETCH, InputError, first_line
+from papa.errors import HOW_TO_FETCH, InputError, first_line, without_secrets
 
 if TYPE_CHECKING:
     from huggingface_hub.hf_api import DatasetInfo, ModelInfo, RepoSibling
@@ -165,7 +165,7 @@ def advice_on(error: BaseException, hub: str, repo_type: RepoType = "model") -> 
     from huggingface_hub import constants
     from huggingface_hub.errors import GatedRepoError, OfflineModeIsEnabled
 
-    page = f"{constants.ENDPOINT}/{'datasets/' if repo_type == 'dataset' else ''}{hub}"
+    page = without_secrets(f"{constants.ENDPOINT}/{'datasets/' if repo_type == 'dataset' else ''}{hub}")
     answer, chain = _answer(error), list(_chain(error))
     if any(isinstance(each, DamagedDownload) for each in chain):
         return "the file was deleted, and the others are kept; run the same command again"

@@ -5,6 +5,7 @@ from __future__ import annotations
 import io
 import logging
 import os
+import resource
 import sys
 import time
 import traceback
@@ -16,7 +17,7 @@ from typing import Literal, Protocol, TextIO, cast
 
 from papa.config.job import AnyJob, Job, JobParameters
 from papa.config.settings import Machine
-from papa.errors import InputError, first_line
+from papa.errors import InputError, first_line, without_secrets
 from papa.files import REBUILD, trace_of
 from papa.jobs import gpu
 from papa.jobs.stopping import stop_once
@@ -119,8 +120,17 @@ def stage(
         except KeyboardInterrupt:
             raise end(f"Interrupted: {name}", 130) from None
         except Exception as error:
-            traceback.print_exc()
-            raise end(f"Error in {name}: {type(error).__name__}: {first_line(error)}", 1) from None
+            print(without_secrets(traceback.format_exc()), file=sys.stderr)
+            said = first_line(error) + limit_on_memory()
+            raise end(f"Error in {name}: {type(error).__name__}: {said}", 1) from None
+
+
+def limit_on_memory() -> str:
+    """Return a note on the limit of virtual memory, which can make any import fail; empty if there is no limit."""
+    limit, _ = resource.getrlimit(resource.RLIMIT_AS)
+    if limit == resource.RLIM_INFINITY:
+        return ""
+    return f" (a cause may be the limit of {limit >> 20:,} MB of virtual memory; raise it with ulimit -v unlimited)"
 
 
 def _paths(value: str | Sequence[str]) -> tuple[str, ...]:

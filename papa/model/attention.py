@@ -8,13 +8,14 @@ running model.
 
 from __future__ import annotations
 
+import sys
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from contextvars import ContextVar
 from dataclasses import dataclass, field
 from threading import RLock
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import torch
 from torch import Tensor, nn
@@ -32,6 +33,9 @@ from papa.model.replacement import (
     kept_context,
 )
 from papa.model.visibility import CausalMask, Visibility
+
+if TYPE_CHECKING:
+    from transformers import PreTrainedModel
 
 NAME = "papa"
 """Name under which transformers finds the attention function and the mask function."""
@@ -229,6 +233,15 @@ def register() -> str:
     AttentionInterface.register(NAME, attention)
     AttentionMaskInterface.register(NAME, mask)
     return NAME
+
+
+def set_attention(model: PreTrainedModel, name: str) -> None:
+    """Let a model look up its attention by this name; a model that looks up none stays unchanged."""
+    model.set_attn_implementation(name)
+    # transformers < 5.7 overlooks that ModernBERT looks it up
+    looks_up = hasattr(sys.modules.get(type(model).__module__), "ALL_ATTENTION_FUNCTIONS")
+    if model.config._attn_implementation != name and looks_up:
+        model.config._attn_implementation = name
 
 
 def mask(

@@ -18,7 +18,7 @@ from torch.nn.functional import pad
 
 from papa.data.packed import Examples, Packed, RawBatch
 from papa.errors import InputError
-from papa.model.attention import NAME, register
+from papa.model.attention import NAME, register, set_attention
 from papa.model.deberta import DebertaAttention, DebertaV2Attention, DisentangledAttention
 from papa.model.linear import rounded_up
 
@@ -213,7 +213,7 @@ def _patch_by_name(model: PreTrainedModel) -> Callable[[], None]:
             config._attn_implementation = name
 
     try:
-        model.set_attn_implementation(register())
+        set_attention(model, register())
     except Exception as error:  # models raise many types of errors
         undo()
         raise InputError(f"The attention of {type(model).__name__} cannot be replaced: {error}") from error

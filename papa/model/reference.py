@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 import torch
 from torch import Tensor, nn
 
+from papa.model.attention import set_attention
 from papa.model.replacement import Head
 
 if TYPE_CHECKING:
@@ -39,10 +40,10 @@ class Reference:
         AttentionInterface.register(NAME, self.attention)
         AttentionMaskInterface.register(NAME, whole_mask)
         self.calls, self.before = 0, self.model.config._attn_implementation
-        self.model.set_attn_implementation(NAME)
+        set_attention(self.model, NAME)
 
     def __exit__(self, *_: object) -> None:
-        self.model.set_attn_implementation(self.before)
+        set_attention(self.model, self.before)
 
     def attention(
         self,

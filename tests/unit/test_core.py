@@ -8,6 +8,7 @@ import pytest
 import yaml
 from tiny import REPOSITORY, in_python
 
+from papa.data.generated.models import random_model
 from papa.errors import EXTRAS
 
 PROJECT = tomllib.loads((REPOSITORY / "pyproject.toml").read_text(encoding="utf-8"))["project"]
@@ -57,6 +58,7 @@ print("end")
 
 @pytest.mark.parametrize("part", [ENCODER, DECODER], ids=["encoder", "decoder"])
 def test_the_base_works_without_the_extras(tmp_path, part):
+    random_model("bert")  # its tokenizer is trained once, on a table of pandas
     process = in_python(HIDE + BEGIN + part, folder=tmp_path)
     assert process.stdout == "end\n", process.stderr
 

@@ -151,6 +151,14 @@ def test_columns_that_repeat_in_every_run_take_little_room(tmp_path: Path) -> No
     assert (tmp_path / "often").stat().st_size < 1.5 * (tmp_path / "once").stat().st_size
 
 
+def test_no_file_is_written_through_a_link_with_the_name_of_a_temporary_file(tmp_path: Path) -> None:
+    other = tmp_path / "other"
+    other.write_text("of somebody else")
+    (tmp_path / f".a.json.{os.getpid()}.partial").symlink_to(other)
+    files.write_json({"a": 1}, tmp_path / "a.json")
+    assert other.read_text() == "of somebody else" and not (tmp_path / "a.json").is_symlink()
+
+
 def test_nan_is_not_written(tmp_path: Path) -> None:
     with pytest.raises(ValueError, match="not JSON compliant"):
         files.write_json({"a": float("nan")}, tmp_path / "a.json")

@@ -8,7 +8,7 @@ from hashlib import sha256
 import pytest
 import torch
 import transformers
-from families import DISTINCT, FAMILIES, close, only, real, stock_states
+from families import DISTINCT, FAMILIES, close, needs_t5, only, real, stock_states
 from sizes import VOCABULARY
 
 import papa
@@ -181,6 +181,7 @@ def test_an_encoder_with_a_decoder_is_refused_and_its_encoder_is_not(tmp_path, k
 
 
 def test_an_encoder_that_was_saved_without_its_decoder_is_loaded_as_one(tmp_path):
+    needs_t5()
     sizes = {"d_model": 8, "d_kv": 4, "d_ff": 9, "num_layers": 2, "num_heads": 2, "vocab_size": VOCABULARY}
     whole = transformers.T5Model(transformers.T5Config(**sizes)).eval()
     whole.save_pretrained(tmp_path / "whole")

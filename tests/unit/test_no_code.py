@@ -120,6 +120,17 @@ def test_pickles_next_to_the_weights(folder, trap):
     assert tokenizer_of(TINY, Machine.current())("a b").input_ids
 
 
+@pytest.mark.parametrize("name", ["config.json", "model.safetensors", "tokenizer.json", "tokenizer_config.json"])
+def test_a_link_out_of_a_model_shows_nothing_of_the_file(folder, tmp_path, name):
+    (tmp_path / "private").write_text("password: hunter2\n")
+    (folder / name).unlink(missing_ok=True)
+    (folder / name).symlink_to(tmp_path / "private")
+    with pytest.raises(InputError) as refusal:
+        papa.load_model(str(folder), device="cpu")
+        tokenizer_of(TINY, Machine.current())
+    assert "hunter2" not in str(refusal.value) and "\n" not in str(refusal.value)
+
+
 @pytest.mark.parametrize("with_data", [True, False])
 @pytest.mark.parametrize("builder", ["script", "pandas", "script named in the README"])
 def test_code_of_a_data_set(tmp_path, trap, monkeypatch, with_data, builder):

@@ -102,6 +102,7 @@ VALUES |= {"ranking.unit": ("layer", "group", "head"), "ranking.halves": (True, 
 VALUES |= {"ranking.epochs": (2, ABSENT), "ranking.start": ("open", "half"), "ranking.l1": (0.5, ABSENT)}
 VALUES |= {"patterns": (ABSENT,), "hub_mirror": ("hub", "mirror", ABSENT), "precision": ("bfloat16", "float32")}
 VALUES |= {"keep_hidden_states": (False, True), "checkpoint_minutes": (0, 10)}
+VALUES |= {"container": ("docker://host/papa:1", ABSENT)}
 VALUES |= {"tasks.*.published": ("cola", ABSENT), "plots": (ABSENT,), "plots.width": (300, 220)}
 VALUES |= {"plots.height": (200, 160), "plots.scale": (1.0, 2.0)}
 """New values of keys, by the path of the key; the first model, corpus, task or grid stands for all of its kind."""

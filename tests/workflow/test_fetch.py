@@ -6,6 +6,7 @@ import logging
 import subprocess
 import sys
 from contextlib import nullcontext
+from types import SimpleNamespace
 
 import pyarrow as pa
 import pyarrow.parquet as pq
@@ -16,6 +17,7 @@ from tiny import CONFIG, Copy, copy_of_repository, write_model
 from papa.config.job import Job
 from papa.config.settings import Corpus, Machine
 from papa.config.stages import FetchOf, ModelId
+from papa.data.hub import refusal
 from papa.data.mirror import RECORD_NAME, fetch, recorded
 from papa.data.sources import load_rows
 from papa.errors import InputError
@@ -353,6 +355,16 @@ def test_a_token_is_only_for_the_hub(hub, fetched, tmp_path, monkeypatch, waits,
     assert {authorization for _, authorization in hub.authorized} == {None, f"Bearer {TOKEN}"}
     everywhere = [str(error.value), caplog.text, *capfd.readouterr(), *map(repr, files(tmp_path).values())]
     assert "busy" in caplog.text and not any(TOKEN in text for text in everywhere)
+
+
+def test_a_password_in_an_address_is_not_shown(monkeypatch):
+    monkeypatch.setattr("huggingface_hub.constants.ENDPOINT", "http://me:hunter2@localhost:1")
+    monkeypatch.setenv("HF_TOKEN", TOKEN)
+    error = OSError(f"We couldn't connect to 'http://me:hunter2@localhost:1' with {TOKEN}.")
+    assert "OSError: We couldn't connect to 'http://localhost:1' with [token])" in str(refusal("It", error, "a/b"))
+    monkeypatch.setattr("huggingface_hub.constants.HF_HUB_OFFLINE", False)
+    error.response = SimpleNamespace(status_code=403, headers={}, reason_phrase="No")
+    assert "ask for access at http://localhost:1/a/b, with" in str(refusal("It", error, "a/b"))
 
 
 def test_offline_mode_is_named(hub, fetched, tmp_path, monkeypatch):

@@ -98,6 +98,18 @@ def test_threads_are_the_configs_but_no_more_than_the_workflow_gave(tmp_path, as
     assert ("threads: 5 from the workflow; the config sets 7" in log(tmp_path)) == (asked == 7)
 
 
+def test_neither_the_line_nor_the_traceback_has_the_token(tmp_path):
+    process = run(tmp_path, "{}[os.environ['HF_TOKEN']]", HF_TOKEN="hf_secret")
+    assert process.stderr == "Error in probe tiny tags: KeyError: '[token]'\nLog: logs/job.log\n"
+    assert "Traceback" in log(tmp_path) and "hf_secret" not in log(tmp_path)
+
+
+def test_a_limit_on_memory_is_named(tmp_path):
+    limit = "import resource; resource.setrlimit(resource.RLIMIT_AS, (3 << 30, 3 << 30)); bytes(4 << 30)"
+    said = "(a cause may be the limit of 3,072 MB of virtual memory; raise it with ulimit -v unlimited)"
+    assert run(tmp_path, limit).stderr.startswith(f"Error in probe tiny tags: MemoryError: MemoryError {said}\n")
+
+
 def test_jobs_do_not_ask_the_hub_where_there_is_a_mirror(tmp_path):
     body = "say(os.environ['HF_HUB_OFFLINE'])"
     for machine, offline in (('{"hub_mirror": "hub"}', 1), ("{}", 0)):

@@ -89,7 +89,7 @@ class Judgement(TypedDict):
     low: float | None
     high: float | None
     bound: float | None
-    margin: float | None
+    margin: float
     verdict: str
     minus: dict[str, Difference]
     random: Place | None

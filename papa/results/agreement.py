@@ -313,12 +313,12 @@ def save_matrix(result: Agreement, path: PathLike) -> None:
     save_figure(matrix_figure(result), {"figure": path}, Plots())
 
 
-def matrix_figure(result: Agreement) -> alt.LayerChart:
+def matrix_figure(result: Agreement) -> alt.TopLevelMixin:
     """Draw Kendall's τ of all pairs of lists, and on the diagonal that between halves of a list's instances."""
     import altair as alt
 
     names = result["lists"]
-    mirrored = [{**row, "a": row["b"], "b": row["a"]} for row in result["pairs"]]
+    mirrored: list[PairAgreement] = [{**row, "a": row["b"], "b": row["a"]} for row in result["pairs"]]
     rows = pd.DataFrame(
         {**row, "text": _number(row["tau"])} for row in (*result["itself"], *result["pairs"], *mirrored)
     )
@@ -334,5 +334,4 @@ def matrix_figure(result: Agreement) -> alt.LayerChart:
     cells = base.mark_rect().encode(alt.Color("tau:Q", scale=scale, legend=alt.Legend(title="τ")), tooltip=tooltip)
     light = {"test": "datum.tau > 0.3", "value": "white"}
     text = base.mark_text(fontSize=12).encode(text="text:N", color=alt.ColorValue("black", condition=light))
-    figure: alt.LayerChart = styled(alt.layer(cells, text, title="Kendall's τ between lists of heads"))
-    return figure
+    return styled(alt.layer(cells, text, title="Kendall's τ between lists of heads"))

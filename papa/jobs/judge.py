@@ -72,7 +72,7 @@ class Difference(TypedDict):
 
 
 class Place(TypedDict):
-    """How many of `draws` random lists lose no more than a list, and the p value."""
+    """The number of random lists, of `draws`, that lose no more than a list, and the p value."""
 
     draws: int
     smaller: int

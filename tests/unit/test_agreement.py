@@ -152,7 +152,7 @@ def test_the_command_prints_draws_and_returns_the_same(tmp_path):
     figure, expected = tmp_path / "matrix.svg", agree([a, f"other={b}"])
     shown = CliRunner().invoke(app, ["agree", a, f"other={b}", "--figure", str(figure)])
     tau = f"{expected['pairs'][0]['tau']:.2f}"
-    assert shown.exit_code == 0 and "by chance" in shown.stdout and shown.stdout.count(tau) == 3
+    assert shown.exit_code == 0 and "By chance" in shown.stdout and shown.stdout.count(tau) >= 3
     assert figure.read_text().count(f">{tau}<") == 2, "the matrix has both triangles"
     result = json.loads(CliRunner().invoke(app, ["agree", a, f"other={b}", "--json"]).stdout)
     assert result == json.loads(json.dumps(expected))

@@ -90,7 +90,7 @@ def test_every_stage_that_computes_has_an_example() -> None:
     # pages and pictures, what is tested against the paper or elsewhere, and what depends on no text or weight
     without = {"analysis", "page", "published", "patterns", "order", "fetch", "stability"}
     without |= {"weights", "resample", "ladder", "clusters", "folds", "inner_folds", "floor_sensitivity", "recovery"}
-    without |= {"losses", "training_size", "random_orders", "published_losses"}
+    without |= {"losses", "training_size", "random_orders", "published_losses", "list"}
     analyses = {entry.stage or name for name, entry in ANALYSES.items()} | {"grid", "patterns"}
     stages = {kind.stage for kind in STAGES.values()} - {AnalysisOf.stage}
     assert (analyses | stages) - without == EXAMPLES.keys()

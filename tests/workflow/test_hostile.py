@@ -13,6 +13,7 @@ from pathlib import Path
 
 import pytest
 from comparing import all_intact, same_results
+from tiny import CONFIG, a_task, with_keys
 
 pytestmark = pytest.mark.slow
 RESULTS = Path("results/tiny")
@@ -152,6 +153,20 @@ def test_two_workflows_at_once(unfinished):
         fails(unfinished.snakemake(*MADE), said)
     assert not (unfinished.folder / FEATURES).exists()
     assert unfinished.planned(None, *MADE) == {"hidden_states": 1, "probe": 1}
+
+
+def test_a_dry_run_of_20_000_jobs_takes_less_than_two_minutes(fresh_copy):
+    """CPU time of 300 tasks with 33 fractions each."""
+    names = [f"animals-{number}" for number in range(300)]
+    run = {"tasks": names, "fractions": [f"{part}/32" for part in range(33)]}
+    config = with_keys(CONFIG, {f"run.{key}": value for key, value in run.items()})
+    config["tasks"] = dict.fromkeys(names, a_task())
+    before = resource.getrusage(resource.RUSAGE_CHILDREN)
+    jobs = fresh_copy.planned(config)
+    after = resource.getrusage(resource.RUSAGE_CHILDREN)
+    seconds = after.ru_utime + after.ru_stime - before.ru_utime - before.ru_stime
+    assert jobs["probe"] > 9_000 and sum(jobs.values()) > 20_000, jobs
+    assert seconds < 120, seconds
 
 
 def set_clock(workflow, days: float) -> None:

@@ -377,13 +377,15 @@ def _learn(job: AnyJob, settings: LambdaOf | WeightsOf | ProbeOf | FoldsOf, conf
     memory += 2 * FLOAT32 * learned  # trained probes and the file with all of them are in memory at once
 
     rounds, loss_passes = seeds * epochs * trained_share, 0.0
+    compared = isinstance(settings, ProbeOf) and target.compared and variant.path != ORIGINAL
     if isinstance(settings, WeightsOf):
         loss_passes = _loss_passes(settings, sizes)
     elif probe and not epochs:
-        # passes over the validation texts: one for each probe, or with and without replaced heads for the model's head
-        loss_passes = (seeds if target.probed else 2) * sizes.scored / max(sizes.examples, 1)
+        # passes over the validation texts: one for each probe; without floors, the original may not be in the study
+        loss_passes = (seeds + (compared and not config.floors)) * sizes.scored / max(sizes.examples, 1)
     passes = rounds * (0 if stored else 3 if trained else 1) + loss_passes * (not stored or not probe)
-    probed = rounds + loss_passes / 3  # scoring has no backward pass
+    heads = 2 if compared and config.floors else 1  # the original's states are decoded too
+    probed = rounds + heads * loss_passes / 3  # scoring has no backward pass
     decoded = target.decoded * sizes.tokens
     predictions = decoded or sizes.examples * sizes.labels(target)
     operations = passes * sizes.operation_count + 6 * probed * decoded * sizes.vocabulary * sizes.hidden
@@ -393,6 +395,8 @@ def _learn(job: AnyJob, settings: LambdaOf | WeightsOf | ProbeOf | FoldsOf, conf
     step_and_read_seconds = steps * probe_parameters * STEP_SECONDS + rounds * stored_bytes / DISK_BYTES_PER_SECOND
     outcomes = kept * _outcome_bytes(settings, sizes, max(epochs, 1)) if isinstance(settings, ProbeOf) else 0.0
     written = FLOAT32 * learned * (epochs > 0) + outcomes
+    if isinstance(settings, ProbeOf) and target.compared and not compared:
+        written += FLOAT32 * sizes.hidden * sizes.scored * sizes.mean_length
     return Needs(memory, operations, step_and_read_seconds, written, runs_model, on_gpu)
 
 

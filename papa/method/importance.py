@@ -76,7 +76,7 @@ class LossOfHeads:
                 summed += slopes.unflatten(2, (units, -1)).sum(3).abs().sum(1) * share
             return summed
 
-        parts_of = BatchParts(self.model.device)
+        parts_of = BatchParts(self.model.device, self.model.recompute)
         for batch in progress(self.rows.split(self.batch_size), "gradients", examples):
             # the loss is the mean over a batch, which divides slopes by the number of its examples
             total += parts_of.run(batch, slopes_of) * len(batch)

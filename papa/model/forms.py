@@ -162,6 +162,13 @@ def states_of(model: PreTrainedModel, arguments: dict[str, Tensor]) -> list[Tens
     return list(states)
 
 
+def recomputable_layers(model: nn.Module) -> list[nn.Module]:
+    """Return the layers of a model whose activations transformers can recompute in a backward pass."""
+    from transformers.modeling_layers import GradientCheckpointingLayer
+
+    return [layer for layer in model.modules() if isinstance(layer, GradientCheckpointingLayer)]
+
+
 def slots_limit(config: PreTrainedConfig, form: Form) -> int:
     """Return the largest number of slots that a model has positions for; `sys.maxsize` if there is no limit."""
     names = ("max_position_embeddings", "n_positions", "n_ctx")

@@ -17,6 +17,7 @@ from papa.model.attention import Layer, Observed, Session
 from papa.model.forms import options_of, slots_limit, takes_text
 from papa.model.projections import PrunedProjection
 from papa.model.raw_inputs import raw_batch
+from papa.model.recomputing import recompute_layers
 from papa.model.replacement import Constants, Head, Observer, Replacement, check_slots, replacement_of
 from papa.model.settling import settle
 
@@ -159,6 +160,13 @@ class Model:
         """
         with self._running(packed, replacement, dropout=dropout):
             return self.form.states(self.model, packed)
+
+    def recompute(self) -> bool:
+        """Save memory: from now on, recompute the activations of each layer in the backward pass.
+
+        Return False if the model already does, or cannot.
+        """
+        return recompute_layers(self.model, self.session)
 
     def observe(self, packed: Packed, observer: Observer) -> None:
         """Call `observer` with every layer's attention; the forward pass ends after the last layer's."""

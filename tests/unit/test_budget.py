@@ -177,6 +177,27 @@ def test_less_memory_gives_the_same_weights_of_heads(model, place_tiny, data, co
 
 
 @TEXTS
+def test_activations_are_recomputed_if_one_example_does_not_fit(model, place_tiny, corpus, data, monkeypatch, caplog):
+    """λ is the same; once activations are recomputed, whole batches are tried again."""
+    model.config.hidden_dropout_prob = 0.0
+    tiny, how, tables, sizes, run = place_tiny(model), jobs.training(batch_size=13, epochs=1), [], [], Model.run
+
+    def short(self, packed, *options):
+        sizes.append(len(packed.lengths))
+        if torch.is_grad_enabled() and not any("forward" in vars(module) for module in self.model.modules()):
+            raise torch.OutOfMemoryError("out of memory")
+        return run(self, packed, *options)
+
+    for name in ("kept", "recomputed"):
+        jobs.learn(tiny, path := corpus / f"{name}.parquet", how, constant="toeplitz", **data)
+        tables.append(torch.tensor(read_table(path).to_pandas()["value"].to_numpy()))
+        monkeypatch.setattr(Model, "run", short)
+    assert "out of memory with one example; activations are recomputed" in caplog.text
+    assert sizes[:6] == [13, 7, 4, 2, 1, 13] and float(tables[0].std()) > 1e-6
+    torch.testing.assert_close(tables[1], tables[0], atol=1e-7, rtol=1e-6)
+
+
+@TEXTS
 def test_a_training_example_that_does_not_fit_is_an_error(tiny, corpus, data, scarce):
     scarce(2)
     with pytest.raises(InputError, match="is too small for one training example; use fewer slots"):

@@ -18,6 +18,7 @@ from papa.config.measures import Target
 from papa.config.settings import Config
 from papa.config.stages import (
     LEAVE_ONE_OUT_EXAMPLES,
+    OBSERVED_AT_ONCE,
     AverageOf,
     FoldsOf,
     HiddenOf,
@@ -130,10 +131,6 @@ class Sizes:
         if kind == "mean-output":
             return self.layers * self.slots * self.hidden
         return self.layers * self.heads * free_entries(kind, self.slots)
-
-    def index_entries(self, kind: str) -> int:
-        """Size of the table that maps pairs of slots to a constant's entries; 0 if every pair has its own entry."""
-        return self.slots**2 * (free_entries(kind, self.slots) < self.slots**2)
 
     @property
     def state_size(self) -> int:
@@ -423,13 +420,14 @@ def _model_bytes(job: AnyJob, sizes: Sizes, activations: float, averages: bool =
     halved = isinstance(job.settings, OfEncoding) and job.settings.model.precision == "bfloat16_weights"
     weight = FLOAT16 if halved else FLOAT32
     if gpu:
-        entry, layer_entries = FLOAT64 if averages else 2 * FLOAT32, sizes.heads * sizes.slots**2
-        constants = entry * sizes.constant_entries(kind) + FLOAT64 * sizes.index_entries(kind)
-        constants += averages * 2 * FLOAT64 * layer_entries  # the attention to a text, before it is summed
+        entry = FLOAT64 if averages else 2 * FLOAT32
+        constants = entry * sizes.constant_entries(kind)
+        # the attention to a text, before it is summed, in three copies: single precision, double precision, rearranged
+        at_once = min(sizes.heads * sizes.slots**2, OBSERVED_AT_ONCE)
+        constants += averages * (FLOAT32 + 2 * FLOAT64) * at_once
         return weight * sizes.weight_count + activation * activations * sizes.activation_count + constants
     memory = WEIGHT_COPIES * weight * sizes.weight_count + activation * activations * sizes.activation_count
-    memory += (BYTES_PER_SUMMED_ENTRY if averages else BYTES_PER_ENTRY) * sizes.constant_entries(kind)
-    return memory + (FLOAT32 + FLOAT64 * averages) * sizes.index_entries(kind)
+    return memory + (BYTES_PER_SUMMED_ENTRY if averages else BYTES_PER_ENTRY) * sizes.constant_entries(kind)
 
 
 def _kind(settings: Settings) -> str:

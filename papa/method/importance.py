@@ -120,7 +120,7 @@ def mean_over_tokens(model: Model, train: Tokens, measure_rows: MeasureRows) -> 
     def add(_: Tensor, batch: Packed, __: int) -> None:
         sums = torch.zeros_like(total)  # separate, so a batch that runs out of memory adds nothing
 
-        def watch(layer: Layer, attention: Tensor) -> None:
+        def watch(layer: Layer, attention: Tensor, _: int) -> None:
             rows, real = measure_rows(layer, attention).double(), layer.examples.real
             sums[layer.index] = (rows if real is None else rows.where(real[:, None], 0)).sum((0, 2))
 

@@ -21,7 +21,7 @@ log = logging.getLogger(__name__)
 Item = TypeVar("Item")
 Result = TypeVar("Result")
 Work = Callable[[Tensor, Packed, int], None]
-"""Called with example indices, their packed row on the model's device, and the index of the layer to resume at."""
+"""Called with example indices, their packed row on the model's device, and the progress at which to resume."""
 
 
 class TokenBudget:
@@ -33,7 +33,7 @@ class TokenBudget:
     def run(self, model: Model, group: Tokens, work: Work, done: Callable[[], int] = lambda: 0) -> Iterator[Tensor]:
         """Do `work` on all examples of a group, batch by batch, and yield the indices of finished examples.
 
-        A batch that does not fit into memory is halved; both halves resume at the layer that `done` returns.
+        A batch that does not fit into memory is halved; both halves resume at the progress that `done` returns.
 
         Raises:
             InputError: a single example does not fit.

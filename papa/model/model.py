@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager, suppress
 from html import escape
 from typing import TYPE_CHECKING, cast
@@ -13,7 +13,7 @@ from torch import Tensor, nn
 from papa.config.settings import Machine
 from papa.data.packed import Packed
 from papa.errors import InputError
-from papa.model.attention import Layer, Observed, Session
+from papa.model.attention import BlockObserver, Observed, Session
 from papa.model.forms import options_of, slots_limit, takes_text
 from papa.model.projections import PrunedProjection
 from papa.model.raw_inputs import raw_batch
@@ -135,14 +135,16 @@ class Model:
         self,
         packed: Packed,
         replacement: Replacement | None,
-        observer: Callable[[Layer, Tensor], None] | None = None,
+        observer: BlockObserver | None = None,
         dropout: bool = False,
+        observed_at_once: int | None = None,
     ) -> Iterator[None]:
         if replacement is not None:
             check_slots(replacement, packed.n)
         session, examples = self.session, self.form.examples(packed, self.causal)
         with session.over(examples, replacement):
-            session.observer, session.last_layer = observer, self.layers - 1
+            session.observer, session.observed_at_once = observer, observed_at_once
+            session.last_layer = self.layers - 1
             if dropout:
                 self.full.train()
             try:
@@ -170,11 +172,11 @@ class Model:
 
     def observe(self, packed: Packed, observer: Observer) -> None:
         """Call `observer` with every layer's attention; the forward pass ends after the last layer's."""
-        self.watch(packed, lambda layer, attention: observer(layer.index, attention, layer.examples))
+        self.watch(packed, lambda layer, attention, _: observer(layer.index, attention, layer.examples))
 
-    def watch(self, packed: Packed, observer: Callable[[Layer, Tensor], None]) -> None:
-        """Call `observer` with every layer and its attention."""
-        with self._running(packed, None, observer), suppress(Observed):
+    def watch(self, packed: Packed, observer: BlockObserver, at_once: int | None = None) -> None:
+        """Call `observer` with every layer and its attention, in blocks of queries with at most `at_once` values."""
+        with self._running(packed, None, observer, observed_at_once=at_once), suppress(Observed):
             self.model(**self.form.arguments(self.model, packed), **options_of(self.model))
 
     def hidden_states(

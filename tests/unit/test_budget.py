@@ -55,25 +55,25 @@ def test_averages_of_parts_add_up_to_those_of_the_corpus(tiny, corpus):
 
 
 class Scarce:
-    """A model that has no memory for more than `most` tokens at once, from its layer `layer` on."""
+    """A model that has no memory for more than `most` tokens at once in a layer, from the query `from_query` on."""
 
-    def __init__(self, model, most, layer=0):
-        self.model, self.most, self.layer, self.failed = model, most, layer, []
+    def __init__(self, model, most, layer=0, from_query=0):
+        self.model, self.most, self.layer, self.from_query, self.failed = model, most, layer, from_query, []
         self.alive_at_next_attempt = []
 
     def __getattr__(self, name):
         return getattr(self.model, name)
 
-    def watch(self, batch, observer):
+    def watch(self, batch, observer, at_once=None):
         self.alive_at_next_attempt.append(sum(reference() is not None for reference in self.failed))
 
-        def short(layer, attention):
-            if layer.index == self.layer and len(batch.ids) > self.most:
+        def short(layer, attention, begin):
+            if layer.index == self.layer and len(batch.ids) > self.most and begin >= self.from_query:
                 self.failed.append(weakref.ref(attention))
                 raise torch.OutOfMemoryError("out of memory")
-            observer(layer, attention)
+            observer(layer, attention, begin)
 
-        self.model.watch(batch, short)
+        self.model.watch(batch, short, at_once)
 
 
 # of texts and of words alike: a pass over a corpus reads no labels
@@ -81,11 +81,14 @@ TEXTS = pytest.mark.parametrize("corpus", ["text"], indirect=True)
 
 
 @TEXTS
-@pytest.mark.parametrize("layer", [0, LAYERS - 1])
-def test_less_memory_gives_the_same_averages(loaded, corpus, layer, caplog):
+@pytest.mark.parametrize(("layer", "from_query"), [(0, 0), (LAYERS - 1, 0), (0, 3), (LAYERS - 1, 3)])
+def test_less_memory_gives_the_same_averages(loaded, corpus, layer, from_query, caplog, monkeypatch):
+    """Halves resume at the layer, and at the block of queries, that was not added."""
     train = Tokens.read(corpus / "tokens.parquet")["train"]
     sums = []
-    for scarce in (Scarce(loaded, 10**9), Scarce(loaded, 20, layer)):
+    if from_query:
+        monkeypatch.setattr("papa.method.averaging.OBSERVED_AT_ONCE", 1)
+    for scarce in (Scarce(loaded, 10**9), Scarce(loaded, 20, layer, from_query)):
         budget, averaging = TokenBudget(100), Averaging(scarce, train.n)
         done = budget.run(
             scarce, train, lambda _, batch, first, to=averaging: to.add(batch, first), lambda to=averaging: to.added

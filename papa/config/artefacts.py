@@ -93,6 +93,7 @@ ARTEFACTS = {
     "runs": Artefact(f"{_TASK}/runs/{{variant}}/runs.json"),
     "outcomes": Artefact(f"{_TASK}/runs/{{variant}}/outcomes.parquet"),
     "probes": Artefact(f"{_TASK}/runs/{{variant}}/probes.safetensors"),
+    "last_states": Artefact(f"{_TASK}/runs/{{variant}}/last.states"),
     "folds": Artefact(f"{_TASK}/runs/{{variant}}/folds.parquet"),
     "all_outcomes": Artefact("tables/outcomes.parquet"),
     "curves": Artefact("tables/curves.parquet"),

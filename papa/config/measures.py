@@ -74,6 +74,7 @@ class Target:
         per_word: whether each word has a label and an outcome, instead of each text.
         decoder: whether the model must be a decoder (True), must not be one (False), or can be either (None).
         decoded: the share of tokens for which logits over the vocabulary are computed.
+        compared: whether outcomes of variants have the divergence from the original's predictions.
         column: a column of outcomes that identifies such tasks: later targets in `TARGETS` do not have it.
         right: the column of outcomes that predictions are compared with, or divided by.
         examples: what messages call the units that are scored.
@@ -90,6 +91,7 @@ class Target:
     per_word: bool = False
     decoder: bool | None = None
     decoded: float = 0.0
+    compared: bool = False
     column: str = "gold"
     right: str = "gold"
     examples: str = "texts"
@@ -377,6 +379,7 @@ NEXT = Target(
     probed=False,
     decoder=True,
     decoded=1.0,
+    compared=True,
     column="kl",
     right="tokens",
 )

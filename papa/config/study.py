@@ -278,8 +278,15 @@ class Study:
         return self._makers[str(Path(path).relative_to(self.results))]
 
     def workflow_inputs(self, job: AnyJob) -> dict[str, tuple[str, ...]]:
-        """Return the inputs of a job for the workflow, including hidden states that are deleted after use."""
-        read = dict(job.inputs)
+        """Return the inputs of a job for the workflow, including hidden states that are deleted after use.
+
+        A job that compares predictions with the original's waits for the original, which keeps states for it.
+        """
+        read, original = dict(job.inputs), Variant.parse(ORIGINAL)
+        if isinstance(job.settings, ProbeOf) and job.settings.target.compared and job.settings.variant != ORIGINAL:
+            model, task = job.wildcards["model"], job.wildcards["task"]
+            if original in self.variants(model, task):
+                read["probes"] = (self.probe_of(model, task, original).outputs["probes"],)
         if "index" in job.needs and not self.config.keep_hidden_states:
             read["hidden"] = tuple(needed.outputs["hidden"] for needed in job.needs["index"])
         return read

@@ -18,6 +18,7 @@ from papa.config.measures import Target
 from papa.config.settings import Config
 from papa.config.stages import (
     LEAVE_ONE_OUT_EXAMPLES,
+    OBSERVED_AT_ONCE,
     AverageOf,
     FoldsOf,
     HiddenOf,
@@ -130,10 +131,6 @@ class Sizes:
         if kind == "mean-output":
             return self.layers * self.slots * self.hidden
         return self.layers * self.heads * free_entries(kind, self.slots)
-
-    def index_entries(self, kind: str) -> int:
-        """Size of the table that maps pairs of slots to a constant's entries; 0 if every pair has its own entry."""
-        return self.slots**2 * (free_entries(kind, self.slots) < self.slots**2)
 
     @property
     def state_size(self) -> int:
@@ -377,13 +374,15 @@ def _learn(job: AnyJob, settings: LambdaOf | WeightsOf | ProbeOf | FoldsOf, conf
     memory += 2 * FLOAT32 * learned  # trained probes and the file with all of them are in memory at once
 
     rounds, loss_passes = seeds * epochs * trained_share, 0.0
+    compared = isinstance(settings, ProbeOf) and target.compared and variant.path != ORIGINAL
     if isinstance(settings, WeightsOf):
         loss_passes = _loss_passes(settings, sizes)
     elif probe and not epochs:
-        # passes over the validation texts: one for each probe, or with and without replaced heads for the model's head
-        loss_passes = (seeds if target.probed else 2) * sizes.scored / max(sizes.examples, 1)
+        # passes over the validation texts: one for each probe; without floors, the original may not be in the study
+        loss_passes = (seeds + (compared and not config.floors)) * sizes.scored / max(sizes.examples, 1)
     passes = rounds * (0 if stored else 3 if trained else 1) + loss_passes * (not stored or not probe)
-    probed = rounds + loss_passes / 3  # scoring has no backward pass
+    heads = 2 if compared and config.floors else 1  # the original's states are decoded too
+    probed = rounds + heads * loss_passes / 3  # scoring has no backward pass
     decoded = target.decoded * sizes.tokens
     predictions = decoded or sizes.examples * sizes.labels(target)
     operations = passes * sizes.operation_count + 6 * probed * decoded * sizes.vocabulary * sizes.hidden
@@ -393,6 +392,8 @@ def _learn(job: AnyJob, settings: LambdaOf | WeightsOf | ProbeOf | FoldsOf, conf
     step_and_read_seconds = steps * probe_parameters * STEP_SECONDS + rounds * stored_bytes / DISK_BYTES_PER_SECOND
     outcomes = kept * _outcome_bytes(settings, sizes, max(epochs, 1)) if isinstance(settings, ProbeOf) else 0.0
     written = FLOAT32 * learned * (epochs > 0) + outcomes
+    if isinstance(settings, ProbeOf) and target.compared and not compared:
+        written += FLOAT32 * sizes.hidden * sizes.scored * sizes.mean_length
     return Needs(memory, operations, step_and_read_seconds, written, runs_model, on_gpu)
 
 
@@ -419,13 +420,14 @@ def _model_bytes(job: AnyJob, sizes: Sizes, activations: float, averages: bool =
     halved = isinstance(job.settings, OfEncoding) and job.settings.model.precision == "bfloat16_weights"
     weight = FLOAT16 if halved else FLOAT32
     if gpu:
-        entry, layer_entries = FLOAT64 if averages else 2 * FLOAT32, sizes.heads * sizes.slots**2
-        constants = entry * sizes.constant_entries(kind) + FLOAT64 * sizes.index_entries(kind)
-        constants += averages * 2 * FLOAT64 * layer_entries  # the attention to a text, before it is summed
+        entry = FLOAT64 if averages else 2 * FLOAT32
+        constants = entry * sizes.constant_entries(kind)
+        # the attention to a text, before it is summed, in three copies: single precision, double precision, rearranged
+        at_once = min(sizes.heads * sizes.slots**2, OBSERVED_AT_ONCE)
+        constants += averages * (FLOAT32 + 2 * FLOAT64) * at_once
         return weight * sizes.weight_count + activation * activations * sizes.activation_count + constants
     memory = WEIGHT_COPIES * weight * sizes.weight_count + activation * activations * sizes.activation_count
-    memory += (BYTES_PER_SUMMED_ENTRY if averages else BYTES_PER_ENTRY) * sizes.constant_entries(kind)
-    return memory + (FLOAT32 + FLOAT64 * averages) * sizes.index_entries(kind)
+    return memory + (BYTES_PER_SUMMED_ENTRY if averages else BYTES_PER_ENTRY) * sizes.constant_entries(kind)
 
 
 def _kind(settings: Settings) -> str:

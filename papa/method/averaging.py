@@ -2,57 +2,71 @@
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Iterator
 from itertools import chain
 
 import torch
 from torch import Tensor
 
+from papa.config.stages import OBSERVED_AT_ONCE
 from papa.config.variant import AVERAGED, free_entries
 from papa.data.packed import Examples, Packed
 from papa.data.tokens import Tokens
 from papa.errors import InputError
 from papa.method.averages import ConstantMatrices
 from papa.method.checkpoints import State
-from papa.method.tied import TIED, classes_of
+from papa.method.tied import TIED, structure_of
 from papa.model.attention import Layer
 from papa.model.budget import TokenBudget, memory_of
 from papa.model.model import Batches, Model, check_model, packed_batches
+from papa.model.replacement import Matrices
+
+log = logging.getLogger(__name__)
+SHARE_OF_GPU = 0.85
+"""The largest share of a GPU's memory that weights and sums may take; larger sums are on the host."""
 
 
 class Averaging:
     """Running sums of a model's attention, or of the outputs of its heads, over batches with `n` slots.
 
+    The sums of all layers are on the model's device or, if this is a GPU with too little memory, on the host. The
+    device then has the sums of one layer at a time.
+
     Raises:
-        InputError: the sums of all pairs of slots do not fit into the memory of the model's device.
+        InputError: the sums of all pairs of slots do not fit into memory.
     """
 
     def __init__(self, model: Model, n: int, kind: str = "average"):
-        _check_memory(model, n, kind)
+        self.device = _device_of_sums(model, n, kind)
         self.model, self.n, self.kind, self.examples = model, n, kind, 0
         self.outputs, self.entries = kind == "mean-output", n if kind == "mean-output" else free_entries(kind, n)
-        self.classes = classes_of(kind, n).long().flatten().to(model.device) if kind in TIED else None
+        self.classes: Matrices | None = None
+        if kind in TIED:
+            self.classes = Matrices(torch.empty(0, device=model.device), structure_of(kind, n)).to(model.device)
         self.count = torch.zeros(self.entries, dtype=torch.long, device=model.device)
         self.total = torch.zeros(0)
         """`[layer, query * key, head]`, `[layer, class, head]` or `[layer, slot, head * channel]`; empty before the
         first batch."""
-        self._entries_of: tuple[Examples, Tensor, Tensor | None] | None = None
+        self._entries_of: tuple[tuple[object, ...], Tensor, Tensor | None] | None = None
         self.added = 0
-        """Number of layers of the last batch that have been added to the sums."""
+        """Number of rows of attention of the last batch that have been added to the sums: `n` in each layer."""
 
     def add(self, batch: Packed, first: int = 0) -> None:
-        """Add the attention of `batch`, which is on the model's device, in the layers from `first` on."""
+        """Add the attention of `batch`, which is on the model's device, without the `first` rows, as `added` counts."""
         self.added = first
 
-        def watch(layer: Layer, attention: Tensor) -> None:
-            index, examples = layer.index, layer.examples
-            if index < first:
+        def watch(layer: Layer, attention: Tensor, begin: int) -> None:
+            index, examples, end = layer.index, layer.examples, begin + attention.shape[2]
+            known = max(0, first - index * self.n - begin)
+            if known >= end - begin:
                 return
+            attention, begin = attention[:, :, known:], begin + known
             observed = attention @ layer.values(None) if self.outputs else attention
             # examples that use the same slots are summed first
             summed = observed.sum(0, keepdim=True, dtype=torch.float64) if examples.same_slots else observed.double()
             values = (summed.transpose(1, 2).flatten(2) if self.outputs else summed.permute(0, 2, 3, 1)).flatten(0, -2)
-            entries, counted = self._entries_and_counted(examples)
+            entries, counted = self._entries_and_counted(examples, begin, end)
             if counted is not None:
                 values = values.index_select(0, counted)
             counts = None
@@ -61,40 +75,49 @@ class Averaging:
                 counts = torch.zeros_like(self.count).index_add_(0, entries, torch.full_like(entries, repeats))
             if not self.total.numel():
                 shape = (self.model.layers, self.entries, values.shape[-1])
-                self.total = torch.zeros(shape, dtype=torch.float64, device=self.model.device)
-            self.total[index].index_add_(0, entries, values)
+                self.total = torch.zeros(shape, dtype=torch.float64, device=self.device)
+            if self.device == values.device:
+                self.total[index].index_add_(0, entries, values)
+            else:
+                of_layer = values.new_zeros(self.entries, values.shape[1])
+                self.total[index] += of_layer.index_add_(0, entries, values).cpu()
             if counts is not None:  # last, so running out of memory cannot leave counts without sums
                 self.count += counts
-            self.added = index + 1
+            self.added = (index + 1) * self.n if end == examples.queries else index * self.n + end
 
         with torch.no_grad():
-            self.model.watch(batch, watch)
+            self.model.watch(batch, watch, OBSERVED_AT_ONCE)
         self.examples += len(batch.lengths)
 
-    def _entries_and_counted(self, examples: Examples) -> tuple[Tensor, Tensor | None]:
-        """Return the entry of each counted value, and the indices of these values (None: all); layers share both."""
-        if self._entries_of is None or self._entries_of[0] is not examples:
-            entries, mask = self._entries(examples)
+    def _entries_and_counted(self, examples: Examples, begin: int, end: int) -> tuple[Tensor, Tensor | None]:
+        """Return the entry of each counted value, and the indices of these values (None: all).
+
+        The values are those of the queries from `begin` up to `end`. Layers share both if all queries are one block.
+        """
+        block = examples, begin, end
+        if self._entries_of is None or self._entries_of[0] != block:
+            self._entries_of = None  # free the memory of the last block
+            entries, mask = self._entries(examples, slice(begin, end))
             if mask is None:
-                self._entries_of = examples, entries.flatten(), None
+                self._entries_of = block, entries.flatten(), None
             else:
                 counted = mask.expand(entries.shape).flatten().nonzero().squeeze(1)
-                self._entries_of = examples, entries.flatten()[counted], counted
+                self._entries_of = block, entries.flatten()[counted], counted
         return self._entries_of[1:]
 
-    def _entries(self, examples: Examples) -> tuple[Tensor, Tensor | None]:
+    def _entries(self, examples: Examples, rows: slice) -> tuple[Tensor, Tensor | None]:
         """Return the entry to which each slot or pair of slots is added, and a mask of those that count (None: all)."""
         slots, real = examples.slots[:1] if examples.same_slots else examples.slots, examples.real
         if self.outputs:
-            return slots, real
-        entries = slots[:, :, None] * self.n + slots[:, None, :]  # [example, query, key]
-        counted = None if real is None else real[:, :, None] & real[:, None, :]
+            return slots[:, rows], None if real is None else real[:, rows]
+        queries, keys = slots[:, rows, None], slots[:, None, :]
+        counted = None if real is None else real[:, rows, None] & real[:, None, :]
         if self.classes is None:
-            return entries, counted
+            return queries * self.n + keys, counted  # [example, query, key]
         if self.model.causal:  # no query sees later keys, so these must not count as zeros
-            visible = slots[:, :, None] >= slots[:, None, :]
+            visible = queries >= keys
             counted = visible if counted is None else counted & visible
-        return self.classes[entries], counted
+        return self.classes.classes_at(queries, keys), counted
 
     def add_group(self, group: Tokens, budget: TokenBudget) -> Iterator[Tensor]:
         """Add all examples of a group, and yield their indices batch by batch."""
@@ -106,7 +129,7 @@ class Averaging:
 
     def resume(self, state: State) -> int:
         """Resume from a state, and return the number of groups that it includes."""
-        self.total = state.tensors["total"].to(self.count.device)
+        self.total = state.tensors["total"].to(self.device)
         self.count.copy_(state.tensors["count"])
         self.examples = state.values["examples"]
         return int(state.values["groups"])
@@ -124,16 +147,26 @@ class Averaging:
         return ConstantMatrices(sums, self.count.view(axes).cpu(), self.examples, about, self.kind, self.n)
 
 
-def _check_memory(model: Model, n: int, kind: str) -> None:
+def _device_of_sums(model: Model, n: int, kind: str) -> torch.device:
+    """Return the device for the sums of all layers; raise `InputError` if neither device nor host can hold them."""
     bytes_of = {name: 8 * model.layers * model.heads * free_entries(name, n) for name in ("average", "by-distance")}
-    memory = memory_of(model.device)
-    if kind == "average" and memory is not None and bytes_of[kind] > memory:
+    device, host, memory = model.device, torch.device("cpu"), memory_of(model.device)
+    if kind != "average" or memory is None:
+        return device
+    if device != host:
+        weights = sum(values.nbytes for values in model.full.parameters())
+        if weights + bytes_of[kind] <= SHARE_OF_GPU * memory:
+            return device
+        log.info("The sums of averages are on the host, because %s has too little memory.", device)
+        memory = memory_of(host)
+    if memory is not None and bytes_of[kind] > memory:
         needed, fewer = (f"{amount / 1e9:,.3g} GB" for amount in bytes_of.values())
         raise InputError(
             f"The averages of {model.layers} layers of {model.heads} heads in {n:,} slots need {needed} on "
-            f"{model.device}, which has {memory / 1e9:,.3g} GB; use the constant by-distance, which needs {fewer}, or "
+            f"{host}, which has {memory / 1e9:,.3g} GB; use the constant by-distance, which needs {fewer}, or "
             "fewer slots."
         )
+    return host
 
 
 def average_attention(model: Model, batches: Batches, kind: str = "average") -> ConstantMatrices:

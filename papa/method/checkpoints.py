@@ -32,6 +32,12 @@ class State:
     values: Mapping[str, Any]
 
 
+def environment_of(machine: Machine, device: str) -> list[object]:
+    """Return everything about a machine and a type of device that affects rounding, as JSON."""
+    packages = {name: version(name) for name in ("torch", "transformers", "numpy")}
+    return [device, packages, torch.get_num_threads(), machine.token_budget]
+
+
 class Checkpoint:
     """The last state of the job that makes an artefact, in a hidden file next to it.
 
@@ -47,9 +53,7 @@ class Checkpoint:
         self.path = path.with_name(f".{path.name}.checkpoint")
         self.seconds = machine.checkpoint_minutes * 60
         self.resumed = ""
-        packages = {name: version(name) for name in ("torch", "transformers", "numpy")}
-        environment = [device, packages, torch.get_num_threads(), machine.token_budget]
-        self.identity = digest_of_json([asdict(trace), environment])
+        self.identity = digest_of_json([asdict(trace), environment_of(machine, device)])
         self._saved = time.monotonic()
 
     def restore(self) -> State | None:

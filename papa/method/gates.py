@@ -71,6 +71,7 @@ def learn_gates(
         enough=lambda epochs: gating.settled is not None and order_agreement(epochs) >= gating.settled,
         held_out_loss=held_out_loss(objective, states, rows, gating.training),
         shares=lambda parts: objective.shares(parts, rows.learned),
+        recompute=model.recompute,
     )
     epochs = fit(task, gating.training, gating.seed, checkpoint)
     return torch.stack([epoch.recorded["lambda"] for epoch in epochs])

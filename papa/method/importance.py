@@ -76,7 +76,7 @@ class LossOfHeads:
                 summed += slopes.unflatten(2, (units, -1)).sum(3).abs().sum(1) * share
             return summed
 
-        parts_of = BatchParts(self.model.device)
+        parts_of = BatchParts(self.model.device, self.model.recompute)
         for batch in progress(self.rows.split(self.batch_size), "gradients", examples):
             # the loss is the mean over a batch, which divides slopes by the number of its examples
             total += parts_of.run(batch, slopes_of) * len(batch)
@@ -120,7 +120,7 @@ def mean_over_tokens(model: Model, train: Tokens, measure_rows: MeasureRows) -> 
     def add(_: Tensor, batch: Packed, __: int) -> None:
         sums = torch.zeros_like(total)  # separate, so a batch that runs out of memory adds nothing
 
-        def watch(layer: Layer, attention: Tensor) -> None:
+        def watch(layer: Layer, attention: Tensor, _: int) -> None:
             rows, real = measure_rows(layer, attention).double(), layer.examples.real
             sums[layer.index] = (rows if real is None else rows.where(real[:, None], 0)).sum((0, 2))
 

@@ -10,13 +10,13 @@ from torch import Tensor, nn
 from torch.nn.functional import cross_entropy
 
 from papa.config.measures import CHOICE, NEXT
-from papa.config.variant import ORIGINAL
 from papa.data.packed import Packed
 from papa.data.tokens import Tokens, whole_numbers
 from papa.errors import InputError
 from papa.files import PathLike, provenance_of
 from papa.method.fitting import Recorded
-from papa.method.objective import IGNORED, Batch, labels_file, outcomes_table
+from papa.method.objective import IGNORED, Batch, States, labels_file, outcomes_table
+from papa.method.original_logits import OriginalLogits
 from papa.method.token_prediction import DECODED_AT_ONCE, TokenPrediction, table_of_texts
 from papa.model.model import Model
 
@@ -33,22 +33,23 @@ class NextTokens(TokenPrediction):
     Raises:
         InputError: the model sees later tokens, or no validation text has two tokens.
 
-    If no head is `replaced`, the model runs once for each text; otherwise the original also runs.
+    Outcomes have the divergence from the `original`; None runs it on each text again.
     """
 
     target = NEXT
 
-    def __init__(self, splits: Mapping[str, Tokens], model: Model, replaced: bool = True):
+    def __init__(self, splits: Mapping[str, Tokens], model: Model, original: OriginalLogits | None = None):
         _check_causal(model, "log_likelihood needs a decoder, and negative_log_perplexity masks tokens")
         if "validation" in splits and not bool((splits["validation"].lengths > 1).any()):
             raise InputError(
                 "No text of the validation split has a next token, because each has only one token; use longer texts."
             )
-        self.splits, self.model, self.probe, self.replaced = splits, model, nn.Identity(), replaced
+        self.splits, self.model, self.probe = splits, model, nn.Identity()
+        self.original = original or OriginalLogits(model)
 
     @classmethod
     def of_model(cls, job: Job[OfTask], splits: Mapping[str, Tokens], model: Model, seed: int) -> NextTokens:
-        return cls(splits, model, getattr(job.settings, "variant", None) != ORIGINAL)
+        return cls(splits, model, OriginalLogits.of(job, model))
 
     def loss(self, batch: Batch, hidden: Tensor) -> Tensor:
         """Return the mean cross-entropy in nats, differentiable in the logits `hidden` `[token, word]`."""
@@ -58,9 +59,13 @@ class NextTokens(TokenPrediction):
     def predictions(self, batch: Batch) -> int:
         return int((batch.gold != IGNORED).sum())
 
+    def outcomes_on(self, states: States) -> Recorded:
+        with self.original.kept():
+            return super().outcomes_on(states)
+
     def outcomes(self, batch: Batch, hidden: Tensor) -> Tensor:
         """Return each text's summed loss, and its summed divergence from the original, in nats: `[example, 2]`."""
-        original = self.model.scores(self.model.pack(batch.packed)).float() if self.replaced else hidden
+        original = self.original.logits(batch.packed, hidden)
         gold = batch.gold.to(hidden.device)
         text = batch.example_of.to(hidden.device)
         sums = hidden.new_zeros(len(batch.examples), 2, dtype=torch.float64)

@@ -39,6 +39,7 @@ if TYPE_CHECKING:
 
 NAME = "papa"
 """Name under which transformers finds the attention function and the mask function."""
+BlockObserver = Callable[["Layer", Tensor, int], None]
 Rule = Callable[..., bool]
 """Maps the indices of an example, a head, a query and a key to whether the query sees the key."""
 HARMLESS_KEYWORDS = frozenset(
@@ -127,7 +128,9 @@ class Session:
         facts: facts about the model's attention; None until the first pass.
         layout_from_attention: whether the layout of tokens comes from the model's own mask or attention, as for
             images and audio.
-        observer: called with every layer and its attention `[example, head, query, key]`.
+        observer: called with every layer, the attention `[example, head, query, key]` of a block of its queries, and
+            the index of the first of them.
+        observed_at_once: number of values of attention in a block; None means that all queries are one block.
         last_layer: index of the last observed layer; an observed pass ends after its attention.
         stand_in: computes contexts from module, query, key and value, in place of attention.
         rule_observer: called with the rule of every mask.
@@ -139,7 +142,8 @@ class Session:
     replacement: Replacement = field(default_factory=list)
     facts: AttentionFacts | None = None
     layout_from_attention: bool = False
-    observer: Callable[[Layer, Tensor], None] | None = None
+    observer: BlockObserver | None = None
+    observed_at_once: int | None = None
     last_layer: int | None = None
     stand_in: Callable[[nn.Module, Tensor, Tensor, Tensor], Tensor] | None = None
     rule_observer: Callable[[Rule], None] | None = None
@@ -383,11 +387,19 @@ def context_of(session: Session, layer: Layer) -> Tensor:
     """Return the context of all heads of a layer, `[example, head, position, channel]`; call the observer, if any."""
     if session.observer is None:
         return layer.context(session.replacement[layer.index])
-    attention = layer.attending(None).attention()
-    session.observer(layer, attention)
+    heads, values = layer.attending(None), layer.values(None)
+    queries, of_query = heads.query.shape[2], values.shape[0] * values.shape[1] * heads.key.shape[2]
+    size = queries if session.observed_at_once is None else max(1, session.observed_at_once // of_query)
+    contexts = []
+    for begin in range(0, queries, size):
+        attention = (heads if size >= queries else heads.of_queries(begin, begin + size)).attention()
+        session.observer(layer, attention, begin)
+        if layer.index != session.last_layer:
+            contexts.append(attention @ values)
+        del attention  # before the next block
     if layer.index == session.last_layer:
         raise Observed
-    return attention @ layer.values(None)
+    return contexts[0] if len(contexts) == 1 else torch.cat(contexts, dim=2)
 
 
 @dataclass(frozen=True)

@@ -21,7 +21,7 @@ log = logging.getLogger(__name__)
 Item = TypeVar("Item")
 Result = TypeVar("Result")
 Work = Callable[[Tensor, Packed, int], None]
-"""Called with example indices, their packed row on the model's device, and the index of the layer to resume at."""
+"""Called with example indices, their packed row on the model's device, and the progress at which to resume."""
 
 
 class TokenBudget:
@@ -33,7 +33,7 @@ class TokenBudget:
     def run(self, model: Model, group: Tokens, work: Work, done: Callable[[], int] = lambda: 0) -> Iterator[Tensor]:
         """Do `work` on all examples of a group, batch by batch, and yield the indices of finished examples.
 
-        A batch that does not fit into memory is halved; both halves resume at the layer that `done` returns.
+        A batch that does not fit into memory is halved; both halves resume at the progress that `done` returns.
 
         Raises:
             InputError: a single example does not fit.
@@ -80,10 +80,13 @@ class TokenBudget:
 
 
 class BatchParts:
-    """The parts in which a batch is trained on or weighed; they are halved whenever a device runs out of memory."""
+    """The parts in which a batch is trained on or weighed; they are halved whenever a device runs out of memory.
 
-    def __init__(self, device: torch.device):
-        self.device, self.size = device, 0
+    If one example does not fit, `recompute` is called. It returns whether passes need less memory from now on.
+    """
+
+    def __init__(self, device: torch.device, recompute: Callable[[], bool] = lambda: False):
+        self.device, self.recompute, self.size = device, recompute, 0
         """The maximum number of examples in a part; 0 means that a batch is one part."""
 
     def run(self, batch: Tensor, work: Callable[[Sequence[Tensor]], Result]) -> Result:
@@ -98,13 +101,20 @@ class BatchParts:
                 return work(batch.split(max(1, size)))
             except torch.OutOfMemoryError:
                 pass  # after this block, nothing refers to the tensors of the failed attempt
+            _free_memory(self.device)
+            if size <= 1 and self.recompute():
+                log.warning(
+                    "%s is out of memory with one example; activations are recomputed in the backward pass.",
+                    self.device,
+                )
+                self.size = 0
+                continue
             if size <= 1:
                 raise InputError(
                     f"The memory of {self.device} is too small for one training example; use fewer slots, a smaller "
                     "model or a device with more memory."
                 )
             self.size = -(-size // 2)
-            _free_memory(self.device)
             log.warning(
                 "%s is out of memory with %d examples at once; continuing with %d. Gradients still follow from whole "
                 "batches.",

@@ -96,6 +96,12 @@ class Form:
             raise InputError(f"it returns hidden states for {output.shape[1]} tokens, but the inputs have {batch.n}.")
         return output[batch.example_of, batch.slots]
 
+    def rows(self, tokens: Tensor, batch: Packed) -> Tensor:
+        """Rearrange `[token, channel]` as the rows of a model's output, zero for padding; the reverse of `tokens`."""
+        if self.packed:
+            return pad(tokens, (0, 0, 0, rounded_up(len(batch.ids)) - len(batch.ids)))[None]
+        return batch.unpack(tokens)
+
     def states(self, model: PreTrainedModel, batch: Packed) -> list[Tensor]:
         """Return the hidden states of a batch's tokens, embeddings first: one tensor `[token, hidden]` per layer."""
         return [self.tokens(state, batch) for state in states_of(model, self.arguments(model, batch))]
@@ -154,6 +160,13 @@ def states_of(model: PreTrainedModel, arguments: dict[str, Tensor]) -> list[Tens
     if not states:
         raise InputError(f"{type(model).__name__} returns no hidden states.")
     return list(states)
+
+
+def recomputable_layers(model: nn.Module) -> list[nn.Module]:
+    """Return the layers of a model whose activations transformers can recompute in a backward pass."""
+    from transformers.modeling_layers import GradientCheckpointingLayer
+
+    return [layer for layer in model.modules() if isinstance(layer, GradientCheckpointingLayer)]
 
 
 def slots_limit(config: PreTrainedConfig, form: Form) -> int:

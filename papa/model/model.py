@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager, suppress
 from html import escape
 from typing import TYPE_CHECKING, cast
@@ -13,15 +13,17 @@ from torch import Tensor, nn
 from papa.config.settings import Machine
 from papa.data.packed import Packed
 from papa.errors import InputError
-from papa.model.attention import Layer, Observed, Session
+from papa.model.attention import BlockObserver, Observed, Session
 from papa.model.forms import options_of, slots_limit, takes_text
 from papa.model.projections import PrunedProjection
 from papa.model.raw_inputs import raw_batch
+from papa.model.recomputing import recompute_layers
 from papa.model.replacement import Constants, Head, Observer, Replacement, check_slots, replacement_of
 from papa.model.settling import settle
 
 if TYPE_CHECKING:
     from transformers import PreTrainedConfig, PreTrainedModel
+    from transformers.utils import ModelOutput
 
 
 PADDING_BEFORE = "{name} gives correct results only with padding after the tokens; put it there."
@@ -63,6 +65,7 @@ class Model:
         self.weights: str | None = None
         """The SHA-256 digest of the weight files, if `model_of` loaded the model."""
         self.session = Session()
+        self._output: ModelOutput | None = None
         with torch.no_grad(), torch.inference_mode(False):
             settled = settle(model, self.session)
         self.form, facts = settled.form, settled.facts
@@ -132,14 +135,16 @@ class Model:
         self,
         packed: Packed,
         replacement: Replacement | None,
-        observer: Callable[[Layer, Tensor], None] | None = None,
+        observer: BlockObserver | None = None,
         dropout: bool = False,
+        observed_at_once: int | None = None,
     ) -> Iterator[None]:
         if replacement is not None:
             check_slots(replacement, packed.n)
         session, examples = self.session, self.form.examples(packed, self.causal)
         with session.over(examples, replacement):
-            session.observer, session.last_layer = observer, self.layers - 1
+            session.observer, session.observed_at_once = observer, observed_at_once
+            session.last_layer = self.layers - 1
             if dropout:
                 self.full.train()
             try:
@@ -158,13 +163,20 @@ class Model:
         with self._running(packed, replacement, dropout=dropout):
             return self.form.states(self.model, packed)
 
+    def recompute(self) -> bool:
+        """Save memory: from now on, recompute the activations of each layer in the backward pass.
+
+        Return False if the model already does, or cannot.
+        """
+        return recompute_layers(self.model, self.session)
+
     def observe(self, packed: Packed, observer: Observer) -> None:
         """Call `observer` with every layer's attention; the forward pass ends after the last layer's."""
-        self.watch(packed, lambda layer, attention: observer(layer.index, attention, layer.examples))
+        self.watch(packed, lambda layer, attention, _: observer(layer.index, attention, layer.examples))
 
-    def watch(self, packed: Packed, observer: Callable[[Layer, Tensor], None]) -> None:
-        """Call `observer` with every layer and its attention."""
-        with self._running(packed, None, observer), suppress(Observed):
+    def watch(self, packed: Packed, observer: BlockObserver, at_once: int | None = None) -> None:
+        """Call `observer` with every layer and its attention, in blocks of queries with at most `at_once` values."""
+        with self._running(packed, None, observer, observed_at_once=at_once), suppress(Observed):
             self.model(**self.form.arguments(self.model, packed), **options_of(self.model))
 
     def hidden_states(
@@ -227,6 +239,46 @@ class Model:
                 "load a checkpoint with a language-modelling head."
             )
         return self.form.tokens(output, packed)
+
+    @contextmanager
+    def keeping_output(self) -> Iterator[None]:
+        """Keep the output of the layers, from which the prediction head makes `scores`, until the next call."""
+
+        def keep(_module: nn.Module, _arguments: object, output: ModelOutput) -> None:
+            self._output = output
+
+        handle = self.model.register_forward_hook(keep)
+        try:
+            yield
+        finally:
+            handle.remove()
+            self._output = None
+
+    def states_below_head(self, packed: Packed) -> Tensor | None:
+        """Return the states `[token, hidden]` in the kept output for this batch; None if it has none."""
+        states = getattr(self._output, "last_hidden_state", None)
+        return None if states is None else self.form.tokens(states, packed)
+
+    def scores_of(self, packed: Packed, states: Tensor) -> Tensor:
+        """Return the prediction head's logits for other states than those of the kept output, `[token, word]`.
+
+        Args:
+            packed: the batch of the kept output.
+            states: `[token, hidden]` or flat, in any dtype.
+
+        Raises:
+            InputError: no output with states is kept.
+        """
+        output = self._output
+        if output is None or not isinstance(last := getattr(output, "last_hidden_state", None), Tensor):
+            raise InputError(f"No states of {type(self.full).__name__} are kept; run it in `keeping_output`.")
+        rows = self.form.rows(states.view(len(packed.ids), -1).to(last), packed)
+        changed = type(output)(**{**output, "last_hidden_state": rows})
+        vars(self.model)["forward"] = lambda *_, **__: changed
+        try:
+            return self.scores(packed)
+        finally:
+            del vars(self.model)["forward"]
 
 
 def _padding_of(config: PreTrainedConfig) -> int | None:

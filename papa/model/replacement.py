@@ -175,7 +175,7 @@ class Matrices(Full):
     def pairs(self) -> Tensor:
         """The class of each pair of slots, int64 `[query, key]`."""
         slots = torch.arange(self.slots, device=self.values.device)
-        return self._classes_of(slots[:, None], slots)
+        return self.classes_at(slots[:, None], slots)
 
     @property
     def full(self) -> Tensor:
@@ -186,13 +186,14 @@ class Matrices(Full):
         device = like if isinstance(like, torch.device) else like.device
         return Matrices(self.values.to(like), self.classes.to(device))
 
-    def _classes_of(self, query: Tensor, key: Tensor) -> Tensor:
+    def classes_at(self, query: Tensor, key: Tensor) -> Tensor:
+        """Return the classes of pairs of slots, int64; slots are broadcast."""
         if isinstance(self.classes, DistanceClasses):
             return self.classes.of(query, key)
         return self.classes.flatten()[query * self.slots + key].long()
 
     def at(self, query: Tensor, key: Tensor) -> Tensor:
-        classes = self._classes_of(query, key)
+        classes = self.classes_at(query, key)
         return self.values.index_select(1, classes.flatten()).view(-1, *classes.shape)
 
     def among(self, slots: Tensor) -> Tensor:
@@ -439,6 +440,14 @@ class Attending:
     added: Tensor | None = None
     softcap: float | None = None
     sinks: Tensor | None = None
+
+    def of_queries(self, begin: int, end: int) -> Attending:
+        """Return the parameters of the queries from `begin` up to but not including `end`."""
+
+        def rows(values: Tensor | None) -> Tensor | None:
+            return values if values is None or values.shape[2] == 1 else values[:, :, begin:end]
+
+        return replace(self, query=self.query[:, :, begin:end], allowed=rows(self.allowed), added=rows(self.added))
 
     def attention(self) -> Tensor:
         """Return softmax attention `[example, head, query, key]`."""

@@ -55,25 +55,25 @@ def test_averages_of_parts_add_up_to_those_of_the_corpus(tiny, corpus):
 
 
 class Scarce:
-    """A model that has no memory for more than `most` tokens at once, from its layer `layer` on."""
+    """A model that has no memory for more than `most` tokens at once in a layer, from the query `from_query` on."""
 
-    def __init__(self, model, most, layer=0):
-        self.model, self.most, self.layer, self.failed = model, most, layer, []
+    def __init__(self, model, most, layer=0, from_query=0):
+        self.model, self.most, self.layer, self.from_query, self.failed = model, most, layer, from_query, []
         self.alive_at_next_attempt = []
 
     def __getattr__(self, name):
         return getattr(self.model, name)
 
-    def watch(self, batch, observer):
+    def watch(self, batch, observer, at_once=None):
         self.alive_at_next_attempt.append(sum(reference() is not None for reference in self.failed))
 
-        def short(layer, attention):
-            if layer.index == self.layer and len(batch.ids) > self.most:
+        def short(layer, attention, begin):
+            if layer.index == self.layer and len(batch.ids) > self.most and begin >= self.from_query:
                 self.failed.append(weakref.ref(attention))
                 raise torch.OutOfMemoryError("out of memory")
-            observer(layer, attention)
+            observer(layer, attention, begin)
 
-        self.model.watch(batch, short)
+        self.model.watch(batch, short, at_once)
 
 
 # of texts and of words alike: a pass over a corpus reads no labels
@@ -81,11 +81,14 @@ TEXTS = pytest.mark.parametrize("corpus", ["text"], indirect=True)
 
 
 @TEXTS
-@pytest.mark.parametrize("layer", [0, LAYERS - 1])
-def test_less_memory_gives_the_same_averages(loaded, corpus, layer, caplog):
+@pytest.mark.parametrize(("layer", "from_query"), [(0, 0), (LAYERS - 1, 0), (0, 3), (LAYERS - 1, 3)])
+def test_less_memory_gives_the_same_averages(loaded, corpus, layer, from_query, caplog, monkeypatch):
+    """Halves resume at the layer, and at the block of queries, that was not added."""
     train = Tokens.read(corpus / "tokens.parquet")["train"]
     sums = []
-    for scarce in (Scarce(loaded, 10**9), Scarce(loaded, 20, layer)):
+    if from_query:
+        monkeypatch.setattr("papa.method.averaging.OBSERVED_AT_ONCE", 1)
+    for scarce in (Scarce(loaded, 10**9), Scarce(loaded, 20, layer, from_query)):
         budget, averaging = TokenBudget(100), Averaging(scarce, train.n)
         done = budget.run(
             scarce, train, lambda _, batch, first, to=averaging: to.add(batch, first), lambda to=averaging: to.added
@@ -174,6 +177,27 @@ def test_less_memory_gives_the_same_weights_of_heads(model, place_tiny, data, co
     assert max(sizes) > 41 and "is out of memory with 13 examples at once; continuing with 7" in caplog.text
     assert float(tables[0].std()) > 1e-6
     torch.testing.assert_close(tables[1], tables[0], atol=1e-4, rtol=1e-3)
+
+
+@TEXTS
+def test_activations_are_recomputed_if_one_example_does_not_fit(model, place_tiny, corpus, data, monkeypatch, caplog):
+    """λ is the same; once activations are recomputed, whole batches are tried again."""
+    model.config.hidden_dropout_prob = 0.0
+    tiny, how, tables, sizes, run = place_tiny(model), jobs.training(batch_size=13, epochs=1), [], [], Model.run
+
+    def short(self, packed, *options):
+        sizes.append(len(packed.lengths))
+        if torch.is_grad_enabled() and not any("forward" in vars(module) for module in self.model.modules()):
+            raise torch.OutOfMemoryError("out of memory")
+        return run(self, packed, *options)
+
+    for name in ("kept", "recomputed"):
+        jobs.learn(tiny, path := corpus / f"{name}.parquet", how, constant="toeplitz", **data)
+        tables.append(torch.tensor(read_table(path).to_pandas()["value"].to_numpy()))
+        monkeypatch.setattr(Model, "run", short)
+    assert "out of memory with one example; activations are recomputed" in caplog.text
+    assert sizes[:6] == [13, 7, 4, 2, 1, 13] and float(tables[0].std()) > 1e-6
+    torch.testing.assert_close(tables[1], tables[0], atol=1e-7, rtol=1e-6)
 
 
 @TEXTS

@@ -1,9 +1,12 @@
 """Language modelling by a decoder's own head: losses against the stock model, floors, λ, what is refused."""
 
 import copy
+import json
+import os
 
 import jobs
 import numpy as np
+import pandas as pd
 import pytest
 import torch
 import transformers
@@ -17,6 +20,7 @@ from papa.data.generated.models import DECODERS, random_model
 from papa.data.tokens import Tokens
 from papa.files import read_table
 from papa.method.likelihoods import NextTokens
+from papa.model.attention import Session
 from papa.model.model import Model
 from papa.results.losses import COUNTS, losses_of
 from papa.results.outcomes import FLOOR, ORIGINALS, Setting
@@ -77,6 +81,70 @@ def test_the_original_runs_once_for_each_text(tokens, monkeypatch):
         measured = measure(tokens, variant.split("/")[0], variant=variant)
         assert sum(texts) == runs * VALIDATION
         assert (measured["kl"].abs().max() > 1e-3) == (runs == 2)
+
+
+STATES = "models/tiny/tasks/t/runs/original/last.states"
+
+
+@pytest.fixture
+def passes(monkeypatch):
+    """The number of texts whose first layer ran, also in checks of the model, in a list."""
+    passes, next_layer = [0], Session.next_layer
+
+    def counting(self, module):
+        index = next_layer(self, module)
+        passes[0] += len(self.layout.slots) * (index == 0)
+        return index
+
+    monkeypatch.setattr(Session, "next_layer", counting)
+    return passes
+
+
+def measure_in_study(tokens, variant):
+    """Outcomes of a variant, in the folders of a study."""
+    run = tokens.parent / f"models/tiny/tasks/t/runs/{variant}/runs.json"
+    run.parent.mkdir(parents=True, exist_ok=True)
+    jobs.probe(ModelId(name="tiny"), run, METRIC, how=Training.none(), seed=0, variant=variant, tokens=tokens)
+    return read_table(jobs.outcomes_of(run)).to_pandas()
+
+
+def test_variants_read_what_the_original_left(tokens, passes):
+    """Only the head runs again, and outcomes are the same to the last bit."""
+    expected, without = measure(tokens, "toeplitz", variant="toeplitz/all"), passes[0]
+    measure_in_study(tokens, "original")
+    assert (tokens.parent / STATES).exists()
+    passes[0] = 0
+    measured = measure_in_study(tokens, "toeplitz/all")
+    assert passes[0] == without - VALIDATION and measured["kl"].abs().max() > 1e-3
+    pd.testing.assert_frame_equal(measured, expected, check_exact=True)
+
+
+@pytest.mark.parametrize("fault", ["absent", "damaged", "other settings"])
+def test_without_valid_states_the_original_runs_again(tokens, passes, monkeypatch, caplog, fault):
+    expected, without = measure(tokens, "toeplitz", variant="toeplitz/all"), passes[0]
+    measure_in_study(tokens, "original")
+    if fault == "absent":
+        (tokens.parent / STATES).unlink()
+    elif fault == "damaged":
+        content = bytearray((tokens.parent / STATES).read_bytes())
+        content[100] ^= 1
+        (tokens.parent / STATES).write_bytes(content)
+    else:
+        machine = json.loads(os.environ["PAPA_MACHINE"]) | {"token_budget": 1025}
+        monkeypatch.setenv("PAPA_MACHINE", json.dumps(machine))
+    passes[0] = 0
+    measured = measure_in_study(tokens, "toeplitz/all")
+    assert passes[0] == without
+    assert ("the original runs again" in caplog.text) == (fault != "absent")
+    pd.testing.assert_frame_equal(measured, expected, rtol=1e-4, check_exact=fault != "other settings")
+
+
+def test_a_head_that_reads_more_than_states_keeps_none(tokens, monkeypatch):
+    """Its logits do not follow from states, so a file of states would change the divergence."""
+    scores_of = Model.scores_of
+    monkeypatch.setattr(Model, "scores_of", lambda *arguments: scores_of(*arguments) + 1e-6)
+    measure_in_study(tokens, "original")
+    assert not (tokens.parent / STATES).exists()
 
 
 def test_the_trivial_guess_knows_how_frequent_tokens_are(tokens):
@@ -187,6 +255,9 @@ def test_every_small_decoder_has_its_stock_loss_and_sees_no_later_token(family, 
             expected = plain(ids[None]).logits[0]
         losses = [cross_entropy(some[:-1], ids[1:]).item() for some in (part, expected)]
         assert losses[0] == pytest.approx(losses[1], rel=1e-6)
+    with model.keeping_output():
+        model.scores(packed)
+        assert torch.equal(model.scores_of(packed, model.states_below_head(packed).float()), logits)
     constants = papa.average_attention(model, [inputs])
     other = inputs | {"input_ids": inputs["input_ids"].clone()}
     other["input_ids"][0, 5] = (other["input_ids"][0, 5] + 7) % len(tokenizer)

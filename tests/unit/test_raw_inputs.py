@@ -101,7 +101,7 @@ def test_a_constant_that_is_the_examples_own_attention_changes_nothing(name):
 
 def test_padding_is_what_no_query_sees_in_a_mask_that_a_model_makes_by_itself():
     session, seen = Session([Keep()], layout_from_attention=True), []
-    session.observer = lambda layer, attention: seen.append((attention, layer.examples))
+    session.observer = lambda layer, attention, _: seen.append((attention, layer.examples))
     queries, mask = torch.randn(2, HEADS, 7, CHANNELS), torch.zeros(2, 1, 7, 7)
     mask[1, :, :, 5:] = torch.finfo(torch.float32).min
     with running(session):

@@ -64,7 +64,11 @@ def config(**more):
         run={"models": ["bert"], "tasks": ["mood"], "fractions": ["1"], "seeds": [1]},
         models={"bert": {"hub": "owner/bert"}},
         corpora={"c": {"files": {"train": "a.csv", "validation": "b.csv"}, "first": "text", "slots": 128}},
-        tasks={"mood": task | {"label": "mood", "metric": "accuracy"}, "masked": task | {"metric": PERPLEXITY}},
+        tasks={
+            "mood": task | {"label": "mood", "metric": "accuracy"},
+            "masked": task | {"metric": PERPLEXITY},
+            "next": task | {"metric": "log_likelihood"},
+        },
         **more,
     )
 
@@ -157,6 +161,22 @@ def test_what_is_not_there_yet_is_a_missing_file(tmp_path):
     with pytest.raises(FileNotFoundError) as error:
         sizes_of(tmp_path / "tokens.parquet")
     assert error.value.filename == str(tmp_path / "tokens.parquet")
+
+
+def test_variants_of_a_decoder_read_the_states_of_the_original():
+    """The original writes 4 bytes per token and channel; without it in the study, it runs again for each variant."""
+
+    def scoring(variant, config=CONFIG):
+        about = {"task": "next", "metric": "log_likelihood", "seeds": (0,), "encoder_dropout": False}
+        settings = ProbeOf(model=ENCODING, training=Training.none(), variant=variant, streamed=True, **about)
+        scored = job(settings, "next")
+        return seconds(scored, config, BERT_BASE, 1) - START_SECONDS, disk(scored, config, BERT_BASE)
+
+    original, variant = scoring("original"), scoring("zeros/all")
+    assert original[1] - variant[1] == pytest.approx(4 * 768 * 30_000 / MB, abs=2)
+    head = 2 * BERT_BASE.scored * BERT_BASE.mean_length * BERT_BASE.vocabulary * BERT_BASE.hidden / 1e10
+    assert variant[0] - original[0] == pytest.approx(head) and head < original[0] / 3
+    assert scoring("zeros/all", config(floors=[]))[0] > 1.5 * original[0]
 
 
 @pytest.mark.parametrize(("rates", "folds"), [(1, 2), (3, 2), (3, 4)])

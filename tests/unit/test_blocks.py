@@ -1,0 +1,101 @@
+"""Averages in blocks of queries: the numbers of whole attention, and memory that grows with the slots."""
+
+import logging
+
+import fake_device
+import pytest
+import torch
+from sizes import SLOTS
+from test_decoders import stock
+from torch.utils._python_dispatch import TorchDispatchMode
+from torch.utils._pytree import tree_flatten
+
+from papa.config.variant import AVERAGED
+from papa.data.packed import Packed
+from papa.errors import InputError
+from papa.method.averaging import Averaging
+from papa.model.model import Model
+
+AT_ONCE = "papa.method.averaging.OBSERVED_AT_ONCE"
+
+
+def batch(lengths, slots=SLOTS):
+    mask = (torch.arange(slots) < torch.tensor(lengths)[:, None]).long()
+    ids = torch.randint(4, 31, mask.shape, generator=torch.Generator().manual_seed(1)) * mask
+    return Packed.of({"input_ids": ids, "attention_mask": mask})
+
+
+@pytest.fixture(params=["modernbert", "gpt-oss", "deberta-v2", "t5"])
+def loaded(request):
+    """Models with windows, sinks, and biases of pairs of tokens."""
+    return Model(stock(request.param))
+
+
+@pytest.mark.parametrize("kind", AVERAGED)
+def test_blocks_give_the_averages_of_whole_attention(loaded, kind, monkeypatch):
+    sums, blocks = [], []
+    for at_once in (2**26, 2 * loaded.heads * 3 * SLOTS):
+        monkeypatch.setattr(AT_ONCE, at_once)
+        averaging, watch = Averaging(loaded, SLOTS, kind), loaded.watch
+        monkeypatch.setattr(loaded, "watch", lambda *given, watch=watch: (blocks.append(given[2]), watch(*given)))
+        for lengths in ([SLOTS, 5], [7, 7, 7], [2, SLOTS, 4]):
+            averaging.add(loaded.pack(batch(lengths)))
+        sums.append(averaging.averages())
+    whole, in_blocks = sums
+    assert blocks[0] > blocks[-1] and whole.examples == in_blocks.examples == 8
+    assert torch.equal(whole.count, in_blocks.count) and float(whole.sum.abs().max()) > 0.5
+    torch.testing.assert_close(in_blocks.sum, whole.sum, rtol=1e-3, atol=1e-4)  # random models amplify rounding
+
+
+class Largest(TorchDispatchMode):
+    """The number of values of the largest tensor that an operation returned; masks have one byte per pair."""
+
+    def __init__(self):
+        super().__init__()
+        self.values = 0
+
+    def __torch_dispatch__(self, function, types, args=(), kwargs=None):
+        result = function(*args, **(kwargs or {}))
+        tensors = [value for value in tree_flatten(result)[0] if isinstance(value, torch.Tensor)]
+        self.values = max([self.values, *(value.numel() for value in tensors if value.dtype != torch.bool)])
+        return result
+
+
+def test_memory_of_averages_by_distance_grows_with_the_slots(monkeypatch):
+    monkeypatch.setattr(AT_ONCE, 1)
+    model, largest = Model(stock("llama")), []
+    for slots in (300, 600):
+        averaging = Averaging(model, slots, "by-distance")
+        with Largest() as tracked:
+            averaging.add(batch([slots], slots))
+        largest.append(tracked.values)
+    assert largest[1] == pytest.approx(2 * largest[0], rel=0.1) and largest[1] < 600**2 / 2
+
+
+def test_sums_that_do_not_fit_are_on_the_host(monkeypatch, caplog):
+    """A GPU then has the sums of one layer, and neither more nor the sums of all layers."""
+    stock_model, sizes = stock("llama"), []
+    expected = Averaging(model := Model(stock_model), SLOTS)
+    expected.add(model.pack(batch([SLOTS])))
+    memory = {"cpu": 10**12, fake_device.NAME: sum(values.nbytes for values in stock_model.parameters())}
+    monkeypatch.setattr("papa.method.averaging.memory_of", lambda device: memory[device.type])
+    monkeypatch.setattr(torch, "inference_mode", lambda mode=True: torch.no_grad())
+    with fake_device.installed(), caplog.at_level(logging.INFO):
+        model = Model(stock("llama").to(fake_device.NAME))
+        create = fake_device.OnDevice.__init__
+
+        def noting(self, held):
+            create(self, held)
+            if held.dtype == torch.float64:
+                sizes.append(held.numel())
+
+        monkeypatch.setattr(fake_device.OnDevice, "__init__", noting)
+        averaging = Averaging(model, SLOTS)
+        averaging.add(model.pack(batch([SLOTS])))
+        averages = averaging.averages()
+    assert averaging.total.device.type == "cpu" and "sums of averages are on the host" in caplog.text
+    assert max(sizes) == model.heads * SLOTS**2, "the sums of one layer"
+    torch.testing.assert_close(averages.sum, expected.averages().sum, atol=1e-6, rtol=1e-5)
+    memory["cpu"] = 1000
+    with fake_device.installed(), pytest.raises(InputError, match=r"on cpu, which has .* GB; use the constant by-dist"):
+        Averaging(model, SLOTS)

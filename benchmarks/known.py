@@ -45,6 +45,8 @@ CONFIG = Path(__file__).parents[1] / "config/known.yaml"
 FRACTIONS = ["1", "5/10", "2/10", "1/10", "0"]
 ROWS = {"train": 48, "validation": 32}
 """The number of texts in a study."""
+TEXTS_OF_LISTS = 96
+"""The number of validation texts in a study that judges lists, whose claims are corrected for two lists."""
 STEPS = {"batch_size": 8, "epochs": 2}
 Claim = tuple[int, dict[str, float]]
 """The number of heads that a study calls replaceable, and the AUROC of each of its orders."""
@@ -128,6 +130,7 @@ def judged(seed: int, folder: Path) -> dict[str, str]:
         path.write_text(f"layer,head\n{layer},{head}\n", encoding="utf-8")
         orders.append({"file": str(path), "name": name, "draws": 1})
     written["run"] |= {"orders": orders, "fractions": ["1", "1/10", "0"]}
+    written["corpora"]["repeats"]["rows"] = ROWS | {"validation": TEXTS_OF_LISTS}
     conclusion = concluded(written, folder / "study")
     return dict(zip(lists, verdicts_of(conclusion.lines, conclusion.margin), strict=True))
 

@@ -55,7 +55,7 @@ def named(folder, name, *heads):
 def test_a_list_without_the_induction_head_is_rejected_and_one_with_it_passes(tmp_path):
     lists = [named(tmp_path, "Right one", INDUCTION), named(tmp_path, "wrong", IDLE)]
     settings = {"corpora": {"slots": SLOTS, "blocks": False}, "tasks": HOW}
-    how = {"validation": texts("validation", 32), "settings": settings, "folder": tmp_path / "study"}
+    how = {"validation": texts("validation", 96), "settings": settings, "folder": tmp_path / "study"}
     (right, wrong), study = judge(lists, known_model("induction"), texts("train", 48), **how)
     assert (right["list"], wrong["list"]) == ("list right one", "list wrong")
     assert (right["verdict"], wrong["verdict"]) == (PASSES, REJECTED)

@@ -20,5 +20,5 @@ RUN python3 -m pip install --no-cache-dir --constraint /constraints.txt --extra-
  && ln -sf "$(command -v python3)" /usr/local/bin/python && rm -r /wheel
 # Any user may run papa, also one without an entry in /etc/passwd.
 ENV HOME=/tmp USER=papa
-WORKDIR /work
+WORKDIR /study
 ENTRYPOINT ["papa"]

@@ -53,15 +53,15 @@ class HeadList:
             raise InputError(f"{self.path} lists no heads; list at least one.")
         twice = next((place for place, times in Counter(self.places).items() if times > 1), None)
         if twice is not None:
-            raise InputError(f"{self.path} lists {_named(twice)} twice; list each head once.")
+            raise InputError(f"{self.path} lists {self._named(twice)} twice; list each once.")
         if not np.isfinite(self.scores).all():
             raise InputError(f"{self.path} has a score that is not a finite number; remove or correct it.")
         layers, heads = self.shape
         missing = {(layer, head) for layer in range(layers) for head in range(heads)} - set(self.places)
         if missing and not self.partial:
             raise InputError(
-                f"{self.path} has no score for {_named(min(missing))}; give every head a score, or list only the best "
-                "heads, without scores."
+                f"{self.path} has no score for {self._named(min(missing))}; give every head a score, or list only "
+                "the best heads, without scores."
             )
 
     @property
@@ -91,7 +91,7 @@ class HeadList:
             width = widths[0]
             beyond = next((place for place in self.places if place[0] >= layers or place[1] >= width), None)
             if beyond is not None:
-                raise InputError(f"{self.path} lists {_named(beyond)}, but {has}; use a list for this model.")
+                raise InputError(f"{self.path} lists {self._named(beyond)}, but {has}; use a list for this model.")
         elif self.shape[0] != layers or self.shape[1] not in widths:
             listed = f"{count(self.shape[0], 'layer')} of {count(self.shape[1], self.unit or 'score')}"
             raise InputError(f"{self.path} has {listed}, but {has}; use a list for this model.")
@@ -99,6 +99,9 @@ class HeadList:
             width = self.shape[1]
         by_head: np.ndarray = self.filled((layers, width)).mean(axis=0).repeat(heads // width, axis=1)
         return by_head
+
+    def _named(self, place: Place) -> str:
+        return f"{self.unit or 'head'} {place[1]} of layer {place[0]}"
 
 
 def read_list(path: PathLike) -> HeadList:
@@ -130,10 +133,6 @@ def read_list(path: PathLike) -> HeadList:
     except Exception as error:  # malformed files raise more errors than readers document
         why = first_line(error).rstrip(".")
         raise InputError(f"{name} cannot be read as {suffix[1:]} ({why}); see docs/lists.md for formats.") from error
-
-
-def _named(place: Place) -> str:
-    return f"head {place[1]} of layer {place[0]}"
 
 
 def _best(path: str, places: Sequence[Place], unit: Literal["head", "group"] = "head") -> HeadList:
@@ -184,9 +183,8 @@ def _json(path: str, text: str) -> HeadList:
     scores = [value if isinstance(value, list) else [value] for value in content.values()]
     lengths = {len(values) for values in scores}
     if len(lengths) > 1 or 0 in lengths:
-        raise InputError(
-            f"{path} has {min(lengths)} to {max(lengths)} scores per head; give every head a score for each instance."
-        )
+        numbers = " and ".join(map(str, sorted(lengths)))
+        raise InputError(f"{path} has heads with {numbers} scores; give every head a score for each instance.")
     return HeadList(path, tuple(map(_place, content)), np.array(scores, float).T)
 
 

@@ -153,15 +153,25 @@ class TableWriter:
 
 @contextmanager
 def writing_table(
-    path: PathLike, schema: pa.Schema, facts: Mapping[str, object], trace: Trace | None = None
+    path: PathLike,
+    schema: pa.Schema,
+    facts: Mapping[str, object],
+    trace: Trace | None = None,
+    repeats: bool = True,
 ) -> Iterator[TableWriter]:
-    """Write a Parquet file by row groups; it appears only if the `with` block succeeds."""
+    """Write a Parquet file by row groups; it appears only if the `with` block succeeds.
+
+    Columns whose values hardly repeat (`repeats` is False) need less space without dictionaries.
+    """
     import pyarrow.parquet as pq
 
     # Outcomes repeat the same columns for every run; in pages that contain several runs, they are five times smaller.
     has_large_pages = "max_rows_per_page" in signature(pq.ParquetWriter).parameters
-    pages = {"max_rows_per_page": 2**31 - 1} if has_large_pages else {}
-    with replacing(path) as temporary, pq.ParquetWriter(temporary, schema, compression="zstd", **pages) as file:
+    options = {"max_rows_per_page": 2**31 - 1} if has_large_pages else {}
+    with (
+        replacing(path) as temporary,
+        pq.ParquetWriter(temporary, schema, compression="zstd", use_dictionary=repeats, **options) as file,
+    ):
         writer = TableWriter(file, facts, trace)
         yield writer
         writer.end()

@@ -91,7 +91,7 @@ class OriginalLogits:
         if states is None or self.path is None:
             return
         if batch == 0 and torch.equal(self.model.scores_of(packed, states).float(), scores):
-            self._writer = self._stack.enter_context(writing_table(self.path, schema, {}, self.trace))
+            self._writer = self._stack.enter_context(writing_table(self.path, schema, {}, self.trace, repeats=False))
         if self._writer is not None:
             self._writer.write(pa.table({"states": states.float().flatten().cpu().numpy()}, schema))
 

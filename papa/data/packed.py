@@ -134,6 +134,7 @@ class Examples:
         last_queries: number of positions with a query; these are the last ones. None means all.
         packed: whether the tokens are one row.
         known_same_slots: the value of `same_slots`, if it is known without reading from a device.
+        known_on_host: the same layout on the CPU, if it is known without reading from a device.
     """
 
     slots: Tensor
@@ -144,6 +145,7 @@ class Examples:
     last_queries: int | None = None
     packed: bool = False
     known_same_slots: bool | None = None
+    known_on_host: Examples | None = None
     visibilities: list[object] = field(default_factory=list)
     _selections: dict[tuple[int, int], tuple[Selection, Selection]] = field(default_factory=dict)
 
@@ -165,7 +167,13 @@ class Examples:
             real = torch.arange(longest, device=device) < batch.lengths[:, None]
             columns = batch.slots.new_zeros(shape[0] * longest).index_copy_(0, positions, batch.slots).view(shape)
         slots = (columns - columns[:, :1]).clamp(min=0) if from_first else columns
-        return cls(slots, columns, real, batch.n, positions, packed=True, known_same_slots=same_slots)
+        host = None if on_host is batch else cls.of_packed(on_host, from_first)
+        return cls(
+            *(slots, columns, real, batch.n, positions),
+            packed=True,
+            known_same_slots=same_slots,
+            known_on_host=host,
+        )
 
     @classmethod
     def of_mask(cls, mask: Tensor, queries: int | None = None, from_first: bool = False) -> Examples:
@@ -190,6 +198,17 @@ class Examples:
         return self.slots.shape[1] if self.last_queries is None else self.last_queries
 
     @cached_property
+    def on_host(self) -> Examples:
+        """The same layout on the CPU; a GPU waits for each value that is read from the device."""
+        if self.slots.device.type == "cpu":
+            return self
+        if self.known_on_host is not None:
+            return self.known_on_host
+        slots, columns = self.slots.cpu(), self.columns.cpu()
+        real = None if self.real is None else self.real.cpu()
+        return Examples(slots, columns, real, self.n, None, self.last_queries, self.packed, self.same_slots)
+
+    @cached_property
     def same_slots(self) -> bool:
         """Whether all examples use the same slots, and no position is empty."""
         if self.known_same_slots is not None:
@@ -204,11 +223,15 @@ class Examples:
     @cached_property
     def by_used_slot(self) -> SlotLayout:
         """The layout in the slots that any example uses."""
+        if self.on_host is not self:
+            return self.on_host.by_used_slot.to(self.slots.device)
         return SlotLayout.of(self, (self.slots if self.real is None else self.slots[self.real]).unique())
 
     @cached_property
     def by_slot(self) -> SlotLayout:
         """The layout in all slots from the first to the last that any example uses."""
+        if self.on_host is not self:
+            return self.on_host.by_slot.to(self.slots.device)
         used = self.by_used_slot.slots
         every = torch.arange(int(used[0]), int(used[-1]) + 1, device=used.device)
         return self.by_used_slot if len(every) == len(used) else SlotLayout.of(self, every)
@@ -297,6 +320,7 @@ class SlotLayout:
         real: bool `[example, position]`, whether a position has a token; None if all have one.
         occupied: bool `[slot, example]`, whether an example has a token in a slot; None if all have one in every slot.
         aligned: whether the i-th position of every example is in the i-th slot.
+        on_host: the same layout on the CPU; None if this is it.
     """
 
     slots: Tensor
@@ -304,6 +328,7 @@ class SlotLayout:
     real: Tensor | None
     occupied: Tensor | None
     aligned: bool
+    on_host: SlotLayout | None = None
     _selections: dict[int, tuple[Selection, Selection]] = field(default_factory=dict)
 
     @classmethod
@@ -316,6 +341,16 @@ class SlotLayout:
         example = torch.arange(len(places), device=slots.device)[:, None].expand_as(places)
         occupied[(places, example) if real is None else (places[real], example[real])] = True
         return cls(slots, places, real, None if bool(occupied.all()) else occupied, False)
+
+    def to(self, device: torch.device) -> SlotLayout:
+        """Return the same layout on `device`."""
+        real, occupied = (None if mask is None else mask.to(device) for mask in (self.real, self.occupied))
+        return SlotLayout(self.slots.to(device), self.places.to(device), real, occupied, self.aligned, self)
+
+    @property
+    def has_first(self) -> bool:
+        """Whether slot 0 is in the layout."""
+        return bool(((self.on_host or self).slots == 0).any())
 
     @property
     def keys(self) -> Tensor:
@@ -340,6 +375,9 @@ class SlotLayout:
 
     def _selections_of(self, heads: int) -> tuple[Selection, Selection]:
         """Return the moves from rows (example, head, position) to rows (head, slot, example) and back."""
+        if heads not in self._selections and self.on_host is not None:
+            there, back = self.on_host._selections_of(heads)
+            self._selections[heads] = there.to(self.slots.device), back.to(self.slots.device)
         if heads not in self._selections:
             (examples, longest), slots, device = self.places.shape, len(self.slots), self.slots.device
             example, head = torch.arange(examples, device=device), torch.arange(heads, device=device)
@@ -365,6 +403,9 @@ class Selection:
 
     taken: Tensor
     unread: Tensor
+
+    def to(self, device: torch.device) -> Selection:
+        return Selection(self.taken.to(device), self.unread.to(device))
 
 
 class _Moved(torch.autograd.Function):

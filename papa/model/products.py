@@ -45,7 +45,11 @@ class DistanceClasses:
         return bool((self.by_distance == self.by_distance[0]).all())
 
     def to(self, device: torch.device) -> DistanceClasses:
-        return self if self.by_distance.device == device else DistanceClasses(self.by_distance.to(device), self.first)
+        if self.by_distance.device == device:
+            return self
+        moved = DistanceClasses(self.by_distance.to(device), self.first)
+        vars(moved)["any_distance"] = self.any_distance  # a GPU need not wait for it
+        return moved
 
     def of(self, query: Tensor, key: Tensor) -> Tensor:
         """Return the classes of pairs of slots."""
@@ -109,7 +113,7 @@ def by_convolution(weights: Weights, values: Tensor, seen: Visibility) -> Tensor
         first, at = weights.first.double()[:, None, None], (slots == 0)[:, None]
         visible = (keys & at).any(0) & band.of(slots)[:, None]  # [slot, example or 1]
         leader, keys = laid[:, :1], keys & ~at
-        laid = torch.cat([0 * leader, laid[:, 1:]], dim=1) if bool(at.any()) else laid
+        laid = torch.cat([0 * leader, laid[:, 1:]], dim=1) if layout.has_first else laid
     product = _convolved(kernel, laid.double())
     total = _convolved(kernel.abs(), keys.double().expand(len(kernel), -1, -1)[..., None])[..., 0]
     largest = kernel.abs().amax(1)[:, None, None]

@@ -213,7 +213,8 @@ class Matrices(Full):
             return None
         first = None if classes.first is None else self.values[:, classes.first]
         if classes.any_distance and seen.ranges is not None:
-            return partial(by_sums, Weights(self.values[:, classes.by_distance[0]], first))
+            # an index of one value; a GPU would wait for an index without axes
+            return partial(by_sums, Weights(self.values.index_select(1, classes.by_distance[:1])[:, 0], first))
         if seen.band is not None and len(seen.examples.by_slot.slots) >= CONVOLVED_FROM:
             return partial(by_convolution, Weights(self.values.index_select(1, classes.by_distance), first))
         return None

@@ -29,26 +29,38 @@ class CausalMask(Tensor):
 class Ranges:
     """The positions of the keys that queries see: from `first` up to but not including `end`, without padding.
 
-    `first` and `end` are int64 `[example or 1, query or 1]`; `length` is the number of positions of keys.
+    `first` and `end` are int64 `[example or 1, query or 1]`; `length` is the number of positions of keys. `on_host` are
+    the same ranges on the CPU; None if these are.
     """
 
     first: Tensor
     end: Tensor
     length: int
+    on_host: Ranges | None = None
+
+    def to(self, device: torch.device) -> Ranges:
+        """Return the same ranges on `device`."""
+        return Ranges(self.first.to(device), self.end.to(device), self.length, self)
 
     @cached_property
     def from_start(self) -> bool:
         """Whether every range begins at position 0."""
+        if self.on_host is not None:
+            return self.on_host.from_start
         return not bool(self.first.any())
 
     @cached_property
     def whole(self) -> bool:
         """Whether every query sees all keys."""
+        if self.on_host is not None:
+            return self.on_host.whole
         return self.from_start and bool((self.end == self.length).all())
 
     @cached_property
     def causal(self) -> bool:
         """Whether each query sees the keys up to its position, and every position has a query."""
+        if self.on_host is not None:
+            return self.on_host.causal
         every = torch.arange(1, self.length + 1, device=self.end.device)
         return self.from_start and torch.equal(self.end, every.expand(len(self.end), -1))
 
@@ -121,8 +133,19 @@ class Visibility:
         return remembered[-1]  # type: ignore[return-value] # just appended
 
     @cached_property
+    def on_host(self) -> Visibility:
+        """The same on the CPU, where it is studied; a GPU waits at most once, for the mask."""
+        if self.examples.on_host is self.examples:
+            return self
+        known = self.allowed is None or isinstance(self.allowed, CausalMask)
+        return Visibility(self.examples.on_host, self.allowed if self.allowed is None or known else self.allowed.cpu())
+
+    @cached_property
     def ranges(self) -> Ranges | None:
         """The range of keys that each query sees; None unless each real query sees an unbroken range of real keys."""
+        if self.on_host is not self:
+            ranges = self.on_host.ranges
+            return None if ranges is None else ranges.to(self.examples.slots.device)
         examples, allowed, real = self.examples, self.allowed, self.examples.real
         length, device = examples.slots.shape[1], examples.slots.device
         start = torch.zeros(1, 1, dtype=torch.long, device=device)
@@ -146,6 +169,8 @@ class Visibility:
     @cached_property
     def band(self) -> Band | None:
         """The distances at which queries see keys; None unless the distance decides, and every token is a query."""
+        if self.on_host is not self:
+            return self.on_host.band
         examples, ranges, slots = self.examples, self.ranges, self.examples.slots
         if ranges is None or examples.queries != slots.shape[1]:
             return None

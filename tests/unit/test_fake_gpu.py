@@ -24,7 +24,9 @@ from papa.method import fitting
 from papa.method.averaging import Averaging
 from papa.method.corpus_averages import resample_attention
 from papa.method.hidden import HiddenStates
+from papa.method.tied import structure_of
 from papa.model.model import Model
+from papa.model.replacement import Matrices
 
 TEXTS = pytest.mark.parametrize("corpus", ["text"], indirect=True)
 HOW = jobs.training(batch_size=31, epochs=1)
@@ -258,7 +260,7 @@ def test_direct_scores(on_both, tmp_path, tiny_decoder, variant):
 
 
 @pytest.mark.parametrize("causal", [False, True])
-def test_the_host_waits_a_few_times_per_batch(device, model, causal):
+def test_the_host_waits_once_per_batch(device, model, causal, monkeypatch):
     """Neither layers nor constants that are new in every step make the host wait; products study each batch once."""
     model = Model((stock("llama") if causal else model).to(fake_device.NAME))
     lengths = torch.tensor([2, SLOTS, 5, 7, 11, 3, 4])
@@ -268,6 +270,10 @@ def test_the_host_waits_a_few_times_per_batch(device, model, causal):
     heads = [(layer, head) for layer in range(model.layers) for head in range(model.heads) if (layer + head) % 2]
     constants = torch.rand(shape, device=fake_device.NAME)
     fixed = model.replacement(constants, heads)
+    sums = Matrices(torch.rand((*shape[:2], 2)), structure_of("sink", SLOTS)).to(constants)
+    summed = model.replacement(sums, heads)
+    convolved = model.replacement(Matrices(torch.rand((*shape[:2], 2 * SLOTS)), structure_of("by-distance", SLOTS)))
+    monkeypatch.setattr("papa.model.replacement.CONVOLVED_FROM", 2)
 
     def train():
         changed = constants.clone().requires_grad_()
@@ -276,8 +282,10 @@ def test_the_host_waits_a_few_times_per_batch(device, model, causal):
 
     passes = {
         "averages": (1, lambda: averaging.add(model.pack(packed))),
-        "replaced": (16, lambda: model.run(model.pack(packed), fixed)),
-        "trained": (16, train),
+        "replaced": (1, lambda: model.run(model.pack(packed), fixed)),
+        "sums": (1, lambda: model.run(model.pack(packed), summed)),
+        "convolutions": (1, lambda: model.run(model.pack(packed), convolved)),
+        "trained": (1, train),
     }
     for name, (most, run) in passes.items():
         run()  # projections are pruned once

@@ -376,8 +376,8 @@ class SlotLayout:
     def _selections_of(self, heads: int) -> tuple[Selection, Selection]:
         """Return the moves from rows (example, head, position) to rows (head, slot, example) and back."""
         if heads not in self._selections and self.on_host is not None:
-            there, back = self.on_host._selections_of(heads)
-            self._selections[heads] = there.to(self.slots.device), back.to(self.slots.device)
+            spreading, gathering = self.on_host._selections_of(heads)
+            self._selections[heads] = spreading.to(self.slots.device), gathering.to(self.slots.device)
         if heads not in self._selections:
             (examples, longest), slots, device = self.places.shape, len(self.slots), self.slots.device
             example, head = torch.arange(examples, device=device), torch.arange(heads, device=device)

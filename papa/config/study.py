@@ -12,7 +12,7 @@ from typing import cast
 from papa.config.analyses import ANALYSES, Entry, grid_entry
 from papa.config.artefacts import ARTEFACTS
 from papa.config.freshness import Freshness, SourceDigests
-from papa.config.job import AnyJob, Job, JobParameters
+from papa.config.job import AFTER, AnyJob, Job, JobParameters
 from papa.config.settings import Config, Grid
 from papa.config.stages import AnalysisOf, FoldsOf, ModelId, ProbeOf
 from papa.config.variant import (
@@ -286,7 +286,7 @@ class Study:
         if isinstance(job.settings, ProbeOf) and job.settings.target.compared and job.settings.variant != ORIGINAL:
             model, task = job.wildcards["model"], job.wildcards["task"]
             if original in self.variants(model, task):
-                read["probes"] = (self.probe_of(model, task, original).outputs["probes"],)
+                read[AFTER] = (self.probe_of(model, task, original).outputs["probes"],)
         if "index" in job.needs and not self.config.keep_hidden_states:
             read["hidden"] = tuple(needed.outputs["hidden"] for needed in job.needs["index"])
         return read

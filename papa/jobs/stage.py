@@ -15,7 +15,7 @@ from pathlib import Path
 from pkgutil import resolve_name
 from typing import Literal, Protocol, TextIO, cast
 
-from papa.config.job import AnyJob, Job, JobParameters
+from papa.config.job import AFTER, AnyJob, Job, JobParameters
 from papa.config.settings import Machine
 from papa.errors import InputError, first_line, without_secrets
 from papa.files import REBUILD, trace_of
@@ -49,7 +49,8 @@ def run(snakemake: Snakemake, online: bool = False) -> None:
             `Study.parameters`.
         online: whether the job may use the hub even if there is a mirror.
     """
-    inputs = {name: _paths(value) for name, value in snakemake.input.items() if name != "outdated"}
+    # inputs that only order jobs are no part of the record
+    inputs = {name: _paths(value) for name, value in snakemake.input.items() if name not in ("outdated", AFTER)}
     machine = Machine.current()
     job = Job.of(dict(snakemake.params.items())["parameters"], inputs, dict(snakemake.output.items()), machine)
     with stage(snakemake, machine, job.settings.threads, online) as say:

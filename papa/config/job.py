@@ -13,8 +13,6 @@ from papa.config.settings import Machine
 from papa.files import Trace, digest_of, digest_of_json
 
 S = TypeVar("S", bound=stages.Settings, covariant=True)
-AFTER = "after"
-"""The name of inputs that a job waits for, in the workflow, but that do not determine its outputs."""
 
 
 class JobParameters(TypedDict):

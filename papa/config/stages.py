@@ -267,10 +267,6 @@ class AverageOf(OfEncoding):
     kind: str = "average"
 
 
-OBSERVED_AT_ONCE = 2**26
-"""The number of values of a layer's attention that are computed and summed at once, in blocks of queries."""
-
-
 class MergeOf(Settings):
     """Stage *average* of a corpus in parts: the sum over all parts."""
 

@@ -11,8 +11,8 @@ from typing import cast
 
 from papa.config.analyses import ANALYSES, Entry, grid_entry
 from papa.config.artefacts import ARTEFACTS
-from papa.config.freshness import Freshness, SourceDigests
-from papa.config.job import AFTER, AnyJob, Job, JobParameters
+from papa.config.freshness import AFTER, Freshness, SourceDigests
+from papa.config.job import AnyJob, Job, JobParameters
 from papa.config.settings import Config, Grid
 from papa.config.stages import AnalysisOf, FoldsOf, ModelId, ProbeOf
 from papa.config.variant import (

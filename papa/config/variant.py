@@ -60,6 +60,8 @@ KINDS = {
 """All kinds of constants by name. Only `mean-output`, the average of heads' outputs, has no matrices."""
 DATA_FREE = tuple(name for name, kind in KINDS.items() if kind.values)
 """Constants that need no text: those of the paper's Table 1, and equal weights for all tokens."""
+OBSERVED_AT_ONCE = 2**26
+"""The number of values of a layer's attention that are computed and summed at once, in blocks of queries."""
 AVERAGED = tuple(name for name, kind in KINDS.items() if not kind.values and name != RESAMPLED)
 """Constants that are averages over texts, of attention (some with tied entries) or of the outputs of heads."""
 LADDER = ("zeros", "mean-output", "uniform", "sink", "by-distance", "average")

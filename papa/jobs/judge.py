@@ -45,10 +45,10 @@ PASSES, REJECTED, INCONCLUSIVE = "passes", "rejected", "inconclusive"
 NOTE = (
     "Loss: the share of attention's contribution that is lost if only the kept heads have their attention, with its "
     "95 % interval. Passes: the loss is below the margin of {margin} (one-sided, 5 %), corrected for all lists by "
-    "Holm's method. Rejected: the lower end of the interval is above the margin. Minus λ, minus gradient: the loss "
-    "minus that of the same number of heads in another order, measured on the same examples, and its p value, adjusted "
-    "for all pairs of orders. Random: how many random lists lose no more, and the one-sided p value, uncorrected. Same "
-    "layers: the same for random lists with the same number of heads in each layer."
+    "Holm's method. Rejected: the lower end of the interval is above the margin, uncorrected. Minus λ, minus gradient: "
+    "the loss minus that of the same number of heads in another order, measured on the same examples, and its p value, "
+    "adjusted for all pairs of orders. Random: how many random lists lose no more, and the one-sided p value, "
+    "uncorrected. Same layers: the same for random lists with the same number of heads in each layer."
 )
 
 

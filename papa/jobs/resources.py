@@ -18,7 +18,6 @@ from papa.config.measures import Target
 from papa.config.settings import Config
 from papa.config.stages import (
     LEAVE_ONE_OUT_EXAMPLES,
-    OBSERVED_AT_ONCE,
     AverageOf,
     FoldsOf,
     HiddenOf,
@@ -35,7 +34,15 @@ from papa.config.stages import (
     WeightsOf,
 )
 from papa.config.study import Study
-from papa.config.variant import FROM_ACTIVATIONS, ORIGINAL, UNADAPTED, Constant, Variant, free_entries
+from papa.config.variant import (
+    FROM_ACTIVATIONS,
+    OBSERVED_AT_ONCE,
+    ORIGINAL,
+    UNADAPTED,
+    Constant,
+    Variant,
+    free_entries,
+)
 from papa.files import PathLike, footer_of
 
 MB = 10**6

@@ -15,7 +15,8 @@ from pathlib import Path
 from pkgutil import resolve_name
 from typing import Literal, Protocol, TextIO, cast
 
-from papa.config.job import AFTER, AnyJob, Job, JobParameters
+from papa.config.freshness import AFTER
+from papa.config.job import AnyJob, Job, JobParameters
 from papa.config.settings import Machine
 from papa.errors import InputError, first_line, without_secrets
 from papa.files import REBUILD, trace_of

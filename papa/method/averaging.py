@@ -9,8 +9,7 @@ from itertools import chain
 import torch
 from torch import Tensor
 
-from papa.config.stages import OBSERVED_AT_ONCE
-from papa.config.variant import AVERAGED, free_entries
+from papa.config.variant import AVERAGED, OBSERVED_AT_ONCE, free_entries
 from papa.data.packed import Examples, Packed
 from papa.data.tokens import Tokens
 from papa.errors import InputError

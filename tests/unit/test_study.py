@@ -21,8 +21,8 @@ from tiny import ABSENT, with_keys
 from tiny import CONFIG as TINY
 
 from papa.config.analyses import grid_has_figure
-from papa.config.freshness import FRESH, MISSING, PRUNED, SourceDigests, _difference
-from papa.config.job import AFTER, Job
+from papa.config.freshness import AFTER, FRESH, MISSING, PRUNED, SourceDigests, _difference
+from papa.config.job import Job
 from papa.config.reading import config_of
 from papa.config.settings import Config, Corpus, Machine
 from papa.config.stages import STAGES, ModelId, OrderFromModel, Settings, TextsOf

@@ -1,7 +1,7 @@
 # The probes of a variant, one for each seed. Probes of new seeds are added to the existing ones.
 use rule tokenize as probe with:
     input:
-        unpack(reads("probe", "tokens", "labels", "index", "hidden", "folds", "probes", "after")),
+        unpack(reads("probe", "tokens", "labels", "index", "hidden", "folds", "probes")),
     output:
         runs=update(file("runs")),
         outcomes=update(file("outcomes")),
@@ -21,11 +21,7 @@ use rule tokenize as probe with:
 # rule, including hidden states, for probes on stored hidden states, before it prefers the rule `probe`.
 use rule train_lambda as stream_probe with:
     input:
-        unpack(
-            reads(
-                "stream_probe", "tokens", "labels", "constants", "order", "index", "hidden", "folds", "probes", "after"
-            )
-        ),
+        unpack(reads("stream_probe", "tokens", "labels", "constants", "order", "index", "hidden", "folds", "probes")),
     output:
         runs=update(file("runs")),
         outcomes=update(file("outcomes")),

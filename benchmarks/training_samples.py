@@ -26,7 +26,7 @@ POOL, SEEDS, EXAMPLES = 250, 5, 4000
 """Rows of the pool of a study, probe seeds, and validation examples."""
 FEATURES, DISTANCE, SEED_NOISE = 40, 1.6, 0.02
 """Number of features, distance between the class means over all features, and standard deviation of a seed's noise."""
-REPLACED: Setting = ("average", None, "0")
+REPLACED = Setting("average", None, "0")
 SEEN: Mapping[Setting, int] = {ORIGINALS: FEATURES, REPLACED: 30, FLOOR: 12}
 """The number of features that each setting sees."""
 

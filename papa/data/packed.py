@@ -163,7 +163,7 @@ class Examples:
             same_slots = bool((on_host.slots.view(shape) == on_host.slots[:longest]).all())
         else:
             positions = (torch.arange(longest) < on_host.lengths.cpu()[:, None]).flatten().nonzero().squeeze(1)
-            positions = positions.to(device, non_blocking=True)
+            positions = sent(positions, device)
             real = torch.arange(longest, device=device) < batch.lengths[:, None]
             columns = batch.slots.new_zeros(shape[0] * longest).index_copy_(0, positions, batch.slots).view(shape)
         slots = (columns - columns[:, :1]).clamp(min=0) if from_first else columns
@@ -249,6 +249,11 @@ class Examples:
         of its example's first token; the copy is never read.
         """
         tokens, heads, channels = row.shape
+        if row.device.type != "cpu":  # a GPU moves whole tokens, or none if no position is empty
+            whole = row.reshape(tokens, -1)
+            if self.positions is not None or tokens != self.slots.numel():
+                whole = _Moved.apply(whole, *self._selections_of(tokens, 1))
+            return whole.view(*self.slots.shape, heads, channels).transpose(1, 2)
         to, back = self._selections_of(tokens, heads)
         moved: Tensor = _Moved.apply(row.reshape(-1, channels), to, back)
         return moved.view(len(self.slots), heads, self.slots.shape[1], channels)
@@ -257,7 +262,10 @@ class Examples:
         """Rearrange `[example, head, position, channel]` as a row `[token, head, channel]`, the reverse of `spread`."""
         heads, channels = spread.shape[1], spread.shape[3]
         together = spread.transpose(1, 2)
-        if heads > 1 and together.is_contiguous():  # fused attention returns a token's heads side by side
+        if spread.device.type != "cpu" and self.positions is None and tokens == self.slots.numel():
+            return together.reshape(tokens, heads, channels)
+        # fused attention returns a token's heads side by side, and a GPU moves them faster than single heads
+        if heads > 1 and (together.is_contiguous() or spread.device.type != "cpu"):
             return self.gather(together.flatten(2).unsqueeze(1), tokens).view(tokens, heads, channels)
         back, to = self._selections_of(tokens, heads)
         moved: Tensor = _Moved.apply(spread.reshape(-1, channels), to, back)
@@ -303,6 +311,13 @@ class Examples:
         return self._selections[tokens, heads]
 
 
+def sent(values: Tensor, device: torch.device) -> Tensor:
+    """Return the values on `device`. They are pinned for a GPU, or the host would wait until it is idle."""
+    if device.type != "cuda" or values.device.type != "cpu":
+        return values.to(device)
+    return values.pin_memory().to(device, non_blocking=True)
+
+
 def _true_indices(mask: Tensor, number: int) -> Tensor:
     """Return the indices of the `number` true values of a mask, in order; a GPU need not wait for their number."""
     if mask.device.type == "cpu":
@@ -344,8 +359,8 @@ class SlotLayout:
 
     def to(self, device: torch.device) -> SlotLayout:
         """Return the same layout on `device`."""
-        real, occupied = (None if mask is None else mask.to(device) for mask in (self.real, self.occupied))
-        return SlotLayout(self.slots.to(device), self.places.to(device), real, occupied, self.aligned, self)
+        real, occupied = (None if mask is None else sent(mask, device) for mask in (self.real, self.occupied))
+        return SlotLayout(sent(self.slots, device), sent(self.places, device), real, occupied, self.aligned, self)
 
     @property
     def has_first(self) -> bool:
@@ -405,7 +420,7 @@ class Selection:
     unread: Tensor
 
     def to(self, device: torch.device) -> Selection:
-        return Selection(self.taken.to(device), self.unread.to(device))
+        return Selection(sent(self.taken, device), sent(self.unread, device))
 
 
 class _Moved(torch.autograd.Function):

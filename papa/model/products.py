@@ -13,7 +13,7 @@ from functools import cached_property
 import torch
 from torch import Tensor
 
-from papa.data.packed import SlotLayout
+from papa.data.packed import SlotLayout, sent
 from papa.model.visibility import Visibility
 
 CONVOLVED_AT_ONCE = 2**17
@@ -47,7 +47,7 @@ class DistanceClasses:
     def to(self, device: torch.device) -> DistanceClasses:
         if self.by_distance.device == device:
             return self
-        moved = DistanceClasses(self.by_distance.to(device), self.first)
+        moved = DistanceClasses(sent(self.by_distance, device), self.first)
         vars(moved)["any_distance"] = self.any_distance  # a GPU need not wait for it
         return moved
 

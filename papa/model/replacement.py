@@ -30,8 +30,8 @@ Rows of attention for padding are meaningless.
 """
 RESTRICTING, GATHERING = 50, 15
 """Costs of an entry of a matrix that is gathered, masked and normalised, and of one that is only gathered."""
-CONVOLVED_FROM = 512
-"""Number of slots from which Fourier transforms are faster than a matrix product."""
+CONVOLVED_FROM, CONVOLVED_FROM_ON_GPU = 512, 4096
+"""Number of slots from which Fourier transforms are faster than a matrix product, on a CPU and on a GPU."""
 
 
 @dataclass(frozen=True)
@@ -144,6 +144,8 @@ class Full(LayerConstants):
         return shared < positions**2 * (examples * channels + restricted)
 
     def mixed(self, weights: Tensor, heads: Attending, values: Tensor, seen: Visibility, dropout: float) -> Tensor:
+        if not dropout and values.device.type != "cpu":  # fused attention stores no matrix for the backward pass
+            return super().mixed(weights, heads, values, seen, dropout)
         constants = restrict(self, seen.examples, seen.allowed)
         mixed = constants + weights[..., None, None] * (heads.attention() - constants)
         return _dropped(mixed, len(values), dropout) @ values
@@ -215,7 +217,8 @@ class Matrices(Full):
         if classes.any_distance and seen.ranges is not None:
             # an index of one value; a GPU would wait for an index without axes
             return partial(by_sums, Weights(self.values.index_select(1, classes.by_distance[:1])[:, 0], first))
-        if seen.band is not None and len(seen.examples.by_slot.slots) >= CONVOLVED_FROM:
+        least = CONVOLVED_FROM if self.values.device.type == "cpu" else CONVOLVED_FROM_ON_GPU
+        if seen.band is not None and len(seen.examples.by_slot.slots) >= least:
             return partial(by_convolution, Weights(self.values.index_select(1, classes.by_distance), first))
         return None
 

@@ -13,7 +13,7 @@ import torch
 from torch import Tensor
 from torch.nn.functional import pad
 
-from papa.data.packed import Examples
+from papa.data.packed import Examples, sent
 
 REMEMBERED = 2
 """Number of masks per batch that are remembered; models alternate between at most two."""
@@ -40,7 +40,7 @@ class Ranges:
 
     def to(self, device: torch.device) -> Ranges:
         """Return the same ranges on `device`."""
-        return Ranges(self.first.to(device), self.end.to(device), self.length, self)
+        return Ranges(sent(self.first, device), sent(self.end, device), self.length, self)
 
     @cached_property
     def from_start(self) -> bool:

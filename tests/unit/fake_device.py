@@ -3,12 +3,16 @@
 It follows PyTorch's rules for devices. An operation that mixes devices raises an error as on a GPU. CPU tensors of zero
 dimensions are allowed, and CPU indices of its tensors. Each read of a value makes the host wait for a GPU: examples are
 `float(tensor)`, `tensor.cpu()`, `nonzero` and an index by a mask. `FakeDevice.waits` counts them by their line in papa.
+
+With PAPA_TEST_DEVICE=cuda, tests use a real GPU instead, and torch itself counts the waits.
 """
 
+import os
 import sys
+import warnings
 from collections import Counter
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, nullcontext
 from pathlib import Path
 
 import torch
@@ -16,7 +20,8 @@ from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils._pytree import tree_flatten, tree_map_only
 from torch.utils.backend_registration import _setup_privateuseone_for_python_backend
 
-NAME = "fakegpu"
+FAKE = "fakegpu"
+NAME = os.environ.get("PAPA_TEST_DEVICE", FAKE)
 PAPA = str(Path(__file__).parents[2] / "papa")
 READS = {
     *("_local_scalar_dense", "is_nonzero", "item", "equal", "allclose", "nonzero", "nonzero_numpy", "masked_select"),
@@ -50,7 +55,24 @@ class FakeDevice:
         yield self.waits
 
 
-DEVICE = FakeDevice()
+class RealDevice(FakeDevice):
+    """A GPU. Its waits are those that torch warns of; uploads are not counted."""
+
+    @contextmanager
+    def counting(self) -> Iterator[Counter[str]]:
+        self.waits.clear()
+        with warnings.catch_warnings(record=True) as warned:
+            warnings.simplefilter("always")
+            torch.cuda.set_sync_debug_mode("warn")
+            try:
+                yield self.waits
+            finally:
+                torch.cuda.set_sync_debug_mode("default")
+        waits = [warning for warning in warned if "synchronizing CUDA operation" in str(warning.message)]
+        self.waits.update(f"{Path(warning.filename).name}:{warning.lineno}" for warning in waits)
+
+
+DEVICE = FakeDevice() if NAME == FAKE else RealDevice()
 
 
 class OnDevice(torch.Tensor):
@@ -177,11 +199,11 @@ def _register():
     return library
 
 
-LIBRARY = _register()  # on import, because autograd counts devices in its first backward pass
+LIBRARY = _register() if NAME == FAKE else None  # on import, because autograd counts devices in its first backward pass
 
 
 @contextmanager
 def installed() -> Iterator[FakeDevice]:
     """Let the device count and check inside the `with` block, and return its counts."""
-    with Dispatching(), DEVICE.counting():
+    with Dispatching() if NAME == FAKE else nullcontext(), DEVICE.counting():
         yield DEVICE

@@ -37,8 +37,18 @@ NEAR = {"atol": 2e-5, "rtol": 1e-4}
 
 @pytest.fixture
 def device(monkeypatch):
-    """The device without inference mode, in which a tensor that torch wraps cannot have views."""
-    monkeypatch.setattr(torch, "inference_mode", lambda mode=True: torch.no_grad() if mode else nullcontext())
+    """The device; the one without hardware has no inference mode, in which a wrapped tensor cannot have views."""
+    if fake_device.NAME == fake_device.FAKE:
+        monkeypatch.setattr(torch, "inference_mode", lambda mode=True: torch.no_grad() if mode else nullcontext())
+    else:  # a GPU draws other numbers than the CPU
+        fused = torch.nn.functional.scaled_dot_product_attention
+
+        def undropped(*given, dropout_p=0.0, **named):
+            return fused(*given, **named)
+
+        monkeypatch.setattr("papa.model.replacement.scaled_dot_product_attention", undropped)
+        for name in ("torch.dropout", "torch.nn.functional.dropout"):
+            monkeypatch.setattr(name, lambda values, *_, **__: values)
     with fake_device.installed() as device:
         yield device
 
@@ -87,6 +97,7 @@ def numbers(path):
         return [hidden.read(torch.arange(len(tokens)), tokens).numpy().astype(np.float16)]
 
 
+@pytest.mark.skipif(fake_device.NAME != fake_device.FAKE, reason="a GPU needs no test of how it refuses and counts")
 def test_the_device_refuses_mixed_tensors_and_counts_waits(device):
     values = torch.arange(5, device=fake_device.NAME)
     with pytest.raises(fake_device.MixedDevices, match="add"):
@@ -273,7 +284,7 @@ def test_the_host_waits_once_per_batch(device, model, causal, monkeypatch):
     sums = Matrices(torch.rand((*shape[:2], 2)), structure_of("sink", SLOTS)).to(constants)
     summed = model.replacement(sums, heads)
     convolved = model.replacement(Matrices(torch.rand((*shape[:2], 2 * SLOTS)), structure_of("by-distance", SLOTS)))
-    monkeypatch.setattr("papa.model.replacement.CONVOLVED_FROM", 2)
+    monkeypatch.setattr("papa.model.replacement.CONVOLVED_FROM_ON_GPU", 2)
 
     def train():
         changed = constants.clone().requires_grad_()

@@ -802,9 +802,13 @@ class Config(Block):
         ),
     ] = True
     token_budget: Annotated[
-        Positive,
-        key("number of tokens that the encoder processes at once when it averages or stores hidden states", "tokens"),
-    ] = 1024
+        Positive | None,
+        key(
+            "number of tokens that the encoder processes at once when it averages or stores hidden states; by default "
+            "1,024 on a CPU and 16,384 on a GPU",
+            "tokens",
+        ),
+    ] = None
     checkpoint_minutes: Annotated[
         float,
         Field(ge=0),
@@ -928,6 +932,11 @@ def with_floors(written: Mapping[str, object]) -> dict[str, object]:
     return rest | {"floors": list(DEFAULT_FLOORS) if contextless else []}
 
 
+def budget_on(device: str, tokens: int | None = None) -> int:
+    """Return the number of tokens that a model on this device processes at once: `tokens`, or the default."""
+    return tokens or (16384 if device.startswith("cuda") else 1024)
+
+
 @dataclass(frozen=True)
 class Machine:
     """Settings that may differ between machines; they change no path and, beyond rounding, no result.
@@ -941,7 +950,7 @@ class Machine:
     device: str = "auto"
     encoder_threads: int = 2
     probe_threads: int = 1
-    token_budget: int = 1024
+    token_budget: int | None = None
     checkpoint_minutes: float = 10
     models: dict[str, dict[str, str]] = field(default_factory=dict)
     snapshots: dict[str, str] = field(default_factory=dict)

@@ -15,7 +15,7 @@ from functools import cache
 
 from papa.config.job import AnyJob
 from papa.config.measures import Target
-from papa.config.settings import Config
+from papa.config.settings import Config, budget_on
 from papa.config.stages import (
     LEAVE_ONE_OUT_EXAMPLES,
     AverageOf,
@@ -328,7 +328,7 @@ def _needs(job: AnyJob, config: Config, sizes: Sizes) -> Needs | None:
         case HiddenOf(part=part):
             stored = FLOAT16 * sizes.state_size * sizes.tokens + FLOAT32 * sizes.examples
             needs = _one_pass(job, config, sizes, 1 / _part_count(part), stored / _part_count(part))
-            copies = (2 * FLOAT32 + FLOAT16) * config.token_budget * sizes.state_size
+            copies = (2 * FLOAT32 + FLOAT16) * budget_on(config.device, config.token_budget) * sizes.state_size
             return replace(needs, memory=needs.memory + copies, on_gpu=needs.on_gpu + copies)
         case WeightsOf(by=by) if by in FROM_ACTIVATIONS:
             return _one_pass(job, config, sizes)
@@ -340,7 +340,8 @@ def _needs(job: AnyJob, config: Config, sizes: Sizes) -> Needs | None:
 def _one_pass(job: AnyJob, config: Config, sizes: Sizes, share: float = 1.0, written: float = 0.0) -> Needs:
     """Estimate the needs of one forward pass over a share of the texts, in batches of `token_budget` tokens."""
     averages = isinstance(job.settings, AverageOf | ResampleOf)
-    memory, on_gpu = (_model_bytes(job, sizes, config.token_budget, averages, gpu) for gpu in (False, True))
+    budget = budget_on(config.device, config.token_budget)
+    memory, on_gpu = (_model_bytes(job, sizes, budget, averages, gpu) for gpu in (False, True))
     return Needs(memory, share * sizes.operation_count, written=written, on_gpu=on_gpu)
 
 
@@ -366,7 +367,7 @@ def _learn(job: AnyJob, settings: LambdaOf | WeightsOf | ProbeOf | FoldsOf, conf
     backwards = trained or (isinstance(settings, WeightsOf) and settings.by == "gradient")
     activations = max(batch * sizes.layers if backwards else batch, scored)
     if scored and not epochs:
-        scored = float(config.token_budget)
+        scored = float(budget_on(config.device, config.token_budget))
     loaded = max(batch if epochs else 0.0, scored)
     memory = BYTES_PER_TOKEN * sizes.tokens + 4 * FLOAT32 * target.decoded * loaded * sizes.vocabulary
     host_only: float = BYTES_PER_TOKEN * sizes.tokens

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any, Literal, get_args
 import torch
 
 from papa.config.job import Job
-from papa.config.settings import Machine
+from papa.config.settings import Machine, budget_on
 from papa.config.stages import Encoding, OfEncoding
 from papa.data.hub import advice_on, reason_of, status_of
 from papa.data.weights import (
@@ -111,7 +111,7 @@ def model_of(encoding: Encoding, machine: Machine) -> Model:
     model.precision, model.weights = getattr(torch, computed), digest
     if model.device.type == "cuda":  # CPUs would also use another algorithm
         torch.set_float32_matmul_precision("high" if encoding.precision == "tf32" else "highest")
-    model.token_budget = machine.token_budget
+    model.token_budget = budget_on(model.device.type, machine.token_budget)
     return model
 
 

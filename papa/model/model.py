@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, cast
 import torch
 from torch import Tensor, nn
 
-from papa.config.settings import Machine
+from papa.config.settings import budget_on
 from papa.data.packed import Packed
 from papa.errors import InputError
 from papa.model.attention import BlockObserver, Observed, Session
@@ -60,7 +60,7 @@ class Model:
             raise InputError(f"{type(model).__name__} is an encoder-decoder; load only one of the two.")
         self.precision = self.dtype
         """The dtype of computations: that of the weights, or a lower precision, used by autocast."""
-        self.token_budget = Machine.token_budget
+        self.token_budget = budget_on(self.device.type)
         """The default number of tokens per batch."""
         self.weights: str | None = None
         """The SHA-256 digest of the weight files, if `model_of` loaded the model."""

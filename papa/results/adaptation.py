@@ -193,7 +193,7 @@ def adaptation_figure(frame: pd.DataFrame, plots: Plots) -> alt.TopLevelMixin:
     constants = list(dict.fromkeys(known["constant"].map(constant_name)))
     colors = alt.Scale(domain=constants, range=[COLORS[index % len(COLORS)] for index in range(len(constants))])
     color = alt.Color("constant:N", scale=colors, legend=line_legend("constants", constants))
-    top = max([1.0, *known["high"][known["high"] < 2], *known["loss"].clip(upper=2)])
+    top = max([1.0, *known["high"][known["high"] < 3], *known["loss"].clip(upper=3)])
     bottom = min([0.0, *known["low"][known["low"] > -1], *known["loss"].clip(lower=-1)])
     scale = alt.Scale(domain=[bottom, top], nice=False, clamp=True)
     loss, low = (alt.Y(f"{name}:Q", title="loss", axis=percent_axis(5), scale=scale) for name in ("loss", "low"))

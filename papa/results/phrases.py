@@ -545,10 +545,14 @@ def recovery(name: str, losses: Sequence[AdaptedLoss], harmed: Iterable[str] = (
     first, best = losses[0], min(losses, key=lambda loss: loss.loss)
     parts = [f"{name}: {loss_text(first.loss, first.low, first.high)} is lost with {_adapted(first)}"]
     for step in (loss for loss in losses[1:] if not isnan(loss.recovered)):
+        singular = "s" if _adapted(step).startswith("a ") else ""
+        if step.recovered_high < 0:
+            growth = loss_text(-step.recovered, -step.recovered_high, -step.recovered_low)
+            parts.append(f"{_adapted(step)} help{singular} the original more, so the loss grows by {growth}")
+            continue
         share = loss_text(step.recovered, step.recovered_low, step.recovered_high)
         significant = "" if step.recovered_low > 0 else ", which is not significant"
-        verb = "recovers" if _adapted(step).startswith("a ") else "recover"
-        parts.append(f"{_adapted(step)} {verb} {share}{significant}")
+        parts.append(f"{_adapted(step)} recover{singular} {share}{significant}")
     parts += [f"{adaptation_name(adapt)} made the original worse, so they show nothing" for adapt in harmed]
     remains = loss_text(best.loss, best.low, best.high)
     if all(loss.low > 0 for loss in losses):

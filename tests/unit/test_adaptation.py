@@ -141,6 +141,8 @@ def test_the_sentence_says_what_each_step_recovers_and_what_remains() -> None:
     assert all_repaired.endswith(" remains, which is not significant.") and "needs its input" not in all_repaired
     nothing = sentence_of(rows_of(RIGHT | {SETTINGS["norms"]: 321}))
     assert "; trained norms recover 1 % (" in nothing and "), which is not significant; 19 % (" in nothing
+    worse = sentence_of(rows_of(RIGHT | {SETTINGS["norms"]: 250}))
+    assert "; trained norms help the original more, so the loss grows by " in worse and "recover -" not in worse
     silent = sentence_of(rows_of(dict.fromkeys(RIGHT, 300)))
     assert silent == "T: attention contributes nothing measurable, so there is no loss to recover."
 

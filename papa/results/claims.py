@@ -579,7 +579,7 @@ def _area_difference(a: Line, b: Line) -> Estimate | None:
 
 
 def _rising(line: Line, curves: pd.DataFrame) -> list[RisingTask]:
-    """Return the tasks on which scores still rose when training ended, in at least one setting of the line.
+    """Return the tasks on which scores were still rising when training ended, in at least one setting of the line.
 
     Scores fluctuate from epoch to epoch, so the mean over the last quarter of the epochs has to exceed the mean over
     the quarter before. Scores must also still rise within the last quarter: from its first epoch to its last, by more
@@ -617,7 +617,7 @@ def _unsettled(line: Line, task: str, scores: pd.DataFrame) -> list[tuple[str, s
 
 
 def _rising_settings(scores: pd.DataFrame) -> list[tuple[str, str, str]]:
-    """Return the settings whose scores still rose when training ended; see `_rising`."""
+    """Return the settings whose scores were still rising when training ended; see `_rising`."""
     setting, epochs = ["constant", "order", "fraction"], scores.shape[1]
     quarter = max(epochs // 4, 1)
     late, before = scores.iloc[:, -quarter:], scores.iloc[:, -2 * quarter : -quarter]

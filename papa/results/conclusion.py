@@ -97,11 +97,11 @@ class EndLoss(_Value):
 
 
 class RisingTask(_Value):
-    """A task on which scores still rose when training ended.
+    """A task on which scores were still rising when training ended.
 
     Args:
-        runs: the probes that still improved: those of the original, of the floor, of a floor that was not chosen, or
-            with replaced heads.
+        runs: the probes that were still improving: those of the original, of the floor, of a floor that was not
+            chosen, or with replaced heads.
         loss: whether longer training may make the loss `larger`, `smaller` or either; None if the task has no loss.
     """
 

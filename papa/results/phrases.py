@@ -49,8 +49,8 @@ LOSS_NOTE = (
     "(one-sided, 95 %). Its interval is Fieller's, over probe seeds, validation examples and, if there are several, "
     f"orders of heads. Above 100 %, {MORE_THAN_ALL}."
 )
-STILL_RISING = "Scores{} still rose when training ended; train longer or set `patience`"
-"""The words before the tasks on which scores still rose when training ended, with room for the name of a model."""
+STILL_RISING = "Scores{} were still rising when training ended; train longer or set `patience`"
+"""The words before the tasks on which scores were still rising, with room for the name of a model."""
 NO_INTERVAL = "the loss cannot be bounded, because attention's contribution is too uncertain"
 RUN_NAMES = {
     "original": "the original",
@@ -492,7 +492,7 @@ def without_loss(exclusions: Iterable[Exclusion]) -> str:
 
 
 def rising(tasks: Iterable[RisingTask]) -> str:
-    """Describe which probes of each task still improved, and the direction in which its loss may change.
+    """Describe which probes of each task were still improving, and the direction in which its loss may change.
 
     Returns:
         Sentences without the last full stop; empty without tasks.
@@ -501,7 +501,7 @@ def rising(tasks: Iterable[RisingTask]) -> str:
     for task in tasks:
         probes = _and(RUN_NAMES.get(run, run) for run in task.runs)
         loss = f", so the loss may be {task.loss} than measured" if task.loss else ""
-        sentences.append(f"On {task.task}, the probes of {probes} still improved{loss}")
+        sentences.append(f"On {task.task}, the probes of {probes} were still improving{loss}")
     return ". ".join(sentences)
 
 

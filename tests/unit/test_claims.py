@@ -229,27 +229,27 @@ def test_probes_that_still_gain_are_named(scores, rising, noise):
     assert only_line(measured("a"), curves=curves)["rising"] == [expected] * rising
 
 
-ROSE = "Scores still rose when training ended; train longer or set `patience`."
-SMALLER = "replaced heads still improved, so the loss may be smaller than measured"
+ROSE = "Scores were still rising when training ended; train longer or set `patience`."
+SMALLER = "replaced heads were still improving, so the loss may be smaller than measured"
 
 
 @pytest.mark.parametrize(
     ("settings", "right", "words"),
     [
-        ([FLOOR], RIGHT, "the context-free floor still improved, so the loss may be larger than measured"),
+        ([FLOOR], RIGHT, "the context-free floor were still improving, so the loss may be larger than measured"),
         ([Setting("average", "lambda-0", "1/8")], RIGHT, SMALLER),
         ([Setting("average", None, "0")], RIGHT, SMALLER),
         (
             [ORIGINALS, Setting("average", "lambda-0", "1/2")],
             RIGHT,
-            "the original and replaced heads still improved, so the loss may be larger or smaller than measured",
+            "the original and replaced heads were still improving, so the loss may be larger or smaller than measured",
         ),
         (
             [ORIGINALS],
             RIGHT | {"0": 100},
-            "the original still improved, so the loss may be larger or smaller than measured",
+            "the original were still improving, so the loss may be larger or smaller than measured",
         ),
-        ([ORIGINALS], FLAT, "the original still improved"),
+        ([ORIGINALS], FLAT, "the original were still improving"),
         ([Setting("toeplitz", None, "0"), Setting("average", "random-1", "1/8")], RIGHT, None),
     ],
 )
@@ -257,7 +257,7 @@ def test_what_still_rises_is_named_with_what_it_means(settings, right, words):
     """Runs of other lines, with another constant or order, mean nothing to a line."""
     curves = curves_of(settings, [0.5, 0.5, 0.6, 0.7], lambda seed, epoch: seed / 1000)
     conclusion = sentence(measured("a", right), curves=curves)
-    assert ("still rose" in conclusion) == (words is not None)
+    assert ("still rising" in conclusion) == (words is not None)
     assert words is None or f"{ROSE} On A, the probes of {words}." in conclusion
 
 
@@ -273,8 +273,8 @@ def test_a_floor_that_was_not_chosen_may_still_rise(constant, words):
     """With longer training, it might have been the best."""
     curves = curves_of([Setting(constant, None, "0")], [0.5, 0.5, 0.6, 0.7], lambda seed, epoch: seed / 1000)
     conclusion = sentence(measured("a", floors=("zeros", "identity")), curves=curves)
-    assert ("still rose" in conclusion) == (words is not None)
-    larger = "still improved, so the loss may be larger than measured"
+    assert ("still rising" in conclusion) == (words is not None)
+    larger = "were still improving, so the loss may be larger than measured"
     assert words is None or f"{ROSE} On A, the probes of {words} {larger}." in conclusion
 
 

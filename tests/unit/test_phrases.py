@@ -139,8 +139,8 @@ def test_a_bound_an_exclusion_and_a_rising_curve():
     runs = ("original", "replaced heads", "contextless floor")
     tasks = [RisingTask(task="A", runs=runs, loss="larger"), RisingTask(task="B", runs=runs[:1], loss=None)]
     assert rising(tasks) == (
-        "On A, the probes of the original, replaced heads and the context-free floor still improved, so the loss may "
-        "be larger than measured. On B, the probes of the original still improved"
+        "On A, the probes of the original, replaced heads and the context-free floor were still improving, so the loss "
+        "may be larger than measured. On B, the probes of the original were still improving"
     )
     assert rising([]) == ""
 

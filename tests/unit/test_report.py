@@ -249,8 +249,8 @@ def test_tasks_to_be_wary_of_are_named(wary):
     for words in (
         "Excluded. Constant: the probe is no better than the majority class",
         "At their ceiling. Easy.",
-        "Scores still rose when training ended; train longer or set `patience`. On Long, the probes of the original "
-        "and replaced heads still improved, so the loss may be larger or smaller than measured.",
+        "Scores were still rising when training ended; train longer or set `patience`. On Long, the probes of the "
+        "original and replaced heads were still improving, so the loss may be larger or smaller than measured.",
         "mean over 2 tasks",
     ):
         assert words in wary.words

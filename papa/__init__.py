@@ -27,7 +27,7 @@ if TYPE_CHECKING:
     from papa.results.study_results import StudyResults, load
     from papa.results.sweep import sweep
 
-__version__ = "0.2.0.dev0"
+__version__ = "0.2.0"
 
 _MODULES = {
     "lay_out": "papa.data.layout",

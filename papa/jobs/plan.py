@@ -439,8 +439,8 @@ def describe_margins(estimates: Plan) -> list[str]:
             f"{entry['title']} {_format_margin(smallest)} ({_counts(entry)})" for entry, smallest in known
         )
         sentences.append(
-            f"Smallest margin: with {100 * estimates['power']:.0f} % power, a task that loses nothing can be shown to "
-            f"lose less than this share of attention's contribution: {listed}."
+            f"Smallest margin that a task without any loss meets with {100 * estimates['power']:.0f} % power, as a "
+            f"share of attention's contribution: {listed}."
         )
     if measured:
         sentences.append(f"Estimated from the measured results of {', '.join(measured)}.")

@@ -534,8 +534,8 @@ class AdaptedLoss(NamedTuple):
 def recovery(name: str, losses: Sequence[AdaptedLoss], harmed: Iterable[str] = ()) -> str:
     """Describe how much of a task's loss each adaptation recovers, and what remains.
 
-    Only what remains under the most helpful adaptation needs its input. This holds for all adaptations if every lower
-    bound is above 0, because all of them have to pass (intersection-union).
+    Only what remains under the most helpful adaptation needs input-dependent attention. This holds for all adaptations
+    if every lower bound is above 0, because all of them have to pass (intersection-union).
 
     Args:
         name: the task.
@@ -556,7 +556,7 @@ def recovery(name: str, losses: Sequence[AdaptedLoss], harmed: Iterable[str] = (
     parts += [f"{adaptation_name(adapt)} made the original worse, so they show nothing" for adapt in harmed]
     remains = loss_text(best.loss, best.low, best.high)
     if all(loss.low > 0 for loss in losses):
-        end = f"{remains} remains and needs its input"
+        end = f"{remains} remains and needs input-dependent attention"
     else:
         end = f"{remains} remains, which is not significant"
     return f"{'; '.join(parts)}; {end}."

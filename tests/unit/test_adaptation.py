@@ -100,7 +100,7 @@ def test_an_adaptation_that_harms_the_original_has_no_loss() -> None:
     assert rows["status"].tolist() == ["counts", "counts", "counts", "training made the original worse"]
     sentence = sentence_of(rows)
     assert "; trained norms made the original worse, so they show nothing; 19 % (" in sentence
-    assert sentence.endswith(" remains and needs its input.")
+    assert sentence.endswith(" remains and needs input-dependent attention.")
     assert tables_of(rows)[0].rows[3][-2:] == ["-", "-"]
 
 
@@ -136,9 +136,9 @@ def test_the_sentence_says_what_each_step_recovers_and_what_remains() -> None:
     assert sentence.startswith("T: 75 % (")
     assert " is lost with nothing trained; a retrained probe recovers 3" in sentence
     assert "; trained constants recover 19 % (" in sentence and "; trained norms recover 22 % (" in sentence
-    assert sentence.endswith(" remains and needs its input.") and "; 16 % (" in sentence
+    assert sentence.endswith(" remains and needs input-dependent attention.") and "; 16 % (" in sentence
     all_repaired = sentence_of(rows_of(RIGHT | {SETTINGS["norms"]: 380}))
-    assert all_repaired.endswith(" remains, which is not significant.") and "needs its input" not in all_repaired
+    assert all_repaired.endswith(" remains, which is not significant.") and "input-dependent" not in all_repaired
     nothing = sentence_of(rows_of(RIGHT | {SETTINGS["norms"]: 321}))
     assert "; trained norms recover 1 % (" in nothing and "), which is not significant; 19 % (" in nothing
     worse = sentence_of(rows_of(RIGHT | {SETTINGS["norms"]: 250}))

@@ -119,7 +119,7 @@ def test_training_repairs_shifted_states_and_not_lost_information(adaptation):
     assert lost["original"].min() > 0.98 and shifted["original"].min() > 0.98
     claims = json.loads((adaptation / "tables/claims.json").read_text())
     of_lookup, of_shifted = claims["sentence"].split("(lookup): ")[-1].split("(shifted): ")
-    assert "needs its input" in of_lookup and "needs its input" not in of_shifted
+    assert "needs input-dependent attention" in of_lookup and "needs input-dependent attention" not in of_shifted
 
 
 # -- heads that interact -----------------------------------------------------------------------------------------------

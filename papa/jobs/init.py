@@ -99,6 +99,13 @@ class Data:
         reason = "running text without labels: the decoder predicts the next token, in blocks that fill the slots"
         return replace(self, metric=NEXT.usual_metric, reasons={**self.reasons, "metric": reason})
 
+    def within(self, facts: Mapping[str, Any]) -> Data:
+        """Return the data with no more slots than the model's config has positions, if it says how many."""
+        positions = facts.get("max_position_embeddings") or facts.get("n_positions") or self.slots
+        if not isinstance(positions, int) or not 0 < positions < self.slots:
+            return self
+        return replace(self, slots=positions, reasons={**self.reasons, "slots": "the model has no more positions"})
+
 
 class Choice(NamedTuple):
     """The path of a config key, its value, and the reason for the value, if any.
@@ -181,6 +188,7 @@ def start(
     facts = facts or {}
     if predicts_next(facts.get("architectures"), facts.get("is_decoder")):
         data = data.for_decoder()
+    data = data.within(facts)
     if path.parent.resolve() != Path.cwd():
         data = replace(data, files={split: os.path.abspath(file) for split, file in data.files.items()})
         model = os.path.abspath(model) if model and os.path.isdir(model) else model

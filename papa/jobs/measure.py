@@ -159,6 +159,7 @@ def _config(model: str, data: Data, settings: Mapping[str, object], options: Map
     from papa.data.tokenize import is_decoder
 
     facts = facts_in(model) if os.path.isdir(model) else {}
+    data = data.within(facts)
     if "label" not in data.columns:
         probed = as_config(choices_of("study", model, data, facts))
         config, (name,) = config_of(probed), probed["models"]

@@ -99,9 +99,9 @@ def test_published_losses_include_those_of_the_measured_study():
 
 def test_files_of_measured_studies_are_intact_and_small():
     studies = sorted((DOCS / "measured").iterdir())
-    assert [study.name for study in studies] == ["minilm", "minilm_gpu", "minilm_ner_orders"]
+    assert [study.name for study in studies] == ["minilm", "minilm_gpu", "minilm_ner_orders", "natural"]
     for study in studies:
-        assert footer_of(study / "tables/outcomes.parquet")[1]["predicted"] > 1e6
+        assert footer_of(study / "tables/outcomes.parquet")[1]["predicted"] > 5e5
         assert Conclusion.read(study / "tables/claims.json").margin == 0.1
     assert sum(file.stat().st_size for file in (DOCS / "measured").rglob("*.*")) < 10e6
 

@@ -382,3 +382,9 @@ def test_a_config_elsewhere_runs_from_there(here, monkeypatch):
     assert config["corpora"]["texts"]["files"] == {
         split: str(here / f"{name}.csv") for split, name in (("train", "train"), ("validation", "dev"))
     }
+
+
+def test_no_more_slots_than_the_model_has_positions():
+    data = Data.unlabelled({"train": "t.txt"}, {"first": "text"}, 3)
+    assert data.within({"n_positions": 48}).slots == 48 < data.slots == data.within({}).slots
+    assert data.within({"max_position_embeddings": 512}) == data

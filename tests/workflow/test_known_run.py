@@ -62,7 +62,7 @@ def test_all_heads_but_one_are_claimed(results):
     assert lines["averages-and-zeros", "average"]["replaceable"] == 7
     assert lines["averages-and-zeros", "zeros"]["replaceable"] == 1
     [excluded] = lines["score_by_fraction", "average"]["without"]
-    assert excluded["task"] == "Texts without repeats"
+    assert excluded["task"] == "No-repeats"
     assert "9 of 10 heads" in claims["sentence"]
     assert "induction" in (results / "report/index.html").read_text()
 

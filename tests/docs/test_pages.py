@@ -77,7 +77,7 @@ DEFINED = [
     "95 % intervals",
     "et al. 2022",
     "Python 3.11",
-    "λ between 0 (its constant) and 1 (its attention)",
+    "between 0 (its constant) and 1 (its attention)",
     "--cores 8",
     "36 of 72 heads are replaceable at a margin of 10 %",
     "36 heads with the smallest λ",

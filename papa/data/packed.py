@@ -437,4 +437,4 @@ class _Moved(torch.autograd.Function):
     @staticmethod
     def backward(context: BackwardCFunction, gradient: Tensor) -> tuple[Tensor, None, None]:
         taken, unread = list(context.saved_tensors)
-        return gradient.index_select(0, taken).index_fill(0, unread, 0), None, None
+        return gradient.index_select(0, taken).index_fill_(0, unread, 0), None, None

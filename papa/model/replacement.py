@@ -147,7 +147,9 @@ class Full(LayerConstants):
         if not dropout and values.device.type != "cpu":  # fused attention stores no matrix for the backward pass
             return super().mixed(weights, heads, values, seen, dropout)
         constants = restrict(self, seen.examples, seen.allowed)
-        mixed = constants + weights[..., None, None] * (heads.attention() - constants)
+        difference = weights[..., None, None] * (heads.attention() - constants)
+        # a sum has the layout of its first term: the product needs that of attention, dropout draws in the other
+        mixed = constants + difference if dropout else difference + constants
         return _dropped(mixed, len(values), dropout) @ values
 
     def distances(self, attention: Tensor, values: Tensor, seen: Visibility) -> Tensor:
@@ -455,17 +457,25 @@ class Attending:
 
     def attention(self) -> Tensor:
         """Return softmax attention `[example, head, query, key]`."""
-        scores = self.query @ self.key.transpose(2, 3) * self.scaling
-        if self.softcap is not None:
-            scores = torch.tanh(scores / self.softcap) * self.softcap
-        if self.added is not None:
-            scores = scores + self.added
-        if self.allowed is not None:
-            scores = scores.masked_fill(~self.allowed, -torch.inf)
+        scores = self._scores()
         if self.sinks is None:
             return softmax(scores, dim=-1)
         sinks = self.sinks.to(scores)[:, None, None].expand(*scores.shape[:3], 1)
         return softmax(torch.cat([scores, sinks], dim=-1), dim=-1)[..., :-1]
+
+    def _scores(self) -> Tensor:
+        products, hidden = self.query @ self.key.transpose(2, 3), None if self.allowed is None else ~self.allowed
+        full_precision = products.dtype in (torch.float32, torch.float64)
+        if hidden is not None and full_precision and self.softcap is None and self.added is None:
+            # scaling and masking in one pass; lower precisions would round `alpha`, or overflow at hidden keys
+            mask = torch.zeros_like(hidden, dtype=products.dtype).masked_fill_(hidden, -torch.inf)
+            return torch.add(mask, products, alpha=self.scaling)
+        scores = products * self.scaling
+        if self.softcap is not None:
+            scores = torch.tanh(scores / self.softcap) * self.softcap
+        if self.added is not None:
+            scores = scores + self.added
+        return scores if hidden is None else scores.masked_fill(hidden, -torch.inf)
 
 
 def kept_context(heads: Attending, values: Tensor, dropout: float) -> Tensor:

@@ -188,6 +188,40 @@ def test_mixing_equals_the_dense_form(seen, prefer):
                 torch.testing.assert_close(actual, dense, rtol=1e-9, atol=1e-9)
 
 
+def test_masked_attention_has_every_bit_of_its_formula(seen):
+    for dtype in (torch.float32, torch.float64, torch.bfloat16, torch.float16):
+        query, key = (values_for(seen, dtype).requires_grad_() for _ in range(2))
+        attention = Attending(query, key, 0.3, seen.allowed).attention()
+        scores = query @ key.transpose(2, 3) * 0.3
+        formula = (scores if seen.allowed is None else scores.masked_fill(~seen.allowed, -torch.inf)).softmax(-1)
+        assert attention.dtype == dtype and torch.equal(attention, formula)
+        weights = torch.randn_like(formula)
+        actual, expected = (torch.autograd.grad((each * weights).sum(), (query, key)) for each in (attention, formula))
+        assert all(map(torch.equal, actual, expected))
+
+
+def test_a_hidden_key_may_overflow_in_half_precision():
+    query, key = torch.ones(1, HEADS, 1, CHANNELS).half(), torch.ones(1, HEADS, 2, CHANNELS).half()
+    key[:, :, 1] = 65000
+    assert bool((query @ key.transpose(2, 3)).isinf().any())
+    attention = Attending(query, key, 0.3, torch.tensor([True, False])[None, None, None]).attention()
+    assert torch.equal(attention, torch.tensor([1.0, 0.0]).half().expand_as(attention))
+
+
+@pytest.mark.parametrize("dropout", [0.0, 0.3])
+def test_mixing_has_every_bit_and_every_draw_of_its_formula(seen, dropout):
+    """Dropout draws in the order of memory, so the layout of the formula's sum decides which entries are dropped."""
+    values, weights = values_for(seen), torch.rand(HEADS)
+    heads = Attending(torch.randn_like(values), torch.randn_like(values), 0.3, seen.allowed)
+    form = Full(torch.rand(HEADS, SLOTS, SLOTS))
+    torch.manual_seed(7)
+    actual = form.mixed(weights, heads, values, seen, dropout)
+    constants = restrict(form, seen.examples, seen.allowed)
+    mixed = constants + weights[:, None, None] * (heads.attention() - constants)
+    torch.manual_seed(7)
+    assert torch.equal(actual, torch.dropout(mixed, dropout, True) @ values)
+
+
 def test_ranges_and_bands_are_found_where_they_exist(seen, request):
     rule = next(name for name in sorted(RULES, key=len, reverse=True) if f"[{name}-" in request.node.name)
     assert (seen.ranges is not None) == (rule != "gaps")

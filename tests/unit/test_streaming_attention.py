@@ -268,7 +268,7 @@ def test_a_study_with_streaming_attention_has_orders_and_claims_and_says_that_it
     assert len(study.claims["lines"]) == 2 * len(orders)
     words = "streaming attention 1 + 2 (input-dependent)"
     tables = {path.name: path.read_text() for path in (study.folder / "tables").glob("*.md")}
-    assert words in tables["run.md"] and words in study.page.read_text()
+    assert words in tables["score_by_fraction.md"] and words in study.page.read_text()
     everything = [*tables.values(), study.page.read_text(), str(study.claims)]
     assert not [part for part in everything if "streaming-1-2 constants" in part or f"{words} constants" in part]
 

@@ -780,15 +780,15 @@ def _laid_out(model: Mapping[str, int], splits: Mapping[str, SplitSize], slots: 
 
 def _constant_sizes(study: Study, sizes: Mapping[tuple[str, str], Sizes | None]) -> list[ConstantSize]:
     """Return the size of each constant that is computed from texts, for each model and number of slots."""
-    found: dict[tuple[str, str, int], int] = {}
+    bytes_of: dict[tuple[str, str, int], int] = {}
     for model, task in study.config.pairs:
         known = sizes.get((model, study.config.tasks[task].corpus))
         for constant in [variant.constant for variant in study.variants(model, task)] if known else []:
             if known and constant and not constant.data_free:
-                found[model, constant.untrained, known.slots] = FLOAT32 * known.constant_entries(constant.start)
+                bytes_of[model, constant.untrained, known.slots] = FLOAT32 * known.constant_entries(constant.start)
     return [
         {"model": model, "constant": constant, "slots": slots, "bytes": size}
-        for (model, constant, slots), size in found.items()
+        for (model, constant, slots), size in bytes_of.items()
     ]
 
 

@@ -24,6 +24,7 @@ if TYPE_CHECKING:
     from papa.model.load import load_model
     from papa.model.model import Model
     from papa.model.plain import replaced_attention
+    from papa.model.replacement import Streaming
     from papa.results.study_results import StudyResults, load
     from papa.results.sweep import sweep
 
@@ -41,6 +42,7 @@ _MODULES = {
     "MlmProbe": "papa.method.probes",
     "Heads": "papa.method.shared_heads",
     "replaced_attention": "papa.model.plain",
+    "Streaming": "papa.model.replacement",
     "conform": "papa.model.conform",
     "Conformance": "papa.model.conform",
     "Recipe": "papa.method.notebook",
@@ -66,6 +68,7 @@ __all__ = [
     "Model",
     "Recipe",
     "SequenceProbe",
+    "Streaming",
     "StudyResults",
     "TokenProbe",
     "average_attention",

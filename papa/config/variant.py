@@ -69,8 +69,12 @@ LADDER = ("zeros", "mean-output", "uniform", "sink", "by-distance", "average")
 TRAINED_SUFFIX, AVERAGE_OF = "-trained", "average-of-"
 TRAINABLE = tuple(name for name, kind in KINDS.items() if kind.trainable)
 """Constants from which training can start."""
-NAMES = (AVERAGED[0], f"{AVERAGE_OF}CORPUS", *AVERAGED[1:], RESAMPLED, *DATA_FREE)
-"""The names of untrained constants in a config."""
+STREAMING = "streaming"
+"""Attention that sees only the first and the most recent tokens. It depends on the input, so it is not a constant."""
+STREAMING_PATTERN = f"{STREAMING}-(?:0|[1-9][0-9]*)-[1-9][0-9]*"
+"""The names of streaming attention: the number of first tokens, and the number of most recent ones."""
+NAMES = (AVERAGED[0], f"{AVERAGE_OF}CORPUS", *AVERAGED[1:], RESAMPLED, *DATA_FREE, f"{STREAMING}-SINKS-WINDOW")
+"""The names of untrained constants in a config, and of streaming attention, which can take their place."""
 TRAINED_NAMES = tuple(f"{start}{TRAINED_SUFFIX}" for start in TRAINABLE)
 """The names of trained constants in a config."""
 BY_LAMBDA = ("lambda", "lambda-reversed")
@@ -107,7 +111,7 @@ DEFAULT_FLOORS = CONTEXT_FREE[:1]
 """The context-free floors that are run by default."""
 
 # regular expressions of names in paths
-CONSTANT_PATTERN = f"(?:{'|'.join(KINDS)}|{AVERAGE_OF}[a-z0-9_-]+)"
+CONSTANT_PATTERN = f"(?:{'|'.join(KINDS)}|{AVERAGE_OF}[a-z0-9_-]+|{STREAMING_PATTERN})"
 """Constants that are not trained, so hidden states under them can be stored."""
 ORDER_PATTERN, KEPT_PATTERN = "[a-z0-9-]+", "kept-[0-9]+of[0-9]+"
 WEIGHTS_PATTERN = f"(?:{'|'.join(FROM_LOSS)})-[0-9]+|{'|'.join(FROM_ACTIVATIONS)}|{LIST_PREFIX}{LIST_NAME_PATTERN}"
@@ -133,10 +137,10 @@ WHOLE = "1of1"
 
 @dataclass(frozen=True)
 class Constant:
-    """The constant that replaces attention.
+    """The constant that replaces attention, or streaming attention.
 
     Args:
-        start: one of `KINDS`, from which training starts if the constant is trained.
+        start: one of `KINDS`, from which training starts if the constant is trained; or a name of streaming attention.
         corpus: the corpus of an average; None means the task's own texts.
         trained: whether the constant is trained with the probe.
     """
@@ -147,7 +151,13 @@ class Constant:
 
     @classmethod
     def parse(cls, name: str) -> Constant:
-        """Return the constant with this name: average, average-of-CORPUS, zeros, …, average-trained, …"""
+        """Return the constant with this name: average, average-of-CORPUS, zeros, …, average-trained, …
+
+        >>> Constant.parse("streaming-4-256").window
+        (4, 256)
+        """
+        if re.fullmatch(STREAMING_PATTERN, name):
+            return cls(name)
         if name.startswith(AVERAGE_OF) and len(name) > len(AVERAGE_OF):
             return cls("average", name.removeprefix(AVERAGE_OF))
         start = name.removesuffix(TRAINED_SUFFIX)
@@ -168,12 +178,20 @@ class Constant:
 
     @property
     def data_free(self) -> bool:
-        """Whether the constant depends only on the number of slots."""
-        return self.start in DATA_FREE
+        """Whether the constant is not computed from a corpus."""
+        return self.start in DATA_FREE or self.window is not None
+
+    @property
+    def window(self) -> tuple[int, int] | None:
+        """The numbers of first and of most recent tokens that streaming attention sees; None for a constant."""
+        if not re.fullmatch(STREAMING_PATTERN, self.start):
+            return None
+        sinks, window = self.start.split("-")[1:]
+        return int(sinks), int(window)
 
     def made_trainable(self) -> Constant:
         """Return the constant that is trained from this one; raise `InputError` if there is none."""
-        if self.corpus is not None or not KINDS[self.start].trainable:
+        if self.corpus is not None or self.start not in TRAINABLE:
             raise InputError(f"The constant {self.name!r} cannot be trained; use one of {', '.join(TRAINABLE)}.")
         return Constant(self.start, None, True)
 

@@ -29,7 +29,7 @@ from papa.jobs.start import PLACES
 from papa.method.averages import CONSTANTS_FILE
 from papa.method.shared_heads import HEADS_FILE, Heads
 from papa.results.conclusion import Conclusion
-from papa.results.phrases import holds_for
+from papa.results.phrases import holds_for, with_noun
 from papa.results.study_results import study_in
 
 if TYPE_CHECKING:
@@ -107,14 +107,14 @@ def remark_on(chosen: Heads, results: PathLike) -> str:
     if not about or any(line.tasks for line in about):
         return ""
     return (
-        f"Nothing could be concluded about {chosen.model} with {chosen.constant} constants, so this choice of "
-        f"heads shows nothing; `papa inspect {results}` gives the reason."
+        f"Nothing could be concluded about {chosen.model} with {with_noun(chosen.constant, chosen.constant)}, so this "
+        f"choice of heads shows nothing; `papa inspect {results}` gives the reason."
     )
 
 
 def print_heads(chosen: Heads, out: Console, remark: str = "") -> None:
     """Print the kept heads of each layer, with a legend and a remark."""
-    about = f"{chosen.model} on {chosen.task}, {chosen.constant} constants, order {chosen.order}"
+    about = f"{chosen.model} on {chosen.task}, {with_noun(chosen.constant, chosen.constant)}, order {chosen.order}"
     total = len(chosen.kept) + len(chosen.replaced)
     out.print(f"{about}: {len(chosen.kept)} of {total} heads kept")
     kept = {(layer, head) for layer, head in chosen.kept}
@@ -225,6 +225,7 @@ def _card(chosen: Heads, study: Study, saved: bool, repository: str | None) -> s
     )
     return environment.from_string(CARD.read_text(encoding="utf-8")).render(
         chosen=chosen,
+        constant=Constant.parse(chosen.constant),
         corpus=corpus,
         corpus_name=task.corpus,
         hub=model.hub,

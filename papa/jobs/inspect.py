@@ -257,13 +257,15 @@ def _averages(path: Path, trace: Trace | None, layer: int | None = None, head: i
 
     constants = ConstantMatrices.load(path)
     layers, heads = constants.sum.shape[:2]
+    mean = constants.mean  # in the form that replaces attention
+    numbers = {"numbers per head": mean[0, 0].numel(), "memory of all heads": format_bytes(mean.nbytes)}
     for noun, index, total in (("layer", layer, layers), ("head", head, heads)):
         if index is not None and not 0 <= index < total:
             raise InputError(f"{path} has no {noun} {index}; {noun}s are 0 to {total - 1}.")
     has_matrices = constants.kind != "mean-output"
     constants = constants.by_pair() if has_matrices else constants
     used = (constants.count.diagonal() if has_matrices else constants.count).nonzero().flatten().tolist()
-    facts = {"layers": layers, "heads per layer": heads, "slots": constants.n, "slots in use": len(used)}
+    facts = {"layers": layers, "heads per layer": heads, "slots": constants.n, "slots in use": len(used)} | numbers
     shown: Content = {"facts": {**facts, "examples": constants.examples, **constants.about}}
     if not used:
         return shown

@@ -28,6 +28,7 @@ from papa.config.variant import DEFAULT_FLOORS, RETRAINED, Variant
 from papa.errors import InputError, count
 from papa.files import footer_of, trace_of
 from papa.jobs.resources import (
+    FLOAT32,
     MB,
     MEASURED_SHARES,
     SPECIAL_TOKENS_PER_TEXT,
@@ -133,6 +134,15 @@ class SmallestMargin(TypedDict):
     why: str | None
 
 
+class ConstantSize(TypedDict):
+    """The memory that averages of all heads of a model take when they replace attention, in single precision."""
+
+    model: str
+    constant: str
+    slots: int
+    bytes: int
+
+
 class Plan(TypedDict):
     """The return value of `plan`."""
 
@@ -140,6 +150,7 @@ class Plan(TypedDict):
     problems: list[str]
     stages: list[StageNeeds]
     total: AllNeeds
+    constants: list[ConstantSize]
     cores: int
     device: str
     free_disk_bytes: int
@@ -206,6 +217,7 @@ def plan(config: Config, cores: int) -> Plan:
         "problems": problems,
         "stages": sorted(stages.values(), key=lambda stage: depth_of_stage[stage["stage"]]),
         "total": total,
+        "constants": _constant_sizes(study, sizes),
         "cores": cores,
         "device": config.device,
         "free_disk_bytes": free,
@@ -267,6 +279,12 @@ def print_plan(estimates: Plan, out: Console) -> None:
         f"free){outcomes if total['outcomes_mb'] else ''}.",
         style="bold",
     )
+    if estimates["constants"]:
+        sizes = [
+            f"{each['constant']} of {each['model']} in {count(each['slots'], 'slot')} {format_bytes(each['bytes'])}"
+            for each in estimates["constants"]
+        ]
+        out.print(printable(f"Memory of constants, for all heads: {', '.join(sizes)}."))
     if not estimates["device"].startswith("cuda"):
         likely = " to ".join(format_duration(share * total["elapsed_seconds"]) for share in MEASURED_SHARES)
         out.print(f"The estimate is for slow CPUs. On server CPUs, the demo took 1/13 to 1/3 of it: here {likely}.")
@@ -758,6 +776,20 @@ def _laid_out(model: Mapping[str, int], splits: Mapping[str, SplitSize], slots: 
     scored = max((n for split, n in examples.items() if split != "train"), default=0)
     corpus = {"slots": slots, "examples": sum(examples.values()), "tokens": round(tokens), "scored": scored}
     return Sizes(**model, **corpus, choices=choices)
+
+
+def _constant_sizes(study: Study, sizes: Mapping[tuple[str, str], Sizes | None]) -> list[ConstantSize]:
+    """Return the size of each constant that is computed from texts, for each model and number of slots."""
+    bytes_of: dict[tuple[str, str, int], int] = {}
+    for model, task in study.config.pairs:
+        known = sizes.get((model, study.config.tasks[task].corpus))
+        for constant in [variant.constant for variant in study.variants(model, task)] if known else []:
+            if known and constant and not constant.data_free:
+                bytes_of[model, constant.untrained, known.slots] = FLOAT32 * known.constant_entries(constant.start)
+    return [
+        {"model": model, "constant": constant, "slots": slots, "bytes": size}
+        for (model, constant, slots), size in bytes_of.items()
+    ]
 
 
 def _sizes_of(job: AnyJob, sizes: Mapping[tuple[str, str], Sizes | None]) -> tuple[Sizes | None, bool]:

@@ -90,6 +90,36 @@ class ConstantMatrices:
         full = full / full.sum(-1, keepdim=True).clamp(min=1e-30)
         return ConstantMatrices(full * count, count, self.examples, self.about)
 
+    def at(self, slots: int) -> ConstantMatrices:
+        """Return `sink` or `by-distance` averages for texts with another number of slots.
+
+        Distances beyond the known ones take the mean of the largest known distance, in each direction. Known distances
+        keep their means, although attention is thinner in longer texts; papa rescales each row anyway.
+
+        Args:
+            slots: the new number of slots.
+
+        Raises:
+            InputError: the averages have an entry for each slot, or there are too few slots.
+
+        >>> constants = papa.average_attention(model, short_texts, "by-distance").at(4096)  # doctest: +SKIP
+        >>> model.hidden_states(long_text, constants)  # doctest: +SKIP
+        """
+        if self.kind not in TIED:
+            raise InputError(
+                f"The constants are {self.kind}, which has an entry for each slot; average over texts with {slots} "
+                f"slots, or use {' or '.join(kind for kind in AVERAGED if kind in TIED)}."
+            )
+        if slots < 2:
+            raise InputError(f"Constants need 2 or more slots, but {slots} was given; give more.")
+        entries = torch.arange(free_entries(self.kind, slots))
+        if self.kind == "by-distance":  # entry 0 is the first slot; entry e the distance e - slots
+            known = self.count[1:].nonzero().flatten() + 1 - self.n
+            low, high = known.aminmax() if len(known) else (torch.tensor(0), torch.tensor(0))
+            entries[1:] = (entries[1:] - slots).clamp(low, high) + self.n
+        about = self.about | ({"slots": str(slots)} if "slots" in self.about else {})
+        return replace(self, sum=self.sum[..., entries], count=self.count[entries], about=about, n=slots)
+
     def plot(self, layer: int, head: int) -> alt.ConcatChart:
         """Draw the average attention of a head: rows are queries, columns are keys. Layers and heads count from 0.
 

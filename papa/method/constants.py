@@ -1,4 +1,7 @@
-"""Constants, which replace attention: averages, matrices that need no text, and learned ones (Sec. 3.1, 5.2)."""
+"""Constants, which replace attention: averages, matrices that need no text, and learned ones (Sec. 3.1, 5.2).
+
+Streaming attention, which is not a constant, can take their place.
+"""
 
 from __future__ import annotations
 
@@ -14,7 +17,7 @@ from papa.files import PathLike, must_agree
 from papa.method.averages import ConstantMatrices
 from papa.method.tied import structure_of
 from papa.model.model import Model
-from papa.model.replacement import Head, Matrices, Outputs
+from papa.model.replacement import Head, Matrices, Outputs, Streaming
 
 
 def constant_matrices(kind: str, layers: int, heads: int, slots: int) -> Tensor:
@@ -52,14 +55,16 @@ def _tied(kind: str, slots: int) -> Matrices:
 
 def constants_for(
     constant: Constant, averages: PathLike | None, model: Model, facts: Mapping[str, Any]
-) -> Tensor | Matrices | Outputs:
+) -> Tensor | Matrices | Outputs | Streaming:
     """Return the constants that replace a model's attention; `facts` are those of the texts it reads.
 
-    They are read from a file of `averages`, unless they need no text.
+    They are read from a file of `averages`, unless they need no text. Streaming attention needs none.
 
     Raises:
         InputError: the file contains another kind of constant, or was made with other weights, slots, layout or texts.
     """
+    if constant.window is not None:
+        return Streaming(*constant.window)
     if constant.data_free:
         kind, slots = constant.start, int(facts["slots"])
         if constant.trained:  # training starts from normalised rows

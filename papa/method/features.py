@@ -71,7 +71,7 @@ def extract_features(job: Job[HiddenOf]) -> str:
             trace_with(job, model),
         )
     size = os.path.getsize(hidden) / 1e9
-    return f"hidden states with {total - len(replaced)} of {total} heads input-dependent, {size:.3g} GB"
+    return f"hidden states with {total - len(replaced)} of {total} heads kept, {size:.3g} GB"
 
 
 def _write_rows(

@@ -135,14 +135,14 @@ def mean_over_tokens(model: Model, train: Tokens, measure_rows: MeasureRows) -> 
 
 
 def distances_to(replacement: Replacement) -> MeasureRows:
-    """Return a measure: the squared distance of an attention row from the row of the constant that would replace it.
+    """Return a measure: the squared distance of an attention row from the row that would replace it.
 
     `replacement` replaces all heads. If constants replace the outputs of heads, the distance is between outputs.
     """
-    constants = [layer.constant for layer in replacement if isinstance(layer, Replace)]
+    substitutes = [layer.substitute for layer in replacement if isinstance(layer, Replace)]
 
     def measure_rows(layer: Layer, attention: Tensor) -> Tensor:
-        return layer.distances(attention, constants[layer.index])
+        return substitutes[layer.index].distances(attention, layer)
 
     return measure_rows
 

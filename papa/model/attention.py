@@ -26,10 +26,10 @@ from papa.errors import InputError
 from papa.model.replacement import (
     Attending,
     Keep,
-    LayerConstants,
     Mix,
     Replace,
     Replacement,
+    Substitute,
     kept_context,
 )
 from papa.model.visibility import CausalMask, Visibility
@@ -431,27 +431,19 @@ class Layer(ABC):
         if isinstance(instruction, Keep):
             return self.kept(None)
         if isinstance(instruction, Mix):
-            return self.mixed(instruction.weights, instruction.constant)
+            return self.mixed(instruction.weights, instruction.substitute)
         if not len(instruction.kept):
-            return self.replaced(instruction.constant, None)
-        replaced = self.replaced(instruction.constant, instruction.heads)
+            return instruction.substitute.replaced(self, None)
+        replaced = instruction.substitute.replaced(self, instruction.heads)
         return torch.cat([self.kept(instruction.kept), replaced], dim=1).index_select(1, instruction.order)
 
     def kept(self, heads: Tensor | None) -> Tensor:
         """Return the context of these heads (None: all) with their attention."""
         return kept_context(self.attending(heads), self.values(heads), self.dropout)
 
-    def replaced(self, constant: LayerConstants, heads: Tensor | None) -> Tensor:
-        """Return the context of these heads (None: all) with their constants."""
-        return constant.context(self.values(heads), self.seen, self.dropout)
-
-    def mixed(self, weights: Tensor, constant: LayerConstants) -> Tensor:
-        """Return the context of all heads; `weights` interpolate from a head's constant (0) to its attention (1)."""
-        return constant.mixed(weights, self.attending(None), self.values(None), self.seen, self.dropout)
-
-    def distances(self, attention: Tensor, constant: LayerConstants) -> Tensor:
-        """Return the squared distances of all heads from their constants, `[example, head, query]`."""
-        return constant.distances(attention, self.values(None), self.seen)
+    def mixed(self, weights: Tensor, substitute: Substitute) -> Tensor:
+        """Return the context of all heads; `weights` interpolate from a head's substitute (0) to its attention (1)."""
+        return substitute.mixed(weights, self.attending(None), self.values(None), self.seen, self.dropout)
 
     @property
     def seen(self) -> Visibility:

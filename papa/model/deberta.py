@@ -56,7 +56,7 @@ class DisentangledAttention(nn.Module, ABC):
         session = current()
         examples, index = session.layout, session.next_layer(self)
         instruction = session.replacement[index] if index < len(session.replacement) else None
-        kept = instruction.kept if isinstance(instruction, Replace) else None
+        kept = instruction.attending if isinstance(instruction, Replace) else None
         tokens = hidden_states.reshape(-1, hidden_states.shape[-1])
         query, key, value = self.project(tokens, kept)
         values = examples.spread(value)
@@ -159,9 +159,12 @@ class DisentangledLayer(Layer):
     rel_embeddings: Tensor | None
 
     def attending(self, heads: Tensor | None) -> Attending:
-        """See `Layer`; queries and keys were computed only for the kept heads."""
-        queries, keys = (self.examples.spread(projected) for projected in (self.query, self.key))
-        added = self.module.positions(self.rel_embeddings, self.kept_heads, queries, keys, self.examples)
+        """See `Layer`; if some heads need no queries and keys, only those of the others were computed."""
+        query, key, computed = self.query, self.key, self.kept_heads
+        if computed is None and heads is not None:
+            query, key, computed = query[:, heads], key[:, heads], heads
+        queries, keys = self.examples.spread(query), self.examples.spread(key)
+        added = self.module.positions(self.rel_embeddings, computed, queries, keys, self.examples)
         return Attending(queries, keys, self.module.scaling, self.allowed, added=added)
 
     def values(self, heads: Tensor | None) -> Tensor:

@@ -85,25 +85,26 @@ class PrunedProjection(nn.Module):
         """Return `[..., out]` from `[..., in]`."""
         layer = self.session.calls
         instruction = self.session.replacement[layer] if layer < len(self.session.replacement) else None
-        if self.output == "full" or not isinstance(instruction, Replace) or layer not in self.feeds:
+        kept = instruction.attending if isinstance(instruction, Replace) else None
+        if self.output == "full" or kept is None or layer not in self.feeds:
             outputs: Tensor = self.full(inputs)
             return outputs
-        partial = self._partial_for(layer, instruction)
+        partial = self._partial_for(layer, kept)
         if partial is not None:
             return partial(inputs)
         shape = *inputs.shape[:-1], len(self.full.weight)
         # expanding a zero is free, but some models need a contiguous result
         return inputs.new_zeros(()).expand(shape) if self.output == "compact" else inputs.new_zeros(shape)
 
-    def _partial_for(self, layer: int, instruction: Replace) -> PartialLinear | None:
-        """Return the needed part of the layer; None if no output is needed."""
+    def _partial_for(self, layer: int, kept: Tensor) -> PartialLinear | None:
+        """Return the part of the layer that the heads in `kept` need; None if they need no output."""
         cached = self._partial.get(layer)
         # replacements of the same heads share `kept`, even if their constants differ
-        if cached is None or cached[0] is not instruction.kept or cached[1] != self.output:
+        if cached is None or cached[0] is not kept or cached[1] != self.output:
             feeds = self.feeds[layer]
-            needed, compact = feeds.needed(instruction.kept), self.output == "compact" and feeds.one_block_per_head
+            needed, compact = feeds.needed(kept), self.output == "compact" and feeds.one_block_per_head
             partial = PartialLinear.of(self.full, needed, compact) if needed.any() else None
-            cached = self._partial[layer] = instruction.kept, self.output, partial
+            cached = self._partial[layer] = kept, self.output, partial
         return cached[2]
 
 

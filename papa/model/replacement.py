@@ -1,4 +1,4 @@
-"""Constant matrices that take the place of softmax attention: they multiply the value vectors (Sec. 3.3).
+"""Substitutes for softmax attention: constants, which multiply the value vectors (Sec. 3.3), and streaming attention.
 
 Nothing here depends on the type of the model. Let C be a head's constant, and R the slots of an example's real tokens.
 The head uses C restricted to R × R, with each row divided by the sum of its absolute values. A row of zeros stays zero.
@@ -10,7 +10,7 @@ from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass, replace
 from functools import cached_property, lru_cache, partial
-from typing import Protocol
+from typing import TYPE_CHECKING, ClassVar, Protocol
 
 import torch
 from torch import Tensor
@@ -20,6 +20,9 @@ from papa.data.packed import Examples
 from papa.errors import InputError
 from papa.model.products import DistanceClasses, Weights, by_convolution, by_shared_matrix, by_sums
 from papa.model.visibility import Visibility
+
+if TYPE_CHECKING:
+    from papa.model.attention import Layer
 
 Head = tuple[int, int]
 """The index of a layer, and the index of a head in this layer."""
@@ -34,8 +37,111 @@ CONVOLVED_FROM, CONVOLVED_FROM_ON_GPU = 512, 4096
 """Number of slots from which Fourier transforms are faster than a matrix product, on a CPU and on a GPU."""
 
 
+class Substitute(ABC):
+    """A substitute for the attention of some or all heads.
+
+    `attends` is True if it needs their queries and keys, and so depends on the input.
+    """
+
+    attends: ClassVar[bool]
+
+    @property
+    @abstractmethod
+    def slots(self) -> int | None:
+        """Number of slots; None if any number fits."""
+
+    @abstractmethod
+    def to(self, like: Tensor | torch.device) -> Substitute:
+        """Return a copy on the given device, or with the device and dtype of the given tensor."""
+
+    @abstractmethod
+    def of_heads(self, layer: int, heads: Tensor | None = None) -> Substitute:
+        """Return the substitute for these heads (None: all) of a layer, from that for all heads of a model."""
+
+    @abstractmethod
+    def replaced(self, layer: Layer, heads: Tensor | None) -> Tensor:
+        """Return the context of these heads (None: all) of a layer."""
+
+    @abstractmethod
+    def mixed(self, weights: Tensor, heads: Attending, values: Tensor, seen: Visibility, dropout: float) -> Tensor:
+        """Return the context of heads that interpolate from the substitute (weight 0) to attention (weight 1).
+
+        See Sec. 3.2; weights are `[head]` or `[example, head]`.
+        """
+
+    @abstractmethod
+    def distances(self, attention: Tensor, layer: Layer) -> Tensor:
+        """Return the squared distances of all heads from the substitute, `[example, head, query]`."""
+
+
 @dataclass(frozen=True)
-class LayerConstants(ABC):
+class Streaming(Substitute):
+    """Attention that sees only the first tokens of the text (*sinks*) and the most recent ones.
+
+    It depends on the input, so it is not a constant.
+
+    A query sees the first `sinks` tokens, and the tokens that are fewer than `window` tokens away: the last `window`
+    tokens up to itself in a decoder, and the same number on either side in an encoder. Padding does not count. The mask
+    of the model also applies.
+
+    Args:
+        sinks: number of tokens at the beginning of the text.
+        window: number of most recent tokens, at least 1.
+
+    Raises:
+        InputError: a number is too small.
+
+    >>> papa.Streaming(4, 256).slots is None  # it fits any number of slots
+    True
+    """
+
+    sinks: int
+    window: int
+    attends: ClassVar[bool] = True
+
+    def __post_init__(self) -> None:
+        if self.sinks < 0 or self.window < 1:
+            raise InputError(
+                f"Streaming attention has {self.sinks} sinks and a window of {self.window}; it needs 0 or more sinks "
+                "and a window of 1 or more."
+            )
+
+    @property
+    def slots(self) -> None:
+        return None
+
+    def to(self, like: Tensor | torch.device) -> Streaming:
+        del like
+        return self
+
+    def of_heads(self, layer: int, heads: Tensor | None = None) -> Streaming:
+        del layer, heads
+        return self
+
+    def restricted(self, heads: Attending, examples: Examples) -> Attending:
+        """Return the same attention, restricted to the tokens that this one sees."""
+        ranks = examples.ranks
+        if ranks.shape[1] <= self.window:  # so that all results equal those of the model's own attention
+            return heads
+        queries, keys = ranks[:, -examples.queries :, None], ranks[:, None]
+        near = ((keys < self.sinks) | ((queries - keys).abs() < self.window))[:, None]
+        allowed = near if heads.allowed is None else near & heads.allowed
+        # softmax needs at least one key; a padding query may see none, and its context is never read
+        return replace(heads, allowed=allowed | ~allowed.any(-1, keepdim=True), causal=False)
+
+    def replaced(self, layer: Layer, heads: Tensor | None) -> Tensor:
+        return kept_context(self.restricted(layer.attending(heads), layer.examples), layer.values(heads), layer.dropout)
+
+    def mixed(self, weights: Tensor, heads: Attending, values: Tensor, seen: Visibility, dropout: float) -> Tensor:
+        context = kept_context(self.restricted(heads, seen.examples), values, dropout)
+        return _between(context, weights, kept_context(heads, values, dropout))
+
+    def distances(self, attention: Tensor, layer: Layer) -> Tensor:
+        return _squared(attention, self.restricted(layer.attending(None), layer.examples).attention())
+
+
+@dataclass(frozen=True)
+class LayerConstants(Substitute):
     """Constants of some or all heads; each form knows the cheapest way to multiply values.
 
     Contexts and values are `[example, head, position, channel]`. `dropout` is the probability with which an entry is
@@ -43,28 +149,27 @@ class LayerConstants(ABC):
     """
 
     values: Tensor
+    attends: ClassVar[bool] = False
 
     @property
     @abstractmethod
-    def slots(self) -> int:
-        """Number of slots."""
+    def slots(self) -> int: ...
 
     @abstractmethod
-    def to(self, like: Tensor | torch.device) -> LayerConstants:
-        """Return a copy on the given device, or with the device and dtype of the given tensor."""
+    def to(self, like: Tensor | torch.device) -> LayerConstants: ...
+
+    def of_heads(self, layer: int, heads: Tensor | None = None) -> LayerConstants:
+        return replace(self, values=self.values[layer] if heads is None else self.values[layer, heads])
 
     @abstractmethod
     def context(self, values: Tensor, seen: Visibility, dropout: float) -> Tensor:
         """Return the context of heads that use these constants."""
 
-    @abstractmethod
-    def distances(self, attention: Tensor, values: Tensor, seen: Visibility) -> Tensor:
-        """Return the squared distances of heads with this attention from constants, `[example, head, query]`."""
+    def replaced(self, layer: Layer, heads: Tensor | None) -> Tensor:
+        return self.context(layer.values(heads), layer.seen, layer.dropout)
 
     def mixed(self, weights: Tensor, heads: Attending, values: Tensor, seen: Visibility, dropout: float) -> Tensor:
-        """Return the context of heads that interpolate from constants (weight 0) to attention (weight 1); Sec. 3.2."""
-        context = self.context(values, seen, dropout)
-        return context + weights[..., None, None] * (kept_context(heads, values, dropout) - context)
+        return _between(self.context(values, seen, dropout), weights, kept_context(heads, values, dropout))
 
 
 @dataclass(frozen=True)
@@ -89,8 +194,9 @@ class Outputs(LayerConstants):
         slots = _slots(self, seen.examples)[:, -seen.examples.queries :]
         return self.values[:, slots].transpose(0, 1).expand(len(values), -1, -1, -1)
 
-    def distances(self, attention: Tensor, values: Tensor, seen: Visibility) -> Tensor:
-        return _squared(attention @ values, self.context(values, seen, 0.0))
+    def distances(self, attention: Tensor, layer: Layer) -> Tensor:
+        values = layer.values(None)
+        return _squared(attention @ values, self.context(values, layer.seen, 0.0))
 
 
 @dataclass(frozen=True)
@@ -152,8 +258,8 @@ class Full(LayerConstants):
         mixed = constants + difference if dropout else difference + constants
         return _dropped(mixed, len(values), dropout) @ values
 
-    def distances(self, attention: Tensor, values: Tensor, seen: Visibility) -> Tensor:
-        return _squared(attention, restrict(self, seen.examples, seen.allowed))
+    def distances(self, attention: Tensor, layer: Layer) -> Tensor:
+        return _squared(attention, restrict(self, layer.examples, layer.allowed))
 
 
 @dataclass(frozen=True)
@@ -237,9 +343,9 @@ class HasConstants(Protocol):
     def constants(self) -> Tensor | Matrices | Outputs: ...
 
 
-Constants = Tensor | Matrices | Outputs | HasConstants
-"""Constants of all heads: matrices `[layer, head, query, key]`, matrices with shared entries, outputs of heads, or an
-object with one of these as `constants`."""
+Constants = Tensor | Matrices | Outputs | Streaming | HasConstants
+"""The substitute for the attention of all heads: matrices `[layer, head, query, key]`, matrices with shared entries,
+outputs of heads, or an object with one of these as `constants`; or streaming attention, which is not a constant."""
 
 
 @dataclass(frozen=True)
@@ -249,11 +355,16 @@ class Keep:
 
 @dataclass(frozen=True)
 class Replace:
-    """The heads in `heads` use their `constant`; the heads in `kept` keep their attention."""
+    """The heads in `heads` use their `substitute`; the heads in `kept` keep their attention."""
 
     heads: Tensor
-    constant: LayerConstants
+    substitute: Substitute
     kept: Tensor
+
+    @property
+    def attending(self) -> Tensor | None:
+        """The heads whose queries and keys are computed; None means all."""
+        return None if self.substitute.attends else self.kept
 
     @cached_property
     def order(self) -> Tensor:
@@ -263,10 +374,10 @@ class Replace:
 
 @dataclass(frozen=True)
 class Mix:
-    """Every head uses weight * attention + (1 - weight) * constant; `weights` are `[head]` or `[example, head]`."""
+    """Every head uses weight * attention + (1 - weight) * substitute; `weights` are `[head]` or `[example, head]`."""
 
     weights: Tensor
-    constant: LayerConstants
+    substitute: Substitute
 
 
 Replacement = list[Keep | Replace | Mix]
@@ -297,7 +408,9 @@ def replacement_of(
             raise InputError("heads or mixing were given without constants; pass the constants that replace attention.")
         return [Keep() for _ in range(shape[0])]
     checked = _checked(constants, shape)
-    checked = checked if like is None else checked.to(like)
+    if like is None:
+        like = checked.values if isinstance(checked, LayerConstants) else torch.empty(0)
+    checked = checked.to(like)
     if mixing is not None:
         if heads is not None:
             raise InputError("mixing and heads exclude each other; give the heads to be kept a mixing weight of 1.")
@@ -305,13 +418,13 @@ def replacement_of(
             raise InputError(f"mixing has shape {list(mixing.shape)}; this model needs [layer, head] = {list(shape)}.")
         if not bool(((mixing >= 0) & (mixing <= 1)).all()):
             raise InputError("mixing contains weights outside [0, 1].")
-        weights = mixing.to(checked.values)
-        return [Mix(weights[layer], _of_layer(checked, layer)) for layer in range(shape[0])]
+        weights = mixing.to(like)
+        return [Mix(weights[layer], checked.of_heads(layer)) for layer in range(shape[0])]
     chosen = torch.ones(shape, dtype=torch.bool) if heads is None else _chosen(heads, shape)
     replacement: Replacement = []
     for layer, in_layer in enumerate(chosen.tolist()):
-        replaced, kept = _replaced_and_kept(tuple(in_layer), checked.values.device)
-        replacement.append(Replace(replaced, _of_layer(checked, layer, replaced), kept) if len(replaced) else Keep())
+        replaced, kept = _replaced_and_kept(tuple(in_layer), like.device)
+        replacement.append(Replace(replaced, checked.of_heads(layer, replaced), kept) if len(replaced) else Keep())
     return replacement
 
 
@@ -326,16 +439,13 @@ def _replaced_and_kept(chosen: tuple[bool, ...], device: torch.device) -> tuple[
         return mask.nonzero().squeeze(1).to(device), (~mask).nonzero().squeeze(1).to(device)
 
 
-def _of_layer(constants: LayerConstants, layer: int, heads: Tensor | None = None) -> LayerConstants:
-    values = constants.values[layer] if heads is None else constants.values[layer, heads]
-    return replace(constants, values=values)
-
-
-def _checked(constants: Constants, shape: tuple[int, int]) -> LayerConstants:
+def _checked(constants: Constants, shape: tuple[int, int]) -> Substitute:
     """Return the constants of all heads; raise `InputError` unless they fit the model's shape and are finite.
 
     Constants in training may contain non-finite values, which the training reports itself.
     """
+    if isinstance(constants, Streaming):
+        return constants
     values = constants if isinstance(constants, Tensor | Matrices | Outputs) else getattr(constants, "constants", None)
     checked: LayerConstants | None = Full(values) if isinstance(values, Tensor) else values
     axes_of: dict[object, int] = {Full: 4, Matrices: 3, Outputs: 4}
@@ -378,10 +488,9 @@ def _chosen(heads: Iterable[Head], shape: tuple[int, int]) -> Tensor:
 def check_slots(replacement: Replacement, slots: int) -> None:
     """Raise `InputError` unless all constants have this number of slots."""
     for instruction in replacement:
-        if not isinstance(instruction, Keep) and instruction.constant.slots != slots:
-            raise InputError(
-                f"The constants have {instruction.constant.slots} slots but the inputs {slots}; the numbers must agree."
-            )
+        expected = None if isinstance(instruction, Keep) else instruction.substitute.slots
+        if expected not in (None, slots):
+            raise InputError(f"The constants have {expected} slots but the inputs {slots}; the numbers must agree.")
 
 
 def replaced_in(replacement: Replacement) -> list[Head]:
@@ -492,6 +601,10 @@ def kept_context(heads: Attending, values: Tensor, dropout: float) -> Tensor:
     return scaled_dot_product_attention(
         heads.query, heads.key, values, attn_mask=mask, dropout_p=dropout, scale=heads.scaling
     )
+
+
+def _between(context: Tensor, weights: Tensor, kept: Tensor) -> Tensor:
+    return context + weights[..., None, None] * (kept - context)
 
 
 def _squared(actual: Tensor, expected: Tensor) -> Tensor:

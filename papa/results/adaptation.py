@@ -33,7 +33,15 @@ from papa.results.analysis import Analysis, Computed, Drawing
 from papa.results.losses import COUNTS, difference, interval_of, is_harmed, lost_score, status_of
 from papa.results.outcomes import ALL, Sample, Setting, TaskOutcomes, outcomes_in
 from papa.results.panels import COLORS, Layers, PanelGrid, described, line_legend, panels, percent_axis, words_only
-from papa.results.phrases import AdaptedLoss, adaptation_name, constant_name, loss_text, recovery
+from papa.results.phrases import (
+    AdaptedLoss,
+    adaptation_name,
+    constant_name,
+    constants_heading,
+    loss_text,
+    recovery,
+    with_noun,
+)
 from papa.results.table import Table, metric_name, score_text, texts
 
 if TYPE_CHECKING:
@@ -151,7 +159,7 @@ def tables_of(frame: pd.DataFrame) -> list[Table]:
         text = pd.DataFrame(
             {
                 "task": rows["title"].where(rows["subset"].eq(ALL), rows["title"] + ", " + rows["subset"]),
-                "constants": rows["constant"].map(constant_name),
+                constants_heading(rows["constant"]): rows["constant"].map(constant_name),
                 "adapted": rows["adapt"].map(adaptation_name),
                 "original": [score_text(score, float("nan")) for score in rows["original"]],
                 "score": [score_text(score, float("nan")) for score in rows["score"]],
@@ -171,13 +179,14 @@ def sentence_of(frame: pd.DataFrame) -> str:
     sentences = []
     for (model, title, constant), group in rows.groupby(["model", "title", "constant"], sort=False):
         name = f"{title} ({model})" if several_models else str(title)
-        name += f", {constant_name(str(constant))} constants" if several else ""
+        name += f", {with_noun(str(constant))}" if several else ""
         if group["loss"].isna().all():
             sentences.append(f"{name}: {group['status'].iloc[0]}, so there is no loss to recover.")
             continue
         columns = group.loc[group["loss"].notna(), ["adapt", *LOSS, *RECOVERED]].itertuples(index=False)
         harmed = group.loc[group["status"].eq(HARMED), "adapt"]
-        sentences.append(recovery(name, [AdaptedLoss(*row) for row in columns], harmed))
+        needs = "its input" if Constant.parse(str(constant)).window is None else "tokens that streaming attention skips"
+        sentences.append(recovery(name, [AdaptedLoss(*row) for row in columns], harmed, needs))
     return " ".join(sentences) or "No constant was run with several adaptations."
 
 
@@ -192,13 +201,13 @@ def adaptation_figure(frame: pd.DataFrame, plots: Plots) -> alt.TopLevelMixin:
     names = [adaptation_name(adapt) for adapt in ADAPTATIONS if known["adapt"].eq(adapt).any()]
     constants = list(dict.fromkeys(known["constant"].map(constant_name)))
     colors = alt.Scale(domain=constants, range=[COLORS[index % len(COLORS)] for index in range(len(constants))])
-    color = alt.Color("constant:N", scale=colors, legend=line_legend("constants", constants))
+    color = alt.Color("constant:N", scale=colors, legend=line_legend(constants_heading(known["constant"]), constants))
     top = max([1.0, *known["high"][known["high"] < 3], *known["loss"].clip(upper=3)])
     bottom = min([0.0, *known["low"][known["low"] > -1], *known["loss"].clip(lower=-1)])
     scale = alt.Scale(domain=[bottom, top], nice=False, clamp=True)
     loss, low = (alt.Y(f"{name}:Q", title="loss", axis=percent_axis(5), scale=scale) for name in ("loss", "low"))
     axis = alt.Axis(labelAngle=0, labelExpr="split(datum.value, ' ')", labelFontSize=10)
-    x = alt.X("adapted:N", sort=names, scale=alt.Scale(domain=names), title="adapted to the constants", axis=axis)
+    x = alt.X("adapted:N", sort=names, scale=alt.Scale(domain=names), title="adapted to the replacement", axis=axis)
     offset = alt.XOffset("constant:N", sort=constants, scale=alt.Scale(domain=constants))
 
     def draw(rows: pd.DataFrame) -> Layers:

@@ -183,9 +183,7 @@ def figure_note(frame: pd.DataFrame) -> str:
             intervals.append(f"{shape} of {measure.title.lower()} are 95 % intervals over {over}")
     floors = " ".join(["", *_floors_in_words(frame)])
     above = f" A loss above 100 %: {MORE_THAN_ALL}." if (rows["loss"] > 1).any() else ""
-    return (
-        f"Mean validation score by the number of heads that constants replace; {'; '.join(intervals)}.{floors}{above}"
-    )
+    return f"Mean validation score by the number of replaced heads; {'; '.join(intervals)}.{floors}{above}"
 
 
 def _floors_in_words(frame: pd.DataFrame) -> list[str]:

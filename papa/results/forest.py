@@ -30,7 +30,7 @@ SHOWN = (-0.5, 1.5)
 """The range of losses that the figure shows; longer intervals are cut."""
 TITLE = "Loss with every head replaced"
 CAPTION = (
-    "Each dot is a loss: 0 % means that constants score like the original, 100 % that they score like the context-free "
+    "Each dot is a loss: 0 % means a score like that of the original, 100 % a score like that of the context-free "
     "floor. Lines are 95 % intervals{cut}."
 )
 ROW_HEIGHT = 20

@@ -21,7 +21,15 @@ from papa.config.variant import RETRAINED, Constant, Order, Variant, of_original
 from papa.errors import InputError, count
 from papa.results.analysis import Analysis, Computed, Drawing
 from papa.results.outcomes import ALL, VARIANT_KEYS
-from papa.results.phrases import LOSS_NOTE, adaptation_name, constant_name, floor_name, loss_text, order_name
+from papa.results.phrases import (
+    LOSS_NOTE,
+    adaptation_name,
+    constant_name,
+    constants_heading,
+    floor_name,
+    loss_text,
+    order_name,
+)
 from papa.results.summary import (
     BY_FRACTION,
     DROP_NOTE,
@@ -73,7 +81,7 @@ class GridAnalysis(GridView, Analysis):
         else:
             metrics = rows.loc[is_main(rows), ["title", "metric"]].drop_duplicates().itertuples(index=False)
             parts = [
-                "In the rows of constants, every head is replaced; the best of several constants is bold.",
+                "In the rows of replacements, every head is replaced; the best of several is bold.",
                 score_note(rows),
                 "Trivial: the best guess that ignores the input. Context-free: no token sees another.",
                 "Metrics: " + "; ".join(f"{title}, {metric_name(metric)}" for title, metric in metrics) + ".",
@@ -91,7 +99,7 @@ class GridAnalysis(GridView, Analysis):
         return [Table("", frame, 3, rules=tuple(changed.to_numpy().nonzero()[0].tolist()))]
 
     def _by_task(self, rows: pd.DataFrame, model: str) -> list[Table]:
-        """Return a table of scores, with the best constant in bold, and a table of losses.
+        """Return a table of scores, with the best row of replaced heads in bold, and a table of losses.
 
         The tables have a column for each task. Scores have a row for the original, each known floor and each constant.
         """
@@ -111,11 +119,12 @@ class GridAnalysis(GridView, Analysis):
         floors = [name for name in FLOORS if rows[name].notna().any()]
         floor_texts = rows.groupby("task")[floors].first().map(lambda score: score_text(score, math.nan)).T
         titles = dict(zip(rows["task"], rows["title"], strict=True))
+        heading = constants_heading(self.constants)
 
         def laid_out(cells: pd.DataFrame, names: Sequence[str]) -> pd.DataFrame:
             text = cells.reindex(index=pd.Index(names), columns=[*self.tasks]).fillna("").rename(columns=titles)
             text.insert(
-                0, "constants", [floor_name(constant_name(name, constants)) for name in names], allow_duplicates=True
+                0, heading, [floor_name(constant_name(name, constants)) for name in names], allow_duplicates=True
             )
             return text
 
@@ -192,8 +201,8 @@ def _row_label(constant: str | None, adapt: str) -> str:
 
 
 def _line(grid: GridView, model: str, constant: str, order: str, adapt: str) -> str:
-    names = {"model": model, "constants": constant_name(constant, grid.constants), "order": order_name(order)}
-    names["adapted"] = adaptation_name(adapt)
+    names = {"model": model, constants_heading(grid.constants): constant_name(constant, grid.constants)}
+    names |= {"order": order_name(order), "adapted": adaptation_name(adapt)}
     return " / ".join(names[name] for name in varied(grid))
 
 
@@ -203,7 +212,7 @@ def has_between(fractions: Sequence[str]) -> bool:
 
 
 def _settings(grid: GridView) -> dict[str, list[str]]:
-    settings = {"model": list(grid.models), "constants": list(map(constant_name, grid.constants))}
+    settings = {"model": list(grid.models), constants_heading(grid.constants): list(map(constant_name, grid.constants))}
     if grid.adapt != (RETRAINED,):
         settings["adapted"] = list(map(adaptation_name, grid.adapt))
     return settings | ({"order": list(map(order_name, grid.orders))} if has_between(grid.fractions) else {})

@@ -6,12 +6,13 @@ The HTML report, the terminal and JSON use the same words, because they all call
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Iterable, Mapping, Sequence
 from itertools import pairwise
 from math import ceil, isfinite, isnan
 from typing import NamedTuple
 
-from papa.config.variant import AVERAGE_OF, SHUFFLED, TRAINED_SUFFIX, Constant, is_drawn, is_list
+from papa.config.variant import AVERAGE_OF, SHUFFLED, STREAMING, TRAINED_SUFFIX, Constant, is_drawn, is_list
 from papa.errors import count
 from papa.results.conclusion import (
     Assumption,
@@ -231,13 +232,37 @@ def _value(value: object) -> str:
 # -- names ------------------------------------------------------------------------------------------------------------
 
 
+STREAMING_NAME = re.compile(f"{STREAMING}-([0-9]+)-([0-9]+)")
+"""The name of streaming attention in a config."""
+
+
 def constant_name(constant: str, shown_with: Sequence[str] = ()) -> str:
-    """Return a constant's name for readers; next to averages of other corpora, the average is "average, own texts"."""
+    """Return a constant's name for readers; next to averages of other corpora, the average is "average, own texts".
+
+    Streaming attention is not a constant, so its name says that it depends on the input.
+    """
+    constant = STREAMING_NAME.sub(r"streaming attention \1 + \2 (input-dependent)", constant)
     if constant.startswith(AVERAGE_OF):
         return f"average, texts of {constant.removeprefix(AVERAGE_OF)}"
     if constant == "average" and any(name.startswith(AVERAGE_OF) for name in shown_with):
         return "average, own texts"
     return constant.replace(TRAINED_SUFFIX, ", trained").replace("toeplitz", "Toeplitz")
+
+
+def with_noun(constant: str, name: str | None = None) -> str:
+    """Return "average constants"; streaming attention is not a constant, so it is called by its name.
+
+    Args:
+        constant: the name in the config.
+        name: another name of the constant; by default the one for readers.
+    """
+    words = constant_name(constant)
+    return words if STREAMING_NAME.match(constant) else f"{name or words} constants"
+
+
+def constants_heading(constants: Iterable[object]) -> str:
+    """Return the heading of a column of constants; it differs if streaming attention, which is none, is among them."""
+    return "replaced by" if any(STREAMING_NAME.match(str(constant)) for constant in constants) else "constants"
 
 
 def floor_name(column: str) -> str:
@@ -270,11 +295,11 @@ def in_order(order: str | None, orders: int) -> str:
 
 
 def constants(name: str | None) -> str:
-    """Describe a constant in a sentence: "average constants"."""
+    """Describe a constant, or streaming attention, in a sentence: "average constants"."""
     constant = Constant.parse(str(name))
     if constant.start == "zeros":
         return "zeros"
-    words = f"{constant_name(constant.start)} constants"
+    words = with_noun(constant.start)
     if constant.corpus is not None:
         return f"{words} of the texts of {constant.corpus}"
     return f"trained {words}" if constant.trained else words
@@ -531,7 +556,9 @@ class AdaptedLoss(NamedTuple):
     recovered_high: float
 
 
-def recovery(name: str, losses: Sequence[AdaptedLoss], harmed: Iterable[str] = ()) -> str:
+def recovery(
+    name: str, losses: Sequence[AdaptedLoss], harmed: Iterable[str] = (), needs: str = "input-dependent attention"
+) -> str:
     """Describe how much of a task's loss each adaptation recovers, and what remains.
 
     Only what remains under the most helpful adaptation needs input-dependent attention. This holds for all adaptations
@@ -541,6 +568,7 @@ def recovery(name: str, losses: Sequence[AdaptedLoss], harmed: Iterable[str] = (
         name: the task.
         losses: the known losses, one for each adaptation, from nothing to more; at least one.
         harmed: the adaptations without a loss, because training made their original worse.
+        needs: what the remaining loss needs, which the substitute for attention lacks.
     """
     first, best = losses[0], min(losses, key=lambda loss: loss.loss)
     parts = [f"{name}: {loss_text(first.loss, first.low, first.high)} is lost with {_adapted(first)}"]
@@ -556,7 +584,7 @@ def recovery(name: str, losses: Sequence[AdaptedLoss], harmed: Iterable[str] = (
     parts += [f"{adaptation_name(adapt)} made the original worse, so they show nothing" for adapt in harmed]
     remains = loss_text(best.loss, best.low, best.high)
     if all(loss.low > 0 for loss in losses):
-        end = f"{remains} remains and needs input-dependent attention"
+        end = f"{remains} remains and needs {needs}"
     else:
         end = f"{remains} remains, which is not significant"
     return f"{'; '.join(parts)}; {end}."

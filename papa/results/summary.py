@@ -27,7 +27,7 @@ from papa.results.conclusion import Conclusion, Exclusion
 from papa.results.leakage import leakage_note
 from papa.results.losses import COUNTS, LOSS_COLUMNS, losses_of
 from papa.results.outcomes import ALL, VARIANT_KEYS, TaskOutcomes, is_probed, read_task_outcomes, table_of
-from papa.results.phrases import LOSS_NOTE, adaptation_name, floor_name, loss_text, mean_text, without_loss
+from papa.results.phrases import LOSS_NOTE, adaptation_name, floor_name, loss_text, mean_text, with_noun, without_loss
 from papa.results.scores import (
     DATA_COLUMNS,
     METRIC_COLUMNS,
@@ -285,7 +285,7 @@ def series(rows: pd.DataFrame) -> list[tuple[str, pd.DataFrame]]:
         belongs = rows["task"].isin(rows.loc[exact, "task"]) & (constants.isna() | constants.eq(constant))
         if not ordered:
             belongs &= ~rows["task"].isin(rows.loc[constants.eq(constant) & orders.notna(), "task"])
-        words = f"{constant} constants, {order} order" if ordered else f"{constant} constants"
+        words = f"{with_noun(constant, constant)}{f', {order} order' if ordered else ''}"
         parts.append((words, rows[belongs & (orders.isna() | orders.eq(order))]))
     parts.append(("nothing replaced", rows[~rows["task"].isin(replaced["task"])]))
     return [(words, part) for words, part in parts if len(part)]

@@ -28,7 +28,7 @@ from papa.results.panels import (
     percent_axis,
     words_only,
 )
-from papa.results.phrases import constant_name, loss_text
+from papa.results.phrases import constant_name, constants_heading, loss_text, with_noun
 from papa.results.table import Table, metric_name, texts
 
 if TYPE_CHECKING:
@@ -141,7 +141,7 @@ def tables_of(frame: pd.DataFrame) -> list[Table]:
                 "model": rows["model"],
                 "training rows": rows["rows"].map("{:,}".format),
                 "contribution": texts(_score_text, rows, *_names(CONTRIBUTED)),
-                "constant": rows["constant"].map(constant_name),
+                constants_heading(rows["constant"]).removesuffix("s"): rows["constant"].map(constant_name),
                 "loss": texts(loss_text, rows, *_names(LOST)),
                 "status": rows["status"],
             }
@@ -168,7 +168,7 @@ def sentence_of(frame: pd.DataFrame) -> str:
         for constant, known in rows.dropna(subset=LOST).groupby("constant", sort=False):
             losses = texts(loss_text, known, *_names(LOST))
             if len(losses) > 1:
-                parts.append(f"the loss with {constant_name(str(constant))} constants from {losses[0]} to {losses[-1]}")
+                parts.append(f"the loss with {with_noun(str(constant))} from {losses[0]} to {losses[-1]}")
         sentences.append("; ".join(parts))
     return ". ".join(sentences) + "." if sentences else "No task was run with several numbers of training rows."
 
@@ -182,7 +182,7 @@ def figure_of(frame: pd.DataFrame, plots: Plots) -> alt.TopLevelMixin:
 
     names = list(dict.fromkeys(points["line"]))
     scale = alt.Scale(domain=names, range=[COLORS[index % len(COLORS)] for index in range(len(names))])
-    color = alt.Color("line:N", scale=scale, legend=line_legend("model and constants", names))
+    color = alt.Color("line:N", scale=scale, legend=line_legend("model and replacement", names))
 
     def draw(rows: pd.DataFrame) -> Layers:
         quantity, numbers = rows["quantity"].iloc[0], sorted(rows["rows"].unique().tolist())

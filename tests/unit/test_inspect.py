@@ -226,6 +226,16 @@ def test_every_table_has_a_description(file):
     assert "tiny keeps up." in text and "one and two (g) cannot tell" in text and "CoLA, RTE" in text
 
 
+@pytest.mark.parametrize("kind", ["average", "by-distance"])
+def test_the_memory_of_constants_is_shown(kind, tmp_path):
+    shape = [SLOTS, SLOTS] if kind == "average" else [2 * SLOTS]
+    total, count = torch.rand(LAYERS, HEADS, *shape, dtype=torch.double), torch.full(shape, EXAMPLES)
+    ConstantMatrices(total, count, EXAMPLES, {}, kind, SLOTS).save(tmp_path / "a.h5", trace("average"))
+    facts, numbers = content_of(tmp_path / "a.h5")["facts"], total[0, 0].numel()
+    memory = f"{4 * LAYERS * HEADS * numbers:,} B" if kind == "by-distance" else "1.2 kB"
+    assert (facts["numbers per head"], facts["memory of all heads"], facts["slots"]) == (numbers, memory, SLOTS)
+
+
 def test_heads_are_chosen(file):
     path = file("average.h5")
     content = content_of(path)

@@ -74,6 +74,39 @@ def test_tied_averages_are_the_average_of_a_class_over_the_pairs_that_a_model_ca
     assert bool(((total - 1).abs().lt(1e-5) | (total == 0)).all()), "rows are normalised, and see nothing to come"
 
 
+@pytest.mark.parametrize("slots", [5, 47])
+@pytest.mark.parametrize("kind", ["sink", "by-distance"])
+def test_constants_by_distance_serve_texts_with_other_numbers_of_slots(both, kind, slots):
+    """Each pair of slots gets the mean of its distance, or of the largest distance that averaging has seen."""
+    _, model, inputs = both
+    tied = papa.average_attention(model, [inputs], kind)
+    n, mean, moved = tied.n, tied.mean, tied.at(slots)
+    seen = [entry - n for entry in range(1, len(tied.count)) if tied.count[entry]]  # distances, if by distance
+    expected = torch.zeros(*heads_of(model), slots, slots)
+    for query in range(slots):
+        for key in range(slots):
+            entry = int(key > 0) if kind == "sink" else n + min(max(query - key, min(seen)), max(seen))
+            expected[:, :, query, key] = mean[:, :, 0 if key == 0 else entry]
+    assert moved.n == slots and torch.equal(moved.constants.full, expected)
+    length = torch.tensor([slots, slots - 2, 3])
+    mask = (torch.arange(slots) < length[:, None]).long()
+    texts = {"input_ids": torch.randint(4, 31, mask.shape) * mask, "attention_mask": mask}
+    with torch.no_grad():
+        states = [model.hidden_states(texts, constants) for constants in (moved, expected)]
+    torch.testing.assert_close(*states, rtol=0, atol=1e-4)
+    same = tied.at(n).constants.full == tied.constants.full
+    assert bool((same | (torch.ones(n, n).triu(1) * model.causal).bool()).all())  # a decoder sees no later key
+
+
+@pytest.mark.parametrize("kind", ["average", "mean-output"])
+def test_constants_with_an_entry_for_each_slot_serve_no_other_number(ours, inputs, kind):
+    averages = papa.average_attention(ours, [inputs], kind)
+    with pytest.raises(papa.InputError, match=f"are {kind}, which .* texts with 47 slots, or use sink or by-distance"):
+        averages.at(47)
+    with pytest.raises(papa.InputError, match="need 2 or more slots, but 1 was given"):
+        papa.average_attention(ours, [inputs], "sink").at(1)
+
+
 def test_mean_outputs_are_the_inputs_of_the_stock_models_output_projections(both):
     plain, model, inputs = both
     averages = papa.average_attention(model, [inputs, inputs], "mean-output")

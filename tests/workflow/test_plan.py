@@ -103,6 +103,18 @@ def test_disk_follows_from_rows_words_and_sizes(plan):
     assert stored("--cores", "1", keep_hidden_states=False) == 3 * limited
 
 
+def test_the_memory_of_constants_is_that_of_their_numbers(plan):
+    """In float32, for 2 layers of 2 heads of 4 channels and 13 slots."""
+    constants = ["average", "by-distance", "mean-output", "average-trained", "zeros", "streaming-2-3"]
+    config = with_long_texts("a cat", {"constants": constants, "fractions": ["0"]}, train=24, validation=24)
+    sizes = {"average": 4 * 13**2, "by-distance": 4 * 26, "mean-output": 4 * 13 * 4}
+    listed = json.loads(plan(config, "--json").stdout)["constants"]
+    assert {each.pop("constant"): each.pop("bytes") for each in listed} == {name: 4 * n for name, n in sizes.items()}
+    assert all(each == {"model": "tiny", "slots": 13} for each in listed)
+    printed = " ".join(plan(config).stdout.split())
+    assert "by-distance of tiny in 13 slots 416 B, mean-output of tiny in 13 slots 832 B." in printed
+
+
 def test_the_table_of_all_outcomes_is_counted(plan):
     """Every run of every seed has one for each validation text; 60,000 texts, so that they are more than rounding."""
     config = with_long_texts("a cat", {"seeds": [1, 2, 3]}, train=24, validation=60_000)

@@ -340,7 +340,7 @@
       const index = layer * entry.heads + head;
       const row = rowsOf(entry, fraction)[index];
       const set = sets[entry.matrices];
-      at("matrix-title").textContent = `Constant matrix of layer ${layer}, head ${head}`;
+      at("matrix-title").textContent = `${set ? "Constant matrix of layer" : "Layer"} ${layer}, head ${head}`;
       const sentences = [`Layer ${layer}, head ${head} on ${entry.title} (${entry.model}, ${entry.words}).`];
       if (row.lambda !== null) sentences.push(`λ ${row.lambda.toFixed(3)}.`);
       if (row.rank !== null) sentences.push(`Rank ${row.rank} of ${entry.layers * entry.heads}: rank 1 is replaced first.`);
@@ -360,7 +360,7 @@
         drawn.get(id)?.finalize();
         drawn.delete(id);
         at("matrix").replaceChildren();
-        at("slots").textContent = "These constants are not averaged over texts, and are the same for every head.";
+        at("slots").textContent = "What replaces attention here is not an average over texts, so there is no matrix to show.";
       }
       at("chosen").textContent = sentences.join(" ");
       if (number) return;

@@ -99,7 +99,7 @@ class Data:
         reason = "running text without labels: the decoder predicts the next token, in blocks that fill the slots"
         return replace(self, metric=NEXT.usual_metric, reasons={**self.reasons, "metric": reason})
 
-    def within(self, facts: Mapping[str, Any]) -> Data:
+    def within(self, facts: Facts) -> Data:
         """Return the data with no more slots than the model's config has positions, if it says how many."""
         positions = facts.get("max_position_embeddings") or facts.get("n_positions") or self.slots
         if not isinstance(positions, int) or not 0 < positions < self.slots:

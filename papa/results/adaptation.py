@@ -185,7 +185,11 @@ def sentence_of(frame: pd.DataFrame) -> str:
             continue
         columns = group.loc[group["loss"].notna(), ["adapt", *LOSS, *RECOVERED]].itertuples(index=False)
         harmed = group.loc[group["status"].eq(HARMED), "adapt"]
-        needs = "its input" if Constant.parse(str(constant)).window is None else "tokens that streaming attention skips"
+        needs = (
+            "input-dependent attention"
+            if Constant.parse(str(constant)).window is None
+            else "tokens that streaming attention skips"
+        )
         sentences.append(recovery(name, [AdaptedLoss(*row) for row in columns], harmed, needs))
     return " ".join(sentences) or "No constant was run with several adaptations."
 

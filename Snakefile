@@ -1,6 +1,6 @@
 from snakemake.utils import min_version
 
-min_version("9.20")
+min_version("9.23")
 
 # --configfile replaces the default config; --config key=value without it changes keys of the default.
 if not workflow.configfiles:

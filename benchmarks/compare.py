@@ -266,6 +266,8 @@ def main() -> None:
     parser.add_argument("--scratch", help="folder for temporary files (about 1 GB, removed at the end)")
     arguments = parser.parse_args()
 
+    if arguments.scratch is not None:
+        Path(arguments.scratch).mkdir(parents=True, exist_ok=True)
     with tempfile.TemporaryDirectory(prefix="papa-benchmark-", dir=arguments.scratch) as work:
         rows = compare(Comparison(Path(work), arguments))
     epochs, taken = arguments.epochs, f"{arguments.rows:,}" if arguments.rows else "all"

@@ -11,6 +11,7 @@ import os
 import re
 import time
 from collections.abc import Mapping
+from functools import cache
 from typing import TYPE_CHECKING, Any
 
 from papa.config import stages
@@ -46,7 +47,7 @@ MAX_REASON_LENGTH = 200
 class Freshness:
     """The states of a study's jobs, from the traces in its artefacts.
 
-    Each state is looked up once and cached.
+    Each state and each request is looked up once and cached.
     """
 
     def __init__(self, study: Study):
@@ -60,6 +61,7 @@ class Freshness:
             self._states[job] = self._state(job)
         return self._states[job]
 
+    @cache  # noqa: B019  a study lives as long as its process
     def request(self, job: AnyJob) -> str:
         """Return the `Trace.request` that the job's artefact has, or will have once the job has run."""
         provenance = self._provenance(job.main)
@@ -91,7 +93,8 @@ class Freshness:
         return str(path)
 
     def _state(self, job: AnyJob) -> str:
-        if any(not (self._study.results / path).exists() for name, path in job.outputs.items() if name != "hidden"):
+        outputs = (path for name, path in job.outputs.items() if name != "hidden")
+        if not all(os.path.exists(os.path.join(self._study.results, path)) for path in outputs):
             return MISSING
         provenance = self._provenance(job.main)
         if provenance is None or provenance.trace is None:

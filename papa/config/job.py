@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
+from functools import cached_property
 from pathlib import Path
 from typing import Generic, TypedDict, TypeVar
 
@@ -87,7 +88,7 @@ class Job(Generic[S]):
         """Return the path of an output."""
         return self.outputs[name]
 
-    @property
+    @cached_property
     def needed(self) -> tuple[AnyJob, ...]:
         """The jobs that make the inputs."""
         return tuple(dict.fromkeys(job for jobs in self.needs.values() for job in jobs))
@@ -97,7 +98,7 @@ class Job(Generic[S]):
         read = {name: _digest_of_all(paths) for name, paths in self.inputs.items() if paths and has_trace(paths[0])}
         return Trace(self.stage, self.settings.stamp[1], self.settings.recorded(), read | sources)
 
-    @property
+    @cached_property
     def main(self) -> str:
         """The output whose trace describes the job."""
         return next(path for path in self.outputs.values() if has_trace(path))

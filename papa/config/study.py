@@ -6,20 +6,21 @@ from collections.abc import Sequence
 from fractions import Fraction
 from functools import cache
 from itertools import product
-from pathlib import Path
+from pathlib import Path, PurePosixPath
 from typing import cast
 
 from papa.config.analyses import ANALYSES, Entry, grid_entry
 from papa.config.artefacts import ARTEFACTS
 from papa.config.freshness import AFTER, Freshness, SourceDigests
 from papa.config.job import AnyJob, Job, JobParameters
-from papa.config.settings import Config, Grid
+from papa.config.settings import NAME_PATTERN, Config, Grid
 from papa.config.stages import AnalysisOf, FoldsOf, ModelId, ProbeOf
 from papa.config.variant import (
     ORIGINAL,
     RESAMPLED,
     RETRAINED,
     SEEDED,
+    STORED_PATTERN,
     UNADAPTED,
     Constant,
     Order,
@@ -122,6 +123,15 @@ class Study:
         """Return a regular expression for tasks whose hidden states are stored, unless constants are trained."""
         original = Variant.parse(ORIGINAL)
         return "|".join(task for task in self.config.tasks if not self.streamed(task, original)) or MATCHES_NOTHING
+
+    def streamed_tasks_pattern(self) -> str:
+        """Return a regular expression for a task in a path, unless its variant in that path reads stored hidden states.
+
+        So each path of a run matches one rule. If it matched two, snakemake would create the jobs of both.
+        """
+        variant = PurePosixPath(ARTEFACTS["runs"].pattern.partition("{task}")[2]).parent
+        stored = str(variant).replace("{variant}", f"(?:{STORED_PATTERN})")
+        return f"(?!(?:{self.stored_tasks_pattern()}){stored}/[^/]+$){NAME_PATTERN}"
 
     def analyses_pattern(self, has_figure: bool) -> str:
         """Return a regular expression for analyses with or without a figure."""
@@ -275,7 +285,7 @@ class Study:
 
     def maker(self, path: str) -> AnyJob:
         """Return the job that makes a file, among the jobs that `job()` has returned so far."""
-        return self._makers[str(Path(path).relative_to(self.results))]
+        return self._makers[path.removeprefix(f"{self.results}/")]
 
     def workflow_inputs(self, job: AnyJob) -> dict[str, tuple[str, ...]]:
         """Return the inputs of a job for the workflow, including hidden states that are deleted after use.

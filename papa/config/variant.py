@@ -9,6 +9,7 @@ import re
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 from fractions import Fraction
+from functools import cache, cached_property
 from math import floor
 from typing import TYPE_CHECKING
 
@@ -150,6 +151,7 @@ class Constant:
     trained: bool = False
 
     @classmethod
+    @cache
     def parse(cls, name: str) -> Constant:
         """Return the constant with this name: average, average-of-CORPUS, zeros, …, average-trained, …
 
@@ -214,6 +216,7 @@ class Order:
     draw: int | None = None
 
     @classmethod
+    @cache
     def parse(cls, name: str) -> Order:
         """Return the order with this name, which may end in a draw or seed: random-1, lambda-0, list-duo-1, …"""
         numbered = re.fullmatch(f"({'|'.join(NUMBERED)}|{LIST_PREFIX}{LIST_NAME_PATTERN})-(0|[1-9][0-9]*)", name)
@@ -323,6 +326,7 @@ class Variant:
         return cls(constant, order if 0 < fraction < 1 else None, fraction, adapt)
 
     @classmethod
+    @cache
     def parse(cls, path: str) -> Variant:
         """Return the variant with this `path`; raises `InputError` if there is none.
 
@@ -340,7 +344,7 @@ class Variant:
             return cls(Constant.parse(parts[0]), Order.parse(parts[1]), kept, adapt)
         raise InputError(f"{path!r} is not a variant; use original, CONSTANT/all or CONSTANT/ORDER/kept-AofB.")
 
-    @property
+    @cached_property
     def path(self) -> str:
         """The variant as a part of paths; the adaptation that is the default adds nothing to it."""
         adapted = "" if self.adapt == RETRAINED else f"/{ADAPT_PREFIX}{self.adapt}"

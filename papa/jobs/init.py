@@ -29,7 +29,7 @@ from papa.data.weights import predicts_next
 from papa.errors import InputError
 from papa.files import PathLike
 from papa.jobs.resources import SPECIAL_TOKENS_PER_TEXT, TOKENS_PER_WORD
-from papa.jobs.start import home
+from papa.jobs.start import argument, home
 
 if TYPE_CHECKING:
     from rich.console import Console
@@ -210,7 +210,7 @@ def start(
         "remark": remark,
         "notes": list(data.notes),
         "missing_files": missing,
-        "next": [shlex.join(["papa", verb, str(path)]) for verb in ("plan", "run")],
+        "next": [shlex.join(["papa", verb, argument(path)]) for verb in ("plan", "run")],
     }
 
 

@@ -18,7 +18,7 @@ from papa.config.reading import check_yaml
 from papa.config.study import Study
 from papa.data.local_digests import LocalSourceDigests
 from papa.errors import InputError, first_line
-from papa.jobs.start import collected_studies, home, print_outdated, show_results
+from papa.jobs.start import argument, collected_studies, home, print_outdated, show_results
 from papa.jobs.stopping import resumable
 
 CONFIG = Path("papa.yaml")
@@ -58,7 +58,7 @@ def call(config: Path, cores: str | None, profile: str, options: Sequence[str]) 
     return [
         *("--snakefile", str(home() / "Snakefile")),
         *("--workflow-profile", str(shipped if shipped.is_dir() else profile)),
-        *("--configfile", str(config)),
+        *("--configfile", argument(config)),
         *(["--cores", cores] if cores else []),
         *("--rerun-incomplete", "--nolock"),
         *options,

@@ -54,7 +54,7 @@ def verify(places: Sequence[str], device: str = "auto") -> dict[str, Any]:
 def print_verified(checks: dict[str, Any], console: Console) -> None:
     """Print a table of the models, and the reasons for refusals."""
     table = table_of(checks["models"], ["model"])
-    for part in table.transposed(console.width) if table.is_wider(console.width) else [table]:
+    for part in table.readable(console.width):
         part.print(console)
     for check in checks["models"]:
         if check["why"]:

@@ -278,8 +278,9 @@ def print_agreement(result: Agreement, console: Console) -> None:
     cells = [[_number(taus.get((b, a), taus.get((a, b)))) for b in result["lists"]] for a in result["lists"]]
     matrix = pd.DataFrame(cells, columns=result["lists"])
     matrix.insert(0, "Kendall's τ", result["lists"])
-    Table("Agreement", matrix, 1).print(console)
-    Table("Pairs of lists", pd.DataFrame(map(_cells, result["pairs"])), 2).print(console)
+    pairs = Table("Pairs of lists", pd.DataFrame(map(_cells, result["pairs"])), 2)
+    for part in (*Table("Agreement", matrix, 1).fitting(console.width), *pairs.readable(console.width)):
+        part.print(console)
     console.print(NOTE)
 
 

@@ -117,6 +117,10 @@ class Table:
             tables.append(replace(self, frame=pd.DataFrame(cells, columns=[names, *heading]), names=1, rules=()))
         return tables
 
+    def readable(self, width: int) -> list[Table]:
+        """Return the table; if it is wider than `width` characters, it is transposed."""
+        return self.transposed(width) if self.is_wider(width) else [self]
+
     def is_wider(self, width: int) -> bool:
         """Whether the table is wider than `width` characters."""
         widths = self._widths()

@@ -1,12 +1,15 @@
 """The agreement of lists: with scipy, with counts by hand, and with lists whose agreement is known by construction."""
 
+import io
 import json
+import re
 from itertools import product
 from pathlib import Path
 
 import numpy as np
 import pytest
 from builders import head_rows
+from rich.console import Console
 from scipy.stats import kendalltau, spearmanr
 from typer.testing import CliRunner
 
@@ -14,7 +17,16 @@ import papa
 from papa.cli import app
 from papa.config.artefacts import ARTEFACTS
 from papa.files import write_table
-from papa.results.agreement import ABOVE, BY_CHANCE, REPEATED, agree, named_lists, save_matrix, similarity
+from papa.results.agreement import (
+    ABOVE,
+    BY_CHANCE,
+    REPEATED,
+    agree,
+    named_lists,
+    print_agreement,
+    save_matrix,
+    similarity,
+)
 
 PUBLISHED = Path(__file__).parents[1] / "lists"
 DUO, LME, NQ = (str(PUBLISHED / f"llama-3.1-8b-{name}") for name in ("duo.tsv", "qr-lme.yaml", "qr-nq.yaml"))
@@ -106,6 +118,20 @@ def test_more_instances_agree_more_and_shrink_the_interval(tmp_path):
     assert rows[0]["repetition"] < rows[1]["repetition"] and rows[0]["tau"] < rows[1]["tau"]
     widths = [row["tau_high"] - row["tau_low"] for row in rows]
     assert widths[0] > 2 * widths[1]
+
+
+def test_no_heading_is_squeezed_on_a_terminal_of_80_columns(tmp_path):
+    """All tables fit, and a list's name, a heading and a number stay in one piece."""
+    result = agree([LME, NQ, *(written(tmp_path, f"list-number-{n}", np.random.rand(32, 32)) for n in range(4))])
+    console = Console(width=80, record=True, file=io.StringIO())
+    print_agreement(result, console)
+    lines = console.export_text().splitlines()
+    assert max(map(len, lines)) <= 80
+    cells = {cell for line in lines for cell in re.split("  +", line.strip())}
+    row = result["pairs"][0]
+    assert {"list", "other list", "common by chance", "verdict", f"{row['overlap']:.0%}"} <= cells
+    assert {f"{row['chance_low']:.2f} to {row['chance_high']:.2f}", "as by chance"} <= cells
+    assert sum(line.startswith("common by chance") for line in lines) > 1, "transposed, in several parts"
 
 
 def test_seeds_of_lambda_are_instances(tmp_path):

@@ -65,6 +65,14 @@ def test_snakemake_understands_it(given):
     assert read.nolock and read.rerun_incomplete and read.logger == ["papa"]
 
 
+def test_a_config_that_begins_with_a_hyphen_is_no_option_of_snakemake(given, here):
+    from snakemake.cli import parse_args
+
+    (here / "mine.yaml").rename(here / "-mine.yaml")
+    invoke("run", "./-mine.yaml")
+    assert [str(path) for path in parse_args(given[0])[1].configfile] == ["-mine.yaml"]
+
+
 def test_a_profile_of_papa_is_found_anywhere_and_says_its_own_cores(given):
     invoke("run", "mine.yaml", "--workflow-profile", "slurm")
     invoke("run", "mine.yaml", "--workflow-profile", "mine/profile")

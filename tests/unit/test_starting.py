@@ -241,6 +241,16 @@ def test_strange_file_names_stay_what_they_are(here, name):
     assert sorted(row for file in files.values() for row in rows_in(Path(file))) == sorted(ROWS)
 
 
+def test_a_file_that_begins_with_a_hyphen_is_no_option(here):
+    """The next commands are run as a shell would run them."""
+    csv(here / "-x.csv", "text,mood", ROWS)
+    content = json.loads(init("./-x.yaml", "--train", "./-x.csv", "--hold-out", "1/2", "--json").stdout)
+    assert content["next"] == ["papa plan ./-x.yaml", "papa run ./-x.yaml"]
+    assert loaded("-x.yaml")["corpora"]["texts"]["files"]["train"] == "-x.train.parquet"
+    planned = CliRunner().invoke(app, [*shlex.split(content["next"][0])[1:], "--json"])
+    assert json.loads(planned.stdout)["total"]["jobs"] > 0, planned.output
+
+
 @pytest.mark.parametrize("column", [*STRANGE, "null", "on", "1.0", "~"])
 def test_strange_columns_stay_what_they_are(here, column):
     with open("train.csv", "w", encoding="utf-8", newline="") as file:

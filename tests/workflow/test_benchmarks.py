@@ -2,6 +2,7 @@
 
 import argparse
 import shutil
+from types import SimpleNamespace
 
 import pyarrow as pa
 import pytest
@@ -66,6 +67,22 @@ def test_the_seconds_of_fractions_are_drawn(compared, tmp_path):
     compare.drawn(compared[-1], str(tmp_path / "figure.svg"))
     drawn = (tmp_path / "figure.svg").read_text(encoding="utf-8")
     assert all(f">{fraction}</text>" in drawn for fraction in ("1/2", "1/4", "1/8")) and ">papa, its probes" in drawn
+
+
+def test_the_scratch_folder_is_created(tmp_path, monkeypatch):
+    class Reached(Exception):
+        pass
+
+    def work_in(comparison):
+        raise Reached(comparison.work.parent)
+
+    monkeypatch.setattr(compare, "compare", work_in)
+    monkeypatch.setattr(compare, "Comparison", lambda work, arguments: SimpleNamespace(work=work))
+    monkeypatch.setattr("sys.argv", ["compare.py", "--scratch", str(tmp_path / "new/scratch")])
+    with pytest.raises(Reached) as reached:
+        compare.main()
+    assert reached.value.args == (tmp_path / "new/scratch",)
+    assert list((tmp_path / "new/scratch").iterdir()) == [], "temporary files are removed"
 
 
 def test_learning_rates_are_searched_on_training_rows(compared, tmp_path, capsys):

@@ -155,8 +155,8 @@ def test_two_workflows_at_once(unfinished):
     assert unfinished.planned(None, *MADE) == {"hidden_states": 1, "probe": 1}
 
 
-def test_a_dry_run_of_20_000_jobs_takes_less_than_two_minutes(fresh_copy):
-    """CPU time of 300 tasks with 33 fractions each."""
+def test_a_dry_run_of_20_000_jobs_takes_less_than_75_seconds(fresh_copy):
+    """CPU time of 300 tasks with 33 fractions each: 58 and 59 s next to other work."""
     names = [f"animals-{number}" for number in range(300)]
     run = {"tasks": names, "fractions": [f"{part}/32" for part in range(33)]}
     config = with_keys(CONFIG, {f"run.{key}": value for key, value in run.items()})
@@ -166,7 +166,7 @@ def test_a_dry_run_of_20_000_jobs_takes_less_than_two_minutes(fresh_copy):
     after = resource.getrusage(resource.RUSAGE_CHILDREN)
     seconds = after.ru_utime + after.ru_stime - before.ru_utime - before.ru_stime
     assert jobs["probe"] > 9_000 and sum(jobs.values()) > 20_000, jobs
-    assert seconds < 120, seconds
+    assert seconds < 75, seconds
 
 
 def set_clock(workflow, days: float) -> None:

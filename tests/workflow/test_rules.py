@@ -2,10 +2,14 @@
 
 import re
 
+import pytest
 import yaml
-from tiny import REPOSITORY
+from tiny import CONFIG, REPOSITORY, with_keys
 
 from papa.config.artefacts import ARTEFACTS
+from papa.config.reading import config_of
+from papa.config.study import Study
+from papa.config.variant import STORED_PATTERN, VARIANT_PATTERN
 
 WORKFLOW = REPOSITORY / "workflow"
 RULES = sorted(WORKFLOW.glob("rules/*.smk"))
@@ -68,10 +72,20 @@ def test_what_people_read_has_a_caption_in_the_report():
     assert captions == shown | {"workflow"}
 
 
-def test_a_rule_that_is_not_preferred_lists_the_inputs_of_the_preferred_one():
-    """Snakemake evaluates the inputs of both, and prints an exception for one that is not listed."""
-    listed = {
-        name: set(re.findall(r'"(\w+)"', body.split("reads(")[-1].split(")")[0])) for name, body in BODIES.items()
-    }
-    pairs = re.findall(r"^ruleorder: (\w+) > (\w+)$", TEXT, re.MULTILINE)
-    assert len(pairs) == 2 and all(listed[first] - {first} <= listed[second] for first, second in pairs)
+@pytest.mark.parametrize("keys", [{}, {"encoder_dropout": True}, {"tasks.tags.features": "stream"}])
+def test_a_run_belongs_to_one_rule(keys):
+    """If its path matched both, snakemake would also create the jobs of the other; the study knows the right one."""
+    grid = {"adapted": {"fractions": ["1/2"], "adapt": ["none", "probe", "constants", "norms"], "seeds": [1]}}
+    study = Study(config_of(with_keys(CONFIG, keys) | {"grids": grid}), "results/tiny")
+    jobs = study.probes()
+    tasks = {"probe": f"(?:{study.stored_tasks_pattern()})", "stream_probe": study.streamed_tasks_pattern()}
+    variants = {"probe": STORED_PATTERN, "stream_probe": VARIANT_PATTERN}
+    for job in jobs:
+        for path in (*job.outputs.values(), study.path("folds", **job.wildcards)):
+            matching = [
+                rule
+                for rule in tasks
+                if re.fullmatch(f"models/tiny/tasks/{tasks[rule]}/runs/{variants[rule]}/[a-z.]+", path)
+            ]
+            assert matching == [job.rule], path
+    assert {job.rule for job in jobs} == ({"stream_probe"} if "encoder_dropout" in keys else {"probe", "stream_probe"})

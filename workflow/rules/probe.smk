@@ -17,23 +17,21 @@ use rule tokenize as probe with:
         **sized("probe"),
 
 
-# Probes whose hidden states are not stored: the model runs in every epoch. Snakemake also evaluates the inputs of this
-# rule, including hidden states, for probes on stored hidden states, before it prefers the rule `probe`.
+# Probes whose hidden states are not stored: the model runs in every epoch.
 use rule train_lambda as stream_probe with:
     input:
-        unpack(reads("stream_probe", "tokens", "labels", "constants", "order", "index", "hidden", "folds", "probes")),
+        unpack(reads("stream_probe", "tokens", "labels", "constants", "order", "folds", "probes")),
     output:
         runs=update(file("runs")),
         outcomes=update(file("outcomes")),
         probes=update(file("probes")),
     pathvars:
         path=ARTEFACTS["runs"].stem,
+    wildcard_constraints:
+        task=STUDY.streamed_tasks_pattern(),
     priority: 0
     resources:
         **sized("stream_probe"),
-
-
-ruleorder: probe > stream_probe
 
 
 # Scores of probes on inner folds of the training rows, from which learning rates and context-free floors are chosen.
@@ -50,13 +48,10 @@ use rule probe as folds with:
 
 use rule stream_probe as stream_folds with:
     input:
-        unpack(reads("stream_folds", "tokens", "labels", "constants", "order", "index", "hidden")),
+        unpack(reads("stream_folds", "tokens", "labels", "constants", "order")),
     output:
         folds=file("folds"),
     pathvars:
         path=ARTEFACTS["folds"].stem,
     resources:
         **sized("stream_folds"),
-
-
-ruleorder: folds > stream_folds

@@ -161,7 +161,7 @@ def start(
         model: a hub id, a folder or an installed package.
         files: the data set; without training texts, paths and columns are examples to replace. If rows are held out or
             dropped, the others are written to NAME.train.parquet and NAME.validation.parquet next to the config.
-        settings: values to use instead of the chosen ones: seeds, fractions, slots.
+        settings: values to use instead of the chosen ones: seeds, fractions, slots; and the order of heads.
 
     Returns:
         The choices, their reasons, and the next commands.
@@ -284,7 +284,8 @@ def choices_of(name: str, model: str, data: Data, facts: Mapping[str, object]) -
 
 
 def with_settings(choices: Sequence[Choice], settings: Mapping[str, object]) -> list[Choice]:
-    """Return the choices with some values replaced, by their last key: seeds, fractions or slots."""
+    """Return the choices with some values replaced, by their last key: seeds, fractions or slots; and with an order."""
+    settings, order = {name: value for name, value in settings.items() if name != "order"}, settings.get("order")
     changed = [
         choice._replace(value=settings[choice.path[-1]], reason="as given")
         if choice.value is not None and settings.get(choice.path[-1]) is not None
@@ -294,6 +295,9 @@ def with_settings(choices: Sequence[Choice], settings: Mapping[str, object]) -> 
     missing = settings.keys() - {choice.path[-1] for choice in choices if choice.value is not None}
     if any(settings[name] is not None for name in missing):
         raise InputError(f"Nothing is trained here, so {', '.join(sorted(missing))} has no effect; leave it out.")
+    if order is not None:
+        place = next(index for index, choice in enumerate(changed) if choice.path == ("run", "tasks"))
+        changed.insert(place + 1, Choice(("run", "orders"), [order], "as given"))
     return changed
 
 

@@ -61,6 +61,10 @@ HELD_OUT = "1/5"
 """If no validation texts are given, this share of the distinct texts is held out."""
 
 
+SETTINGS = ("seeds", "fractions", "slots", "order")
+"""Arguments of `measure` that are keys of the config."""
+
+
 class MeasureOptions(TypedDict, total=False):
     """More arguments of `measure`."""
 
@@ -70,6 +74,7 @@ class MeasureOptions(TypedDict, total=False):
     seeds: Sequence[int]
     fractions: Sequence[float | str]
     slots: int
+    order: str
 
 
 def measure(
@@ -96,14 +101,14 @@ def measure(
         validation: texts and their labels, or only texts if there are no labels; or another table or file. By default,
             a random fifth of the training texts is held out; for a file, only if there is no similar file, such as
             validation.csv for train.csv.
-        settings: config keys to change, such as `{"run": {"orders": ["gradient"]}, "margin": 0.05}`. Below `models`,
-            `tasks` and `corpora`, leave out the name, because there is only one of each: `{"tasks": {"epochs": 3}}`.
+        settings: config keys to change, such as `{"run": {"orders": ["lambda", "random"]}, "margin": 0.05}`. Below
+            `models`, `tasks` and `corpora`, leave out the name, because there is only one: `{"tasks": {"epochs": 3}}`.
         folder: folder for the results; finished jobs of the same study are not run again. By default a temporary
             folder, which is deleted together with the returned object.
         options: `columns`, the columns of a table or a file by role: first, second (for pairs) and label. A table needs
             them, for a file papa guesses the others. `hold_out`, the share of texts to hold out, such as 0.2.
             `drop_empty`, whether rows without text or label are dropped and counted. `seeds`, `fractions` and `slots`,
-            the keys of the config with these names.
+            the keys of the config with these names. `order`, the order of heads, such as "gradient".
 
     Raises:
         InputError: the model, the texts or a setting cannot be used, or another run is writing to the folder.
@@ -123,7 +128,7 @@ def measure(
         location = os.fspath(model) if isinstance(model, str | os.PathLike) else saved(model, results / "model")
         for note in data.notes:
             print(note, file=sys.stderr)
-        chosen = {name: value for name, value in options.items() if name in ("seeds", "fractions", "slots")}
+        chosen = {name: value for name, value in options.items() if name in SETTINGS}
         config = _config(location, data, settings or {}, chosen)
         check_files(config)
         study = Study(config, results, LocalSourceDigests(config.machine))

@@ -70,12 +70,21 @@ class SettingOptions:
         int | None, typer.Option(metavar="N", help="Tokens per text; the default is enough for 99 of 100 texts.")
     ] = None
 
+    order: Annotated[
+        str | None,
+        typer.Option(metavar="NAME", help="Order of heads, such as gradient, which is faster; the default is lambda."),
+    ] = None
+
     def settings(self) -> dict[str, object]:
         """Return the settings that were asked for."""
         from papa.jobs.init import list_of
 
         lists = {"seeds": list_of(self.seeds, "--seeds", int), "fractions": list_of(self.fractions, "--fractions", str)}
-        return {name: value for name, value in (lists | {"slots": self.slots}).items() if value is not None}
+        return {
+            name: value
+            for name, value in (lists | {"slots": self.slots, "order": self.order}).items()
+            if value is not None
+        }
 
 
 @dataclass(frozen=True)

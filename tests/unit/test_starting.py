@@ -174,9 +174,10 @@ def test_lines_are_those_of_the_file_after_rows_were_dropped(here):
 
 def test_settings_can_be_given_at_once(here):
     csv(here / "train.csv", "text,label", ROWS)
-    options = ["--seeds", "3,5", "--fractions", "1, 1/3,0", "--slots", "21"]
+    options = ["--seeds", "3,5", "--fractions", "1, 1/3,0", "--slots", "21", "--order", "gradient"]
     init("--train", "train.csv", *options)
     config = loaded()
+    assert config["run"]["orders"] == ["gradient"]
     assert (config["run"]["seeds"], config["run"]["fractions"]) == ([3, 5], ["1", "1/3", "0"])
     assert config["corpora"]["texts"]["slots"] == 21 and "slots: 21  # as given" in (here / "papa.yaml").read_text()
 
@@ -335,6 +336,7 @@ def test_words_without_a_header_have_a_task_with_a_name(here):
         (["--train", "train.csv", "--validation", "train.csv", "--hold-out", "0.2"], "give only one"),
         (["--train", "train.csv", "--seeds", "a"], "--seeds is 'a', but must be whole numbers separated by commas"),
         (["--train", "train.csv", "--fractions", "1,2"], "'2' is not a fraction between 0 and 1"),
+        (["--train", "train.csv", "--order", "gradients"], "gradients"),
         (["--train", "train.csv", "--column", "label=nope"], "has no column 'nope'"),
         (["--train", "train.csv", "--validation", "other.csv"], "other.csv has no column"),
         (["--train", "ids.csv"], "No column of ids.csv looks like labels"),

@@ -15,6 +15,7 @@ import copy
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from dataclasses import replace
 from functools import partial
 from itertools import product
 from typing import Any
@@ -123,8 +124,11 @@ def works(stock: Any, ours: Model, mask: Tensor) -> Iterator[tuple[str, int, Cal
     yield "averaging", 1, torch.no_grad()(lambda: averaging.add(packed))
     raw = torch.zeros(shape, device=ours.device, requires_grad=True)
 
+    mixes = ours.replacement(matrix, mixing=torch.full(shape, 0.5))  # constants are checked and copied only once
+
     def learn() -> None:
-        mixed = ours.replacement(matrix, mixing=raw.sigmoid())
+        weights = raw.sigmoid().to(ours.dtype)
+        mixed = [replace(mix, weights=of_layer) for mix, of_layer in zip(mixes, weights, strict=True)]
         ours.run(packed, mixed)[-1].float().square().mean().backward()
 
     yield "λ step", 2, learn

@@ -11,7 +11,6 @@ import os
 import re
 import time
 from collections.abc import Mapping
-from functools import cache
 from typing import TYPE_CHECKING, Any
 
 from papa.config import stages
@@ -53,6 +52,7 @@ class Freshness:
     def __init__(self, study: Study):
         self._study = study
         self._states: dict[AnyJob, str] = {}
+        self._requests: dict[AnyJob, str] = {}
         self._provenances: dict[str, Provenance | None] = {}
 
     def state(self, job: AnyJob) -> str:
@@ -61,13 +61,14 @@ class Freshness:
             self._states[job] = self._state(job)
         return self._states[job]
 
-    @cache  # noqa: B019  a study lives as long as its process
     def request(self, job: AnyJob) -> str:
         """Return the `Trace.request` that the job's artefact has, or will have once the job has run."""
-        provenance = self._provenance(job.main)
-        if self.state(job) == FRESH and provenance is not None and provenance.trace is not None:
-            return provenance.trace.request
-        return Trace(job.stage, job.settings.stamp[1], job.settings.recorded(), {}).request
+        if job not in self._requests:
+            provenance = self._provenance(job.main)
+            made = provenance.trace if provenance is not None and self.state(job) == FRESH else None
+            trace = made or Trace(job.stage, job.settings.stamp[1], job.settings.recorded(), {})
+            self._requests[job] = trace.request
+        return self._requests[job]
 
     def outdated(self) -> dict[str, str]:
         """Map paths of outdated artefacts to reasons, except those that only lack seeds or have an outdated input."""

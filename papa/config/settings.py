@@ -805,7 +805,7 @@ class Config(Block):
         Positive | None,
         key(
             "number of tokens that the encoder processes at once when it averages or stores hidden states; by default "
-            "1,024 on a CPU and 16,384 on a GPU",
+            "1,024 on a CPU and 4,096 on a GPU",
             "tokens",
         ),
     ] = None
@@ -934,7 +934,7 @@ def with_floors(written: Mapping[str, object]) -> dict[str, object]:
 
 def budget_on(device: str, tokens: int | None = None) -> int:
     """Return the number of tokens that a model on this device processes at once: `tokens`, or the default."""
-    return tokens or (16384 if device.startswith("cuda") else 1024)
+    return tokens or (4096 if device.startswith("cuda") else 1024)
 
 
 @dataclass(frozen=True)

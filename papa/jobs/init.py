@@ -45,6 +45,8 @@ MEANINGLESS = re.compile(
 )
 """Common names of files, folders and columns that do not identify a model or a task."""
 MINIMUM_SLOTS, MAXIMUM_SLOTS, SLOTS_STEP = 16, 256, 8
+POSITIONS = ("max_position_embeddings", "n_positions", "n_ctx")
+"""Keys of a model's config for its number of positions."""
 BLOCK_SLOTS = 128
 """Number of slots for running text, as in the paper."""
 MAXIMUM_CLASSES, LISTED_COLUMNS = 50, 8
@@ -101,7 +103,12 @@ class Data:
 
     def within(self, facts: Facts) -> Data:
         """Return the data with no more slots than the model's config has positions, if it says how many."""
-        positions = facts.get("max_position_embeddings") or facts.get("n_positions") or self.slots
+        positions = next((facts[name] for name in POSITIONS if facts.get(name)), self.slots)
+        if isinstance(positions, int) and "roberta" in str(facts.get("model_type")):
+            padding = facts.get("pad_token_id")
+            positions -= 1 + (
+                padding if isinstance(padding, int) else 1
+            )  # its position ids start after that of padding
         if not isinstance(positions, int) or not 0 < positions < self.slots:
             return self
         return replace(self, slots=positions, reasons={**self.reasons, "slots": "the model has no more positions"})

@@ -340,8 +340,10 @@ def _needs(job: AnyJob, config: Config, sizes: Sizes) -> Needs | None:
 def _one_pass(job: AnyJob, config: Config, sizes: Sizes, share: float = 1.0, written: float = 0.0) -> Needs:
     """Estimate the needs of one forward pass over a share of the texts, in batches of `token_budget` tokens."""
     averages = isinstance(job.settings, AverageOf | ResampleOf)
-    budget = budget_on(config.device, config.token_budget)
-    memory, on_gpu = (_model_bytes(job, sizes, budget, averages, gpu) for gpu in (False, True))
+    memory, on_gpu = (  # the host of a GPU has no activations, but its estimate was tested with those of a CPU
+        _model_bytes(job, sizes, budget_on(device, config.token_budget), averages, gpu)
+        for device, gpu in (("cpu", False), (config.device, True))
+    )
     return Needs(memory, share * sizes.operation_count, written=written, on_gpu=on_gpu)
 
 

@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Any
 import torch
 from torch import Tensor
 
+from papa.config.settings import budget_on
 from papa.errors import InputError
 from papa.files import PathLike, Trace, digest_of_json, read_tensors, write_tensors
 
@@ -35,7 +36,7 @@ class State:
 def environment_of(machine: Machine, device: str) -> list[object]:
     """Return everything about a machine and a type of device that affects rounding, as JSON."""
     packages = {name: version(name) for name in ("torch", "transformers", "numpy")}
-    return [device, packages, torch.get_num_threads(), machine.token_budget]
+    return [device, packages, torch.get_num_threads(), budget_on(device, machine.token_budget)]
 
 
 class Checkpoint:

@@ -133,8 +133,14 @@ class Streaming(Substitute):
         return kept_context(self.restricted(layer.attending(heads), layer.examples), layer.values(heads), layer.dropout)
 
     def mixed(self, weights: Tensor, heads: Attending, values: Tensor, seen: Visibility, dropout: float) -> Tensor:
-        context = kept_context(self.restricted(heads, seen.examples), values, dropout)
-        return _between(context, weights, kept_context(heads, values, dropout))
+        near = self.restricted(heads, seen.examples)
+        if near is heads:
+            return kept_context(heads, values, dropout)
+        if dropout:  # it follows mixing, so both use the same draws
+            attention = near.attention()
+            mixed = attention + weights[..., None, None] * (heads.attention() - attention)
+            return _dropped(mixed, len(values), dropout) @ values
+        return _between(kept_context(near, values, 0.0), weights, kept_context(heads, values, 0.0))
 
     def distances(self, attention: Tensor, layer: Layer) -> Tensor:
         return _squared(attention, self.restricted(layer.attending(None), layer.examples).attention())

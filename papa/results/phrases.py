@@ -241,7 +241,8 @@ def constant_name(constant: str, shown_with: Sequence[str] = ()) -> str:
 
     Streaming attention is not a constant, so its name says that it depends on the input.
     """
-    constant = STREAMING_NAME.sub(r"streaming attention \1 + \2 (input-dependent)", constant)
+    if window := STREAMING_NAME.fullmatch(constant):
+        return f"streaming attention {window[1]} + {window[2]} (input-dependent)"
     if constant.startswith(AVERAGE_OF):
         return f"average, texts of {constant.removeprefix(AVERAGE_OF)}"
     if constant == "average" and any(name.startswith(AVERAGE_OF) for name in shown_with):

@@ -124,6 +124,7 @@ def test_an_80_gb_gpu_holds_the_averages_of_an_8b_decoder_in_2048_slots():
     on_gpu = gpu_memory_of(AVERAGE, CONFIG, LLAMA)
     assert 8 * 32 * 32 * 2048**2 + 4 * LLAMA.weight_count == pytest.approx(66.5e9, rel=1e-3)
     assert 67_000 < on_gpu < 85_000 < on_gpu + 34_400
+    assert on_gpu < gpu_memory_of(AVERAGE, config(device="cuda"), LLAMA) < 80_000, "more tokens at once"
     halved = job(AverageOf(model=Encoding(model=ModelId(name="bert"), precision="bfloat16_weights"), part="1of1"))
     assert on_gpu - gpu_memory_of(halved, CONFIG, LLAMA) > 16_000
     assert gpu_memory_of(job(AverageOf(model=ENCODING, part="1of1", kind="by-distance")), CONFIG, LLAMA) < 45_000

@@ -400,3 +400,4 @@ def test_no_more_slots_than_the_model_has_positions():
     data = Data.unlabelled({"train": "t.txt"}, {"first": "text"}, 3)
     assert data.within({"n_positions": 48}).slots == 48 < data.slots == data.within({}).slots
     assert data.within({"max_position_embeddings": 512}) == data
+    assert data.within({"max_position_embeddings": 50, "model_type": "roberta", "pad_token_id": 1}).slots == 48

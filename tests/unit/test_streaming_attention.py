@@ -14,10 +14,12 @@ from transformers.masking_utils import sdpa_mask
 
 import papa
 from papa.config.variant import Constant
+from papa.data.packed import Examples
 from papa.errors import InputError
 from papa.method.importance import distances_to
 from papa.model.model import Model
-from papa.model.replacement import Streaming
+from papa.model.replacement import Attending, Streaming, kept_context
+from papa.model.visibility import Visibility
 from papa.results.phrases import constant_name, constants, constants_heading, with_noun
 
 SINKS, WINDOW = 2, 3
@@ -271,6 +273,23 @@ def test_a_study_with_streaming_attention_has_orders_and_claims_and_says_that_it
     assert words in tables["score_by_fraction.md"] and words in study.page.read_text()
     everything = [*tables.values(), study.page.read_text(), str(study.claims)]
     assert not [part for part in everything if "streaming-1-2 constants" in part or f"{words} constants" in part]
+
+
+@pytest.mark.parametrize("window", [WINDOW, 99])
+def test_dropout_follows_mixing(window):
+    """So gates have no effect where both kinds of attention are the same, and both use the same draws elsewhere."""
+    examples = Examples.of_mask(torch.ones(2, SLOTS))
+    query, key, values = torch.randn(3, 2, HEADS, SLOTS, CHANNELS).unbind()
+    heads, streaming, weights = Attending(query, key, 0.3), Streaming(SINKS, window), torch.rand(HEADS)
+    torch.manual_seed(7)
+    actual = streaming.mixed(weights, heads, values, Visibility.of(examples, None), 0.5)
+    torch.manual_seed(7)
+    if window == 99:
+        assert torch.equal(actual, kept_context(heads, values, 0.5))
+    else:
+        attention, gates = streaming.restricted(heads, examples).attention(), weights[:, None, None]
+        expected = torch.dropout(attention + gates * (heads.attention() - attention), 0.5, True) @ values
+        assert torch.equal(actual, expected)
 
 
 def test_too_few_tokens_are_refused():

@@ -9,7 +9,7 @@ from __future__ import annotations
 import json
 import os
 import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from difflib import get_close_matches
 from functools import cache
 from itertools import chain
@@ -85,6 +85,9 @@ def config_of(content: object) -> Config:
         errors = error.errors(include_url=False)
         # report unknown keys first, because a key that seems to be missing is often misspelt
         worst = next((problem for problem in errors if problem["type"] == "extra_forbidden"), errors[0])
+        if _is_tag(worst["loc"][-1:]):  # a value of the right type says more than one of another
+            tried = [problem for problem in errors if problem["loc"][:-1] == worst["loc"][:-1]]
+            worst = next((problem for problem in tried if not problem["type"].endswith("_type")), worst)
         raise InputError(_sentence(worst)) from None
 
 
@@ -194,9 +197,15 @@ BOUNDS = {
 }
 
 
+def _is_tag(place: Sequence[int | str]) -> bool:
+    """Return whether the last part is no key: pydantic adds the name of a type if a value may have one of several."""
+    return str(place[-1] if place else "").startswith("constrained-")
+
+
 def _sentence(error: ErrorDetails) -> str:
     """Describe an error in one sentence that names the key."""
-    place, value, context = error["loc"], error["input"], error.get("ctx", {})
+    value, context = error["input"], error.get("ctx", {})
+    place = tuple(part for part in error["loc"] if not _is_tag((part,)))
     where = ""
     for part in place:
         where = where if part in ("[key]", BY_NAME, BY_FILE) else _join(where, part)
@@ -236,20 +245,20 @@ def _sentence(error: ErrorDetails) -> str:
             words, which = BOUNDS[bound]
             return f"{where} is {short(value)}, but must be {words} {context[which]}{meaning}."
     shown = "empty" if value is None else short(value)
-    return f"{where or 'The config'} must be {_types(rules)}, but it is {shown}{_advice(value, rules['type'])}."
+    return f"{where or 'The config'} must be {_types(rules)}, but it is {shown}{_advice(value, _type_names(rules))}."
 
 
-def _advice(value: object, expected: str | list[str]) -> str:
+def _advice(value: object, expected: Sequence[str]) -> str:
     """Say how to write a number that YAML reads as text, or a text that YAML reads as something else."""
     if "string" in expected and isinstance(value, bool):
         return "; put it in quotes, because YAML reads yes, no, on and off as true and false"
     if "string" in expected and not isinstance(value, dict | list | None):
         return "; put it in quotes"
-    if expected == "integer" and isinstance(value, str) and re.fullmatch(r"[+-]?[0-9]+", value):
+    if expected == ["integer"] and isinstance(value, str) and re.fullmatch(r"[+-]?[0-9]+", value):
         if value != str(int(value)):
             return f"; write {int(value)}"
         return "; write it without quotes, and in a file, because --config reads numbers inside {...} and [...] as text"
-    if expected == "number" and isinstance(value, str):
+    if expected == ["number"] and isinstance(value, str):
         mantissa, _, exponent = value.lower().partition("e")
         if re.fullmatch(r"[+-]?[0-9]+", mantissa) and re.fullmatch(r"[+-]?[0-9]+", exponent):
             signed = exponent if exponent[0] in "+-" else f"+{exponent}"
@@ -435,7 +444,14 @@ def _type(rules: JsonSchemaValue) -> str:
 
 
 def _types(rules: JsonSchemaValue) -> str:
-    return " or ".join(TYPES[name] for name in ([rules["type"]] if isinstance(rules["type"], str) else rules["type"]))
+    return " or ".join(TYPES[name] for name in _type_names(rules))
+
+
+def _type_names(rules: JsonSchemaValue) -> list[str]:
+    """Return the names of the JSON types that a value may have."""
+    if "anyOf" in rules:
+        return [name for option in rules["anyOf"] for name in _type_names(_resolved(option))]
+    return [rules["type"]] if isinstance(rules["type"], str) else list(rules["type"])
 
 
 if __name__ == "__main__":

@@ -202,6 +202,8 @@ def test_nothing_can_be_changed_afterwards():
         ("device", "gpu", "device is 'gpu'"),
         ("threads.encoder", 0, "threads.encoder is 0, but must be at least 1"),
         ("token_budget", 0, "token_budget is 0"),
+        ("corpora.words.cluster", 3.5, "corpora.words.cluster must be text or a whole number, but it is 3.5"),
+        ("corpora.words.cluster", 1, "corpora.words.cluster is 1, but must be at least 2"),
         ("precision", "float64", "precision is 'float64'; it must be one of float32, tf32, bfloat16"),
         ("patterns", {"tasks": ["colour"]}, "lists 'colour', which is not run; use tasks that are run: animals, tags"),
         (

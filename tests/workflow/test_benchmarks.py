@@ -10,7 +10,7 @@ import torch
 from tiny import WORDS, write_model
 
 import papa
-from benchmarks import compare, learning_rates, overhead, parts, products, smoke_hub, stress, training_samples
+from benchmarks import compare, gpu, learning_rates, overhead, parts, products, smoke_hub, stress, training_samples
 from papa.data.readers import SourceRows
 
 SLOTS = 13
@@ -137,6 +137,15 @@ def test_intervals_cover_the_choice_of_training_rows_only_if_seeds_share_none():
     fixed, parts, halves, bootstrap = (training_samples.coverage(way, 120, 120) for way in training_samples.WAYS)
     assert min(parts) >= 88 and max(fixed) < 75
     assert parts.score > max(halves.score, bootstrap.score)
+
+
+def test_large_models_are_compared_with_the_stock_model(capsys):
+    """Here on the CPU, with tiny models."""
+    gpu.main(["--tiny", "--device", "cpu", "--seconds", "0", "--precisions", "bfloat16"])
+    rows = [line.split("|") for line in capsys.readouterr().out.splitlines() if line.startswith("| 2 ×")]
+    names = [row[2].strip() for row in rows]
+    assert names == names[:8] * 4 and names[0] == "stock" and names[7] == "λ step"  # two models, two kinds of lengths
+    assert all(float(row[3].replace(",", "")) > 0 for row in rows)
 
 
 def test_products_are_compared_with_the_stock_model(model, capsys):

@@ -17,7 +17,7 @@ from papa.files import PathLike, must_agree
 from papa.method.averages import ConstantMatrices
 from papa.method.tied import structure_of
 from papa.model.model import Model
-from papa.model.replacement import Head, Matrices, Outputs, Streaming
+from papa.model.replacement import Head, Loaded, Matrices, Streaming
 
 
 def constant_matrices(kind: str, layers: int, heads: int, slots: int) -> Tensor:
@@ -53,9 +53,7 @@ def _tied(kind: str, slots: int) -> Matrices:
     return Matrices(torch.tensor(values(slots)), structure_of(kind, slots))
 
 
-def constants_for(
-    constant: Constant, averages: PathLike | None, model: Model, facts: Mapping[str, Any]
-) -> Tensor | Matrices | Outputs | Streaming:
+def constants_for(constant: Constant, averages: PathLike | None, model: Model, facts: Mapping[str, Any]) -> Loaded:
     """Return the constants that replace a model's attention; `facts` are those of the texts it reads.
 
     They are read from a file of `averages`, unless they need no text. Streaming attention needs none.

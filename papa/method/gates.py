@@ -18,7 +18,7 @@ from papa.method.orders import units_of
 from papa.method.states import StreamedStates
 from papa.method.training_rows import TrainingRows, training_rows
 from papa.model.model import Model
-from papa.model.replacement import Constants, Matrices, Mix, Outputs, Replacement, Streaming
+from papa.model.replacement import Constants, Loaded, Mix, Replacement
 
 if TYPE_CHECKING:
     from papa.config.stages import Gating
@@ -40,8 +40,7 @@ def learn_gates(
     setting `start` gives the initial λ, `l1` times the mean of all λ is added to the loss, and with `settled`, training
     stops after an epoch that hardly changes the order of heads. With `patience`, it ends as a probe's training does.
     """
-    known = Tensor | Matrices | Outputs | Streaming
-    substitute = (constants if isinstance(constants, known) else constants.constants).to(model.device)
+    substitute = (constants if isinstance(constants, Loaded) else constants.constants).to(model.device)
     units = units_of(gating.unit, model.heads, model.groups)
     start = torch.tensor(LAMBDA_START[gating.start]).logit().item()
     raw = nn.Parameter(torch.full((model.layers, units), start, device=model.device))

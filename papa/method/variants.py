@@ -5,14 +5,12 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import TYPE_CHECKING
 
-from torch import Tensor
-
 from papa.config.variant import Variant
 from papa.errors import InputError
 from papa.method.constants import constants_for
 from papa.method.orders import heads_to_replace
 from papa.model.model import Model
-from papa.model.replacement import Head, Matrices, Outputs, Streaming
+from papa.model.replacement import Head, Loaded
 
 if TYPE_CHECKING:
     from papa.config.job import Job
@@ -27,7 +25,7 @@ def names_of(variant: Variant) -> dict[str, str | None]:
 
 def replaced_by(
     job: Job[HiddenOf] | Job[ProbeOf] | Job[FoldsOf], model: Model, facts: Mapping[str, object]
-) -> tuple[Tensor | Matrices | Outputs | Streaming | None, list[Head] | None]:
+) -> tuple[Loaded | None, list[Head] | None]:
     """Return the constants of a job's variant (None if nothing is replaced) and the replaced heads (None for all).
 
     `facts` are the facts of the texts; see `constants_for`. Streaming attention takes the place of constants.

@@ -349,7 +349,9 @@ class HasConstants(Protocol):
     def constants(self) -> Tensor | Matrices | Outputs: ...
 
 
-Constants = Tensor | Matrices | Outputs | Streaming | HasConstants
+Loaded = Tensor | Matrices | Outputs | Streaming
+"""The substitutes for attention that stages read: constants, or streaming attention."""
+Constants = Loaded | HasConstants
 """The substitute for the attention of all heads: matrices `[layer, head, query, key]`, matrices with shared entries,
 outputs of heads, or an object with one of these as `constants`; or streaming attention, which is not a constant."""
 

@@ -102,12 +102,19 @@ def keys_of(changes: Sequence[str]) -> dict[str, object]:
     try:
         keys: dict[str, object] = parse_config(changes)
     except ValueError as error:
-        raise InputError(f"--config is {' '.join(changes)!r}, but must be KEY=VALUE ({first_line(error)})") from error
+        raise InputError(
+            f"--config is {' '.join(changes)!r}, but each entry must be KEY=VALUE, with a key of the top level, "
+            f"such as margin=0.05 or 'run={{tasks: [ner]}}' ({first_line(error)})"
+        ) from error
     return keys
 
 
 def snakemake(words: Sequence[str]) -> None:
-    """Run snakemake in this process; raise `SystemExit` if it fails or the command line is wrong."""
+    """Run snakemake in this process; raise `SystemExit` if it fails or the command line is wrong.
+
+    Raises:
+        InputError: an option --config has a wrong form.
+    """
     from snakemake.cli import args_to_api, parse_args
     from snakemake.exceptions import print_exception
 
@@ -119,7 +126,10 @@ def snakemake(words: Sequence[str]) -> None:
         finally:
             lines = messages.getvalue().splitlines(keepends=True)
             sys.stderr.writelines(line for line in lines if not line.endswith(PROFILE_MESSAGE))
+        keys_of(arguments.config or [])  # snakemake shows a traceback if a key is wrong
         done = args_to_api(arguments, parser)
+    except InputError:
+        raise
     except Exception as error:
         print_exception(error)
         done = False

@@ -5,6 +5,7 @@ import os
 import signal
 import subprocess
 import sys
+from itertools import product
 from pathlib import Path
 
 import pytest
@@ -127,8 +128,8 @@ def test_a_run_opens_without_the_path_of_its_profile(here, words, code, printed)
 def test_other_messages_of_a_correct_command_line_stay(here):
     """Only the line with the path of the profile is hidden."""
     profile = "Using profile p for setting default command line arguments."
-    parse = f"lambda words: (print('Deprecated.', {profile!r}, sep='\\n', file=sys.stderr), None)"
-    patched = f"import sys, snakemake.cli as cli\ncli.parse_args = {parse}\ncli.args_to_api = lambda *given: True\n"
+    parse = f"lambda words: (print('Deprecated.', {profile!r}, sep='\\n', file=sys.stderr), Namespace(config=None))"
+    patched = f"import sys, snakemake.cli as cli\nfrom argparse import Namespace\ncli.parse_args = {parse}\ncli.args_to_api = lambda *given: True\n"
     process = in_python(f"{patched}from papa.jobs.run import snakemake\nsnakemake([])")
     assert (process.returncode, process.stderr) == (0, "Deprecated.\n")
 
@@ -217,7 +218,9 @@ def test_plan_and_freeze_take_the_keys_that_run_takes(here):
     assert totals["changed"] == len(Study(config_of(CONFIG | {"run": fewer}), "results/tiny").jobs()) < totals["same"]
     invoke("freeze", "mine.yaml", "--config", "margin=0.25")
     assert json.loads((here / "mine.frozen.json").read_text())["declared"]["margin"] == 0.25
-    assert "must be KEY=VALUE" in invoke("plan", "mine.yaml", "--config", "margin", code=2).stderr
+    for wrong, command in product(["margin", "run.tasks=[a]"], ["plan", "run"]):
+        told = invoke(command, "mine.yaml", "--config", wrong, code=2).stderr
+        assert "must be KEY=VALUE" in told and len(told.splitlines()) == 1
     assert "The config has an unknown key margn" in invoke("plan", "mine.yaml", "--config", "margn=1", code=2).stderr
 
 

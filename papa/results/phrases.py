@@ -361,9 +361,10 @@ def floors_used(line: LineClaim) -> str:
     tasks: dict[str, list[str]] = {}
     for task, floors in line.floors.items():
         tasks.setdefault(floors[0], []).append(task)
-    used = tasks if len(tasks) == 1 else [f"{floor} on {_and(titles)}" for floor, titles in tasks.items()]
+    used = [*tasks] if len(tasks) == 1 else [f"{floor} on {_and(titles)}" for floor, titles in tasks.items()]
+    listed = ", and ".join(used) if len(used) < 3 else f"{'; '.join(used[:-1])}; and {used[-1]}"
     tried = _and(sorted({floor for floors in line.floors.values() for floor in floors}))
-    choice = f"The context-free floor is {', and '.join(used)}. It is the best of {tried} on inner folds of the "
+    choice = f"The context-free floor is {listed}. It is the best of {tried} on inner folds of the "
     choice += "training rows."
     return " ".join([choice, *guesses])
 

@@ -163,6 +163,8 @@ def test_claims_about_single_tasks_are_clauses(corrected, words):
 
 
 def test_the_floor_of_each_task_is_named():
+    three = {"A": ("zeros",), "B": ("identity",), "C": ("mean-output",), "D": ("zeros",)}
+    assert "is zeros on A and D; identity on B; and mean-output on C. It" in floors_used(line_claim(floors=three))
     floors = {"A": ("mean-output", "zeros"), "B": ("zeros", "mean-output"), "C": ("mean-output", "zeros")}
     assert floors_used(line_claim(floors=floors)) == (
         "The context-free floor is mean-output on A and C, and zeros on B. It is the best of mean-output and zeros on "

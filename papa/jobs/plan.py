@@ -457,7 +457,7 @@ def describe_margins(estimates: Plan) -> list[str]:
             f"{entry['title']} {_format_margin(smallest)} ({_counts(entry)})" for entry, smallest in known
         )
         sentences.append(
-            f"Smallest margin that a task without any loss meets with {100 * estimates['power']:.0f} % power, as a "
+            f"Smallest margin that can be shown with {100 * estimates['power']:.0f} % power if nothing is lost, as a "
             f"share of attention's contribution: {listed}."
         )
     if measured:

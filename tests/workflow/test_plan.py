@@ -188,7 +188,7 @@ def test_the_smallest_loss_before_a_run_is_worked_out_by_hand(plan):
     assert (entry["seeds"], entry["examples"], entry["measured"], entry["helps"]) == (3, 408, False, "examples")
     said = " ".join(plan(config).stdout.split())
     for words in (
-        "Smallest margin that a task without any loss meets with 80 % power, as a share of attention's "
+        "Smallest margin that can be shown with 80 % power if nothing is lost, as a share of attention's "
         "contribution: MRPC 15 % (3 seeds, 408 examples).",
         ASSUMED,
         "A margin of 10 % is unlikely to be shown for MRPC with 3 seeds and 408 examples (smallest: 15 %): add "

@@ -18,8 +18,8 @@ share no fillers (`lexicon`). The grammars are in `single`, `pairs` and `ambiguo
 
 `twice` (first, label, kind; labels once, twice) is generated in the same way, for the known encoder.
 
-`repeats`, `no-repeats` and `cycles` (one column, first) have no labels; they are texts for the known decoders, described
-in `recall`. Their examples are distinct, too. Both splits use the same words, which are this model's vocabulary.
+`repeats`, `no-repeats` and `cycles` (one column, first) have no labels; they are texts for the known decoders,
+described in `recall`. Their examples are distinct, too. Both splits use the same words, the vocabulary of these models.
 """
 
 from __future__ import annotations

@@ -91,7 +91,7 @@ WRONG_SIZE = 3.0
 TOKEN, BEFORE, COPIED, PREDICTED = (slice(begin, begin + 64) for begin in (0, 64, 128, 192))
 POSITION_START, REST = 256, 319
 """Segments of a hidden state: the token, the previous, the copied and the predicted token, the position, values that
-nothing reads, and the value that makes the mean 0. The number of values for the position varies (`Positions`)."""
+nothing reads, and the value that makes the mean 0. The lengths of two of them depend on how a model shows positions."""
 
 
 @dataclass(frozen=True)

@@ -59,8 +59,8 @@ class Head:
 
         Args:
             position: the segment of a hidden state with the position: one-hot, or its remainders, one-hot each.
-            divisors: the divisors of the remainders. Without any, the position is one-hot. With several, the first
-                slot asks for a slot after the text, so the head is only for decoders, whose first slot sees only itself.
+            divisors: the divisors of the remainders. Without any, the position is one-hot. With several, the head is
+                only for decoders: its first slot attends to itself because it sees no other.
         """
         import torch
 

@@ -3,6 +3,7 @@
     python benchmarks/known.py results/known     # what each head costs, and the AUROC of every order of a run
     python benchmarks/known.py --studies 200     # claims of studies of new texts: 9 minutes of CPU time
     python benchmarks/known.py --lists 200       # verdicts on a right and a wrong list, in studies of new texts
+    python benchmarks/known.py --long            # a study of texts of 4,096 tokens
 
 The results are those of config/known.yaml or config/known-interactions.yaml, for which the cost of each head is
 printed, or of config/known-lookup.yaml.
@@ -15,6 +16,7 @@ docs/known-answers.md explains it.
 from __future__ import annotations
 
 import argparse
+import math
 import random
 import tempfile
 from collections import Counter
@@ -32,7 +34,7 @@ import papa
 from papa.config.reading import config_of
 from papa.config.study import Study
 from papa.data.generated import generate
-from papa.data.generated.known import HEADS, LAYERS, NEEDED, SLOTS, known_model
+from papa.data.generated.known import HEADS, INDUCTION, LAYERS, LONG, NEEDED, SLOTS, known_model
 from papa.data.local_digests import LocalSourceDigests
 from papa.errors import count
 from papa.files import PathLike, read_table
@@ -48,6 +50,10 @@ ROWS = {"train": 48, "validation": 32}
 TEXTS_OF_LISTS = 96
 """The number of validation texts in a study that judges lists, whose claims are corrected for two lists."""
 STEPS = {"batch_size": 8, "epochs": 2}
+LONG_ROWS = {"train": 12, "validation": 32}
+"""The number of texts in the study of long texts. With 24 for validation, a loss of 0 has an upper bound of 11 %."""
+LONG_STEPS = {"batch_size": 2, "epochs": 1}
+LONG_CONSTANTS = ["by-distance", "streaming-1-2"]
 Claim = tuple[int, dict[str, float]]
 """The number of heads that a study calls replaceable, and the AUROC of each of its orders."""
 
@@ -57,16 +63,17 @@ def auroc(order: PathLike, needed: Collection[tuple[int, int]]) -> float:
 
     It is the share of all other heads that are replaced before the last head in `needed`.
     """
-    table = read_table(order)
-    ranks = {
-        (layer, head): rank
-        for rank, layer, head in zip(
-            *(table.column(name).to_pylist() for name in ("rank", "layer", "head")), strict=True
-        )
-    }
+    ranks = ranks_of(order)
     last = max(ranks[head] for head in needed)
     before = [last > rank for head, rank in ranks.items() if head not in needed]
     return sum(before) / len(before)
+
+
+def ranks_of(order: PathLike) -> dict[tuple[int, int], int]:
+    """Return the rank of every head, (layer, head), in an order: 0 for the head that is replaced first."""
+    table = read_table(order)
+    ranks, layers, heads = (table.column(name).to_pylist() for name in ("rank", "layer", "head"))
+    return dict(zip(zip(layers, heads, strict=True), ranks, strict=True))
 
 
 def orders(results: Path) -> Iterator[tuple[str, float]]:
@@ -145,11 +152,38 @@ def small(seed: int, model: str = "induction") -> dict[str, Any]:
     return {key: kept for key, kept in given.items() if key not in ("grids", "patterns")}
 
 
+def long_texts(slots: int, folder: Path) -> Iterator[str]:
+    """Study the known decoder of long texts in an empty folder, and yield the lines of a Markdown table of the losses.
+
+    Args:
+        slots: the number of tokens to which texts are truncated, at most 4,096.
+        folder: the folder of the study.
+    """
+    written = small(1, "long")
+    written["run"] |= {"tasks": ["cycles"], "constants": LONG_CONSTANTS, "orders": ["lambda", "gradient"]}
+    written["run"]["fractions"] = ["1", "1/10", "0"]
+    corpus = written["corpora"]["repeats"] | {"generated": "cycles", "rows": LONG_ROWS, "slots": slots}
+    task = written["tasks"]["repeats"] | LONG_STEPS | {"title": "Cycles", "corpus": "cycles"}
+    conclusion = concluded(written | {"corpora": {"cycles": corpus}, "tasks": {"cycles": task}}, folder)
+    yield "| constant | order | place of the induction head | 9 heads replaced | 10 heads replaced | replaceable |"
+    yield "|---|---|--:|--:|--:|--:|"
+    for line in conclusion.lines:
+        [order] = folder.rglob(f"{line.constant}/{line.order}-0/order.parquet")
+        losses = []
+        for step in line.steps:
+            ends = (math.nan if value is None else 100 * value for value in (step.loss, step.low, step.high))
+            loss, low, high = (round(end, 1) + 0.0 for end in ends)  # no -0
+            losses.append(f"{loss:.1f} % ({low:.1f} to {high:.1f})")
+        place = 1 + ranks_of(order)[INDUCTION]
+        yield f"| {line.constant} | {line.order} | {place} | {' | '.join(losses)} | {line.replaceable} |"
+
+
 def main() -> None:
     asked = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     asked.add_argument("results", nargs="?", type=Path, help="the results of a config of known models")
     asked.add_argument("--studies", type=int, default=0, help="how many studies are made")
     asked.add_argument("--lists", type=int, default=0, help="how many studies judge lists")
+    asked.add_argument("--long", type=int, nargs="?", const=LONG.slots, help="the tokens of long texts (default: 4096)")
     given = asked.parse_args()
     torch.set_num_threads(1)
     if given.results is not None:
@@ -177,6 +211,9 @@ def main() -> None:
         if seed % 10 == 0 or seed == given.lists:
             shown = ", ".join(f"{order} {verdict} {times}" for (order, verdict), times in sorted(verdicts.items()))
             print(f"{count(seed, 'study', 'studies')}: {shown}", flush=True)
+    if given.long:
+        with tempfile.TemporaryDirectory() as folder:
+            print("\n" + "\n".join(long_texts(given.long, Path(folder))))
 
 
 if __name__ == "__main__":

@@ -114,7 +114,7 @@ Random = Literal[
     "qwen2",
     "modernbert-decoder",
 ]
-Known = Literal["induction", "lookup", "redundant", "shifted", "trap"]
+Known = Literal["induction", "long", "lookup", "redundant", "shifted", "trap"]
 if TYPE_CHECKING:
     Metric = str
     OrderName = str

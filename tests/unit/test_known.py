@@ -18,15 +18,17 @@ from papa.data.generated.known import (
     FIRST,
     INDUCTION,
     KNOWN,
+    LONG,
     NEEDED,
     PREVIOUS,
     SECOND_COPY,
     WRONG_TOKEN,
     known_model,
 )
-from papa.data.generated.recall import MAXIMUM_WORDS, NEW_WORDS, REPEATED_WORDS, WORDS
+from papa.data.generated.recall import CYCLE_WORDS, LONG_WORDS, MAXIMUM_WORDS, NEW_WORDS, REPEATED_WORDS, WORDS
 from papa.data.weights import location_of, weights_digest
 from papa.files import read_table, write_table
+from papa.method.constants import constant_matrices
 
 SLOTS, TEXTS = 48, 200
 UNIFORM = math.log(len(WORDS))
@@ -272,3 +274,79 @@ def test_a_window_shows_the_induction_head_exactly_the_copies_within_it(model, t
     assert set(distance.tolist()) > {window - 1, window}
     assert repeated[distance < window].max() < 0.01
     assert bool(((repeated[distance >= window] - UNIFORM).abs() < 0.05).all())
+
+
+# -- long texts --------------------------------------------------------------------------------------------------------
+
+LONG_SLOTS = 256
+"""Slots of the tests: the model has 4,096, and `benchmarks/known.py --long` uses them all."""
+
+
+@pytest.fixture(scope="module")
+def long_model(cache):
+    return transformers.AutoModelForCausalLM.from_pretrained(known_model("long"), attn_implementation="eager").eval()
+
+
+@pytest.fixture(scope="module")
+def cycles(cache):
+    """Texts of cycles, cut to the slots of the tests: 8 for validation and 30 for averages."""
+    tokenizer = transformers.AutoTokenizer.from_pretrained(known_model("long"))
+    return [
+        papa.lay_out(tokenizer, texts("cycles", split, rows), slots=LONG_SLOTS, style="contiguous")
+        for split, rows in (("validation", 8), ("train", 30))
+    ]
+
+
+def test_cycles_repeat_all_their_words_in_the_same_order():
+    lengths = set()
+    for words in map(str.split, texts("cycles", rows=40)):
+        period = len(set(words))
+        assert len(words) == LONG_WORDS and words[period:] == words[:-period]
+        lengths.add(period)
+    assert min(lengths) >= CYCLE_WORDS[0] and max(lengths) <= CYCLE_WORDS[1] and len(lengths) > 20
+
+
+def test_the_remainders_of_a_position_are_unique_and_those_of_the_position_before_rotated():
+    remainders = LONG.remainders()
+    assert len({tuple(row.nonzero().flatten().tolist()) for row in remainders}) == LONG.slots == 1 + LONG_WORDS
+    rotated = [part.roll(1, 1) for part in remainders[:-1].split(LONG.divisors, 1)]
+    assert torch.equal(torch.hstack(rotated), remainders[1:])
+
+
+def test_heads_of_the_stock_model_look_where_they_should_in_long_texts(long_model, cycles):
+    """Also in the last slots that the model has: only the positions there differ from those of a short text."""
+    ids = cycles[0]["input_ids"]
+    right = (ids[:, :, None] == ids.roll(1, 1)[:, None]).tril()  # the keys behind an earlier copy of the query
+    right[:, :, 0] = ~right[:, :, 1:].any(-1)
+    with torch.no_grad():
+        first, second = long_model(input_ids=ids, output_attentions=True).attentions
+        last = torch.arange(LONG.slots - LONG_SLOTS, LONG.slots)[None]
+        late = long_model(input_ids=ids[:1], position_ids=last, output_attentions=True).attentions[0]
+    for attention in (first, late):
+        assert attention[:, PREVIOUS[1]].diagonal(-1, 1, 2).min() > 0.999
+    assert first[:, FIRST[1], :, 0].min() > 0.999
+    assert (second[:, INDUCTION[1]] * right).sum(-1).min() > 0.99
+    assert second[:, INDUCTION[1], -1].max() < 0.5, "it looks at several copies"
+    for layer, head in IDLE:
+        assert (first, second)[layer][:, head].amax(-1).median() < 0.5
+
+
+def test_constants_in_all_heads_but_the_induction_head_cost_nothing_in_long_texts(long_model, cycles):
+    validation, train = cycles
+    model, others = papa.Model(long_model), [head for head in ALL if head != INDUCTION]
+    by_distance = papa.average_attention(model, [train], "by-distance")
+    sink = papa.average_attention(model, [train], "sink")
+    uniform = constant_matrices("uniform", 2, 5, LONG_SLOTS)
+    by_content = [head for head in others if head != PREVIOUS]  # the previous token needs a position
+    original = losses(model, validation)
+    assert original[0].max() < 0.01 and len(original[0]) > 1000
+    assert original[1].tolist() == pytest.approx([UNIFORM] * len(original[1]), abs=1e-4)
+    free = [(by_distance, others), (papa.Streaming(1, 2), others), (sink, by_content), (uniform, by_content)]
+    for constants, heads in free:
+        repeated, new = losses(model, validation, constants=constants, heads=heads)
+        assert repeated.max() < 0.01 and new.tolist() == pytest.approx([UNIFORM] * len(new), abs=0.01)
+    for constants, _ in free:
+        repeated, _ = losses(model, validation, constants=constants, heads=[INDUCTION])
+        assert repeated.mean() == pytest.approx(UNIFORM, abs=0.05)
+    for constants in (sink, uniform):
+        assert losses(model, validation, constants=constants, heads=[PREVIOUS])[0].mean() > UNIFORM - 0.05

@@ -7,6 +7,7 @@ from random import Random
 import pytest
 
 import papa
+from benchmarks import known
 from benchmarks.known import auroc, claimed_by_order, small
 from papa.data.generated import generate
 from papa.data.generated.known import INDUCTION
@@ -135,6 +136,18 @@ def test_lambda_sees_interactions_and_leave_one_out_does_not(name, seed, tmp_pat
     expected = {"redundant": {"lambda": 9, "first-layer-first": 8}}
     expected |= {"trap": {"lambda": 9, "leave-one-out": 8, "first-layer-first": 5}}
     assert {order: claimed[order] for order in expected[name]} == expected[name]
+
+
+# -- long texts --------------------------------------------------------------------------------------------------------
+
+
+def test_the_study_of_long_texts_claims_all_heads_but_the_induction_head(tmp_path):
+    """Here in 256 of the 4,096 slots."""
+    rows = [line.strip("| ").split(" | ") for line in known.long_texts(256, tmp_path)][2:]
+    lines = [[constant, order] for constant in known.LONG_CONSTANTS for order in ("lambda", "gradient")]
+    assert [[*row[:3], row[5]] for row in rows] == [[*line, "10", "9"] for line in lines]
+    nine, ten = ([float(row[column].split()[0]) for row in rows] for column in (3, 4))
+    assert nine == [0.0] * 4 and ten == pytest.approx([100.0] * 4, abs=1)
 
 
 # -- a model that knows nothing ----------------------------------------------------------------------------------------

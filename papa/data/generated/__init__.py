@@ -18,8 +18,8 @@ share no fillers (`lexicon`). The grammars are in `single`, `pairs` and `ambiguo
 
 `twice` (first, label, kind; labels once, twice) is generated in the same way, for the known encoder.
 
-`repeats` and `no-repeats` (one column, first) have no labels; they are texts for the known decoder, described in
-`recall`. Their examples are distinct, too. Both splits use the same words, which are this model's vocabulary.
+`repeats`, `no-repeats` and `cycles` (one column, first) have no labels; they are texts for the known decoders,
+described in `recall`. Their examples are distinct, too. Both splits use the same words, the vocabulary of these models.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ from typing import TYPE_CHECKING
 from papa.data.generated.ambiguous_words import reading
 from papa.data.generated.lexicon import Fillers
 from papa.data.generated.pairs import inference, roles
-from papa.data.generated.recall import no_repeats, repeats
+from papa.data.generated.recall import cycles, no_repeats, repeats
 from papa.data.generated.single import agreement, negation
 from papa.data.generated.twice import twice
 from papa.errors import InputError
@@ -51,7 +51,11 @@ LABELLED_GRAMMARS: dict[str, tuple[Write, tuple[str, ...]]] = {
     "inference": (inference, ("entailment", "neutral", "contradiction")),
 }
 NAMES = (*LABELLED_GRAMMARS, "reading")
-KNOWN_DECODER_GRAMMARS: dict[str, Callable[[Random], dict[str, str]]] = {"repeats": repeats, "no-repeats": no_repeats}
+KNOWN_DECODER_GRAMMARS: dict[str, Callable[[Random], dict[str, str]]] = {
+    "repeats": repeats,
+    "no-repeats": no_repeats,
+    "cycles": cycles,
+}
 KNOWN_ENCODER_GRAMMARS: dict[str, tuple[Write, tuple[str, ...]]] = {"twice": (twice, ("once", "twice"))}
 KINDS = ("position", "lookup")
 GRAMMAR_VERSION = 1

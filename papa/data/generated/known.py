@@ -27,11 +27,15 @@ and all of these attend like the induction head:
 | `redundant` | 3 *second copy* | the same as the induction head, so either of them is enough |
 | `trap` | 0 *canceller* | minus `WRONG_SIZE` times a wrong token |
 | `trap` | 4 *wrong token* | plus `WRONG_SIZE` times the same wrong token |
+
+`long` has the heads of `induction` and reads texts of 4,096 tokens (`cycles`). It differs only in how its states show
+positions (`Positions`). Its induction head attends equally to the tokens after all earlier copies.
 """
 
 from __future__ import annotations
 
 from collections.abc import Mapping
+from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -48,13 +52,13 @@ from papa.data.generated.known_parts import (
     word_tokenizer,
 )
 from papa.data.generated.models import made_once
-from papa.data.generated.recall import MAXIMUM_WORDS, WORDS
+from papa.data.generated.recall import LONG_WORDS, MAXIMUM_WORDS, WORDS
 from papa.errors import InputError
 
 if TYPE_CHECKING:
     from torch import Tensor
 
-KNOWN = ("induction", "lookup", "redundant", "shifted", "trap")
+KNOWN = ("induction", "long", "lookup", "redundant", "shifted", "trap")
 RECIPE = 1
 """Increase this whenever the code below makes a different model."""
 START = "<s>"
@@ -66,6 +70,7 @@ SECOND_COPY, CANCELLER, WRONG_TOKEN = (1, 3), (1, 0), (1, 4)
 """Heads of `redundant` and of `trap`."""
 NEEDED: dict[str, tuple[tuple[int, int], ...]] = {
     "induction": (INDUCTION,),
+    "long": (INDUCTION,),
     "lookup": (looking.LOOKUP,),
     "shifted": (shifting.MARK,),
 }
@@ -84,9 +89,51 @@ WRONG_SIZE = 3.0
 """Size of the output of the canceller and of the wrong token, relative to that of the induction head."""
 
 TOKEN, BEFORE, COPIED, PREDICTED = (slice(begin, begin + 64) for begin in (0, 64, 128, 192))
-POSITION, UNUSED, REST = slice(256, 304), slice(304, 319), 319
+POSITION_START, REST = 256, 319
 """Segments of a hidden state: the token, the previous, the copied and the predicted token, the position, values that
-nothing reads, and the value that makes the mean 0."""
+nothing reads, and the value that makes the mean 0. The lengths of two of them depend on how a model shows positions."""
+
+
+@dataclass(frozen=True)
+class Positions:
+    """The positions of a decoder, and how its states show them: as a one-hot remainder for each divisor.
+
+    The remainders of the previous position are those of this position, each rotated by one. So a head can find the
+    previous token with few values, however long the text is.
+
+    Args:
+        slots: the number of positions.
+        divisors: numbers without a common factor. Their product is at least `slots`, so no two positions have the same
+            remainders. A single divisor, `slots`, has a value for each position.
+    """
+
+    slots: int
+    divisors: tuple[int, ...]
+
+    @property
+    def segment(self) -> slice:
+        """The segment of a hidden state with the position."""
+        return slice(POSITION_START, POSITION_START + sum(self.divisors))
+
+    @property
+    def first_remainder(self) -> slice:
+        """The part of `segment` with the first remainder: exactly one of its values is 1."""
+        return slice(POSITION_START, POSITION_START + self.divisors[0])
+
+    @property
+    def unused(self) -> slice:
+        """The segment with values that nothing reads."""
+        return slice(self.segment.stop, REST)
+
+    def remainders(self) -> Tensor:
+        """Return the values of `segment` in each position: `[position, value]`."""
+        import torch
+
+        return torch.hstack([torch.eye(divisor)[torch.arange(self.slots) % divisor] for divisor in self.divisors])
+
+
+SHORT = Positions(SLOTS, (SLOTS,))
+LONG = Positions(1 + LONG_WORDS, (13, 17, 19))
 
 
 def known_model(name: str) -> Path:
@@ -98,21 +145,23 @@ def known_model(name: str) -> Path:
         return made_once(f"known-{name}", encoder.recipe(), encoder.make)
     recipe = [RECIPE, WORDS, SLOTS, SCORE_GAP, FALLBACK_SCORE, ATTENTION_THRESHOLD, PREDICTED_LOGIT, IDLE_SCALE]
     recipe += [WRONG_SIZE] if name == "trap" else []
+    recipe += [LONG.slots, LONG.divisors] if name == "long" else []
     return made_once(f"known-{name}", recipe, lambda folder: _decoder(folder, name))
 
 
 def _decoder(folder: Path, name: str) -> None:
     import transformers
 
+    positions = LONG if name == "long" else SHORT
     ids = {word: index for index, word in enumerate([START, *WORDS])}
     special_tokens = dict.fromkeys(("bos_token", "eos_token", "unk_token"), START)
-    word_tokenizer(ids, (f"{START} $A", f"{START} $A $B:1"), SLOTS, special_tokens).save_pretrained(folder)
+    word_tokenizer(ids, (f"{START} $A", f"{START} $A $B:1"), positions.slots, special_tokens).save_pretrained(folder)
     config = transformers.GPT2Config(
         n_layer=LAYERS,
         n_head=HEADS,
         n_embd=SIZE,
         n_inner=HEAD_SIZE,
-        n_positions=SLOTS,
+        n_positions=positions.slots,
         vocab_size=TOKENS,
         activation_function="relu",
         tie_word_embeddings=False,
@@ -124,7 +173,7 @@ def _decoder(folder: Path, name: str) -> None:
     )
     model = transformers.GPT2LMHeadModel(config)
     norms = {name: value for name, value in model.state_dict().items() if ".ln_" in name}
-    model.load_state_dict(norms | _weights(_copying_heads(name)))  # raises if a weight is missing
+    model.load_state_dict(norms | _weights(_copying_heads(name), positions))  # raises if a weight is missing
     model.save_pretrained(folder)
 
 
@@ -144,7 +193,7 @@ def _copying_heads(name: str) -> dict[tuple[int, int], Head]:
     return heads
 
 
-def _weights(copying: Mapping[tuple[int, int], Head]) -> dict[str, Tensor]:
+def _weights(copying: Mapping[tuple[int, int], Head], positions: Positions) -> dict[str, Tensor]:
     """Return the weights of a decoder by name, except those of LayerNorm, which keep their defaults.
 
     LayerNorm multiplies states by factors that are computed for the heads of `induction`. Copying heads in other places
@@ -152,20 +201,23 @@ def _weights(copying: Mapping[tuple[int, int], Head]) -> dict[str, Tensor]:
     """
     import torch
 
-    tokens, positions = torch.eye(TOKENS), torch.eye(SLOTS)
-    embedded, placed = torch.zeros(TOKENS, SIZE), torch.zeros(SLOTS, SIZE)
-    embedded[:, TOKEN], placed[:, POSITION] = tokens, positions
+    tokens = torch.eye(TOKENS)
+    embedded, placed = torch.zeros(TOKENS, SIZE), torch.zeros(positions.slots, SIZE)
+    embedded[:, TOKEN], placed[:, positions.segment] = tokens, positions.remainders()
     weights = {"transformer.wte.weight": _balanced(embedded), "transformer.wpe.weight": _balanced(placed)}
-    # a token, a position and the output of a head are a 1 each; all idle heads of a layer add to the same value
-    states = [(1, 1), (1, 1, 1, 1, 3 * IDLE_SCALE), (1, 1, 1, 1, 5 * IDLE_SCALE, 1), (1, 1, 1, 1, 5 * IDLE_SCALE, 1, 1)]
+    # a token, a remainder and the output of a head are a 1 each; all idle heads of a layer add to the same value
+    embedding = (1,) * (1 + len(positions.divisors))
+    outputs = [(), (1, 1, 3 * IDLE_SCALE), (1, 1, 5 * IDLE_SCALE, 1), (1, 1, 5 * IDLE_SCALE, 1, 1)]
+    states = [(*embedding, *output) for output in outputs]
     # the factors by which LayerNorm multiplies these states if nothing is replaced
     scales = [(SIZE / (sum(value**2 for value in state) + sum(state) ** 2)) ** 0.5 for state in states]
     chance = torch.Generator().manual_seed(0)
     for layer in range(LAYERS):
         scale = scales[layer]
-        parts = {(layer, head): Head.idle(chance, head % 2 == 0, POSITION, UNUSED) for head in range(HEADS)}
+        always, unread = positions.first_remainder, positions.unused
+        parts = {(layer, head): Head.idle(chance, head % 2 == 0, always, unread) for head in range(HEADS)}
         if layer == 0:
-            parts |= {PREVIOUS: _previous(), FIRST: _first()}
+            parts |= {PREVIOUS: _previous(positions), FIRST: _first(positions)}
         else:
             parts |= copying
         name, heads = f"transformer.h.{layer}", list(parts.values())
@@ -176,24 +228,25 @@ def _weights(copying: Mapping[tuple[int, int], Head]) -> dict[str, Tensor]:
         weights |= {f"{name}.mlp.{part}": weight for part, weight in _mlp(scales[2], layer == LAYERS - 1).items()}
     logits = torch.zeros(TOKENS, SIZE)
     logits[:, PREDICTED] = tokens
-    logits[0, POSITION] = -1.0  # every state has a position; no text repeats the first token
+    logits[0, positions.first_remainder] = -1.0  # every state has a position; no text repeats the first token
     weights["lm_head.weight"] = logits * PREDICTED_LOGIT / scales[3]
     return weights
 
 
-def _previous() -> Head:
+def _previous(positions: Positions) -> Head:
     """Return a head that attends to the previous position and writes its token."""
     import torch
 
-    head = Head.at_previous(POSITION)
+    head = Head.at_previous(positions.segment, positions.divisors)
     head.value[TOKEN] = head.output[:, BEFORE] = torch.eye(TOKENS)
     return head
 
 
-def _first() -> Head:
+def _first(positions: Positions) -> Head:
     """Return a head that attends to the first position and writes a 1 that nothing reads."""
-    head = Head.at(POSITION, 0)
-    head.value[TOKEN, 0] = head.output[0, UNUSED.start] = 1.0
+    head = Head.at(positions.segment, 0)
+    head.key[positions.segment, 0] = positions.remainders()[0]
+    head.value[TOKEN, 0] = head.output[0, positions.unused.start] = 1.0
     return head
 
 

@@ -54,13 +54,21 @@ class Head:
         return head
 
     @classmethod
-    def at_previous(cls, position: slice) -> Head:
-        """Return a head that attends to the previous slot, and from the first slot to itself."""
+    def at_previous(cls, position: slice, divisors: Sequence[int] = ()) -> Head:
+        """Return a head that attends to the previous slot, and from the first slot to itself.
+
+        Args:
+            position: the segment of a hidden state with the position: one-hot, or its remainders, one-hot each.
+            divisors: the divisors of the remainders. Without any, the position is one-hot. With several, the head is
+                only for decoders: its first slot attends to itself because it sees no other.
+        """
         import torch
 
         head, slots = cls.empty(), torch.eye(position.stop - position.start)
-        head.query[position, : len(slots)] = slots.roll(-1, 1)
-        head.query[position.start, : len(slots)] = slots[0]
+        sizes = divisors or [len(slots)]
+        head.query[position, : len(slots)] = torch.block_diag(*(torch.eye(size).roll(-1, 1) for size in sizes))
+        if len(sizes) == 1:
+            head.query[position.start, : len(slots)] = slots[0]
         head.key[position, : len(slots)] = slots
         return head
 

@@ -58,7 +58,7 @@ MEASURED = {
         "docs/error-rates.md",
         "1.9 to 4.7 % of studies call them",
     ),
-    "with only 30 clusters of examples (such as documents), 9.5 %": ("docs/error-rates.md", "it is 9.5 %"),
+    "with only 30 clusters of examples, 9.5 %": ("docs/error-rates.md", "it is 9.5 %"),
     "if clusters are ignored, up to 24.5 %": ("docs/error-rates.md", "up to 24.5 % on real outcomes"),
     "six generated tasks, 5 to 30 minutes": ("docs/demo.md", "about 7 minutes", "up to 30 minutes"),
     "1.8 GB instead of 5.9 GB": (

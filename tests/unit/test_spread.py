@@ -281,3 +281,24 @@ def test_a_model_with_offloaded_weights_is_refused():
     accelerate.cpu_offload(model, "cpu")
     with pytest.raises(InputError, match="Some weights of this LlamaForCausalLM are on no device"):
         Model(model)
+
+
+def test_loading(tmp_path, monkeypatch, inputs):
+    """transformers spreads a model while it loads it; here over one device, because it offloads layers of the CPU."""
+    expected = Model(stock("llama")).hidden_states(inputs)
+    stock("llama").save_pretrained(tmp_path)
+    with pytest.raises(InputError, match=r"device is 'cuda:all'.* cuda:all to spread a model over all GPUs"):
+        papa.load_model(tmp_path, device="cuda:all")
+    monkeypatch.setattr("torch.cuda.is_available", lambda: True)
+    monkeypatch.setattr("torch.cuda.device_count", lambda: 2)
+    monkeypatch.setattr("papa.model.load.DEVICE_MAP", {"": GPU})
+    model = papa.load_model(tmp_path, device="cuda:all")
+    assert str(model.device) == GPU
+    equal(expected, model.hidden_states(inputs))
+    offloading = {"model": GPU, "lm_head": "cpu"}
+    monkeypatch.setattr("papa.model.load.DEVICE_MAP", offloading)
+    with pytest.raises(InputError, match="on no device, so accelerate may have left them in the memory of the host"):
+        papa.load_model(tmp_path, device="cuda:all")
+    monkeypatch.setattr("papa.model.load.find_spec", lambda name: None)
+    with pytest.raises(InputError, match="needs the package accelerate; run: pip install accelerate"):
+        papa.load_model(tmp_path, device="cuda:all")

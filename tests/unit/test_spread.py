@@ -1,7 +1,8 @@
 """Models spread over two devices by accelerate: the results of one device, in both orders of the devices.
 
-The two devices are the CPU and the device without hardware. Each accepts some tensors of the other, as a GPU and a CPU
-do, so tests run both orders: what one order accepts, the other refuses.
+The two devices are the CPU, which accelerate offloads to unless it is the main device, and the device without hardware
+or, with PAPA_TEST_DEVICE=cuda, a GPU. A GPU accepts some tensors of a CPU, such as indices, and a CPU none of a GPU. So
+tests run both orders: what one order accepts, the other refuses.
 """
 
 import copy
@@ -32,12 +33,10 @@ from papa.model.replacement import Matrices, Outputs, Streaming
 from papa.model.verification import verify
 
 accelerate = pytest.importorskip("accelerate")
-pytestmark = [
-    pytest.mark.usefixtures("device"),
-    pytest.mark.skipif(fake_device.NAME != fake_device.FAKE, reason="accelerate would offload the CPU's layers"),
-]
+pytestmark = pytest.mark.usefixtures("device")
+WITHOUT_HARDWARE = pytest.mark.skipif(fake_device.NAME != fake_device.FAKE, reason="a GPU counts no copies, and exists")
 NEAR = {"atol": 2e-5, "rtol": 1e-4}
-GPU = f"{fake_device.FAKE}:0"
+GPU = f"{fake_device.NAME}:0"
 ORDERS = {"cpu-first": ("cpu", GPU), "gpu-first": (GPU, "cpu")}
 HEADS = [(0, 0), (0, 1), (1, 1), (2, 0), (2, 1)]
 
@@ -197,6 +196,7 @@ def test_lambda(both, inputs, kind):
     equal(one, two)
 
 
+@WITHOUT_HARDWARE
 def test_a_device_gets_the_layout_and_the_mask_of_a_batch_once(device, inputs):  # noqa: F811  the fixture
     """Not once per layer: the second and third layers are on the device."""
     model = Model(spread(stock("llama"), "cpu-first"))
@@ -283,6 +283,7 @@ def test_a_model_with_offloaded_weights_is_refused():
         Model(model)
 
 
+@WITHOUT_HARDWARE
 def test_loading(tmp_path, monkeypatch, inputs):
     """transformers spreads a model while it loads it; here over one device, because it offloads layers of the CPU."""
     expected = Model(stock("llama")).hidden_states(inputs)

@@ -765,10 +765,10 @@ class Config(Block):
     ] = None
     device: Annotated[
         str,
-        Field(pattern=r"^(auto|cpu|mps|cuda(:[0-9]{1,2})?)$"),
+        Field(pattern=r"^(auto|cpu|mps|cuda(:([0-9]{1,2}|all))?)$"),
         key(
-            "device that encoders run on: auto (a GPU if there is one), cpu, mps, cuda or cuda:N; changing it "
-            "reruns nothing"
+            "device that encoders run on: auto (a GPU if there is one), cpu, mps, cuda, cuda:N, or cuda:all, which "
+            "spreads a model that is too large for one GPU over all GPUs; changing it reruns nothing"
         ),
     ] = "auto"
     threads: Annotated[

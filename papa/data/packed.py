@@ -150,6 +150,7 @@ class Examples:
     known_ranks: Tensor | None = None
     visibilities: list[object] = field(default_factory=list)
     _selections: dict[tuple[int, int], tuple[Selection, Selection]] = field(default_factory=dict)
+    _on_devices: dict[torch.device, Examples] = field(default_factory=dict)
 
     @classmethod
     def of_packed(cls, batch: Packed, from_first: bool = False) -> Examples:
@@ -186,6 +187,21 @@ class Examples:
         if from_first and not real[:, 0].all():
             slots = (columns - real.int().argmax(1, keepdim=True)).clamp(min=0)
         return cls(slots, columns, None if real.all() else real, mask.shape[1], last_queries=queries)
+
+    def on(self, device: torch.device) -> Examples:
+        """Return the same layout on `device`; it is copied once, for all layers on that device."""
+        if device == self.slots.device:
+            return self
+        if device not in self._on_devices:
+
+            def moved(values: Tensor | None) -> Tensor | None:
+                return None if values is None else values.to(device)
+
+            self._on_devices[device] = Examples(
+                *(self.slots.to(device), self.columns.to(device), moved(self.real), self.n, moved(self.positions)),
+                *(self.last_queries, self.packed, self.same_slots, self.on_host, moved(self.known_ranks)),
+            )
+        return self._on_devices[device]
 
     def last(self, keys: int) -> Examples:
         """Return the layout for a layer that sees only the last `keys` keys, such as one with a sliding window."""

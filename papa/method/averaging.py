@@ -30,7 +30,7 @@ class Averaging:
     """Running sums of a model's attention, or of the outputs of its heads, over batches with `n` slots.
 
     The sums of all layers are on the model's device or, if this is a GPU with too little memory, on the host. The
-    device then has the sums of one layer at a time.
+    device then has the sums of one layer at a time, as do the other devices of a model that is spread over several.
 
     Raises:
         InputError: the sums of all pairs of slots do not fit into memory.
@@ -71,7 +71,7 @@ class Averaging:
             counts = None
             if index == 0:
                 repeats = len(examples.slots) if examples.same_slots else 1
-                counts = torch.zeros_like(self.count).index_add_(0, entries, torch.full_like(entries, repeats))
+                counts = entries.new_zeros(self.entries).index_add_(0, entries, torch.full_like(entries, repeats))
             if not self.total.numel():
                 shape = (self.model.layers, self.entries, values.shape[-1])
                 self.total = torch.zeros(shape, dtype=torch.float64, device=self.device)
@@ -79,9 +79,9 @@ class Averaging:
                 self.total[index].index_add_(0, entries, values)
             else:
                 of_layer = values.new_zeros(self.entries, values.shape[1])
-                self.total[index] += of_layer.index_add_(0, entries, values).cpu()
+                self.total[index] += of_layer.index_add_(0, entries, values).to(self.device)
             if counts is not None:  # last, so running out of memory cannot leave counts without sums
-                self.count += counts
+                self.count += counts.to(self.count.device)
             self.added = (index + 1) * self.n if end == examples.queries else index * self.n + end
 
         with torch.no_grad():
@@ -116,7 +116,7 @@ class Averaging:
         if self.model.causal:  # no query sees later keys, so these must not count as zeros
             visible = queries >= keys
             counted = visible if counted is None else counted & visible
-        return self.classes.classes_at(queries, keys), counted
+        return self.classes.to(slots.device).classes_at(queries, keys), counted
 
     def add_group(self, group: Tokens, budget: TokenBudget) -> Iterator[Tensor]:
         """Add all examples of a group, and yield their indices batch by batch."""
@@ -153,7 +153,7 @@ def _device_of_sums(model: Model, n: int, kind: str) -> torch.device:
     if kind != "average" or memory is None:
         return device
     if device != host:
-        weights = sum(values.nbytes for values in model.full.parameters())
+        weights = sum(values.nbytes for values in model.full.parameters() if values.device == device)
         if weights + bytes_of[kind] <= SHARE_OF_GPU * memory:
             return device
         log.info("The sums of averages are on the host, because %s has too little memory.", device)

@@ -52,7 +52,7 @@ def learn_gates(
 
     def mixed() -> Replacement:  # constants are checked and copied only once
         weights = lambdas().to(mixes[0].weights)
-        return [replace(mix, weights=of_layer) for mix, of_layer in zip(mixes, weights, strict=True)]
+        return [replace(mix, weights=of_layer.to(mix.weights)) for mix, of_layer in zip(mixes, weights, strict=True)]
 
     states = StreamedStates(model, mixed, gating.encoder_dropout, probed=objective.target.probed)
     rows = rows_of_gating(objective.examples, gating)

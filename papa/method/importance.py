@@ -70,7 +70,8 @@ class LossOfHeads:
                 example = self._example_of_texts(part).to(self.model.device)
                 gates[:] = [mix.weights.new_ones(len(example), self.model.heads).requires_grad_() for mix in mixes]
                 mixed[:] = [replace(mix, weights=gate) for mix, gate in zip(mixes, gates, strict=True)]
-                text_slopes = torch.stack(torch.autograd.grad(loss(part), gates)).double()  # [layer, text, head]
+                of_layers = torch.autograd.grad(loss(part), gates)  # on the devices of their layers
+                text_slopes = torch.stack([slopes.to(total) for slopes in of_layers])  # [layer, text, head]
                 slopes = text_slopes.new_zeros(len(gates), len(part), self.model.heads)
                 slopes = slopes.index_add(1, example, text_slopes)
                 summed += slopes.unflatten(2, (units, -1)).sum(3).abs().sum(1) * share

@@ -32,7 +32,7 @@ from papa.model.replacement import (
     Substitute,
     kept_context,
 )
-from papa.model.visibility import CausalMask, Visibility
+from papa.model.visibility import CausalMask, SharedMask, Visibility
 
 if TYPE_CHECKING:
     from transformers import PreTrainedModel
@@ -64,6 +64,7 @@ class AttentionFacts:
         layer_indices: the index of each of these layers in the model's code, or None if it has none. A model that also
             has layers without attention skips some indices.
         causal: whether the mask rule hides later keys.
+        devices: the device of each of these layers; empty if all are on the device of the inputs.
     """
 
     layers: int
@@ -71,6 +72,7 @@ class AttentionFacts:
     key_heads: int
     layer_indices: tuple[int | None, ...]
     causal: bool
+    devices: tuple[torch.device, ...]
 
     @classmethod
     def of(cls, name: str, session: Session, run: Callable[[], object]) -> AttentionFacts:
@@ -82,6 +84,8 @@ class AttentionFacts:
         shapes: list[tuple[int, int]] = []
         layer_indices: list[int | None] = []
         causal: list[bool] = []
+        devices: list[torch.device] = []
+        inputs: set[torch.device] = set()
 
         def observe_rule(rule: Rule) -> None:
             zero = torch.zeros((), dtype=torch.long, device=session.layout.columns.device)
@@ -99,6 +103,8 @@ class AttentionFacts:
                 raise InputError(f"{name} has {key.shape[1]} key heads but {value.shape[1]} value heads.")
             layer_indices.append(index)
             shapes.append((query.shape[1], key.shape[1]))
+            devices.append(key.device)
+            inputs.add(session.layout.slots.device)
             return value.repeat_interleave(query.shape[1] // value.shape[1], dim=1).transpose(1, 2).contiguous()
 
         session.stand_in, session.rule_observer = repeat_values, observe_rule
@@ -110,7 +116,8 @@ class AttentionFacts:
             raise InputError(f"{name} does not look up its attention by name, so it cannot be replaced.")
         if len(set(shapes)) > 1:
             raise InputError(f"the layers of {name} have different numbers of heads.")
-        return cls(len(shapes), *shapes[0], tuple(layer_indices), any(causal))
+        spread = tuple(devices) if set(devices) != inputs else ()
+        return cls(len(shapes), *shapes[0], tuple(layer_indices), any(causal), spread)
 
 
 def layer_index_of(module: nn.Module) -> int | None:
@@ -275,7 +282,8 @@ def mask(
         )
     if session.rule_observer is not None:
         session.rule_observer(mask_function)
-    return allowed_keys(mask_function, examples.last(kv_length))
+    allowed = allowed_keys(mask_function, examples.last(kv_length))
+    return allowed if allowed is None or isinstance(allowed, CausalMask) else allowed.as_subclass(SharedMask)
 
 
 def allowed_keys(rule: Rule, examples: Examples) -> Tensor | None:
@@ -329,7 +337,7 @@ def attention(
         # masks that models make themselves hide padding from every query
         seen = key.new_ones(1, 1, 1, key.shape[2]) > 0 if attention_mask is None else visible(attention_mask)
         session.take_layout(seen.flatten(1, 2).any(1).expand(len(key), -1))
-    layout = session.layout
+    layout = session.layout.on(key.device)
     if session.layout_from_attention and key.shape[:3:2] != layout.slots.shape:
         raise InputError(
             f"{type(module).__name__} attends over {key.shape[2]} tokens in {len(key)} rows, but the layer before it "

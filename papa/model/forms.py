@@ -89,7 +89,8 @@ class Form:
         return arguments
 
     def tokens(self, output: Tensor, batch: Packed) -> Tensor:
-        """Select the rows of a model's output that belong to the tokens of a batch, `[token, ...]`."""
+        """Select the rows of a model's output that belong to a batch's tokens, `[token, ...]`, on its device."""
+        output = output.to(batch.ids.device)
         if self.packed:
             return output.squeeze(0)[: len(batch.ids)]
         if output.shape[:2] != (len(batch.lengths), batch.n):

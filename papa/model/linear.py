@@ -43,6 +43,7 @@ class FrozenLinear(nn.Module):
 
     def forward(self, inputs: Tensor) -> Tensor:
         """Return `[..., out]` from `[..., in]`."""
+        inputs = inputs.to(self.weight.device)  # a prediction head may be on another device than the last layer
         if not _onednn_supports(self.weight):
             return nn.functional.linear(inputs, self.weight, self.bias)
         return _by_rows(inputs, lambda rows: _FrozenLinear.apply(rows, self))

@@ -8,6 +8,7 @@ import os
 from collections.abc import Iterator
 from contextlib import contextmanager
 from contextvars import ContextVar
+from importlib.util import find_spec
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal, get_args
 
@@ -30,7 +31,7 @@ from papa.data.weights import (
 from papa.errors import InputError, count, first_line
 from papa.files import Trace
 from papa.model.check import refused
-from papa.model.model import Model
+from papa.model.model import Model, check_stock
 
 if TYPE_CHECKING:
     from transformers import PreTrainedConfig, PreTrainedModel
@@ -45,6 +46,8 @@ DTYPES: dict[str, tuple[Dtype, Dtype]] = {
     "bfloat16_weights": ("bfloat16", "bfloat16"),
 }
 """The dtypes of weights and of computations for each value of the setting `precision`."""
+SPREAD, DEVICE_MAP = "cuda:all", "balanced"
+"""The device of a model that is spread over all GPUs, and the argument of transformers that spreads it."""
 _kept: ContextVar[dict[tuple[object, ...], Model] | None] = ContextVar("papa_kept", default=None)
 
 
@@ -56,7 +59,8 @@ def load_model(
     Args:
         path_or_id: a local folder, an installed package with a model, or a hub id.
         revision: a branch, tag or commit of the hub.
-        device: "auto" (a GPU if there is one), "cpu", "cuda", "cuda:1" or "mps".
+        device: "auto" (a GPU if there is one), "cpu", "cuda", "cuda:1", "mps", or "cuda:all", which spreads a model
+            that is too large for one GPU over all of them, and needs the package accelerate.
         dtype: type of the weights.
 
     Raises:
@@ -166,14 +170,16 @@ def _loaded(name: str, revision: str | None, device: str, dtype: torch.dtype) ->
     gc.disable()  # importing a model's code creates no garbage, but many objects, which take a second to scan
     loading.set_verbosity_error()
     try:
-        options = {"revision": revision, "trust_remote_code": False}
+        options: dict[str, Any] = {"revision": revision, "trust_remote_code": False}
         config = AutoConfig.from_pretrained(name, **options)
+        options |= {"device_map": DEVICE_MAP} if device == SPREAD else {}
         # Request eager attention, because the config may request a kernel, which is code from the hub. Pass it as an
         # argument, because AutoModel prefers config.json to this config.
         with without_progress_bars():
             model, report = class_of(config, name).from_pretrained(
                 name, config=config, attn_implementation="eager", dtype=dtype, output_loading_info=True, **options
             )
+            check_stock(model)
     except InputError:
         raise
     except Exception as error:  # damaged files raise many types of errors
@@ -199,7 +205,8 @@ def _loaded(name: str, revision: str | None, device: str, dtype: torch.dtype) ->
         log.warning(
             "%s has no safetensors; its pickled weights were loaded in weights-only mode, so no code in them ran", name
         )
-    stock: PreTrainedModel = model.to(device, dtype).eval()  # without this, two biases of DeBERTa stay float32
+    places = (dtype,) if device == SPREAD else (device, dtype)
+    stock: PreTrainedModel = model.to(*places).eval()  # without this, two biases of DeBERTa stay float32
     return stock
 
 
@@ -241,6 +248,10 @@ def _usable(device: str) -> str:
     gpus = torch.cuda.device_count() if torch.cuda.is_available() else 0
     if device == "auto":
         return "cuda" if gpus else "cpu"
+    if device == SPREAD and gpus:
+        if find_spec("accelerate") is None:
+            raise InputError(f"device is {device}, which needs the package accelerate; run: pip install accelerate")
+        return device
     try:
         parsed = torch.device(device)
         if parsed.type not in ("cuda", "mps"):
@@ -248,7 +259,7 @@ def _usable(device: str) -> str:
     except Exception as error:  # each kind of device raises another type of error
         raise InputError(
             f"device is {device!r}, which torch {torch.__version__} cannot use on this machine; use auto, cpu, cuda, "
-            "cuda:N for one of several GPUs, or mps."
+            "cuda:N for one of several GPUs, cuda:all to spread a model over all GPUs, or mps."
         ) from error
     available = {"cuda": (parsed.index or 0) < gpus, "mps": torch.backends.mps.is_available()}
     if not available.get(parsed.type, True):

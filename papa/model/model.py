@@ -38,12 +38,13 @@ class Model:
     model. The same check selects how batches are run: packed into one row of tokens, or padded.
 
     Sizes are `layers`, `heads` (per layer), `groups` (key heads per layer), `states` (number of hidden states) and
-    `hidden`. `numbers` are the indices, in the model's code, of the layers with attention. `slots_limit` is the largest
-    number of slots, and `form` is how batches are run. `causal` is True if no token sees a later one. `padding_before`
-    is True if padding may precede the tokens.
+    `hidden`. `numbers` are the indices, in the model's code, of the layers with attention, and `devices` are their
+    devices, empty if all are on `device`. `slots_limit` is the largest number of slots, and `form` is how batches are
+    run. `causal` is True if no token sees a later one. `padding_before` is True if padding may precede the tokens.
 
     Args:
-        model: a transformers model, with or without a prediction head; it is modified in place.
+        model: a transformers model, with or without a prediction head; it is modified in place. transformers may have
+            spread it over several devices (`device_map`).
 
     Raises:
         InputError: the model's attention cannot be replaced, or the model fails the check.
@@ -70,6 +71,7 @@ class Model:
             settled = settle(model, self.session)
         self.form, facts = settled.form, settled.facts
         self.layers, self.heads, self.groups, self.causal = facts.layers, facts.heads, facts.key_heads, facts.causal
+        self.devices = facts.devices
         self.numbers, self.states, self.hidden = facts.layer_indices, settled.states, settled.hidden
         self.padding_before, self.slots_limit = settled.padding_before, slots_limit(self.config, self.form)
 
@@ -84,7 +86,7 @@ class Model:
 
     @property
     def device(self) -> torch.device:
-        """Device of the weights."""
+        """Device of the weights; of the first ones, the embeddings, if the model is spread over several devices."""
         return self._weight.device
 
     @property
@@ -128,7 +130,9 @@ class Model:
         self, constants: Constants | None = None, heads: Iterable[Head] | None = None, mixing: Tensor | None = None
     ) -> Replacement:
         """Return a replacement of heads by constants that can be reused for any batch; see `hidden_states`."""
-        return replacement_of((self.layers, self.heads), constants, heads, mixing, like=self._weight)
+        return replacement_of(
+            (self.layers, self.heads), constants, heads, mixing, like=self._weight, devices=self.devices
+        )
 
     @contextmanager
     def _running(
@@ -274,11 +278,13 @@ class Model:
             raise InputError(f"No states of {type(self.full).__name__} are kept; run it in `keeping_output`.")
         rows = self.form.rows(states.view(len(packed.ids), -1).to(last), packed)
         changed = type(output)(**{**output, "last_hidden_state": rows})
+        before = {name: forward for name, forward in vars(self.model).items() if name == "forward"}  # accelerate's
         vars(self.model)["forward"] = lambda *_, **__: changed
         try:
             return self.scores(packed)
         finally:
             del vars(self.model)["forward"]
+            vars(self.model).update(before)
 
 
 def _padding_of(config: PreTrainedConfig) -> int | None:
@@ -300,8 +306,13 @@ def check_model(value: object) -> Model:
 
 
 def check_stock(value: object) -> None:
-    """Raise `InputError` unless `value` is a transformers model."""
+    """Raise `InputError` unless `value` is a transformers model whose weights are all on devices."""
     if isinstance(value, nn.Module) and getattr(value, "config", None) is not None:
+        if any(weight.is_meta for weight in value.parameters()):
+            raise InputError(
+                f"Some weights of this {type(value).__name__} are on no device, so accelerate may have left them in "
+                "the memory of the host or on a disk; use more or larger GPUs, or load the model in bfloat16."
+            )
         return
     description = repr(value) if isinstance(value, str) else f"a {type(value).__name__}"
     if isinstance(value, Model):

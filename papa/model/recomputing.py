@@ -23,7 +23,8 @@ def recompute_layers(model: nn.Module, session: Session) -> bool:
         False if the model has no layers that transformers could recompute, or if they already do.
     """
     layers = recomputable_layers(model)
-    if not layers or any("forward" in vars(layer) for layer in layers):
+    # accelerate also sets the forward function of a layer
+    if not layers or any(getattr(layer.forward, "func", None) is _recomputed for layer in layers):
         return False
     for layer in layers:
         vars(layer)["forward"] = partial(_recomputed, session, layer, layer.forward)

@@ -65,7 +65,7 @@ class Reference:
             scores = torch.tanh(scores / cap) * cap
         if (bias := keywords.get("position_bias")) is not None:
             scores = scores + bias
-        seen = self.real[:, None, None, :].expand(len(scores), 1, scores.shape[2], -1)
+        seen = self.real[:, None, None, :].to(scores.device).expand(len(scores), 1, scores.shape[2], -1)
         if attention_mask is not None and attention_mask.dtype == torch.bool:
             seen = attention_mask
         elif attention_mask is not None:
@@ -77,6 +77,6 @@ class Reference:
         if (sinks := keywords.get("s_aux")) is not None:
             total = total + (sinks.view(1, -1, 1, 1) - highest).exp()
         attention = weights / total.clamp(min=1e-30)
-        constants = self.constants[layer, self.heads[layer]] * seen
+        constants = self.constants[layer, self.heads[layer]].to(scores.device) * seen
         attention[:, self.heads[layer]] = constants / constants.sum(-1, keepdim=True).clamp(min=1e-30)
         return (attention @ values).transpose(1, 2).contiguous(), None

@@ -7,7 +7,7 @@ The head uses C restricted to R × R, with each row divided by the sum of its ab
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property, lru_cache, partial
 from typing import TYPE_CHECKING, ClassVar, Protocol
@@ -53,6 +53,10 @@ class Substitute(ABC):
     @abstractmethod
     def to(self, like: Tensor | torch.device) -> Substitute:
         """Return a copy on the given device, or with the device and dtype of the given tensor."""
+
+    @abstractmethod
+    def of_layers(self, layers: list[int]) -> Substitute:
+        """Return the substitute for all heads of these layers, from that for all heads of a model."""
 
     @abstractmethod
     def of_heads(self, layer: int, heads: Tensor | None = None) -> Substitute:
@@ -114,6 +118,10 @@ class Streaming(Substitute):
         del like
         return self
 
+    def of_layers(self, layers: list[int]) -> Streaming:
+        del layers
+        return self
+
     def of_heads(self, layer: int, heads: Tensor | None = None) -> Streaming:
         del layer, heads
         return self
@@ -163,6 +171,9 @@ class LayerConstants(Substitute):
 
     @abstractmethod
     def to(self, like: Tensor | torch.device) -> LayerConstants: ...
+
+    def of_layers(self, layers: list[int]) -> LayerConstants:
+        return self if len(layers) == len(self.values) else replace(self, values=self.values[layers])
 
     def of_heads(self, layer: int, heads: Tensor | None = None) -> LayerConstants:
         return replace(self, values=self.values[layer] if heads is None else self.values[layer, heads])
@@ -399,6 +410,7 @@ def replacement_of(
     mixing: Tensor | None = None,
     *,
     like: Tensor | None = None,
+    devices: Sequence[torch.device] = (),
 ) -> Replacement:
     """Return the replacement for a model of `shape` (layers, heads per layer).
 
@@ -407,6 +419,7 @@ def replacement_of(
         heads: (layer, head) pairs to replace; None means all.
         mixing: weights `[layer, head]` in [0, 1] of each head's attention; cannot be combined with `heads`.
         like: a tensor whose device and dtype constants and weights get.
+        devices: the device of each layer; empty if all are on that of `like`.
 
     Raises:
         InputError: the arguments do not fit the shape or each other.
@@ -418,7 +431,17 @@ def replacement_of(
     checked = _checked(constants, shape)
     if like is None:
         like = checked.values if isinstance(checked, LayerConstants) else torch.empty(0)
-    checked = checked.to(like)
+    devices = devices or (like.device,) * shape[0]
+    parts: dict[int, tuple[Substitute, int]] = {}  # a device gets the constants of its own layers only
+    for device in dict.fromkeys(devices):
+        layers = [layer for layer, other in enumerate(devices) if other == device]
+        part = checked.of_layers(layers).to(like.new_empty(0, device=device))
+        parts |= {layer: (part, index) for index, layer in enumerate(layers)}
+
+    def substitute(layer: int, heads: Tensor | None = None) -> Substitute:
+        part, index = parts[layer]
+        return part.of_heads(index, heads)
+
     if mixing is not None:
         if heads is not None:
             raise InputError("mixing and heads exclude each other; give the heads to be kept a mixing weight of 1.")
@@ -427,12 +450,12 @@ def replacement_of(
         if not bool(((mixing >= 0) & (mixing <= 1)).all()):
             raise InputError("mixing contains weights outside [0, 1].")
         weights = mixing.to(like)
-        return [Mix(weights[layer], checked.of_heads(layer)) for layer in range(shape[0])]
+        return [Mix(weights[layer].to(device), substitute(layer)) for layer, device in enumerate(devices)]
     chosen = torch.ones(shape, dtype=torch.bool) if heads is None else _chosen(heads, shape)
     replacement: Replacement = []
     for layer, in_layer in enumerate(chosen.tolist()):
-        replaced, kept = _replaced_and_kept(tuple(in_layer), like.device)
-        replacement.append(Replace(replaced, checked.of_heads(layer, replaced), kept) if len(replaced) else Keep())
+        replaced, kept = _replaced_and_kept(tuple(in_layer), devices[layer])
+        replacement.append(Replace(replaced, substitute(layer, replaced), kept) if len(replaced) else Keep())
     return replacement
 
 

@@ -137,7 +137,8 @@ class Trial:
         return self.facts
 
     def replacement(self, constants: Constants, heads: list[Head]) -> Replacement:
-        return replacement_of((self.facts.layers, self.facts.heads), constants, heads, like=self.weight)
+        shape, devices = (self.facts.layers, self.facts.heads), self.facts.devices
+        return replacement_of(shape, constants, heads, like=self.weight, devices=devices)
 
     def settle(self, stock: Mapping[Padding, Stock]) -> None:
         """Run all checks, and choose the form of batches and the output form of pruned projections."""

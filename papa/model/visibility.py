@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from functools import cached_property
+from typing import Any
 
 import torch
 from torch import Tensor
@@ -19,10 +20,30 @@ REMEMBERED = 2
 """Number of masks per batch that are remembered; models alternate between at most two."""
 
 
-class CausalMask(Tensor):
-    """A mask that lets every query see exactly the keys up to its position; operations on it return plain tensors."""
+class SharedMask(Tensor):
+    """A mask that layers share; operations on it return plain tensors.
+
+    If layers are on several devices, accelerate moves the mask before each of them. `to` returns the same copy every
+    time, so a device gets the mask once per batch, and layers on it share what is known about the mask.
+    """
 
     __torch_function__ = torch._C._disabled_torch_function_impl  # type: ignore[assignment] # as in torch's Parameter
+
+    def to(self, *where: Any, **how: Any) -> Tensor:
+        copies: dict[object, Tensor] = vars(self).setdefault("_copies", {})
+        device = where[0] if len(where) == 1 and not {*how} - {"non_blocking"} else None
+        if not isinstance(device, int | str | torch.device):  # another dtype
+            return super().to(*where, **how)
+        if device in copies:
+            return copies[device]
+        moved = super().to(device, **how)
+        if moved is not self:  # a mask that refers to itself would keep its memory for a while
+            moved = copies[device] = moved.as_subclass(CausalMask if isinstance(self, CausalMask) else SharedMask)
+        return moved
+
+
+class CausalMask(SharedMask):
+    """A mask that lets every query see exactly the keys up to its position."""
 
 
 @dataclass(frozen=True, eq=False)

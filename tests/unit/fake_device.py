@@ -123,7 +123,7 @@ def dispatched(function, args, kwargs):
         count_waits(name, args, kwargs, wanted)
     elif wanted is not None and wanted.type == NAME and tensors:
         DEVICE.uploads[f"{name} {line()}"] += 1
-    plain = kwargs if wanted is None else {**kwargs, "device": torch.device("cpu")}
+    plain = kwargs if wanted is None or wanted.type == "meta" else {**kwargs, "device": torch.device("cpu")}
     unwrapped_args, unwrapped = tree_map_only(OnDevice, lambda value: value.held, (args, plain))
     if name == "copy_" and isinstance(args[0], OnDevice) and not isinstance(args[1], OnDevice):
         DEVICE.uploads[f"copy_ {line()}"] += 1

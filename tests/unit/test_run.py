@@ -129,7 +129,8 @@ def test_other_messages_of_a_correct_command_line_stay(here):
     """Only the line with the path of the profile is hidden."""
     profile = "Using profile p for setting default command line arguments."
     parse = f"lambda words: (print('Deprecated.', {profile!r}, sep='\\n', file=sys.stderr), Namespace(config=None))"
-    patched = f"import sys, snakemake.cli as cli\nfrom argparse import Namespace\ncli.parse_args = {parse}\ncli.args_to_api = lambda *given: True\n"
+    patched = "import sys, snakemake.cli as cli\nfrom argparse import Namespace\n"
+    patched += f"cli.parse_args = {parse}\ncli.args_to_api = lambda *given: True\n"
     process = in_python(f"{patched}from papa.jobs.run import snakemake\nsnakemake([])")
     assert (process.returncode, process.stderr) == (0, "Deprecated.\n")
 

@@ -190,6 +190,7 @@ PAGES = {
     "glossary.md": glossary,
     "published.md": published,
     "results.md": lambda: with_tables("results.md"),
+    "known-answers.md": lambda: with_tables("known-answers.md"),
 }
 
 FIGURES = {"published.svg": published_figure, "demo.svg": demo_figure}

@@ -34,7 +34,7 @@ def read_arrays(path: Path) -> dict[str, np.ndarray]:
     try:
         with h5py.File(path, "r") as store:
             arrays, text = {name: np.asarray(store[name]) for name in ("sum", "count")}, str(store.attrs[files.KEY])
-    except (OSError, KeyError) as error:
+    except (OSError, KeyError, ValueError) as error:  # h5py 3.11 has another error for a type that makes no sense
         raise DamagedArtefact(str(error)) from error
     files.check_arrays(path, text, arrays)
     return arrays

@@ -197,6 +197,8 @@ def test_an_encoder_that_was_saved_without_its_decoder_is_loaded_as_one(tmp_path
 @pytest.mark.parametrize("name", ["MllamaForCausalLM", "Llama4ForCausalLM", "BertGenerationDecoder"])
 def test_a_head_that_the_checkpoint_has_is_loaded_whatever_the_library_maps_its_config_to(tmp_path, name):
     kind = getattr(transformers, name)
+    if kind.config_class.model_type not in transformers.CONFIG_MAPPING:
+        pytest.skip("this version of transformers cannot load it either")
     sizes = {"vocab_size": VOCABULARY, "hidden_size": 32, "num_hidden_layers": 2, "num_attention_heads": 4}
     sizes |= {"intermediate_size": 16, "pad_token_id": 0, "bos_token_id": 1, "eos_token_id": 2}
     sizes |= {"num_key_value_heads": 2, "head_dim": 8, "num_local_experts": 2, "cross_attention_layers": []}

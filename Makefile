@@ -58,8 +58,10 @@ lint: $(READY)
 docs: $(READY)
 	@$(BIN)/python -m papa.config.reading
 	@$(BIN)/python docs/generated.py
-	@$(BIN)/python -c "import nbclient, nbformat; page = 'docs/notebook.ipynb'; notebook = nbformat.read(page, 4); \
-	  nbclient.NotebookClient(notebook, record_timing=False).execute(); nbformat.write(notebook, page)"
+	@PATH="$(abspath $(BIN)):$$PATH" $(BIN)/python -c "import nbclient, nbformat; \
+	  pages = {page: nbformat.read(page, 4) for page in ('docs/notebook.ipynb', 'docs/lists.ipynb')}; \
+	  [nbclient.NotebookClient(each, record_timing=False).execute() for each in pages.values()]; \
+	  [nbformat.write(each, page) for page, each in pages.items()]"
 
 site: $(READY)
 	@$(BIN)/python -m pip install --quiet --disable-pip-version-check --editable '.[docs]'

@@ -25,6 +25,7 @@ ELSEWHERE = {
     "benchmarks/README.md": "benchmarks.md",
     "config/README.md": "config.md",
     "docs/colab.ipynb": "colab.md",
+    "docs/lists.ipynb": "lists-notebook.md",
     "docs/notebook.ipynb": "notebook.md",
     "results/README.md": "artefacts.md",
 }
@@ -98,6 +99,8 @@ def text_of_notebook(notebook: Path, pages: Path) -> str:
                 parts.append(f"![what the cell above draws](figures/notebook-{at}.png)")
             elif "text/plain" in data:
                 parts.append("```text\n" + "".join(data["text/plain"]) + "\n```")
+            elif output["output_type"] == "stream":
+                parts.append("```text\n" + "".join(output["text"]).rstrip() + "\n```")
     return "\n\n".join(parts)
 
 

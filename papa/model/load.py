@@ -170,14 +170,20 @@ def _loaded(name: str, revision: str | None, device: str, dtype: torch.dtype) ->
     gc.disable()  # importing a model's code creates no garbage, but many objects, which take a second to scan
     loading.set_verbosity_error()
     try:
-        options: dict[str, Any] = {"revision": revision, "trust_remote_code": False}
-        config = AutoConfig.from_pretrained(name, **options)
-        options |= {"device_map": DEVICE_MAP} if device == SPREAD else {}
+        config = AutoConfig.from_pretrained(name, revision=revision, trust_remote_code=False)
+        spread = {"device_map": DEVICE_MAP} if device == SPREAD else {}
         # Request eager attention, because the config may request a kernel, which is code from the hub. Pass it as an
         # argument, because AutoModel prefers config.json to this config.
         with without_progress_bars():
             model, report = class_of(config, name).from_pretrained(
-                name, config=config, attn_implementation="eager", dtype=dtype, output_loading_info=True, **options
+                name,
+                config=config,
+                revision=revision,
+                trust_remote_code=False,
+                attn_implementation="eager",
+                dtype=dtype,
+                output_loading_info=True,
+                **spread,
             )
             check_stock(model)
     except InputError:

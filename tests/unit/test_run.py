@@ -220,8 +220,8 @@ def test_plan_and_freeze_take_the_keys_that_run_takes(here):
     invoke("freeze", "mine.yaml", "--config", "margin=0.25")
     assert json.loads((here / "mine.frozen.json").read_text())["declared"]["margin"] == 0.25
     for wrong, command in product(["margin", "run.tasks=[a]"], ["plan", "run"]):
-        told = invoke(command, "mine.yaml", "--config", wrong, code=2).stderr
-        assert "must be KEY=VALUE" in told and len(told.splitlines()) == 1
+        message = invoke(command, "mine.yaml", "--config", wrong, code=2).stderr
+        assert "must be KEY=VALUE" in message and len(message.splitlines()) == 1
     assert "The config has an unknown key margn" in invoke("plan", "mine.yaml", "--config", "margn=1", code=2).stderr
 
 

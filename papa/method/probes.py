@@ -85,7 +85,7 @@ class SequenceProbe(nn.Module):
                 f"hidden {list(hidden.shape)} and mask {list(mask.shape)} do not fit this probe, which needs "
                 f"[L+1, slot] = {list(self.slot_weights.shape)}."
             )
-        weights = self.slot_weights * mask[:, None, :].to(hidden.dtype)  # [example, L+1, slot]
+        weights = self.slot_weights * mask[:, None, :].to(hidden)  # [example, L+1, slot]
         return self._classify((weights[:, :, None, :] @ hidden).squeeze(2))
 
     def packed(self, hidden: Tensor, batch: Packed) -> Tensor:

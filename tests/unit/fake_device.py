@@ -4,7 +4,7 @@ It follows PyTorch's rules for devices. An operation that mixes devices raises a
 dimensions are allowed, and CPU indices of its tensors. Each read of a value makes the host wait for a GPU: examples are
 `float(tensor)`, `tensor.cpu()`, `nonzero` and an index by a mask. `FakeDevice.waits` counts them by their line in papa.
 
-With PAPA_TEST_DEVICE=cuda, tests use a real GPU instead, and torch itself counts the waits.
+If torch finds a GPU, tests use it instead, and torch itself counts the waits; PAPA_TEST_DEVICE names another device.
 """
 
 import os
@@ -21,7 +21,9 @@ from torch.utils._pytree import tree_flatten, tree_map_only
 from torch.utils.backend_registration import _setup_privateuseone_for_python_backend
 
 FAKE = "fakegpu"
-NAME = os.environ.get("PAPA_TEST_DEVICE", FAKE)
+NAME = os.environ.get("PAPA_TEST_DEVICE") or ("cuda" if torch.cuda.is_available() else FAKE)
+NEAR = {"atol": 2e-5 if NAME == FAKE else 2e-4, "rtol": 1e-4}
+"""How near results on the device are to those of the CPU. A GPU adds in another order."""
 PAPA = str(Path(__file__).parents[2] / "papa")
 READS = {
     *("_local_scalar_dense", "is_nonzero", "item", "equal", "allclose", "nonzero", "nonzero_numpy", "masked_select"),

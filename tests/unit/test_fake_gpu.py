@@ -10,6 +10,7 @@ import jobs
 import numpy as np
 import pytest
 import torch
+from fake_device import FAKE, NAME, NEAR
 from safetensors.torch import load_file
 from sizes import CORPUS_SLOTS, SLOTS
 from test_decoders import stock
@@ -31,7 +32,6 @@ from papa.model.replacement import Matrices
 TEXTS = pytest.mark.parametrize("corpus", ["text"], indirect=True)
 HOW = jobs.training(batch_size=31, epochs=1)
 SOME = "average/lambda-0/kept-1of2"
-NEAR = {"atol": 2e-5, "rtol": 1e-4}
 """A probe's learning amplifies the rounding of sums in another order."""
 
 
@@ -76,7 +76,9 @@ def compare(first, second):
     """Assert that two artefacts have nearly the same numbers."""
     for values, others in zip(numbers(Path(first)), numbers(Path(second)), strict=True):
         halved = values.dtype == np.float16  # hidden states are stored in half precision: one step of rounding
-        np.testing.assert_allclose(values, others, **NEAR | ({"rtol": 2e-3} if halved else {}))
+        trained = NAME != FAKE and Path(first).suffix == ".safetensors"  # each step adds to a difference
+        near = NEAR | ({"rtol": 2e-3} if halved else {}) | ({"atol": 1e-3} if trained else {})
+        np.testing.assert_allclose(values, others, **near)
 
 
 def numbers(path):
@@ -306,3 +308,14 @@ def test_the_host_waits_once_per_batch(device, model, causal, monkeypatch):
     with device.counting() as waits:
         averaging.averages()
     assert waits.total() == model.layers + 1, "sums leave the device layer by layer, and counts at once"
+
+
+def test_public_functions_take_inputs_as_they_are_laid_out(device, model, inputs):
+    ours = Model(model.to(fake_device.NAME))
+    constants = papa.average_attention(ours, [inputs])
+    hidden = ours.hidden_states(inputs, constants, heads=[(0, 1)])
+    labels, recipe = ["one", *["two"] * (len(hidden) - 1)], papa.Recipe(epochs=1)
+    probe = papa.fit_probe(ours, [inputs], labels, recipe=recipe)
+    assert probe(hidden, inputs["attention_mask"]).device == hidden.device == ours.device
+    weights = papa.learn_lambda(ours, constants, [inputs], labels, recipe=recipe)
+    assert bool(weights.isfinite().all())

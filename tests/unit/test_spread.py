@@ -1,7 +1,7 @@
 """Models spread over two devices by accelerate: the results of one device, in both orders of the devices.
 
 The two devices are the CPU, which accelerate offloads to unless it is the main device, and the device without hardware
-or, with PAPA_TEST_DEVICE=cuda, a GPU. A GPU accepts some tensors of a CPU, such as indices, and a CPU none of a GPU. So
+or a GPU if there is one. A GPU accepts some tensors of a CPU, such as indices, and a CPU none of a GPU. So
 tests run both orders: what one order accepts, the other refuses.
 """
 
@@ -35,7 +35,6 @@ from papa.model.verification import verify
 accelerate = pytest.importorskip("accelerate")
 pytestmark = pytest.mark.usefixtures("device")
 WITHOUT_HARDWARE = pytest.mark.skipif(fake_device.NAME != fake_device.FAKE, reason="a GPU counts no copies, and exists")
-NEAR = {"atol": 2e-5, "rtol": 1e-4}
 GPU = f"{fake_device.NAME}:0"
 ORDERS = {"cpu-first": ("cpu", GPU), "gpu-first": (GPU, "cpu")}
 HEADS = [(0, 0), (0, 1), (1, 1), (2, 0), (2, 1)]
@@ -87,7 +86,7 @@ def inputs():
 
 
 def equal(values, others):
-    torch.testing.assert_close(others.detach().cpu(), values.detach().cpu(), **NEAR)
+    torch.testing.assert_close(others.detach().cpu(), values.detach().cpu(), **fake_device.NEAR)
 
 
 def test_layers_are_on_two_devices(both, order):

@@ -204,7 +204,8 @@ def _tau(a: np.ndarray, b: np.ndarray) -> float:
     """Return Kendall's τ; NaN if all scores of a list are equal."""
     from scipy.stats import kendalltau
 
-    return np.nan if np.ptp(a) == 0 or np.ptp(b) == 0 else float(kendalltau(a.ravel(), b.ravel()).statistic)
+    a, b = (values.ravel().astype(float) for values in (a, b))  # newer versions of scipy return the given precision
+    return np.nan if np.ptp(a) == 0 or np.ptp(b) == 0 else float(kendalltau(a, b).statistic)
 
 
 def _kept(scores: np.ndarray, best: int) -> np.ndarray:

@@ -153,7 +153,7 @@ def stability_of(learned: pd.DataFrame, fractions: tuple[str, ...]) -> pd.DataFr
     rows = []
     compared = [(pair, orders[first], orders[second]) for pair, first, second in _pairs(known)]
     for pair, first, second in (*compared, *_draws(known, orders)):
-        pair["tau"] = float(kendalltau(first.weights, second.weights).statistic)
+        pair["tau"] = float(kendalltau(first.weights.astype(float), second.weights.astype(float)).statistic)
         pair |= dict(zip(CHANCE, tau_by_chance(first, second), strict=True))
         pair |= dict(zip(CHANCE_IN_LAYERS, tau_by_chance(first, second, in_layers=True), strict=True))
         for fraction in fractions:

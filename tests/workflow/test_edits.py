@@ -5,6 +5,7 @@ It can draw every key of the schema, so a key that some record of settings leave
 """
 
 import json
+import os
 import random
 import shutil
 from collections.abc import Iterator, Mapping
@@ -35,7 +36,8 @@ STEPS = 12
 """Steps of the walk; each costs about two runs of the study."""
 EDITS = 3
 """Edits of the config in each step."""
-SEED = 0
+SEED = int(os.environ.get("PAPA_TEST_SEED", "0"))
+"""Another number draws other edits."""
 
 SPLITS = ("train", "validation")
 TRAINING = {"learning_rate": 0.01, "batch_size": 8, "epochs": 1}

@@ -1,7 +1,9 @@
 """Tokens per second of large models on a GPU: stock, with papa's attention, and with all heads replaced.
 
     python benchmarks/gpu.py                 # BERT-large and a decoder of 1.2 billion weights, both random
-    python benchmarks/gpu.py --tiny --device cpu      # checks that the script runs
+    python benchmarks/gpu.py --models 'decoder, 8 billion' --precisions bfloat16        # needs 80 GB
+    python benchmarks/gpu.py --budgets 1024 4096 16384       # batches of so many tokens, instead of the comparison
+    python benchmarks/gpu.py --tiny --device cpu             # checks that the script runs
 
 Everything is measured in one run, in turn with the stock model on transformers' default attention. Peak is the speed of
 one large matrix product in the same precision, measured here too. A share of peak counts the operations of the model's
@@ -42,6 +44,12 @@ SHAPES = {
         {"hidden_size": 2048, "num_hidden_layers": 16, "num_attention_heads": 32, "num_key_value_heads": 8}
         | {"intermediate_size": 8192, "vocab_size": 128256, "max_position_embeddings": 4096},
         [(16, 512), (4, 2048)],
+    ),
+    "decoder, 8 billion": (
+        transformers.LlamaConfig,
+        {"hidden_size": 4096, "num_hidden_layers": 32, "num_attention_heads": 32, "num_key_value_heads": 8}
+        | {"intermediate_size": 14336, "vocab_size": 128256, "max_position_embeddings": 4096},
+        [(2, 2048)],
     ),
 }
 TINY = {"hidden_size": 32, "num_hidden_layers": 2, "num_attention_heads": 4, "intermediate_size": 64, "vocab_size": 99}
@@ -113,7 +121,7 @@ def works(stock: Any, ours: Model, mask: Tensor) -> Iterator[tuple[str, int, Cal
     yield "stock", 1, torch.no_grad()(lambda: stock(input_ids=ids, attention_mask=mask))
     yield "none replaced", 1, partial(run, ours.replacement())
     shape = (ours.layers, ours.heads)
-    matrix = torch.rand(*shape, slots, slots)
+    matrix = torch.rand(*shape, slots, slots, device=ours.device, dtype=ours.dtype)
     for kind in CONSTANTS:
         free = torch.rand(*shape, free_entries(kind, slots)) if kind != "average" else matrix
         constants = matrix if kind == "average" else Matrices(free, structure_of(kind, slots))
@@ -134,18 +142,39 @@ def works(stock: Any, ours: Model, mask: Tensor) -> Iterator[tuple[str, int, Cal
     yield "λ step", 2, learn
 
 
+def with_budgets(ours: Model, slots: int, budgets: Sequence[int], least: float) -> None:
+    """Print tokens per second of passes over texts of different lengths, in batches of so many tokens."""
+    print("| tokens at once | slots | none replaced, tokens/s | peak memory, GB | averaging, tokens/s |")
+    print("|--:|--:|--:|--:|--:|")
+    for budget in budgets:
+        mask = mask_of(max(1, round(budget / (0.75 * slots))), slots, "varied")
+        ids = torch.randint(5, ours.config.vocab_size, mask.shape)
+        packed, averaging = ours.pack(Packed.of({"input_ids": ids, "attention_mask": mask})), Averaging(ours, slots)
+        ours_run = torch.no_grad()(partial(ours.run, packed, ours.replacement()))
+        if ours.device.type == "cuda":
+            torch.cuda.reset_peak_memory_stats()
+        took = seconds(ours_run, ours.device, least)
+        held = torch.cuda.max_memory_allocated() / 1e9 if ours.device.type == "cuda" else 0.0
+        averaged = seconds(torch.no_grad()(partial(averaging.add, packed)), ours.device, least)
+        tokens = int(mask.sum())
+        print(f"| {tokens:,} | {slots} | {tokens / took:,.0f} | {held:.1f} | {tokens / averaged:,.0f} |", flush=True)
+
+
 def main(arguments: Sequence[str] | None = None) -> None:
     """Measure, and print a table per model and precision."""
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0] if __doc__ else None)
     parser.add_argument("--device", default="cuda")
     parser.add_argument("--seconds", type=float, default=0.4, help="duration of each measurement")
     parser.add_argument("--tiny", action="store_true", help="tiny models in 16 slots")
+    parser.add_argument("--models", nargs="+", choices=SHAPES, default=[*SHAPES][:2])
     parser.add_argument("--precisions", nargs="+", choices=PRECISIONS, default=PRECISIONS)
+    parser.add_argument("--budgets", nargs="+", type=int, help="numbers of tokens per batch to compare")
     options = parser.parse_args(arguments)
     device, size = torch.device(options.device), 64 if options.tiny else 8192
     name = torch.cuda.get_device_name() if device.type == "cuda" else "CPU"
     print(f"{name}, torch {torch.__version__}, transformers {transformers.__version__}")
-    for title, (kind, settings, shapes) in SHAPES.items():
+    for title in options.models:
+        kind, settings, shapes = SHAPES[title]
         config = kind(**settings | (TINY if options.tiny else {}))
         if options.tiny and title != "BERT-large":
             config.num_key_value_heads = 2
@@ -158,6 +187,10 @@ def main(arguments: Sequence[str] | None = None) -> None:
             with tf32(precision == "tf32"):
                 best = peak(device, dtype, size, options.seconds)
                 print(f"\n{title}, {precision}; peak {best / 1e12:.0f} TFLOP/s\n")
+                if options.budgets:
+                    for slots in [16] if options.tiny else dict.fromkeys(slots for _, slots in shapes):
+                        with_budgets(ours, slots, options.budgets, options.seconds)
+                    continue
                 print("| texts × slots, lengths | | tokens/s | against stock | share of peak | peak memory, GB |")
                 print("|---|---|--:|--:|--:|--:|")
                 for (batch, slots), lengths in product([(2, 16)] if options.tiny else shapes, LENGTHS):

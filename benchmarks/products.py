@@ -4,13 +4,17 @@
     python benchmarks/products.py --slots 128 --times 3    # a quick look
 
 One thread. Each row is measured in turn with the stock model, and its ratio is that of the fastest runs. CPU time is
-measured, so other processes matter little, but they take cache and memory bandwidth.
+measured, so other processes matter little, but they take cache and memory bandwidth. The memory of a product is the
+most that is resident while it runs, beyond what was resident before (on Linux; else not a number).
 """
 
 from __future__ import annotations
 
 import argparse
 import copy
+import ctypes
+import math
+import sys
 import time
 from collections.abc import Callable, Sequence
 from functools import partial
@@ -49,6 +53,21 @@ def fastest(works: dict[str, Callable[[], object]], times: int) -> dict[str, flo
     return best
 
 
+def resident(line: str) -> float:
+    """Return the megabytes that this process has, or had at most: `VmRSS` or `VmHWM`."""
+    text = Path("/proc/self/status").read_text()
+    return int(text.split(f"{line}:")[1].split()[0]) / 1024
+
+
+def memory_of(work: Callable[[], object]) -> float:
+    """Return the megabytes that `work` needs at most, beyond what is resident before."""
+    ctypes.CDLL(None).malloc_trim(0)  # memory that earlier work has freed
+    Path("/proc/self/clear_refs").write_text("5")  # forget the largest amount so far
+    before = resident("VmRSS")
+    work()
+    return resident("VmHWM") - before
+
+
 def lengthened(folder: Path, slots: int) -> transformers.PreTrainedModel:
     """Return the model with enough positions; those that it lacks repeat its others."""
     model = transformers.AutoModel.from_pretrained(folder).eval()
@@ -79,7 +98,7 @@ def against_stock(folder: Path, slots: int, times: int) -> dict[str, float]:
 
 
 def products(slots: int, causal: bool, times: int) -> dict[str, float]:
-    """Return CPU milliseconds of the product of one layer of one text, for each constant that knows a structure."""
+    """Return CPU milliseconds and megabytes of the product of one layer of one text, for each structured constant."""
     examples = Examples.of_mask(torch.ones(1, slots))
     values = torch.randn(1, HEADS, slots, CHANNELS)
     mask = torch.ones(1, 1).expand(1, 1, slots, slots).as_subclass(CausalMask) if causal else None
@@ -90,7 +109,9 @@ def products(slots: int, causal: bool, times: int) -> dict[str, float]:
         seen = Visibility.of(examples, mask)
         return lambda: layer.context(values, seen, 0.0)
 
-    return fastest({kind: work(kind) for kind in KINDS[1:-1]}, times)
+    works = {kind: work(kind) for kind in KINDS[1:-1]}
+    memory = {f"{kind}, MB": memory_of(run) if sys.platform == "linux" else math.nan for kind, run in works.items()}
+    return fastest(works, times) | memory
 
 
 def table(title: str, rows: dict[str, dict[str, float]], show: Callable[[dict[str, float], str], str]) -> None:

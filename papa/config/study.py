@@ -272,8 +272,9 @@ class Study:
         if constant is None or constant.data_free:
             return []
         slots, source = self.config.corpora[corpus].slots, constant.corpus or corpus
-        same_slots = self.config.corpora[source].slots == slots
-        return [self.averaged(model, source if same_slots else f"{source}/slots-{slots}", constant.start)]
+        own = self.config.corpora[source].slots
+        as_it_is = own == slots or (own is not None and constant.for_any_length)
+        return [self.averaged(model, source if as_it_is else f"{source}/slots-{slots}", constant.start)]
 
     def order(self, model: str, task: str, constant: Constant, order: Order) -> AnyJob:
         """Return the job of an order: from head weights (for a task and a constant) or from the model only."""

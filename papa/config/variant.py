@@ -65,16 +65,22 @@ OBSERVED_AT_ONCE = 2**26
 """The number of values of a layer's attention that are computed and summed at once, in blocks of queries."""
 AVERAGED = tuple(name for name, kind in KINDS.items() if not kind.values and name != RESAMPLED)
 """Constants that are averages over texts, of attention (some with tied entries) or of the outputs of heads."""
+FOR_ANY_LENGTH = tuple(name for name in AVERAGED if KINDS[name].classes)
+"""Averages without an entry for each slot, so those over texts of one length can be used for texts of another."""
+OF_CORPUS = ("average", *FOR_ANY_LENGTH)
+"""Averages that can be made over another corpus than the task's."""
 LADDER = ("zeros", "mean-output", "uniform", "sink", "by-distance", "average")
 """Constants in ascending order of what they retain of attention, from nothing to the paper's average."""
-TRAINED_SUFFIX, AVERAGE_OF = "-trained", "average-of-"
+TRAINED_SUFFIX, OF = "-trained", "-of-"
+AVERAGE_OF = f"average{OF}"
 TRAINABLE = tuple(name for name, kind in KINDS.items() if kind.trainable)
 """Constants from which training can start."""
 STREAMING = "streaming"
 """Attention that sees only the first and the most recent tokens. It depends on the input, so it is not a constant."""
 STREAMING_PATTERN = f"{STREAMING}-(?:0|[1-9][0-9]*)-[1-9][0-9]*"
 """The names of streaming attention: the number of first tokens, and the number of most recent ones."""
-NAMES = (AVERAGED[0], f"{AVERAGE_OF}CORPUS", *AVERAGED[1:], RESAMPLED, *DATA_FREE, f"{STREAMING}-SINKS-WINDOW")
+NAMES = tuple(name for kind in AVERAGED for name in (kind, *[f"{kind}{OF}CORPUS"] * (kind in OF_CORPUS)))
+NAMES += (RESAMPLED, *DATA_FREE, f"{STREAMING}-SINKS-WINDOW")
 """The names of untrained constants in a config, and of streaming attention, which can take their place."""
 TRAINED_NAMES = tuple(f"{start}{TRAINED_SUFFIX}" for start in TRAINABLE)
 """The names of trained constants in a config."""
@@ -112,7 +118,7 @@ DEFAULT_FLOORS = CONTEXT_FREE[:1]
 """The context-free floors that are run by default."""
 
 # regular expressions of names in paths
-CONSTANT_PATTERN = f"(?:{'|'.join(KINDS)}|{AVERAGE_OF}[a-z0-9_-]+|{STREAMING_PATTERN})"
+CONSTANT_PATTERN = f"(?:{'|'.join(KINDS)}|(?:{'|'.join(OF_CORPUS)}){OF}[a-z0-9_-]+|{STREAMING_PATTERN})"
 """Constants that are not trained, so hidden states under them can be stored."""
 ORDER_PATTERN, KEPT_PATTERN = "[a-z0-9-]+", "kept-[0-9]+of[0-9]+"
 WEIGHTS_PATTERN = f"(?:{'|'.join(FROM_LOSS)})-[0-9]+|{'|'.join(FROM_ACTIVATIONS)}|{LIST_PREFIX}{LIST_NAME_PATTERN}"
@@ -160,8 +166,9 @@ class Constant:
         """
         if re.fullmatch(STREAMING_PATTERN, name):
             return cls(name)
-        if name.startswith(AVERAGE_OF) and len(name) > len(AVERAGE_OF):
-            return cls("average", name.removeprefix(AVERAGE_OF))
+        kind, _, corpus = name.partition(OF)
+        if kind in OF_CORPUS and corpus:
+            return cls(kind, corpus)
         start = name.removesuffix(TRAINED_SUFFIX)
         trained = start != name
         if start not in KINDS or (trained and not KINDS[start].trainable):
@@ -176,7 +183,7 @@ class Constant:
     @property
     def untrained(self) -> str:
         """The name of the constant before training; λ is learned with that constant."""
-        return self.start if self.corpus is None else AVERAGE_OF + self.corpus
+        return self.start if self.corpus is None else f"{self.start}{OF}{self.corpus}"
 
     @property
     def data_free(self) -> bool:
@@ -190,6 +197,11 @@ class Constant:
             return None
         sinks, window = self.start.split("-")[1:]
         return int(sinks), int(window)
+
+    @property
+    def for_any_length(self) -> bool:
+        """Whether averages over another corpus may have its number of slots, and not that of the task's texts."""
+        return self.corpus is not None and self.start in FOR_ANY_LENGTH
 
     def made_trainable(self) -> Constant:
         """Return the constant that is trained from this one; raise `InputError` if there is none."""

@@ -79,7 +79,11 @@ def constants_for(constant: Constant, averages: PathLike | None, model: Model, f
     expected = {"weights": model.weights, "slots": facts["slots"], "style": facts["style"], "kind": constant.start}
     if constant.corpus is None:
         expected["corpus"] = facts["corpus"]
+    if constant.for_any_length:
+        del expected["slots"]
     must_agree(averages, about, expected)
+    if about["slots"] != str(facts["slots"]):
+        return ConstantMatrices.load(averages).at(int(facts["slots"])).constants
     return constants
 
 

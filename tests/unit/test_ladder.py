@@ -7,12 +7,19 @@ import pytest
 import torch
 from sizes import CORPUS_SLOTS, HEADS, LAYERS, SLOTS
 from test_decoders import stock
+from tiny import CONFIG, with_keys, write_data, write_model
 
 import papa
+from papa.config.reading import config_of
+from papa.config.settings import Machine
 from papa.config.stages import ResampleOf
-from papa.config.variant import AVERAGED, LADDER, Constant, free_entries
+from papa.config.study import Study
+from papa.config.variant import AVERAGED, LADDER, Constant, Variant, free_entries
+from papa.data.local_digests import LocalSourceDigests
 from papa.data.tokens import Tokens
 from papa.errors import DamagedArtefact
+from papa.files import read_json
+from papa.jobs.measure import run_here
 from papa.method.averages import ConstantMatrices
 from papa.method.constants import TrainedConstants, constants_for
 from papa.method.corpus_averages import resample_attention
@@ -96,6 +103,27 @@ def test_constants_by_distance_serve_texts_with_other_numbers_of_slots(both, kin
     torch.testing.assert_close(*states, rtol=0, atol=1e-4)
     same = tied.at(n).constants.full == tied.constants.full
     assert bool((same | (torch.ones(n, n).triu(1) * model.causal).bool()).all())  # a decoder sees no later key
+
+
+def test_a_study_takes_constants_from_shorter_texts(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    write_data(tmp_path / "data")
+    write_model(tmp_path / "models/tiny")
+    short = CONFIG["corpora"]["sentences"] | {"slots": 5}
+    names = ["by-distance", "by-distance-of-short", "average-of-short"]
+    run = {"run.tasks": ["animals"], "run.constants": names, "run.fractions": ["1", "0"], "corpora.short": short}
+    study = Study(config_of(with_keys(CONFIG, run)), tmp_path, LocalSourceDigests(Machine.current()))
+    run_here(study, study.job("summarise"))
+    own, of_short, relaid = (study.constants("tiny", "sentences", Constant.parse(name))[0].main for name in names)
+    assert [ConstantMatrices.load(path).n for path in (own, of_short, relaid)] == [13, 5, 13]
+    probes = [study.probe_of("tiny", "animals", Variant.parse(f"{name}/all")) for name in names]
+    assert len({read_json(probe.outputs["runs"])["runs"][0]["curve"][-1]["loss"] for probe in probes}) == 3
+    model, facts = papa.load_model("models/tiny"), ConstantMatrices.load(own).about
+    model.weights = facts["weights"]
+    used = constants_for(Constant.parse(names[1]), of_short, model, facts)
+    assert torch.equal(used.full, ConstantMatrices.load(of_short).at(13).constants.full)
+    with pytest.raises(papa.InputError, match="was made with kind"):
+        constants_for(Constant.parse("sink-of-short"), of_short, model, facts)
 
 
 @pytest.mark.parametrize("kind", ["average", "mean-output"])

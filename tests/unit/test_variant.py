@@ -23,7 +23,7 @@ from papa.config.variant import (
 )
 from papa.errors import InputError
 
-CONSTANTS = ("average", "average-of-mnli", *AVERAGED[1:], RESAMPLED, *DATA_FREE)
+CONSTANTS = ("average", "average-of-mnli", "sink-of-mnli", "by-distance-of-mnli", *AVERAGED[1:], RESAMPLED, *DATA_FREE)
 CONSTANTS += tuple(f"{start}-trained" for start in TRAINABLE)
 
 
@@ -33,16 +33,18 @@ def test_a_constant_is_what_its_name_says(name: str) -> None:
     assert constant.name == name
     assert constant.trained == name.endswith("-trained")
     assert constant.data_free == (constant.start in ("identity", "toeplitz", "zeros", "uniform"))
-    assert constant.corpus == ("mnli" if name == "average-of-mnli" else None)
+    assert constant.corpus == ("mnli" if name.endswith("-of-mnli") else None)
     assert Constant.parse(constant.untrained).trained is False
 
 
-@pytest.mark.parametrize(
-    "name", ["", "mean", "average-of-", "identity-trained", "zeros-trained", "Average", "mean-output-trained"]
-)
+NO_CONSTANTS = "mean average-of- mean-output-of-mnli identity-trained zeros-trained Average mean-output-trained"
+
+
+@pytest.mark.parametrize("name", ["", *NO_CONSTANTS.split()])
 def test_another_name_is_no_constant(name: str) -> None:
     with pytest.raises(
-        InputError, match=r"The constant '.*' does not exist; use one of average, average-of-CORPUS, sink"
+        InputError,
+        match=r"The constant '.*' does not exist; use one of average, average-of-CORPUS, sink, sink-of-CORPUS, by",
     ):
         Constant.parse(name)
 

@@ -1,6 +1,7 @@
 """Time and peak memory of the published procedure against the project's, on CoLA with MiniLM, in one run.
 
     python benchmarks/compare.py --mirror FOLDER        # a mirror folder laid out like the hub; without it, the hub
+    python benchmarks/compare.py --products             # only the project, and how much of its time products take
 
 Every measured part runs in a fresh process, one after another. Only the ratios are results; seconds are what this
 machine took this time. README.md says what each part is and what is scaled.
@@ -20,7 +21,6 @@ import threading
 import time
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
-from fractions import Fraction
 from pathlib import Path
 from typing import Any
 
@@ -38,6 +38,13 @@ SEEDS = (1, 2, 3)
 FRACTIONS = ("1", "1/4", "1/8", "0", "1/2")
 MEASURED_FRACTION = FRACTIONS[-1]
 SETTLED = 0.9
+PARTS = {
+    "average": "averaging",
+    "lambda": "λ",
+    "features": f"hidden states at {MEASURED_FRACTION}",
+    "probe": "probe of one seed",
+}
+"""The project's parts that run the model or a probe."""
 NOTES = """
 Ratios are published / project. Measured in full: the published averaging, and all of the project's parts; its hidden
 states at every fraction, its probes at {fraction}. Scaled: the published λ training is one measured epoch times
@@ -229,25 +236,34 @@ def compare(comparison: Comparison) -> list[Row]:
     return rows
 
 
-def drawn(rows: list[Row], path: str) -> None:
-    """Plot the seconds of both sides against the fraction; mark values that were measured at only one fraction."""
+def against_products(comparison: Comparison) -> dict[str, tuple[float, float]]:
+    """Return the seconds of each of the project's parts, and those of its matrix products alone."""
+    comparison.run("prepare")
+    comparison.run("project", "tokenize")
+    taken = {}
+    for step, name in PARTS.items():
+        threads = 1 if step == "probe" else comparison.threads
+        # another seed, because a probe that exists is not trained again
+        plain, timed = (comparison.run("project", step, threads, seed=seed, products=seed > 0) for seed in (0, 1))
+        taken[name] = plain.work, timed.report["products"]
+        if step == "lambda":
+            comparison.run("project", "rank")
+    return taken
+
+
+def drawn(taken: dict[str, tuple[float, float]], path: str) -> None:
+    """Plot the seconds of each part, and of its matrix products alone."""
     import altair
 
     values = [
-        {"fraction": row.part.removeprefix("fraction "), "seconds": seconds, "side": side}
-        for row in rows
-        if row.part.startswith("fraction ")
-        for side, seconds in zip(("published, measured at 1/2", "papa, its probes at 1/2"), row.seconds, strict=True)
+        {"part": part, "seconds": seconds, "what": what}
+        for part, both in taken.items()
+        for what, seconds in zip(("papa", "its matrix products alone"), both, strict=True)
     ]
-    order = sorted(FRACTIONS, key=Fraction, reverse=True)
-    x = altair.X(
-        "fraction:N", sort=order, title="fraction of heads that keep their own attention", axis={"labelAngle": 0}
-    )
-    y = altair.Y("seconds:Q", scale={"type": "log"}, title="seconds (logarithmic)")
-    chart = altair.Chart(altair.Data(values=values)).encode(x, y, altair.Color("side:N", title=None))
-    published = altair.datum.side == "published, measured at 1/2"
-    lines = chart.mark_line() + chart.transform_filter(~published).mark_point(filled=True, size=60)
-    lines.properties(width=360, height=220, title="Hidden states and probes of a fraction").save(path, scale_factor=1.5)
+    y = altair.Y("part:N", sort=None, title=None)
+    chart = altair.Chart(altair.Data(values=values)).mark_bar().encode(altair.X("seconds:Q"), y)
+    colour = altair.Color("what:N", sort=None, title=None)
+    chart.encode(colour, yOffset=altair.YOffset("what:N", sort=None)).properties(width=360).save(path, scale_factor=1.5)
 
 
 def main() -> None:
@@ -262,14 +278,28 @@ def main() -> None:
         "--epochs", type=int, default=TASK["epochs"], help="epochs of λ and probes; default: the paper's"
     )
     parser.add_argument("--threads", type=int, default=2, help="threads of both sides; default: 2")
-    parser.add_argument("--figure", help="file for a figure of the seconds at each fraction")
+    parser.add_argument(
+        "--products", action="store_true", help="compare the project's parts with their matrix products instead"
+    )
+    parser.add_argument("--figure", help="with --products: file for a figure of the seconds")
     parser.add_argument("--scratch", help="folder for temporary files (about 1 GB, removed at the end)")
     arguments = parser.parse_args()
 
     if arguments.scratch is not None:
         Path(arguments.scratch).mkdir(parents=True, exist_ok=True)
     with tempfile.TemporaryDirectory(prefix="papa-benchmark-", dir=arguments.scratch) as work:
-        rows = compare(Comparison(Path(work), arguments))
+        comparison = Comparison(Path(work), arguments)
+        if arguments.products:
+            taken = against_products(comparison)
+        else:
+            rows = compare(comparison)
+    if arguments.products:
+        print("\n| part | seconds | of its matrix products | share |\n|---|--:|--:|--:|")
+        for part, (seconds, products) in taken.items():
+            print(f"| {part} | {seconds:.1f} | {products:.1f} | {products / seconds:.0%} |")
+        if arguments.figure:
+            drawn(taken, arguments.figure)
+        return
     epochs, taken = arguments.epochs, f"{arguments.rows:,}" if arguments.rows else "all"
     print(
         f"\nCoLA ({taken} training rows), MiniLM, n = 64, {platform.machine()}, {arguments.threads} threads, "
@@ -288,8 +318,6 @@ def main() -> None:
             fractions=len(FRACTIONS),
         )
     )
-    if arguments.figure:
-        drawn(rows, arguments.figure)
 
 
 if __name__ == "__main__":

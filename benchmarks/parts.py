@@ -12,6 +12,7 @@ import sys
 import time
 from collections.abc import Callable, Iterator, Mapping
 from fractions import Fraction
+from functools import partial
 from importlib import import_module
 from math import floor
 from pathlib import Path
@@ -28,6 +29,12 @@ Settings = dict[str, Any]
 Report = dict[str, Any]
 PROBE = {"runs": "json", "outcomes": "outcomes.parquet", "probes": "safetensors"}
 """The outputs of a probe, and the extensions of their files."""
+PRODUCTS = {
+    *("mm", "addmm", "bmm", "baddbmm", "_linear_pointwise"),
+    *("linear", "matmul", "scaled_dot_product_attention"),  # in inference mode these are seen, and not their parts
+    *("_scaled_dot_product_flash_attention_for_cpu", "_scaled_dot_product_flash_attention_for_cpu_backward"),
+}
+"""Operations that no implementation can do without; the others move, normalise and activate."""
 
 
 def places(work: Path) -> dict[str, Path]:
@@ -229,11 +236,37 @@ def peak_memory() -> int:
         return unit * resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
 
 
+def seconds_of_products(work: Callable[[], Report]) -> Report:
+    """Do the work, and add the seconds that it spent in matrix products and fused attention to its report."""
+    from torch.utils._python_dispatch import TorchDispatchMode
+
+    class Timer(TorchDispatchMode):
+        taken = 0.0
+
+        def __torch_dispatch__(self, operation: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+            begin = time.perf_counter()
+            result = operation(*args, **(kwargs or {}))
+            if operation.name().split("::")[-1].split(".")[0] in PRODUCTS:
+                self.taken += time.perf_counter() - begin
+            return result
+
+    with Timer() as timer:
+        report = work()
+    return report | {"products": timer.taken}
+
+
 SIDES = {"published": published_part, "project": project_part, "prepare": prepare, "difference": difference}
+
+
+def part_of(settings: Settings) -> Callable[[], Report]:
+    """Return the part that the settings name; with "products" it also reports the seconds of its products."""
+    part = SIDES[settings["side"]](settings)
+    return partial(seconds_of_products, part) if settings.get("products") else part
+
 
 if __name__ == "__main__":
     given = json.loads(sys.argv[1])
-    part = SIDES[given["side"]](given)
+    part = part_of(given)
     begin = time.perf_counter()
     report = part()
     report |= {"work": time.perf_counter() - begin, "peak": peak_memory()}

@@ -28,7 +28,7 @@ class InOneProcess(compare.Comparison):
 
     def run(self, side, step="", threads=None, **more):
         settings = self.settings | {"side": side, "step": step} | more
-        return compare.Measured(2.0, 3.0, 5 * 10**6, parts.SIDES[side](settings)())
+        return compare.Measured(2.0, 3.0, 5 * 10**6, parts.part_of(settings)())
 
 
 @pytest.fixture
@@ -63,10 +63,23 @@ def test_a_part_of_every_fraction_has_a_report():
     assert len(set(names)) == len(names) and not any("/" in name for name in names)
 
 
-def test_the_seconds_of_fractions_are_drawn(compared, tmp_path):
-    compare.drawn(compared[-1], str(tmp_path / "figure.svg"))
+def test_parts_and_their_products_are_drawn(compared, tmp_path):
+    taken = compare.against_products(compared[1])
+    assert [*taken] == [*compare.PARTS.values()] and all(0 < products < 60 for _, products in taken.values())
+    compare.drawn(taken, str(tmp_path / "figure.svg"))
     drawn = (tmp_path / "figure.svg").read_text(encoding="utf-8")
-    assert all(f">{fraction}</text>" in drawn for fraction in ("1/2", "1/4", "1/8")) and ">papa, its probes" in drawn
+    assert ">λ</text>" in drawn and ">its matrix products alone</text>" in drawn
+
+
+def test_products_are_timed_and_nothing_else():
+    def work():
+        (torch.randn(300, 300) @ torch.randn(300, 300)).tanh().requires_grad_().square().sum().backward()
+        return {"said": "done"}
+
+    def no_product():
+        return {"sum": torch.randn(300, 300).tanh().sum()}
+
+    assert parts.seconds_of_products(work)["products"] > 0 == parts.seconds_of_products(no_product)["products"]
 
 
 def test_the_scratch_folder_is_created(tmp_path, monkeypatch):

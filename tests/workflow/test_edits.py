@@ -138,7 +138,7 @@ DRAWN: dict[str, list[dict[str, Any]]] = {
     "corpora.*.files.validation": [{f"{CORPUS}.files.validation": f"data/sentences.{split}.csv"} for split in SPLITS],
     "corpora.*.columns": [TAGS | {"corpora.words": CONLL | {"words": "words", "slots": 11}, "run.tasks": ["tags"]}],
     "corpora.*.generated": [{"corpora.made": MADE, "run.constants": ["average-of-made"]}],
-    "corpora.*.rows": [{"corpora.made": MADE, "run.constants": ["average-of-made"]}],
+    "corpora.*.rows": [{"corpora.made": MADE, "run.constants": ["by-distance-of-made"]}],
     "corpora.*.rows.train": [{"corpora.made": MADE, "corpora.made.rows.train": 19}],
     "corpora.*.rows.validation": [{"corpora.made": MADE, "corpora.made.rows.validation": 7}],
     "corpora.*.seed": [{"corpora.made": MADE | {"seed": 5}, "run.constants": ["average-of-made"]}],

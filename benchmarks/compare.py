@@ -243,8 +243,10 @@ def against_products(comparison: Comparison) -> dict[str, tuple[float, float]]:
     taken = {}
     for step, name in PARTS.items():
         threads = 1 if step == "probe" else comparison.threads
-        # another seed, because a probe that exists is not trained again
-        plain, timed = (comparison.run("project", step, threads, seed=seed, products=seed > 0) for seed in (0, 1))
+        plain, timed = (
+            comparison.run("project", step, threads, products=timed, seed=len(SEEDS) + 1 + timed)  # new probes
+            for timed in (False, True)
+        )
         taken[name] = plain.work, timed.report["products"]
         if step == "lambda":
             comparison.run("project", "rank")

@@ -146,6 +146,25 @@ def test_a_full_disk(finished, unfinished, tmp_path, free):
     completes(unfinished, finished)
 
 
+WITH_FULL_TEMPORARY_FOLDER = """
+mount -t tmpfs -o size=64k tmpfs "$TMPDIR" || exit 99
+head -c 64k /dev/zero > "$TMPDIR/filler"
+"$@"
+"""
+
+
+def test_no_space_for_temporary_files(finished, unfinished, tmp_path, monkeypatch):
+    """Nothing that papa or snakemake need is in the folder for temporary files."""
+    apart = ["unshare", "--mount", *(["--map-root-user"] if os.geteuid() else [])]
+    if subprocess.run([*apart, "mount", "-t", "tmpfs", "tmpfs", str(tmp_path)], capture_output=True).returncode:
+        pytest.skip("no disk can be mounted here")
+    monkeypatch.setenv("TMPDIR", str(tmp_path / "small"))
+    (tmp_path / "small").mkdir()
+    process = unfinished.snakemake(*MADE, before=[*apart, "sh", "-c", WITH_FULL_TEMPORARY_FOLDER, "sh"])
+    assert process.returncode == 0, process.stderr
+    completes(unfinished, finished)
+
+
 def test_two_workflows_at_once(unfinished):
     with open(unfinished.folder / RESULTS / ".lock") as held:
         fcntl.flock(held, fcntl.LOCK_EX)

@@ -51,6 +51,7 @@ def test_profiles_have_the_same_memory():
     """A profile that did not say so would rerun what is done, or lock what nobody unlocks."""
     for profile in PROFILES.values():
         assert profile["rerun-triggers"] == ["mtime"] and profile["rerun-incomplete"] and profile["nolock"]
+        assert profile["scheduler"] == "greedy"
 
 
 def test_on_slurm_every_job_says_what_it_needs(fresh):

@@ -782,10 +782,11 @@ def _constant_sizes(study: Study, sizes: Mapping[tuple[str, str], Sizes | None])
     """Return the size of each constant that is computed from texts, for each model and number of slots."""
     bytes_of: dict[tuple[str, str, int], int] = {}
     for model, task in study.config.pairs:
-        known = sizes.get((model, study.config.tasks[task].corpus))
-        for constant in [variant.constant for variant in study.variants(model, task)] if known else []:
-            if known and constant and not constant.data_free:
-                bytes_of[model, constant.untrained, known.slots] = FLOAT32 * known.constant_entries(constant.start)
+        corpus = study.config.tasks[task].corpus
+        for constant in [variant.constant for variant in study.variants(model, task)]:
+            for job in study.constants(model, corpus, constant):
+                if constant and (known := sizes.get((model, job.wildcards["laid_out"]))):
+                    bytes_of[model, constant.untrained, known.slots] = FLOAT32 * known.constant_entries(constant.start)
     return [
         {"model": model, "constant": constant, "slots": slots, "bytes": size}
         for (model, constant, slots), size in bytes_of.items()

@@ -93,11 +93,12 @@ class ConstantMatrices:
     def at(self, slots: int) -> ConstantMatrices:
         """Return `sink` or `by-distance` averages for texts with another number of slots.
 
-        Distances beyond the known ones take the mean of the largest known distance, in each direction. Known distances
-        keep their means, although attention is thinner in longer texts; papa rescales each row anyway.
+        Distances beyond the known ones take the mean over the largest quarter of the known distances, in each
+        direction. Known distances and the first slot keep their means. As papa rescales each row, the first slot gets a
+        smaller share of attention in longer texts, where it competes with more tokens.
 
         Args:
-            slots: the new number of slots.
+            slots: the new number of slots; if it is the present one, any averages are returned as they are.
 
         Raises:
             InputError: the averages have an entry for each slot, or there are too few slots.
@@ -105,6 +106,8 @@ class ConstantMatrices:
         >>> constants = papa.average_attention(model, short_texts, "by-distance").at(4096)  # doctest: +SKIP
         >>> model.hidden_states(long_text, constants)  # doctest: +SKIP
         """
+        if slots == self.n:
+            return self
         if self.kind not in TIED:
             raise InputError(
                 f"The constants are {self.kind}, which has an entry for each slot; average over texts with {slots} "
@@ -112,13 +115,23 @@ class ConstantMatrices:
             )
         if slots < 2:
             raise InputError(f"Constants need 2 or more slots, but {slots} was given; give more.")
-        entries = torch.arange(free_entries(self.kind, slots))
-        if self.kind == "by-distance":  # entry 0 is the first slot; entry e the distance e - slots
-            known = self.count[1:].nonzero().flatten() + 1 - self.n
-            low, high = known.aminmax() if len(known) else (torch.tensor(0), torch.tensor(0))
-            entries[1:] = (entries[1:] - slots).clamp(low, high) + self.n
         about = self.about | ({"slots": str(slots)} if "slots" in self.about else {})
-        return replace(self, sum=self.sum[..., entries], count=self.count[entries], about=about, n=slots)
+        if self.kind == "sink":
+            return replace(self, about=about, n=slots)
+        known = self.count[1:].nonzero().flatten() + 1 - self.n  # entry 0 is the first slot; entry e the distance e - n
+        low, high = (int(end) for end in known.aminmax()) if len(known) else (0, 0)
+        distances = torch.arange(1, 2 * slots) - slots
+        entries = torch.cat([torch.zeros(1, dtype=torch.long), distances.clamp(low, high) + self.n])
+        sums, counts = self.sum[..., entries], self.count[entries]
+        # single pairs of slots have the largest distances, such as the first and last token, so several are averaged
+        for beyond, far in (
+            (distances > high, known[known > high - max(1, high // 4)]),
+            (distances < low, known[known < low + max(1, -low // 4)]),
+        ):
+            places, alike = beyond.nonzero().flatten() + 1, far + self.n
+            sums[..., places] = self.sum[..., alike].sum(-1, keepdim=True)
+            counts[places] = self.count[alike].sum()
+        return replace(self, sum=sums, count=counts, about=about, n=slots)
 
     def plot(self, layer: int, head: int) -> alt.ConcatChart:
         """Draw the average attention of a head: rows are queries, columns are keys. Layers and heads count from 0.

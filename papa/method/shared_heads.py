@@ -91,7 +91,7 @@ class Heads(BaseModel):
         if constant.data_free:
             return constant_matrices(constant.start, len(self.values), len(self.values[0]), self.slots)
         place, revision = self._place
-        return ConstantMatrices.load(place, revision)
+        return ConstantMatrices.load(place, revision).at(self.slots)
 
     def as_list(self, name: str) -> str:
         """Return the heads in a format of other tools, one of `LIST_FORMATS`, which `papa heads --format` prints.

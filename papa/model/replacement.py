@@ -131,11 +131,14 @@ class Streaming(Substitute):
         ranks = examples.ranks
         if ranks.shape[1] <= self.window:  # so that all results equal those of the model's own attention
             return heads
-        queries, keys = ranks[:, -examples.queries :, None], ranks[:, None]
-        near = ((keys < self.sinks) | ((queries - keys).abs() < self.window))[:, None]
-        allowed = near if heads.allowed is None else near & heads.allowed
-        # softmax needs at least one key; a padding query may see none, and its context is never read
-        return replace(heads, allowed=allowed | ~allowed.any(-1, keepdim=True), causal=False)
+        masks = Visibility.of(examples, heads.allowed).streaming
+        if self not in masks:
+            queries, keys = ranks[:, -examples.queries :, None], ranks[:, None]
+            near = ((keys < self.sinks) | ((queries - keys).abs() < self.window))[:, None]
+            allowed = near if heads.allowed is None else near & heads.allowed
+            # softmax needs at least one key; a padding query may see none, and its context is never read
+            masks[self] = allowed | ~allowed.any(-1, keepdim=True)
+        return replace(heads, allowed=masks[self], causal=False)
 
     def replaced(self, layer: Layer, heads: Tensor | None) -> Tensor:
         return kept_context(self.restricted(layer.attending(heads), layer.examples), layer.values(heads), layer.dropout)

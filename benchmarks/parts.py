@@ -30,8 +30,13 @@ Report = dict[str, Any]
 PROBE = {"runs": "json", "outcomes": "outcomes.parquet", "probes": "safetensors"}
 """The outputs of a probe, and the extensions of their files."""
 PRODUCTS = {
-    *("mm", "addmm", "bmm", "baddbmm", "_linear_pointwise"),
-    *("linear", "matmul", "scaled_dot_product_attention"),  # in inference mode these are seen, and not their parts
+    *("mv", "mm", "addmm", "bmm", "baddbmm", "_linear_pointwise"),
+    *(
+        "linear",
+        "matmul",
+        "einsum",
+        "scaled_dot_product_attention",
+    ),  # in inference mode these are seen, and not their parts
     *("_scaled_dot_product_flash_attention_for_cpu", "_scaled_dot_product_flash_attention_for_cpu_backward"),
 }
 """Operations that no implementation can do without; the others move, normalise and activate."""
@@ -250,9 +255,10 @@ def seconds_of_products(work: Callable[[], Report]) -> Report:
                 self.taken += time.perf_counter() - begin
             return result
 
+    begin = time.perf_counter()
     with Timer() as timer:
         report = work()
-    return report | {"products": timer.taken}
+    return report | {"products": timer.taken, "timed": time.perf_counter() - begin}
 
 
 SIDES = {"published": published_part, "project": project_part, "prepare": prepare, "difference": difference}

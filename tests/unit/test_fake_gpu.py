@@ -32,7 +32,6 @@ from papa.model.replacement import Matrices
 TEXTS = pytest.mark.parametrize("corpus", ["text"], indirect=True)
 HOW = jobs.training(batch_size=31, epochs=1)
 SOME = "average/lambda-0/kept-1of2"
-"""A probe's learning amplifies the rounding of sums in another order."""
 
 
 @pytest.fixture

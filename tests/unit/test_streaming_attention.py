@@ -123,6 +123,20 @@ def test_heads_see_the_first_and_the_most_recent_tokens_only(name, padding):
         assert not torch.allclose(actual[0], actual[1], atol=1e-2)
 
 
+def test_layers_share_a_mask(monkeypatch):
+    masks, restricted = [], Streaming.restricted
+
+    def watched(self, heads, examples):
+        near = restricted(self, heads, examples)
+        masks.append(near.allowed)
+        return near
+
+    monkeypatch.setattr(Streaming, "restricted", watched)
+    model = stock("llama").base_model
+    Model(model).hidden_states(inputs_of(model, "after"), Streaming(SINKS, WINDOW))
+    assert len(masks) == LAYERS and all(mask is masks[0] for mask in masks)
+
+
 @pytest.mark.parametrize("name", MODELS | ENCODERS)
 def test_a_window_over_the_whole_text_is_the_models_own_attention(name):
     ours = Model(stock(name).base_model)

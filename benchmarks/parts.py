@@ -31,15 +31,11 @@ PROBE = {"runs": "json", "outcomes": "outcomes.parquet", "probes": "safetensors"
 """The outputs of a probe, and the extensions of their files."""
 PRODUCTS = {
     *("mv", "mm", "addmm", "bmm", "baddbmm", "_linear_pointwise"),
-    *(
-        "linear",
-        "matmul",
-        "einsum",
-        "scaled_dot_product_attention",
-    ),  # in inference mode these are seen, and not their parts
     *("_scaled_dot_product_flash_attention_for_cpu", "_scaled_dot_product_flash_attention_for_cpu_backward"),
+    *("linear", "matmul", "einsum", "scaled_dot_product_attention"),
 }
-"""Operations that no implementation can do without; the others move, normalise and activate."""
+"""Operations that no implementation can do without; others move, normalise and activate. Those of the last line are
+seen only in inference mode, and then without their parts."""
 
 
 def places(work: Path) -> dict[str, Path]:

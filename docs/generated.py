@@ -109,7 +109,8 @@ def _table(match: re.Match[str]) -> str:
     before, *_, after = match[0].splitlines()
     file = MEASURED / match["study"] / "tables" / f"{match['table']}.md"
     heading, _, tasks = (part.strip() for part in match["section"].partition("|"))
-    sections = re.split(r"^## ", file.read_text(encoding="utf-8"), flags=re.MULTILINE)[1:]
+    first, *others = re.split(r"^## ", file.read_text(encoding="utf-8"), flags=re.MULTILINE)
+    sections = others or [first]
     text = next(text for text in sections if heading in ("", text.splitlines()[0]))
     head, rule, *rows = (line for line in text.splitlines() if line.startswith("|"))
     some = [row for row in rows if not tasks or row.split(" | ")[0].removeprefix("| ") in tasks.split(", ")]

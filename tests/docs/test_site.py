@@ -99,7 +99,7 @@ def test_published_losses_include_those_of_the_measured_study():
 
 def test_files_of_measured_studies_are_intact_and_small():
     studies = sorted((DOCS / "measured").iterdir())
-    names = ["minilm", "minilm_gpu", "minilm_ner_orders", "natural", "random", "recipes", "recipes_ner"]
+    names = ["lengths", "minilm", "minilm_gpu", "minilm_ner_orders", "natural", "random", "recipes", "recipes_ner"]
     assert [study.name for study in studies] == names
     for study in studies:
         assert footer_of(study / "tables/outcomes.parquet")[1]["predicted"] > 5e5

@@ -1,7 +1,7 @@
 """Time and peak memory of the published procedure against the project's, on CoLA with MiniLM, in one run.
 
     python benchmarks/compare.py --mirror FOLDER        # a mirror folder laid out like the hub; without it, the hub
-    python benchmarks/compare.py --products             # only the project, and how much of its time products take
+    python benchmarks/compare.py --products             # time only the project, and the share its products take
 
 Every measured part runs in a fresh process, one after another. Only the ratios are results; seconds are what this
 machine took this time. README.md says what each part is and what is scaled.
@@ -237,7 +237,7 @@ def compare(comparison: Comparison) -> list[Row]:
 
 
 def against_products(comparison: Comparison) -> dict[str, tuple[float, float]]:
-    """Return the seconds of each of the project's parts, and those of its matrix products alone."""
+    """Return the seconds of each of the project's parts, and those of only its products and attention."""
     comparison.run("prepare")
     comparison.run("project", "tokenize")
     taken = {}
@@ -254,13 +254,13 @@ def against_products(comparison: Comparison) -> dict[str, tuple[float, float]]:
 
 
 def drawn(taken: dict[str, tuple[float, float]], path: str) -> None:
-    """Plot the seconds of each part, and of its matrix products alone."""
+    """Plot the seconds of each part, and of only its products and attention."""
     import altair
 
     values = [
         {"part": part, "seconds": seconds, "what": what}
         for part, both in taken.items()
-        for what, seconds in zip(("papa", "its matrix products alone"), both, strict=True)
+        for what, seconds in zip(("papa", "only its products and attention"), both, strict=True)
     ]
     y = altair.Y("part:N", sort=None, title=None)
     chart = altair.Chart(altair.Data(values=values)).mark_bar().encode(altair.X("seconds:Q"), y)

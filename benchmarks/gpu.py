@@ -2,7 +2,7 @@
 
     python benchmarks/gpu.py                 # BERT-large and a decoder of 1.2 billion weights, both random
     python benchmarks/gpu.py --models 'decoder, 8 billion' --precisions bfloat16        # needs 80 GB
-    python benchmarks/gpu.py --budgets 1024 4096 16384       # batches of so many tokens, instead of the comparison
+    python benchmarks/gpu.py --budgets 1024 4096 16384       # compare numbers of tokens per batch, not with stock
     python benchmarks/gpu.py --tiny --device cpu             # checks that the script runs
 
 Everything is measured in one run, in turn with the stock model on transformers' default attention. Peak is the speed of
@@ -142,7 +142,7 @@ def works(stock: Any, ours: Model, mask: Tensor) -> Iterator[tuple[str, int, Cal
 
 
 def with_budgets(ours: Model, slots: int, budgets: Sequence[int], least: float) -> None:
-    """Print tokens per second of passes over texts of different lengths, in batches of so many tokens."""
+    """Print tokens per second of passes over texts of different lengths, for each number of tokens per batch."""
     print("| tokens at once | slots | none replaced, tokens/s | peak memory, GB | averaging, tokens/s |")
     print("|--:|--:|--:|--:|--:|")
     for budget in budgets:

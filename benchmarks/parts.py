@@ -34,8 +34,8 @@ PRODUCTS = {
     *("_scaled_dot_product_flash_attention_for_cpu", "_scaled_dot_product_flash_attention_for_cpu_backward"),
     *("linear", "matmul", "einsum", "scaled_dot_product_attention"),
 }
-"""Operations that no implementation can do without; others move, normalise and activate. Those of the last line are
-seen only in inference mode, and then without their parts."""
+"""Operations that every implementation needs, unlike copies, norms and activations. In inference mode, the timer sees
+those in the last row instead of the lower-level operations that they call."""
 
 
 def places(work: Path) -> dict[str, Path]:

@@ -4,8 +4,8 @@
     python benchmarks/products.py --slots 128 --times 3    # a quick look
 
 One thread. Each row is measured in turn with the stock model, and its ratio is that of the fastest runs. CPU time is
-measured, so other processes matter little, but they take cache and memory bandwidth. The memory of a product is the
-most that is resident while it runs, beyond what was resident before (on Linux; else not a number).
+measured, so other processes matter little, but they take cache and memory bandwidth. Memory is the peak
+resident memory of a product above the level before it (Linux only; otherwise NaN).
 """
 
 from __future__ import annotations
@@ -54,13 +54,13 @@ def fastest(works: dict[str, Callable[[], object]], times: int) -> dict[str, flo
 
 
 def resident(line: str) -> float:
-    """Return the megabytes that this process has, or had at most: `VmRSS` or `VmHWM`."""
+    """Return this process's current (`VmRSS`) or peak (`VmHWM`) resident memory, in megabytes."""
     text = Path("/proc/self/status").read_text()
     return int(text.split(f"{line}:")[1].split()[0]) / 1024
 
 
 def memory_of(work: Callable[[], object]) -> float:
-    """Return the megabytes that `work` needs at most, beyond what is resident before."""
+    """Return the peak resident memory of `work`, in megabytes above the level before it."""
     ctypes.CDLL(None).malloc_trim(0)  # memory that earlier work has freed
     Path("/proc/self/clear_refs").write_text("5")  # forget the largest amount so far
     before = resident("VmRSS")

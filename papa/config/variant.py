@@ -68,7 +68,7 @@ AVERAGED = tuple(name for name, kind in KINDS.items() if not kind.values and nam
 FOR_ANY_LENGTH = tuple(name for name in AVERAGED if KINDS[name].classes)
 """Averages without an entry for each slot, so those over texts of one length can be used for texts of another."""
 OF_CORPUS = ("average", *FOR_ANY_LENGTH)
-"""Averages that can be made over another corpus than the task's."""
+"""Averages that can be computed over a corpus other than the task's."""
 LADDER = ("zeros", "mean-output", "uniform", "sink", "by-distance", "average")
 """Constants in ascending order of what they retain of attention, from nothing to the paper's average."""
 TRAINED_SUFFIX, OF = "-trained", "-of-"
@@ -200,7 +200,7 @@ class Constant:
 
     @property
     def for_any_length(self) -> bool:
-        """Whether averages over another corpus may have its number of slots, and not that of the task's texts."""
+        """Whether averages over another corpus may keep that corpus's number of slots, even if the task's differs."""
         return self.corpus is not None and self.start in FOR_ANY_LENGTH
 
     def made_trainable(self) -> Constant:

@@ -93,12 +93,11 @@ class ConstantMatrices:
     def at(self, slots: int) -> ConstantMatrices:
         """Return `sink` or `by-distance` averages for texts with another number of slots.
 
-        Distances beyond the known ones take the mean over the largest quarter of the known distances, in each
-        direction. Known distances and the first slot keep their means. As papa rescales each row, the first slot gets a
-        smaller share of attention in longer texts, where it competes with more tokens.
+        Larger distances get the mean attention over the largest quarter of the known distances, in each direction. The
+        first slot keeps its mean attention; in longer texts it competes with more tokens, so its share shrinks.
 
         Args:
-            slots: the new number of slots; if it is the present one, any averages are returned as they are.
+            slots: the new number of slots; if unchanged, averages of any kind are returned as they are.
 
         Raises:
             InputError: the averages have an entry for each slot, or there are too few slots.
@@ -123,7 +122,7 @@ class ConstantMatrices:
         distances = torch.arange(1, 2 * slots) - slots
         entries = torch.cat([torch.zeros(1, dtype=torch.long), distances.clamp(low, high) + self.n])
         sums, counts = self.sum[..., entries], self.count[entries]
-        # single pairs of slots have the largest distances, such as the first and last token, so several are averaged
+        # only one pair of slots has the largest distance (first and last), so several distances are pooled
         for beyond, far in (
             (distances > high, known[known > high - max(1, high // 4)]),
             (distances < low, known[known < low + max(1, -low // 4)]),

@@ -137,7 +137,7 @@ class Visibility:
         examples: the layout of the batch.
         allowed: bool `[example or 1, head or 1, query or 1, key]`, True if the query sees the key; None means that
             every query sees every key.
-        streaming: what is left of `allowed` under each streaming attention that layers have asked for.
+        streaming: cached masks: `allowed`, restricted to each streaming attention used so far.
     """
 
     examples: Examples

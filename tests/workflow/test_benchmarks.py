@@ -68,7 +68,7 @@ def test_parts_and_their_products_are_drawn(compared, tmp_path):
     assert [*taken] == [*compare.PARTS.values()] and all(products > 0 for _, products in taken.values())
     compare.drawn(taken, str(tmp_path / "figure.svg"))
     drawn = (tmp_path / "figure.svg").read_text(encoding="utf-8")
-    assert ">λ</text>" in drawn and ">its matrix products alone</text>" in drawn
+    assert ">λ</text>" in drawn and ">only its products and attention</text>" in drawn
 
 
 def test_products_are_timed_and_nothing_else():

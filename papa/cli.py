@@ -241,7 +241,7 @@ def plan(
         from papa.jobs.run import keys_of
         from papa.jobs.start import note_results
 
-        replaced = keys_of(changes or []) | {"hub_mirror": hub_mirror and str(hub_mirror), "device": device}
+        replaced = keys_of(changes or [], hub_mirror=hub_mirror and str(hub_mirror), device=device)
         checked = read_config(config, replaced)
         check_models(checked)
         estimates = planned(checked, cores or os.cpu_count() or 1)
@@ -277,7 +277,7 @@ def freeze(
         from papa.jobs.freeze import print_frozen
         from papa.jobs.run import keys_of
 
-        replaced = keys_of(changes or []) | {"hub_mirror": hub_mirror and str(hub_mirror)}
+        replaced = keys_of(changes or [], hub_mirror=hub_mirror and str(hub_mirror))
         declaration = frozen(config, replaced)
     if as_json:
         _print_json(declaration.declaration.model_dump())

@@ -89,14 +89,15 @@ def run(config: Path, cores: str | None, profile: str, options: Sequence[str]) -
             show_results(study)
 
 
-def keys_of(changes: Sequence[str]) -> dict[str, object]:
-    """Return the keys that options --config KEY=VALUE replace, as snakemake reads them.
+def keys_of(changes: Sequence[str], **options: object) -> dict[str, object]:
+    """Return the keys that options --config KEY=VALUE replace, as snakemake reads them, and `options` that are given.
 
     Raises:
         InputError: an option has another form.
     """
+    given = {name: value for name, value in options.items() if value is not None}
     if not changes:
-        return {}
+        return given
     from snakemake.cli import parse_config
 
     try:
@@ -106,7 +107,7 @@ def keys_of(changes: Sequence[str]) -> dict[str, object]:
             f"--config is {' '.join(changes)!r}, but each entry must be KEY=VALUE, with a key of the top level, "
             f"such as margin=0.05 or 'run={{tasks: [ner]}}' ({first_line(error)})"
         ) from error
-    return keys
+    return keys | given
 
 
 def snakemake(words: Sequence[str]) -> None:

@@ -217,6 +217,8 @@ def test_plan_and_freeze_take_the_keys_that_run_takes(here):
     totals = {name: json.loads(result.stdout)["total"]["jobs"] for name, result in jobs.items()}
     fewer = CONFIG["run"] | {"fractions": ["1", "0"]}
     assert totals["changed"] == len(Study(config_of(CONFIG | {"run": fewer}), "results/tiny").jobs()) < totals["same"]
+    on_gpu = invoke("plan", "mine.yaml", "--json", "--config", "device=cuda", "--config", "margin=0.3")
+    assert json.loads(on_gpu.stdout)["device"] == "cuda", "an option --device that is not given replaces nothing"
     invoke("freeze", "mine.yaml", "--config", "margin=0.25")
     assert json.loads((here / "mine.frozen.json").read_text())["declared"]["margin"] == 0.25
     for wrong, command in product(["margin", "run.tasks=[a]"], ["plan", "run"]):

@@ -277,10 +277,9 @@ class Examples:
         of its example's first token; the copy is never read.
         """
         tokens, heads, channels = row.shape
-        full = self.positions is None and tokens == self.slots.numel()
-        if full or row.device.type != "cpu":  # a GPU moves whole tokens
+        if row.device.type != "cpu":  # a GPU moves whole tokens, or none if no position is empty
             whole = row.reshape(tokens, -1)
-            if not full:
+            if self.positions is not None or tokens != self.slots.numel():
                 whole = _Moved.apply(whole, *self._selections_of(tokens, 1))
             return whole.view(*self.slots.shape, heads, channels).transpose(1, 2)
         to, back = self._selections_of(tokens, heads)
@@ -291,7 +290,7 @@ class Examples:
         """Rearrange `[example, head, position, channel]` as a row `[token, head, channel]`, the reverse of `spread`."""
         heads, channels = spread.shape[1], spread.shape[3]
         together = spread.transpose(1, 2)
-        if self.positions is None and tokens == self.slots.numel():
+        if spread.device.type != "cpu" and self.positions is None and tokens == self.slots.numel():
             return together.reshape(tokens, heads, channels)
         # fused attention returns a token's heads side by side, and a GPU moves them faster than single heads
         if heads > 1 and (together.is_contiguous() or spread.device.type != "cpu"):

@@ -272,9 +272,9 @@ class Study:
         if constant is None or constant.data_free:
             return []
         slots, source = self.config.corpora[corpus].slots, constant.corpus or corpus
-        own = self.config.corpora[source].slots
-        as_it_is = own == slots or (own is not None and constant.for_any_length)
-        return [self.averaged(model, source if as_it_is else f"{source}/slots-{slots}", constant.start)]
+        slots_of_source = self.config.corpora[source].slots
+        fits = slots_of_source == slots or (slots_of_source is not None and constant.for_any_length)
+        return [self.averaged(model, source if fits else f"{source}/slots-{slots}", constant.start)]
 
     def order(self, model: str, task: str, constant: Constant, order: Order) -> AnyJob:
         """Return the job of an order: from head weights (for a task and a constant) or from the model only."""

@@ -83,7 +83,8 @@ class _Calls:
 
     def _layout(self, arguments: dict[str, object]) -> Examples:
         ids, mask, positions = (arguments.get(name) for name in ("input_ids", "attention_mask", "position_ids"))
-        cache, causal = arguments.get("past_key_values"), self.session.causal
+        # transformers 5.24 calls it `cache`
+        cache, causal = arguments.get("cache", arguments.get("past_key_values")), self.session.causal
         if isinstance(positions, Tensor) and mask is None and bool((positions.diff(dim=-1) < 0).any()):
             raise InputError(
                 "position_ids restart within a row, as if it held several texts; give each text a separate row."

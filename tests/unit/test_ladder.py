@@ -121,11 +121,11 @@ def test_a_study_takes_constants_from_shorter_texts(tmp_path, monkeypatch):
     run = {"run.tasks": ["animals"], "run.constants": names, "run.fractions": ["1", "0"], "corpora.short": short}
     study = Study(config_of(with_keys(CONFIG, run)), tmp_path, LocalSourceDigests(Machine.current()))
     run_here(study, study.job("summarise"))
-    own, of_short, relaid = (study.constants("tiny", "sentences", Constant.parse(name))[0].main for name in names)
-    assert [ConstantMatrices.load(path).n for path in (own, of_short, relaid)] == [13, 5, 13]
+    whole, of_short, relaid = (study.constants("tiny", "sentences", Constant.parse(name))[0].main for name in names)
+    assert [ConstantMatrices.load(path).n for path in (whole, of_short, relaid)] == [13, 5, 13]
     probes = [study.probe_of("tiny", "animals", Variant.parse(f"{name}/all")) for name in names]
     assert len({read_json(probe.outputs["runs"])["runs"][0]["curve"][-1]["loss"] for probe in probes}) == 3
-    model, facts = papa.load_model("models/tiny"), ConstantMatrices.load(own).about
+    model, facts = papa.load_model("models/tiny"), ConstantMatrices.load(whole).about
     model.weights = facts["weights"]
     used = constants_for(Constant.parse(names[1]), of_short, model, facts)
     assert torch.equal(used.full, ConstantMatrices.load(of_short).at(13).constants.full)

@@ -82,9 +82,7 @@ def constants_for(constant: Constant, averages: PathLike | None, model: Model, f
     if constant.for_any_length:
         del expected["slots"]
     must_agree(averages, about, expected)
-    if about["slots"] != str(facts["slots"]):
-        return ConstantMatrices.load(averages).at(int(facts["slots"])).constants
-    return constants
+    return ConstantMatrices.load(averages).at(int(facts["slots"])).constants if constant.for_any_length else constants
 
 
 class TrainedConstants(nn.Module):

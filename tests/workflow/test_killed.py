@@ -17,7 +17,7 @@ from tiny import CONFIG, Copy
 
 pytestmark = pytest.mark.slow
 PLAIN = ("--cores", "2", "--configfile", "config.yaml")
-KILLS = 12
+KILLS = int(os.environ.get("PAPA_TEST_KILLS", "12"))
 SECONDS = (3.0, 9.0)
 """How long the workflow is left alone: until jobs are at work, and until some are done."""
 SEED = int(os.environ.get("PAPA_TEST_SEED", "0"))

@@ -303,9 +303,8 @@ def test_a_study_and_a_sweep_replace_the_same_heads_of_a_list(given, folder, rec
     path = tmp_path / "heads.tsv"
     path.write_text(table(np.random.default_rng(2).permutation(LAYERS * HEADS).reshape(LAYERS, HEADS)))
     run = QUICK["run"] | {"orders": [{"file": str(path), "name": "duo", "draws": 1}]}
-    study = papa.measure(
-        folder, *texts_of(60), texts_of(40, 1), QUICK | {"corpora": {"slots": SLOTS}, "run": run}, tmp_path / "s"
-    )
+    settings = QUICK | {"corpora": {"slots": SLOTS}, "run": run, "device": "cpu"}  # as the model of the sweep
+    study = papa.measure(folder, *texts_of(60), texts_of(40, 1), settings, tmp_path / "s")
     constants = papa.average_attention(model, train[0])
     same(papa.sweep(model, constants, path, train, validation, recipe), study)
     assert "in the order of the list duo" in study.claims["lines"][0]["sentence"]

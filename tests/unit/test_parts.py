@@ -44,7 +44,7 @@ def same(actual, study):
 @pytest.mark.usefixtures("no_figures")
 def test_parts_give_the_numbers_of_a_study(given, folder, recipe, tmp_path):  # noqa: F811
     model, train, validation = given
-    settings = QUICK | {"corpora": {"slots": SLOTS}}
+    settings = QUICK | {"corpora": {"slots": SLOTS}, "device": "cpu"}  # as the model of the single steps
     study = papa.measure(folder, *texts_of(60), texts_of(40, 1), settings, tmp_path / "study")
     constants = papa.average_attention(model, train[0])
     weights = papa.learn_lambda(model, constants, *train, recipe)
@@ -63,7 +63,7 @@ def test_parts_give_the_numbers_of_a_study(given, folder, recipe, tmp_path):  # 
 def test_a_decoder_is_measured_by_its_own_head(decoder, recipe, tmp_path):  # noqa: F811
     (texts, _), (others, _) = texts_of(60), texts_of(40, 1)
     settings = {"run": {"fractions": ["1", "1/2", "0"]}, "corpora": {"slots": SLOTS, "blocks": False}}
-    settings["tasks"] = {"learning_rate": 1e-2, "epochs": 2, "batch_size": 16}
+    settings |= {"tasks": {"learning_rate": 1e-2, "epochs": 2, "batch_size": 16}, "device": "cpu"}
     study = papa.measure(decoder, texts, None, others, settings, tmp_path / "study")
     tokenizer, model = AutoTokenizer.from_pretrained(decoder), papa.load_model(decoder, device="cpu")
     train, validation = (batched(papa.lay_out(tokenizer, split, slots=SLOTS)) for split in (texts, others))

@@ -26,6 +26,8 @@ from typing import Any
 
 import psutil
 
+from papa.jobs.start import ALLOCATOR
+
 HERE = Path(__file__).parent
 MODEL = {
     "name": "minilm",
@@ -120,6 +122,8 @@ class Comparison:
             "ARROW_DEFAULT_MEMORY_POOL": "system",
             "PYTHONPATH": str(HERE.parent),
         }
+        if side == "project":
+            environment |= ALLOCATOR  # as a run sets it for its jobs
         begin = time.perf_counter()
         done = subprocess.run(
             [sys.executable, str(HERE / "parts.py"), json.dumps(given)],
@@ -181,17 +185,19 @@ def in_lanes(seconds: list[float], lanes: int) -> float:
     return max(free)
 
 
-def compare(comparison: Comparison) -> list[Row]:
-    """Measure both sides of every part."""
+def compare(comparison: Comparison, options: bool) -> list[Row]:
+    """Measure both sides of every part; with `options`, also those settings of the project that change its numbers."""
     run, threads = comparison.run, comparison.threads
     run("prepare")
     tokenize = run("project", "tokenize")
 
-    half_average = run("project", "average", **HALF)  # what is in bfloat16 comes first, so that nothing reads it below
+    if options:
+        half_average = run("project", "average", **HALF)  # bfloat16 comes first, so that nothing reads it below
     average = run("published", "average"), run("project", "average")
     print(f"  largest difference of the two averages: {run('difference').report['difference']:.1e}")
-    half_settled = run("project", "lambda", settled=SETTLED, **HALF)
-    settled = run("project", "lambda", settled=SETTLED)
+    if options:
+        half_settled = run("project", "lambda", settled=SETTLED, **HALF)
+        settled = run("project", "lambda", settled=SETTLED)
     project_lambda = run("project", "lambda")
     rank = run("project", "rank")  # which heads are replaced below, on both sides
     published_lambda = run("published", "lambda")
@@ -199,7 +205,8 @@ def compare(comparison: Comparison) -> list[Row]:
 
     published_probes = run("published", "probes")
     probes_work, probes_wall = comparison.scaled(published_probes, len(SEEDS))
-    half_hidden = [run("project", "features", fraction=fraction, **HALF) for fraction in FRACTIONS]
+    if options:
+        half_hidden = [run("project", "features", fraction=fraction, **HALF) for fraction in FRACTIONS]
     hidden = {fraction: run("project", "features", fraction=fraction) for fraction in FRACTIONS}
     features = hidden[MEASURED_FRACTION]  # the last, so that the probes read it
     with Together() as together, ThreadPoolExecutor(threads) as pool:
@@ -218,18 +225,19 @@ def compare(comparison: Comparison) -> list[Row]:
     large, small = (max(row.peaks[side] for row in rows) for side in (0, 1))
     others = tokenize.wall + rank.wall + in_lanes(len(FRACTIONS) * [probe.wall for probe in probes], threads)
     encoded = average[1].wall + sum(one.wall for one in hidden.values())
-    in_half = half_average.wall + sum(one.wall for one in half_hidden) + half_settled.wall
     published = average[0].wall + lambda_wall + len(FRACTIONS) * probes_wall
     name = f"end to end, {len(FRACTIONS)} fractions"
-    settling, settling_in_half = "λ until settled", "λ until settled, in bfloat16"
-    rows += [
-        Row(name, (published, others + encoded + project_lambda.wall), (large, small)),
-        Row("averaging in bfloat16", (average[0].work, half_average.work), (average[0].peak, half_average.peak)),
-        Row(settling, (lambda_work, settled.work), (published_lambda.peak, settled.peak)),
-        Row(settling_in_half, (lambda_work, half_settled.work), (published_lambda.peak, half_settled.peak)),
-        Row(f"{name}, {settling}", (published, others + encoded + settled.wall), (large, small)),
-        Row(f"{name}, {settling_in_half}", (published, others + in_half), (large, small)),
-    ]
+    rows.append(Row(name, (published, others + encoded + project_lambda.wall), (large, small)))
+    if options:
+        settling, settling_in_half = "λ until settled", "λ until settled, in bfloat16"
+        in_half = half_average.wall + sum(one.wall for one in half_hidden) + half_settled.wall
+        rows += [
+            Row("averaging in bfloat16", (average[0].work, half_average.work), (average[0].peak, half_average.peak)),
+            Row(settling, (lambda_work, settled.work), (published_lambda.peak, settled.peak)),
+            Row(settling_in_half, (lambda_work, half_settled.work), (published_lambda.peak, half_settled.peak)),
+            Row(f"{name}, {settling}", (published, others + encoded + settled.wall), (large, small)),
+            Row(f"{name}, {settling_in_half}", (published, others + in_half), (large, small)),
+        ]
     for fraction, states in hidden.items():
         peaks = published_probes.peak, max(states.peak, together.peak)
         rows.append(Row(f"fraction {fraction}", (probes_work, states.work + of_probes), peaks))
@@ -283,6 +291,9 @@ def main() -> None:
     parser.add_argument(
         "--products", action="store_true", help="compare the project's parts with their matrix products instead"
     )
+    parser.add_argument(
+        "--exact", action="store_true", help="leave out settings that change numbers: settled λ and bfloat16"
+    )
     parser.add_argument("--figure", help="with --products: file for a figure of the seconds")
     parser.add_argument("--scratch", help="folder for temporary files (about 1 GB, removed at the end)")
     arguments = parser.parse_args()
@@ -294,7 +305,7 @@ def main() -> None:
         if arguments.products:
             taken = against_products(comparison)
         else:
-            rows = compare(comparison)
+            rows = compare(comparison, not arguments.exact)
     if arguments.products:
         print("\n| part | seconds | of its matrix products | share |\n|---|--:|--:|--:|")
         for part, (seconds, products) in taken.items():

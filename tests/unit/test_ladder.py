@@ -117,18 +117,24 @@ def test_a_study_takes_constants_from_shorter_texts(tmp_path, monkeypatch):
     write_data(tmp_path / "data")
     write_model(tmp_path / "models/tiny")
     short = CONFIG["corpora"]["sentences"] | {"slots": 5}
-    names = ["by-distance", "by-distance-of-short", "average-of-short"]
-    run = {"run.tasks": ["animals"], "run.constants": names, "run.fractions": ["1", "0"], "corpora.short": short}
+    others = {"short": short, "longer": short | {"slots": 15}, "bare": {k: v for k, v in short.items() if k != "slots"}}
+    names = ["by-distance", *(f"by-distance-of-{name}" for name in others), "average-of-short"]
+    run = {"run.tasks": ["animals"], "run.constants": names, "run.fractions": ["1", "0"]}
+    run |= {f"corpora.{name}": corpus for name, corpus in others.items()}
     study = Study(config_of(with_keys(CONFIG, run)), tmp_path, LocalSourceDigests(Machine.current()))
     run_here(study, study.job("summarise"))
-    whole, of_short, relaid = (study.constants("tiny", "sentences", Constant.parse(name))[0].main for name in names)
-    assert [ConstantMatrices.load(path).n for path in (whole, of_short, relaid)] == [13, 5, 13]
+    paths = [study.constants("tiny", "sentences", Constant.parse(name))[0].main for name in names]
+    whole, of_short, of_longer = paths[:3]
+    assert [ConstantMatrices.load(path).n for path in paths] == [13, 5, 15, 13, 13]
     probes = [study.probe_of("tiny", "animals", Variant.parse(f"{name}/all")) for name in names]
-    assert len({read_json(probe.outputs["runs"])["runs"][0]["curve"][-1]["loss"] for probe in probes}) == 3
+    losses = [read_json(probe.outputs["runs"])["runs"][0]["curve"][-1]["loss"] for probe in probes]
+    # "bare" has the texts of "sentences", and its slots come from there
+    assert losses[3] == losses[0] and len({losses[0], losses[1], losses[4]}) == 3
     model, facts = papa.load_model("models/tiny"), ConstantMatrices.load(whole).about
     model.weights = facts["weights"]
-    used = constants_for(Constant.parse(names[1]), of_short, model, facts)
-    assert torch.equal(used.full, ConstantMatrices.load(of_short).at(13).constants.full)
+    for name, path in ((names[2], of_longer), (names[1], of_short)):
+        used = constants_for(Constant.parse(name), path, model, facts)
+        assert used.slots == 13 and torch.equal(used.full, ConstantMatrices.load(path).at(13).constants.full)
     with pytest.raises(papa.InputError, match="was made with kind"):
         constants_for(Constant.parse("sink-of-short"), of_short, model, facts)
     shutil.copyfile(of_short, tmp_path / "constants.h5")

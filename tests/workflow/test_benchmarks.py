@@ -45,7 +45,7 @@ def compared(tmp_path, model, monkeypatch):
     corpus = {"files": files, "first": "sentence", "train_limit": 17}
     comparison.settings |= {"model": {"name": "minilm"}, "corpus": corpus, "slots": SLOTS}
     monkeypatch.setenv("PAPA_MACHINE", compare.json.dumps(comparison.machine))
-    return work, comparison, compare.compare(comparison)
+    return work, comparison, compare.compare(comparison, options=True)
 
 
 def test_both_sides_are_compared_and_do_the_same_work(compared):
@@ -54,6 +54,8 @@ def test_both_sides_are_compared_and_do_the_same_work(compared):
     parts = ["averaging", "λ", "probes", "end", "averaging", "λ", "λ", "end", "end"]
     assert [row.part.split()[0] for row in rows] == parts + ["fraction"] * len(compare.FRACTIONS)
     assert all(str(row).count("|") == 8 for row in rows)
+    exact = compare.compare(comparison, options=False)
+    assert [row.part for row in exact] == [row.part for row in (*rows[:4], *rows[9:])]
     assert sorted(path.name for path in work.glob("seed-*.json")) == ["seed-1.json", "seed-2.json", "seed-3.json"]
 
 
@@ -87,15 +89,15 @@ def test_the_scratch_folder_is_created(tmp_path, monkeypatch):
     class Reached(Exception):
         pass
 
-    def work_in(comparison):
-        raise Reached(comparison.work.parent)
+    def work_in(comparison, options):
+        raise Reached(comparison.work.parent, options)
 
     monkeypatch.setattr(compare, "compare", work_in)
     monkeypatch.setattr(compare, "Comparison", lambda work, arguments: SimpleNamespace(work=work))
-    monkeypatch.setattr("sys.argv", ["compare.py", "--scratch", str(tmp_path / "new/scratch")])
+    monkeypatch.setattr("sys.argv", ["compare.py", "--scratch", str(tmp_path / "new/scratch"), "--exact"])
     with pytest.raises(Reached) as reached:
         compare.main()
-    assert reached.value.args == (tmp_path / "new/scratch",)
+    assert reached.value.args == (tmp_path / "new/scratch", False)
     assert list((tmp_path / "new/scratch").iterdir()) == [], "temporary files are removed"
 
 

@@ -621,10 +621,11 @@ def judge(
 ) -> None:
     """Measure what lists of heads cost on a model if only their heads keep their attention.
 
-    The heads are replaced by averages over the training texts. Each list is compared with λ, with gradients, with
-    random lists, and with random lists that have the same number of heads in each layer. A list passes if its loss is
-    shown to be below the margin, and is rejected if its loss is shown to be above. The study is that of `papa measure`
-    with these orders, so its folder has all tables and the HTML report. The same command resumes an interrupted run.
+    The attention of other heads is replaced, by default by averages over the training texts. Each list is compared with
+    λ, with gradients, with random lists, and with random lists that have the same number of heads in each layer. A list
+    passes if its loss is shown to be below the margin, and is rejected if its loss is shown to be above. The study is
+    that of `papa measure` with these orders, so its folder has all tables and the HTML report. The same command resumes
+    an interrupted run.
     """
     from papa.jobs.stopping import resumable
 
@@ -636,6 +637,7 @@ def judge(
         columns = {role: column for role, column in columns_of(texts.column or ()).items() if column}
         rows = {"columns": columns, "drop_empty": texts.drop_empty, "hold_out": texts.hold_out}
         how = {"validation": texts.validation, "margin": judging.margin, "draws": judging.draws}
+        how |= {"constant": judging.constant}
         options = cast("JudgeOptions", rows | how | {"folder": judging.folder})
         judgements, study = judged(lists, model, train, judging.fraction, **options)
     if as_json:

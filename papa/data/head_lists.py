@@ -11,6 +11,7 @@ import re
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from functools import partial
 from itertools import product
 from pathlib import Path
 from typing import TYPE_CHECKING, Literal
@@ -172,8 +173,15 @@ def _rectangle(places: Sequence[Place]) -> int:
     return int((max(layers) + 1) * (max(heads) + 1))
 
 
+def _without_duplicates(path: str, pairs: list[tuple[str, object]]) -> dict[str, object]:
+    twice = next((key for key, times in Counter(key for key, _ in pairs).items() if times > 1), None)
+    if twice is not None:
+        raise InputError(f"{path} contains {twice!r} twice; list each once.")
+    return dict(pairs)
+
+
 def _json(path: str, text: str) -> HeadList:
-    content = json.loads(text)
+    content = json.loads(text, object_pairs_hook=partial(_without_duplicates, path))
     if isinstance(content, Mapping) and "values" in content:
         return _matrix(path, content["values"])
     if isinstance(content, Mapping) and content and all(map(str.isdecimal, content)):

@@ -53,12 +53,13 @@ NOTE = (
 
 
 class JudgeOptions(MeasureOptions, total=False):
-    """More arguments of `judge`: those of `measure`, and the number of random lists of each kind."""
+    """More arguments of `judge`; see there."""
 
     settings: Mapping[str, object]
     margin: float | None
     validation: Source | None
     folder: PathLike | None
+    constant: str
     draws: int
 
 
@@ -106,8 +107,9 @@ def judge(
         model: a hub id, a folder or an installed package.
         train: texts, as for `measure`.
         fraction: the share of heads (or groups, if all lists have scores of groups) that other lists claim.
-        options: those of `measure`, among them `validation`, `folder` and `settings`; `margin`, the accepted loss; and
-            `draws`, the number of random lists of each kind.
+        options: those of `measure`, among them `validation`, `folder` and `settings`; `constant`, what replaces the
+            other heads, such as `streaming-4-256`; `margin`, the accepted loss; and `draws`, the number of random lists
+            of each kind.
 
     Returns:
         A judgement of each list, and the results of the study.
@@ -119,14 +121,23 @@ def judge(
     """
     draws, folder = options.pop("draws", DRAWS), options.pop("folder", None)
     margin, validation = options.pop("margin", None), options.pop("validation", None)
+    constant = options.pop("constant", "average")
+    settings = dict(options.pop("settings", {}))
+    run, ranking = (dict(cast("Mapping[str, object]", settings.get(key, {}))) for key in ("run", "ranking"))
+    if fixed := sorted({"constants", "orders", "fractions"} & run.keys()):
+        raise InputError(f"`settings` contains run.{fixed[0]}, which other arguments of judge determine; leave it out.")
     unit, claimed = _claimed(lists, str(model), fraction)
     first, *others = (
-        {"orders": [order.model_dump(exclude_none=True), *OTHERS, RANDOM], "fractions": ["1", str(share), "0"]}
+        {
+            "constants": [constant],
+            "orders": [order.model_dump(exclude_none=True), *OTHERS, RANDOM],
+            "fractions": ["1", str(share), "0"],
+        }
         for order, share in claimed
     )
     names = [order.base for order, _ in claimed]
-    settings = {**options.pop("settings", {}), "run": first, "grids": dict(zip(names[1:], others, strict=True))}
-    settings |= {"ranking": {"draws": draws, "unit": unit}} | ({} if margin is None else {"margin": margin})
+    settings |= {"run": run | first, "grids": dict(zip(names[1:], others, strict=True))}
+    settings |= {"ranking": ranking | {"draws": draws, "unit": unit}} | ({} if margin is None else {"margin": margin})
     study = measure(model, train, None, validation, settings, folder, **cast("MeasureOptions", options))
     return judgements(study.folder, names), study
 

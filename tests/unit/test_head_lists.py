@@ -110,6 +110,8 @@ def test_weights_of_a_study_are_those_after_the_last_epoch(tmp_path):
         (".csv", "layer,group,score\n" + csv_of(SCORES).partition("\n")[2], "has 2 layers of 4 groups, but the model"),
         (".csv", "layer,score\n1,2\n", "has the columns layer, score; it needs layer, head (or group), and score"),
         (".csv", "layer,head\n1,2\n1,2\n", "lists head 2 of layer 1 twice; list each once"),
+        (".json", '{"1-2": 3, "1-2": 4}', "contains '1-2' twice; list each once"),
+        (".json", '{"1": [2], "1": [0]}', "contains '1' twice; list each once"),
         (".csv", "layer,head\n2,0\n", "lists head 0 of layer 2, but the model has 2 layers of 4 heads in 2 groups"),
         (".csv", "layer,head\n0,4\n", "lists head 4 of layer 0, but the model"),
         (".csv", "layer,group\n0,2\n", "lists group 2 of layer 0, but the model"),

@@ -100,6 +100,28 @@ def test_a_list_claims_its_heads_or_a_share(tmp_path):
     assert wrong.exit_code == 2 and "config.json" in wrong.output
 
 
+def test_lists_are_judged_with_other_constants(tmp_path, monkeypatch):
+    class Given(Exception):
+        pass
+
+    def given(*arguments):
+        raise Given(arguments[4])
+
+    monkeypatch.setattr("papa.jobs.judge.measure", given)
+    lists = [named(tmp_path, name, INDUCTION) for name in ("one", "two")]
+    given_settings = {"run": {"seeds": [1, 2]}, "ranking": {"halves": True}}
+    with pytest.raises(Given) as passed:
+        judge(lists, known_model("induction"), [], settings=given_settings, constant="streaming-1-2", draws=3)
+    settings = passed.value.args[0]
+    assert settings["run"]["seeds"] == [1, 2] and settings["ranking"] == {"halves": True, "draws": 3, "unit": "head"}
+    assert settings["run"]["constants"] == settings["grids"]["list-two"]["constants"] == ["streaming-1-2"]
+    assert settings["run"]["fractions"] == ["1", "1/10", "0"] and settings["grids"]["list-two"]["orders"][1:] == [
+        *("lambda", "gradient", "random")
+    ]
+    with pytest.raises(papa.InputError, match=r"run\.orders, which other arguments of judge determine; leave it out"):
+        judge(lists, known_model("induction"), [], settings={"run": {"orders": ["lambda"]}})
+
+
 ORDERS = ("list-duo", "lambda", "gradient", "random", "list-duo-shuffled")
 HALVES = {"list-duo-1": 340, "lambda-0": 350, "gradient-0": 300}
 HALVES |= {f"random-{n}": 200 + 8 * n for n in range(1, 20)} | {f"list-duo-shuffled-{n}": 338 + n for n in range(1, 20)}

@@ -27,6 +27,7 @@ class InOneProcess(compare.Comparison):
     """A comparison whose parts are not measured."""
 
     def run(self, side, step="", threads=None, **more):
+        self.asked = [*getattr(self, "asked", []), more]
         settings = self.settings | {"side": side, "step": step} | more
         return compare.Measured(2.0, 3.0, 5 * 10**6, parts.part_of(settings)())
 
@@ -45,7 +46,7 @@ def compared(tmp_path, model, monkeypatch):
     corpus = {"files": files, "first": "sentence", "train_limit": 17}
     comparison.settings |= {"model": {"name": "minilm"}, "corpus": corpus, "slots": SLOTS}
     monkeypatch.setenv("PAPA_MACHINE", compare.json.dumps(comparison.machine))
-    return work, comparison, compare.compare(comparison, options=True)
+    return work, comparison, compare.compare(comparison, inexact=True)
 
 
 def test_both_sides_are_compared_and_do_the_same_work(compared):
@@ -54,7 +55,9 @@ def test_both_sides_are_compared_and_do_the_same_work(compared):
     parts = ["averaging", "λ", "probes", "end", "averaging", "λ", "λ", "end", "end"]
     assert [row.part.split()[0] for row in rows] == parts + ["fraction"] * len(compare.FRACTIONS)
     assert all(str(row).count("|") == 8 for row in rows)
-    exact = compare.compare(comparison, options=False)
+    comparison.asked.clear()
+    exact = compare.compare(comparison, inexact=False)
+    assert not any({"settled", "precision"} & more.keys() for more in comparison.asked)
     assert [row.part for row in exact] == [row.part for row in (*rows[:4], *rows[9:])]
     assert sorted(path.name for path in work.glob("seed-*.json")) == ["seed-1.json", "seed-2.json", "seed-3.json"]
 
@@ -89,8 +92,8 @@ def test_the_scratch_folder_is_created(tmp_path, monkeypatch):
     class Reached(Exception):
         pass
 
-    def work_in(comparison, options):
-        raise Reached(comparison.work.parent, options)
+    def work_in(comparison, inexact):
+        raise Reached(comparison.work.parent, inexact)
 
     monkeypatch.setattr(compare, "compare", work_in)
     monkeypatch.setattr(compare, "Comparison", lambda work, arguments: SimpleNamespace(work=work))
@@ -160,7 +163,7 @@ def test_large_models_are_compared_with_the_stock_model(capsys):
     gpu.main(["--tiny", "--device", "cpu", "--seconds", "0", "--precisions", "bfloat16"])
     rows = [line.split("|") for line in capsys.readouterr().out.splitlines() if line.startswith("| 2 ×")]
     names = [row[2].strip() for row in rows]
-    assert names == names[:8] * 4 and names[0] == "stock" and names[7] == "λ step"  # two models, two kinds of lengths
+    assert names == names[:9] * 4 and names[0] == "stock" and names[7] == "λ step"  # two models, two kinds of lengths
     assert all(float(row[3].replace(",", "")) > 0 for row in rows)
 
 

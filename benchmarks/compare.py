@@ -51,13 +51,13 @@ NOTES = """
 Ratios are published / project. Measured in full: the published averaging, and all of the project's parts; its hidden
 states at every fraction, its probes at {fraction}. Scaled: the published λ training is one measured epoch times
 {epochs}; its probes are one measured epoch at {fraction}, the pass over the validation texts included, times {epochs}
-epochs times {seeds} seeds. λ until its order has settled ends when Kendall's τ between two epochs is {settled}. The
-project's probes run {threads} at a time with one thread each; their memory is what they use together, with pages that
-they share counted once. Parts count from loading the model on, without the start and the imports of their processes.
-End to end is computed from the parts, averaging + λ + hidden states and probes of {fractions} fractions, and has the
-start and imports of every process in it (published: one process per training; project: one per job of the workflow,
-with tokenizing and ranking), but not snakemake's own seconds. In bfloat16 are the project's averaging, λ and hidden
-states, and not its probes."""
+epochs times {seeds} seeds. The project's probes run {threads} at a time with one thread each; their memory is what they
+use together, with pages that they share counted once. Parts count from loading the model on, without the start and the
+imports of their processes. End to end is computed from the parts, averaging + λ + hidden states and probes of
+{fractions} fractions, and has the start and imports of every process in it (published: one process per training;
+project: one per job of the workflow, with tokenizing and ranking), but not snakemake's own seconds."""
+INEXACT_NOTES = """λ until its order has settled ends when Kendall's τ between two epochs is {settled}. In bfloat16 are
+the project's averaging, λ and hidden states, and not its probes."""
 HALF = {"precision": "bfloat16"}
 
 
@@ -123,7 +123,7 @@ class Comparison:
             "PYTHONPATH": str(HERE.parent),
         }
         if side == "project":
-            environment |= ALLOCATOR  # as a run sets it for its jobs
+            environment |= ALLOCATOR  # `papa run` sets the same for its jobs
         begin = time.perf_counter()
         done = subprocess.run(
             [sys.executable, str(HERE / "parts.py"), json.dumps(given)],
@@ -185,17 +185,17 @@ def in_lanes(seconds: list[float], lanes: int) -> float:
     return max(free)
 
 
-def compare(comparison: Comparison, options: bool) -> list[Row]:
-    """Measure both sides of every part; with `options`, also those settings of the project that change its numbers."""
+def compare(comparison: Comparison, inexact: bool) -> list[Row]:
+    """Measure both sides of every part; with `inexact`, also settled λ and bfloat16, which change results."""
     run, threads = comparison.run, comparison.threads
     run("prepare")
     tokenize = run("project", "tokenize")
 
-    if options:
-        half_average = run("project", "average", **HALF)  # bfloat16 comes first, so that nothing reads it below
+    if inexact:
+        half_average = run("project", "average", **HALF)  # before float32, which overwrites its files
     average = run("published", "average"), run("project", "average")
     print(f"  largest difference of the two averages: {run('difference').report['difference']:.1e}")
-    if options:
+    if inexact:
         half_settled = run("project", "lambda", settled=SETTLED, **HALF)
         settled = run("project", "lambda", settled=SETTLED)
     project_lambda = run("project", "lambda")
@@ -205,7 +205,7 @@ def compare(comparison: Comparison, options: bool) -> list[Row]:
 
     published_probes = run("published", "probes")
     probes_work, probes_wall = comparison.scaled(published_probes, len(SEEDS))
-    if options:
+    if inexact:
         half_hidden = [run("project", "features", fraction=fraction, **HALF) for fraction in FRACTIONS]
     hidden = {fraction: run("project", "features", fraction=fraction) for fraction in FRACTIONS}
     features = hidden[MEASURED_FRACTION]  # the last, so that the probes read it
@@ -228,7 +228,7 @@ def compare(comparison: Comparison, options: bool) -> list[Row]:
     published = average[0].wall + lambda_wall + len(FRACTIONS) * probes_wall
     name = f"end to end, {len(FRACTIONS)} fractions"
     rows.append(Row(name, (published, others + encoded + project_lambda.wall), (large, small)))
-    if options:
+    if inexact:
         settling, settling_in_half = "λ until settled", "λ until settled, in bfloat16"
         in_half = half_average.wall + sum(one.wall for one in half_hidden) + half_settled.wall
         rows += [
@@ -291,9 +291,7 @@ def main() -> None:
     parser.add_argument(
         "--products", action="store_true", help="compare the project's parts with their matrix products instead"
     )
-    parser.add_argument(
-        "--exact", action="store_true", help="leave out settings that change numbers: settled λ and bfloat16"
-    )
+    parser.add_argument("--exact", action="store_true", help="leave out settled λ and bfloat16, which change results")
     parser.add_argument("--figure", help="with --products: file for a figure of the seconds")
     parser.add_argument("--scratch", help="folder for temporary files (about 1 GB, removed at the end)")
     arguments = parser.parse_args()
@@ -321,8 +319,9 @@ def main() -> None:
         "|---|--:|--:|--:|--:|--:|--:|"
     )
     print(*rows, sep="\n")
+    notes = NOTES if arguments.exact else f"{NOTES}\n{INEXACT_NOTES}"
     print(
-        NOTES.format(
+        notes.format(
             fraction=MEASURED_FRACTION,
             epochs=epochs,
             settled=SETTLED,

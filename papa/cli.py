@@ -637,8 +637,7 @@ def judge(
         columns = {role: column for role, column in columns_of(texts.column or ()).items() if column}
         rows = {"columns": columns, "drop_empty": texts.drop_empty, "hold_out": texts.hold_out}
         how = {"validation": texts.validation, "margin": judging.margin, "draws": judging.draws}
-        how |= {"constant": judging.constant}
-        options = cast("JudgeOptions", rows | how | {"folder": judging.folder})
+        options = cast("JudgeOptions", rows | how | {"constant": judging.constant, "folder": judging.folder})
         judgements, study = judged(lists, model, train, judging.fraction, **options)
     if as_json:
         _print_json({"folder": str(study.folder), "page": str(study.page), "lists": judgements})

@@ -12,11 +12,13 @@ from transformers.masking_utils import (
     sliding_window_causal_mask_function,
 )
 
+from benchmarks import models
 from papa.config.variant import free_entries
 from papa.data.packed import Examples, Packed
 from papa.method.tied import TIED, classes_of, structure_of
 from papa.model import replacement
 from papa.model.attention import allowed_keys
+from papa.model.model import Model
 from papa.model.products import DistanceClasses
 from papa.model.replacement import CONVOLVED_FROM, Attending, Full, Matrices, restrict
 from papa.model.visibility import Band, CausalMask, Visibility
@@ -306,3 +308,21 @@ def test_half_precision_is_summed_in_single_precision():
     for causal in (False, True):
         constants = Matrices(torch.ones(HEADS, 1), structure_of("uniform", 1024)).to(values)
         assert torch.equal(constants.context(values, whole(1024, causal), 0.0), values)
+
+
+@pytest.mark.parametrize("kind", ["bert", "deberta", "gpt2", "llama", "modernbert"])
+def test_a_models_states_in_512_slots_are_those_of_the_dense_form(kind, monkeypatch):
+    monkeypatch.setattr(models, "SIZES", {**models.SIZES, "max_position_embeddings": 512, "n_positions": 512})
+    torch.manual_seed(0)
+    ours = Model(models.small_model(kind))
+    mask = (torch.arange(512) < torch.tensor([512, 300, 177])[:, None]).long()
+    ids = torch.randint(6, 90, mask.shape).where(mask.bool(), ours.config.pad_token_id or 0)
+    for name in ("uniform", "sink", "by-distance", "toeplitz"):
+        weights = Matrices(torch.rand(ours.layers, ours.heads, free_entries(name, 512)), structure_of(name, 512))
+        for heads in (None, [(layer, head) for layer in range(ours.layers) for head in (1, 3)]):
+            with torch.no_grad():
+                actual, expected = (
+                    ours.hidden_states({"input_ids": ids, "attention_mask": mask}, constants, heads)
+                    for constants in (weights, weights.full)
+                )
+            assert (actual - expected).abs().max() <= 1e-5 * expected.abs().max()

@@ -53,7 +53,7 @@ NOTE = (
 
 
 class JudgeOptions(MeasureOptions, total=False):
-    """More arguments of `judge`; see there."""
+    """The options of `judge`, whose docstring describes them."""
 
     settings: Mapping[str, object]
     margin: float | None

@@ -305,7 +305,7 @@ def main() -> None:
         else:
             rows = compare(comparison, not arguments.exact)
     if arguments.products:
-        print("\n| part | seconds | of its matrix products | share |\n|---|--:|--:|--:|")
+        print("\n| part | seconds | in products and fused attention | share |\n|---|--:|--:|--:|")
         for part, (seconds, products) in taken.items():
             print(f"| {part} | {seconds:.1f} | {products:.1f} | {products / seconds:.0%} |")
         if arguments.figure:

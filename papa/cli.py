@@ -472,7 +472,7 @@ def measure(
     *,
     texts: TextOptions,
     replaced: SettingOptions,
-    folder: Annotated[Path, typer.Option(metavar="FOLDER", help="Folder for all results.")] = Path("study"),
+    folder: Annotated[Path, typer.Option(metavar="FOLDER", help="Folder for all results.")] = Path("results/study"),
     as_json: AsJson = False,
 ) -> None:
     """Measure one model on one data set without the workflow: from texts to the HTML report, in one process.
@@ -504,7 +504,7 @@ def _print_study(study: StudyResults, as_json: bool) -> None:
 
 
 @app.command(
-    epilog="Examples:\n\n- `papa show results/demo`\n- `papa show study --json`\n\n"
+    epilog="Examples:\n\n- `papa show results/demo`\n- `papa show results/study --json`\n\n"
     "Exit codes: 0 shown, 2 there are no results of a finished study, or the command is wrong."
 )
 def show(

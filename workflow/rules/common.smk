@@ -14,9 +14,6 @@ except InputError as error:
     raise SystemExit(f"Config error: {error}")
 
 
-report: "../report/workflow.rst"
-
-
 # Ignore Ctrl-C until the job has set a handler; otherwise it would print a traceback of Python's imports.
 shell.prefix("set -euo pipefail; trap '' INT; ")
 
@@ -54,7 +51,3 @@ def file(artefact, **wildcards):
     for name, value in wildcards.items():
         path = path.replace(f"{{{name}}}", value)
     return f"<results>/{path}"
-
-
-def shown(artefact, category, **labels):
-    return report(file(artefact, **labels), caption=f"../report/{artefact}.rst", category=category, labels=labels)

@@ -3,7 +3,7 @@ use rule prepare_texts as summarise with:
         unpack(reads("summarise", "runs", "outcomes", "labels", "subsets", "folds", "clusters")),
     output:
         table=file("summary"),
-        markdown=shown("table_md", "Tables", analysis="summary"),
+        markdown=file("table_md", analysis="summary"),
         latex=file("table_tex", analysis="summary"),
         runs=file("all_runs"),
         all_outcomes=file("all_outcomes"),
@@ -20,7 +20,7 @@ use rule prepare_texts as claims with:
         unpack(reads("claims", "summary", "all_outcomes", "curves")),
     output:
         table=file("claims"),
-        markdown=shown("table_md", "Claims", analysis="claims"),
+        markdown=file("table_md", analysis="claims"),
         latex=file("table_tex", analysis="claims"),
         claims=file("claims_json"),
     pathvars:
@@ -36,7 +36,7 @@ use rule prepare_texts as analysis with:
         unpack(reads("analysis", *STUDY.analysis_inputs())),
     output:
         table=file("table"),
-        markdown=shown("table_md", "Tables", analysis="{analysis}"),
+        markdown=file("table_md"),
         latex=file("table_tex"),
     pathvars:
         path=ARTEFACTS["table"].stem,
@@ -52,9 +52,9 @@ use rule analysis as drawn_analysis with:
         unpack(reads("drawn_analysis", *STUDY.analysis_inputs())),
     output:
         table=file("table"),
-        markdown=shown("table_md", "Tables", analysis="{analysis}"),
+        markdown=file("table_md"),
         latex=file("table_tex"),
-        svg=shown("figure_svg", "Figures", analysis="{analysis}"),
+        svg=file("figure_svg"),
         png=file("figure_png"),
         html=file("figure_html"),
     pathvars:
@@ -71,9 +71,9 @@ use rule prepare_texts as describe_patterns with:
         unpack(reads("describe_patterns", "tokens", "constants")),
     output:
         table=file("patterns"),
-        markdown=shown("patterns_md", "Tables", model="{model}", laid_out="{laid_out}"),
+        markdown=file("patterns_md"),
         latex=file("patterns_tex"),
-        svg=shown("patterns_svg", "Figures", model="{model}", laid_out="{laid_out}"),
+        svg=file("patterns_svg"),
         png=file("patterns_png"),
         html=file("patterns_html"),
     pathvars:
@@ -87,7 +87,7 @@ use rule prepare_texts as page with:
     input:
         unpack(reads("page", "summary", "runs", "curves", "claims", "stability", "analyses")),
     output:
-        page=shown("page", "Report", page="everything"),
+        page=file("page"),
     pathvars:
         path=ARTEFACTS["page"].stem,
     localrule: True

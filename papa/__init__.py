@@ -20,7 +20,6 @@ if TYPE_CHECKING:
     from papa.method.notebook import Recipe, fit_probe, learn_lambda
     from papa.method.probes import MlmProbe, SequenceProbe, TokenProbe
     from papa.method.shared_heads import Heads
-    from papa.model.conform import Conformance, conform
     from papa.model.load import load_model
     from papa.model.model import Model
     from papa.model.plain import replaced_attention
@@ -43,8 +42,6 @@ _MODULES = {
     "Heads": "papa.method.shared_heads",
     "replaced_attention": "papa.model.plain",
     "Streaming": "papa.model.replacement",
-    "conform": "papa.model.conform",
-    "Conformance": "papa.model.conform",
     "Recipe": "papa.method.notebook",
     "learn_lambda": "papa.method.notebook",
     "fit_probe": "papa.method.notebook",
@@ -59,7 +56,6 @@ _STUDY = ("load", "measure", "sweep")
 """Functions that need the extra study."""
 
 __all__ = [
-    "Conformance",
     "ConstantMatrices",
     "DamagedArtefact",
     "Heads",
@@ -72,7 +68,6 @@ __all__ = [
     "StudyResults",
     "TokenProbe",
     "average_attention",
-    "conform",
     "constant_matrices",
     "fit_probe",
     "lay_out",

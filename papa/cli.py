@@ -28,7 +28,7 @@ if TYPE_CHECKING:
     from papa.results.study_results import StudyResults
 
 WRONG_INPUT = 2
-NOTHING_KNOWN = DAMAGED = DIFFERENT = REFUSED = FAILED_CHECK = NOT_SHOWN = 1
+NOTHING_KNOWN = DAMAGED = DIFFERENT = REFUSED = NOT_SHOWN = 1
 
 app = typer.Typer(
     pretty_exceptions_enable=False,
@@ -363,9 +363,6 @@ def compare(
         raise typer.Exit(DIFFERENT)
 
 
-Device = Annotated[str, typer.Option(help="Device that runs the models: auto, cpu, cuda or mps.")]
-
-
 @app.command(
     epilog="Examples:\n\n- `papa verify sentence-transformers/all-MiniLM-L6-v2`\n"
     "- `papa verify models/mine models/other --json`\n\n"
@@ -373,7 +370,7 @@ Device = Annotated[str, typer.Option(help="Device that runs the models: auto, cp
 )
 def verify(
     models: Annotated[list[str], typer.Argument(metavar="MODEL...", help="Hub ids, folders or installed packages.")],
-    device: Device = "auto",
+    device: Annotated[str, typer.Option(help="Device that runs the models: auto, cpu, cuda or mps.")] = "auto",
     as_json: AsJson = False,
 ) -> None:
     """Check whether papa can use models, and how exactly it computes their hidden states.
@@ -389,75 +386,6 @@ def verify(
     _print_json(checks) if as_json else print_verified(checks, _console())
     if any(check["form"] == "refused" for check in checks["models"]):
         raise typer.Exit(REFUSED)
-
-
-@app.command(
-    epilog="Examples:\n\n- `papa conform hooks:ablate`\n- `papa conform hooks:ablate --model llama --model qwen3`\n\n"
-    "Exit codes: 0 all checks passed, 1 a check failed, 2 there is no such function, it returns something else, or the "
-    "command is wrong."
-)
-def conform(
-    function: Annotated[str, typer.Argument(metavar="MODULE:FUNCTION", help="MODULE may be in this folder.")],
-    model: Annotated[
-        list[str] | None, typer.Option(help="bert, llama, qwen3 or gemma3_text; can be repeated. The default is all.")
-    ] = None,
-    as_json: AsJson = False,
-) -> None:
-    """Check code that ablates heads: is it this head, and only this head?
-
-    FUNCTION ablates a head of a model until it is restored; `help(papa.conform)` describes it. It runs on small models
-    with random weights, and is compared with an independent reference.
-    """
-    from pkgutil import resolve_name
-
-    from papa.model.conform import MODELS
-    from papa.model.conform import conform as checked
-
-    sys.path.insert(0, "")
-    with _wrong_input():
-        try:
-            ablate = resolve_name(function)
-        except (ImportError, AttributeError, ValueError) as error:
-            raise InputError(f"{function} cannot be imported ({error}); expected MODULE:FUNCTION.") from None
-        result = checked(ablate, model or MODELS)
-    if as_json:
-        _print_json({"failed": result.failed, "checks": [each._asdict() for each in result.outcomes]})
-    else:
-        typer.echo(result)
-    if result.failed:
-        raise typer.Exit(FAILED_CHECK)
-
-
-@app.command(
-    epilog="Examples:\n\n- `papa cost sentence-transformers/all-MiniLM-L6-v2`\n"
-    "- `papa cost mine.yaml --slots 128 --slots 512`\n\n"
-    "Exit codes: 0 measured, 2 a model cannot be used or the command is wrong."
-)
-def cost(
-    models: Annotated[
-        list[str],
-        typer.Argument(
-            metavar="MODEL...", help="Hub ids, folders, installed packages, or configs (all models that they run)."
-        ),
-    ],
-    slots: Annotated[list[int] | None, typer.Option(min=1, help="Tokens per text; can be repeated.")] = None,
-    device: Device = "auto",
-    attention: Annotated[
-        str, typer.Option(metavar="NAME", help="Attention of the stock model, such as eager; the default is sdpa.")
-    ] = "",
-    as_json: AsJson = False,
-) -> None:
-    """Measure the time and operations of stock models, and of papa with none, half and all heads replaced.
-
-    Stock models use transformers' default attention (sdpa), or eager attention with `--attention eager`. Operations are
-    those of all matrix products. Times depend on the machine, which should be otherwise idle.
-    """
-    from papa.jobs.cost import cost as measured
-    from papa.jobs.cost import print_cost
-
-    with _wrong_input():
-        costs = measured(models, slots or [64, 256], device, attention)
-    _print_json(costs) if as_json else print_cost(costs, _console())
 
 
 @app.command(

@@ -16,8 +16,8 @@ from papa.cli import app
 from papa.files import Trace, write_table
 
 HEAVY = {"torch", "transformers", "datasets", "pandas", "scipy", "h5py", "altair"}
-VERBS = ("init", "config", "run", "demo", "plan", "inspect", "show", "compare", "cost", "verify", "measure", "heads")
-VERBS += ("freeze", "conform", "agree", "judge")
+VERBS = ("init", "config", "run", "demo", "plan", "inspect", "show", "compare", "verify", "measure", "heads")
+VERBS += ("freeze", "agree", "judge")
 PAGES = ("summary", "grids", "drops", "published", "compare")
 
 

@@ -31,7 +31,6 @@ TRANSFORMERS = {
     "data/generated/models.py": "random models",
     "method/probes.py": "the activations of heads for masked tokens",
     "model/attention.py": "the registries of attention and of masks",
-    "model/conform.py": "small models with random weights",
     "model/forms.py": "the layers that can recompute activations",
     "model/load.py": "pretrained models",
     "model/reference.py": "the attention of the stock model, which papa's is compared with",

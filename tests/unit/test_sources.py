@@ -643,7 +643,7 @@ def test_a_name_of_no_model_fails_at_once(monkeypatch, tmp_path):
     meant = r"did you mean the installed package tiny_bert_l2\?"
     with pytest.raises(InputError, match=f"^tiny-bert-L3 is neither .* and an id on the hub is owner/name; {meant}$"):
         locate("tiny-bert-L3")
-    for command in ("verify", "cost", "measure", "init"):
+    for command in ("verify", "measure", "init"):
         arguments = {"measure": ["--train", "gone.csv"], "init": ["--model"]}.get(command, [])
         result = CliRunner().invoke(app, [command, *arguments, "gpt2"])
         sentence = (

@@ -9,7 +9,7 @@ PYTHON ?= python3.11
 
 # The slow tests, except those of docs and browser, in three shards of similar duration.
 SHARD_1 := tests/slurm $(addprefix tests/workflow/test_,benchmarks.py fetch.py known_run.py reruns.py snapshots.py twins.py)
-SHARD_2 := $(addprefix tests/unit/test_,fake_gpu.py judge.py spread.py streaming_attention.py) \
+SHARD_2 := $(addprefix tests/unit/test_,fake_gpu.py spread.py streaming_attention.py) \
   $(addprefix tests/workflow/test_,decoder.py edits.py every_rule.py hostile.py old_results.py profiles.py)
 SHARD_3 := $(addprefix tests/workflow/test_,containers.py damage.py extending.py killed.py module.py wheel.py)
 
@@ -59,9 +59,9 @@ docs: $(READY)
 	@$(BIN)/python -m papa.config.reading
 	@$(BIN)/python docs/generated.py
 	@PATH="$(abspath $(BIN)):$$PATH" $(BIN)/python -c "import nbclient, nbformat; \
-	  pages = {page: nbformat.read(page, 4) for page in ('docs/notebook.ipynb', 'docs/lists.ipynb')}; \
-	  [nbclient.NotebookClient(each, record_timing=False).execute() for each in pages.values()]; \
-	  [nbformat.write(each, page) for page, each in pages.items()]"
+	  page = nbformat.read('docs/notebook.ipynb', 4); \
+	  nbclient.NotebookClient(page, record_timing=False).execute(); \
+	  nbformat.write(page, 'docs/notebook.ipynb')"
 
 site: $(READY)
 	@$(BIN)/python -m pip install --quiet --disable-pip-version-check --editable '.[docs]'

@@ -17,7 +17,6 @@ from __future__ import annotations
 
 import argparse
 import math
-import random
 import tempfile
 from collections import Counter
 from collections.abc import Collection, Iterator, Mapping
@@ -38,7 +37,6 @@ from papa.data.generated.known import HEADS, INDUCTION, LAYERS, LONG, NEEDED, SL
 from papa.data.local_digests import LocalSourceDigests
 from papa.errors import count
 from papa.files import PathLike, read_table
-from papa.jobs.judge import verdicts_of
 from papa.jobs.measure import run_here
 from papa.model.replacement import Constants
 from papa.results.conclusion import Conclusion
@@ -47,8 +45,6 @@ CONFIG = Path(__file__).parents[1] / "config/known.yaml"
 FRACTIONS = ["1", "5/10", "2/10", "1/10", "0"]
 ROWS = {"train": 48, "validation": 32}
 """The number of texts in a study."""
-TEXTS_OF_LISTS = 96
-"""The number of validation texts in a study that judges lists, whose claims are corrected for two lists."""
 STEPS = {"batch_size": 8, "epochs": 2}
 LONG_ROWS = {"train": 12, "validation": 32}
 """The number of texts in the study of long texts. With 24 for validation, a loss of 0 has an upper bound of 11 %."""
@@ -127,21 +123,6 @@ def concluded(written: Mapping[str, Any], folder: Path) -> Conclusion:
     return Conclusion.read(folder / made.path("claims_json"))
 
 
-def judged(seed: int, folder: Path) -> dict[str, str]:
-    """Judge a list of the induction head, `right`, and a list of another head, `wrong`, on texts with this seed."""
-    others = sorted(set(product(range(LAYERS), range(HEADS))) - set(NEEDED["induction"]))
-    lists = {"right": NEEDED["induction"][0], "wrong": random.Random(seed).choice(others)}
-    orders, written = [], small(seed)
-    for name, (layer, head) in lists.items():
-        path = folder / f"{name}.csv"
-        path.write_text(f"layer,head\n{layer},{head}\n", encoding="utf-8")
-        orders.append({"file": str(path), "name": name, "draws": 1})
-    written["run"] |= {"orders": orders, "fractions": ["1", "1/10", "0"]}
-    written["corpora"]["repeats"]["rows"] = ROWS | {"validation": TEXTS_OF_LISTS}
-    conclusion = concluded(written, folder / "study")
-    return dict(zip(lists, verdicts_of(conclusion.lines, conclusion.margin), strict=True))
-
-
 def small(seed: int, model: str = "induction") -> dict[str, Any]:
     """Return config/known.yaml with a known decoder, few texts, which have this seed, and few fractions."""
     given: dict[str, Any] = yaml.safe_load(CONFIG.read_text(encoding="utf-8"))
@@ -182,7 +163,6 @@ def main() -> None:
     asked = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     asked.add_argument("results", nargs="?", type=Path, help="the results of a config of known models")
     asked.add_argument("--studies", type=int, default=0, help="how many studies are made")
-    asked.add_argument("--lists", type=int, default=0, help="how many studies judge lists")
     asked.add_argument("--long", type=int, nargs="?", const=LONG.slots, help="the tokens of long texts (default: 4096)")
     given = asked.parse_args()
     torch.set_num_threads(1)
@@ -204,13 +184,6 @@ def main() -> None:
         if seed % 10 == 0 or seed == given.studies:
             heads = ", ".join(f"{number} heads in {times}" for number, times in sorted(claimed.items()))
             print(f"{count(seed, 'study', 'studies')}: replaceable are {heads}; last in {dict(ranked)}", flush=True)
-    verdicts = Counter[tuple[str, str]]()
-    for seed in range(1, given.lists + 1):
-        with tempfile.TemporaryDirectory() as folder:
-            verdicts.update(judged(seed, Path(folder)).items())
-        if seed % 10 == 0 or seed == given.lists:
-            shown = ", ".join(f"{order} {verdict} {times}" for (order, verdict), times in sorted(verdicts.items()))
-            print(f"{count(seed, 'study', 'studies')}: {shown}", flush=True)
     if given.long:
         with tempfile.TemporaryDirectory() as folder:
             print("\n" + "\n".join(long_texts(given.long, Path(folder))))

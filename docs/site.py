@@ -25,7 +25,6 @@ ELSEWHERE = {
     "benchmarks/README.md": "benchmarks.md",
     "config/README.md": "config.md",
     "docs/colab.ipynb": "colab.md",
-    "docs/lists.ipynb": "lists-notebook.md",
     "docs/notebook.ipynb": "notebook.md",
     "results/README.md": "artefacts.md",
 }

@@ -18,17 +18,16 @@ import typer
 
 from papa import __version__
 from papa.errors import InputError
-from papa.jobs.options import Judging, SettingOptions, Sharing, TextOptions, grouped
+from papa.jobs.options import SettingOptions, Sharing, TextOptions, grouped
 
 if TYPE_CHECKING:
     from rich.console import Console
 
-    from papa.jobs.judge import JudgeOptions
     from papa.jobs.measure import MeasureOptions
     from papa.results.study_results import StudyResults
 
 WRONG_INPUT = 2
-NOTHING_KNOWN = DAMAGED = DIFFERENT = REFUSED = NOT_SHOWN = 1
+NOTHING_KNOWN = DAMAGED = DIFFERENT = REFUSED = 1
 
 app = typer.Typer(
     pretty_exceptions_enable=False,
@@ -493,86 +492,6 @@ def heads(
         orders.print_heads(chosen, _console(), orders.remark_on(chosen, results))
     if address:
         typer.echo(f"Uploaded to {address}", err=printed is not None or as_json)
-
-
-@app.command(
-    epilog="Examples:\n\n- `papa agree duo=full_attention_heads.tsv retrieval=scores.json`\n"
-    "- `papa agree a.yaml b.yaml --shape 32x32 --figure agreement.svg`\n\n"
-    "Exit codes: 0 compared, 2 a list cannot be read, the shapes of lists differ, or the command is wrong."
-)
-def agree(
-    lists: Annotated[list[str], typer.Argument(metavar="LIST...", help="Files of lists, each perhaps as NAME=FILE.")],
-    best: Annotated[
-        int | None,
-        typer.Option(min=1, help="Number of best units to compare; the default is the shorter list, or a quarter."),
-    ] = None,
-    shape: Annotated[
-        str | None,
-        typer.Option(metavar="LAYERSxHEADS", help="Shape of the model; the default is that of the largest list."),
-    ] = None,
-    figure: Annotated[
-        Path | None, typer.Option(metavar="FILE", help="Also draw the matrix to a .svg, .png or .html file.")
-    ] = None,
-    as_json: AsJson = False,
-) -> None:
-    """Compare lists of heads of one model: Kendall's τ, and how many of the best heads they have in common.
-
-    Two yardsticks help to read the numbers. The lower one is agreement by chance, if heads change places within their
-    layers. The upper one is the agreement of a list with itself, between halves of its instances; λ of a study has an
-    instance for each seed. docs/lists.md shows the formats of lists.
-    """
-    from papa.results.agreement import agree as compared
-    from papa.results.agreement import print_agreement, save_matrix
-
-    with _wrong_input():
-        agreement = compared(lists, best, shape)
-        if figure is not None:
-            save_matrix(agreement, figure)
-    _print_json(agreement) if as_json else print_agreement(agreement, _console())
-
-
-@app.command(
-    epilog="Examples:\n\n- `papa judge full_attention_heads.tsv --model models/gpt --train texts.txt`\n"
-    "- `papa judge duo=a.tsv qr=b.yaml --model models/gpt --train texts.txt --fraction 1/4 --margin 0.05`\n\n"
-    "Exit codes: 0 all lists pass; 1 a list is rejected or inconclusive; 2 a list, the model or the texts cannot be "
-    "used, or the command is wrong; 130 stopped by Ctrl-C."
-)
-@grouped
-def judge(
-    lists: Annotated[list[str], typer.Argument(metavar="LIST...", help="Files of lists, each perhaps as NAME=FILE.")],
-    model: Annotated[str, typer.Option(metavar="MODEL", help="A hub id, a folder or an installed package.")],
-    train: Annotated[Path, TRAIN],
-    *,
-    texts: TextOptions,
-    judging: Judging,
-    as_json: AsJson = False,
-) -> None:
-    """Measure what lists of heads cost on a model if only their heads keep their attention.
-
-    The attention of other heads is replaced, by default by averages over the training texts. Each list is compared with
-    λ, with gradients, with random lists, and with random lists that have the same number of heads in each layer. A list
-    passes if its loss is shown to be below the margin, and is rejected if its loss is shown to be above. The study is
-    that of `papa measure` with these orders, so its folder has all tables and the HTML report. The same command resumes
-    an interrupted run.
-    """
-    from papa.jobs.stopping import resumable
-
-    with _wrong_input(), resumable():
-        from papa.jobs.init import columns_of
-        from papa.jobs.judge import PASSES, print_judged
-        from papa.jobs.judge import judge as judged
-
-        columns = {role: column for role, column in columns_of(texts.column or ()).items() if column}
-        rows = {"columns": columns, "drop_empty": texts.drop_empty, "hold_out": texts.hold_out}
-        how = {"validation": texts.validation, "margin": judging.margin, "draws": judging.draws}
-        options = cast("JudgeOptions", rows | how | {"constant": judging.constant, "folder": judging.folder})
-        judgements, study = judged(lists, model, train, judging.fraction, **options)
-    if as_json:
-        _print_json({"folder": str(study.folder), "page": str(study.page), "lists": judgements})
-    else:
-        print_judged(judgements, _console())
-    if any(row["verdict"] != PASSES for row in judgements):
-        raise typer.Exit(NOT_SHOWN)
 
 
 def main() -> None:

@@ -88,23 +88,6 @@ class SettingOptions:
 
 
 @dataclass(frozen=True)
-class Judging:
-    """Options of `papa judge`."""
-
-    fraction: Annotated[
-        str, typer.Option(help="Share of heads that a list keeps, unless it names only the best heads.")
-    ] = "1/2"
-    margin: Annotated[
-        float | None, typer.Option(metavar="SHARE", help="Accepted loss, a share of attention's contribution.")
-    ] = None
-    constant: Annotated[
-        str, typer.Option(metavar="NAME", help="What replaces the other heads, such as streaming-4-256.")
-    ] = "average"
-    draws: Annotated[int, typer.Option(min=1, max=99, help="Number of random lists of each kind.")] = 19
-    folder: Annotated[Path, typer.Option(metavar="FOLDER", help="Folder for the study.")] = Path("judged")
-
-
-@dataclass(frozen=True)
 class Sharing:
     """Options of `papa heads` that share heads."""
 

@@ -17,7 +17,7 @@ from papa.files import Trace, write_table
 
 HEAVY = {"torch", "transformers", "datasets", "pandas", "scipy", "h5py", "altair"}
 VERBS = ("init", "config", "run", "demo", "plan", "inspect", "show", "compare", "verify", "measure", "heads")
-VERBS += ("freeze", "agree", "judge")
+VERBS += ("freeze",)
 PAGES = ("summary", "grids", "drops", "published", "compare")
 
 

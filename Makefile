@@ -17,7 +17,7 @@ PYTEST := OMP_NUM_THREADS=1 $(BIN)/python -m pytest --durations 10
 
 TEST_PACKAGES := nbclient pytest pytest-xdist scikit-learn seqeval
 
-.PHONY: help demo test test-slow test-oldest test-newest lint docs site models smoke-hub constraints
+.PHONY: help demo test test-slow test-oldest test-newest lint docs constraints
 
 help:
 	@echo "make demo         run the demo, which writes tables and figures to results/demo/"
@@ -25,10 +25,7 @@ help:
 	@echo "make test-slow    run the slow tests (kills, full disks, SLURM, browser); SHARD=1 runs about a third of them"
 	@echo "make test-oldest  run the unit and parity tests with the lowest versions of all packages"
 	@echo "make test-newest  run them with the newest versions; PYTHON=python3.13 chooses the Python of a new environment"
-	@echo "make docs         update generated parts of the docs (keys, commands, terms), and run the notebook"
-	@echo "make site         build the site in build/site; fail on a dead link"
-	@echo "make models       try every text model of transformers, and write docs/models.md; 5 to 30 minutes"
-	@echo "make smoke-hub    run three batches of a real model on data from the hub (needs a network)"
+	@echo "make docs         update generated parts of the docs, run the notebook, and build the site in build/site"
 	@echo "make constraints  update constraints.txt to the newest packages that work together"
 
 demo: $(READY)
@@ -62,16 +59,8 @@ docs: $(READY)
 	  page = nbformat.read('docs/notebook.ipynb', 4); \
 	  nbclient.NotebookClient(page, record_timing=False).execute(); \
 	  nbformat.write(page, 'docs/notebook.ipynb')"
-
-site: $(READY)
 	@$(BIN)/python -m pip install --quiet --disable-pip-version-check --editable '.[docs]'
 	@$(BIN)/python docs/site.py
-
-models: $(READY)
-	@$(BIN)/python benchmarks/models.py --page docs/models.md
-
-smoke-hub: $(READY)
-	@$(BIN)/python benchmarks/smoke_hub.py
 
 # Create a new environment only if .venv does not contain a suitable Python.
 $(READY): pyproject.toml constraints.txt

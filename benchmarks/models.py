@@ -1,6 +1,6 @@
 """Every text model of the installed transformers, with small random weights: which ones papa can be used with.
 
-    make models                                     # all of them, into docs/models.md: 5 to 30 minutes
+    python benchmarks/models.py --page docs/models.md   # all of them, into the page: 5 to 30 minutes
     python benchmarks/models.py bert llama          # these, on the terminal
 
 Each type runs in a process of its own, with a limit of time and memory. What fails is listed with its reason. A sweep
@@ -325,7 +325,7 @@ def page_of(records: list[dict[str, Any]]) -> str:
 
 PAGE = """# Which models papa can be used with
 
-<!-- Written by `make models`; a test checks a sample of it. -->
+<!-- Written by `benchmarks/models.py`; a test checks a sample of it. -->
 
 papa was tried with every text model of transformers {transformers} (torch {torch}): all types of causal and masked
 language models and of encoders of text. Each had four layers and small random weights, in float32 on a processor.

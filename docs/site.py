@@ -1,4 +1,4 @@
-"""Lay out the pages of this repository in build/, and build the site from them: `make site`.
+"""Lay out the pages of this repository in build/, and build the site from them: `make docs`.
 
 Every page stays where it is, with links that work there. In a copy, links get the places that pages have on the site.
 """

@@ -38,8 +38,8 @@ def listed():
 
 
 def test_the_page_is_of_the_transformers_that_are_installed(models):
-    assert f"text model of transformers {version('transformers')}" in PAGE, "run make models"
-    assert set(listed()) == set(models.kinds()), "run make models"
+    assert f"text model of transformers {version('transformers')}" in PAGE, "run benchmarks/models.py"
+    assert set(listed()) == set(models.kinds()), "run benchmarks/models.py"
 
 
 def test_a_sweep_resumes_where_it_was_stopped_unless_the_code_has_changed(models, tmp_path, monkeypatch):
@@ -73,7 +73,7 @@ def test_small_models_have_the_layers_of_checkpoints(models):
 @pytest.mark.parametrize("kind", SAMPLE)
 def test_a_type_is_what_the_page_says(models, kind):
     checked = models.check(kind)
-    assert checked["form"] == listed()[kind], f"{checked['why']}; run make models"
+    assert checked["form"] == listed()[kind], f"{checked['why']}; run benchmarks/models.py"
     if checked["form"] != "refused":
         distances = [checked[name] for name in ("stock", "half", "all", "own_attention")]
         assert max(value for value in distances if value == value) < 1e-4

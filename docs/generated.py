@@ -1,4 +1,4 @@
-"""Write the generated parts of pages: commands, glossary, the paper's tables as losses, and tables of measured studies.
+"""Write the generated parts of pages: commands, glossary, and tables of measured studies.
 
 `make docs` calls it. The tables of a study are in docs/measured/STUDY/tables, as papa wrote them.
 """
@@ -18,21 +18,8 @@ from papa.config.settings import Plots
 from papa.config.stages import GridView
 from papa.results.figures import grid_figure
 from papa.results.page import GLOSSARY
-from papa.results.phrases import loss_text
-from papa.results.published_losses import (
-    MAIN_CONSTANT,
-    TASK_TITLES,
-    averages_table,
-    losses_figure,
-    losses_of_study,
-    other_constants_table,
-    published_losses,
-)
-from papa.results.table import texts
 
 DOCS = Path(__file__).parent
-PAPER_TASKS = {"mnli": "mnli_mismatched"} | {name: name for name in ("cola", "sst2", "mrpc", "ner", "pos")}
-"""The paper's tasks, by the names that they have in config/minilm.yaml."""
 GENERATED = "<!-- Written by `make docs`; change {} instead. -->"
 
 
@@ -68,35 +55,10 @@ Next: [method.md](method.md) puts them together, [statistics.md](statistics.md) 
 
 
 MEASURED = DOCS / "measured"
-PUBLISHED = r"<!-- published losses: written by `make docs` -->\n.*?<!-- end of published losses -->"
-OTHER_CONSTANTS = (
-    "The other constants, against the better floor. *Toeplitz* constants depend only on the distance between two "
-    "slots, and\n*trained* ones are trained along with the probe ([constants.md](constants.md)):"
-)
 LOSS_COLUMNS = ("loss", "loss_low", "loss_high")
-LOSSES = r"(<!-- losses: written by `make docs` -->)\n.*?(<!-- end of losses -->)"
-README_TASKS = {
-    "POS": "part-of-speech tags (POS)",
-    "NER": "named entities (NER)",
-    "CoLA": "acceptability (CoLA)",
-    "SST-2": "sentiment (SST-2)",
-    "MRPC": "paraphrases (MRPC)",
-    "MNLI": "inference (MNLI)",
-}
-"""The tasks in the README, by their titles."""
 TABLE = r"<!-- table (?P<study>\w+)/(?P<table>\w+)(?P<section>(?: [^>\n]+?)?) -->\n.*?<!-- end of table -->"
 """A table of a measured study on a page: study, file, heading of the section (default: the first), and, after a |, some
 tasks (default: all)."""
-
-
-def published() -> str:
-    """The page of published losses, with its tables between two marks."""
-    page, rows = (DOCS / "published.md").read_text(encoding="utf-8"), published_losses()
-    averages = averages_table(rows[rows["constant"].eq(MAIN_CONSTANT)])
-    before, *_, after = re.search(PUBLISHED, page, re.DOTALL)[0].splitlines()
-    others = other_constants_table(rows).markdown()
-    tables = [before, averages.markdown(), OTHER_CONSTANTS, others, after]
-    return re.sub(PUBLISHED, lambda match: "\n\n".join(tables), page, flags=re.DOTALL)
 
 
 def with_tables(name: str) -> str:
@@ -116,35 +78,6 @@ def _table(match: re.Match[str]) -> str:
     some = [row for row in rows if not tasks or row.split(" | ")[0].removeprefix("| ") in tasks.split(", ")]
     table = re.sub(r"(?<=[ (])-(?=\d)", "−", "\n".join([head, rule, *some]))
     return "\n\n".join([before, table, after])
-
-
-def readme() -> str:
-    """The README, with the losses of the paper's models and of MiniLM between two marks."""
-    page = (DOCS.parent / "README.md").read_text(encoding="utf-8")
-    rows = pd.concat([published_losses(), measured_losses()], ignore_index=True)
-    rows = rows[rows["constant"].eq(MAIN_CONSTANT)]
-    cells = rows.assign(
-        text=texts(loss_text, rows, "loss", "low", "high"), task=rows["published_task"].map(TASK_TITLES)
-    )
-    table = cells.pivot(index="task", columns="model", values="text").fillna("–").loc[list(README_TASKS)]
-    table = table.rename(index=README_TASKS)[list(dict.fromkeys(rows["model"]))]
-    lines = ["| loss | " + " | ".join(table.columns) + " |", "|---|" + "--:|" * len(table.columns)]
-    for name, row in zip(table.index, table.to_numpy().tolist(), strict=True):
-        lines.append(" | ".join([f"| {name}", *(cell.replace("-", "−") for cell in row)]) + " |")
-    return re.sub(LOSSES, lambda match: "\n".join([match[1], *lines, match[2]]), page, flags=re.DOTALL)
-
-
-def measured_losses() -> pd.DataFrame:
-    """The losses of MiniLM on the paper's tasks with averages in all heads."""
-    summary = pd.read_parquet(MEASURED / "minilm/tables/summary.parquet")
-    rows = losses_of_study(summary, PAPER_TASKS)
-    return rows[rows["constant"].eq(MAIN_CONSTANT)].assign(model="MiniLM")
-
-
-def published_figure() -> str:
-    """The figure of published losses and those of MiniLM, as SVG."""
-    figure = losses_figure(pd.concat([published_losses(), measured_losses()], ignore_index=True), Plots())
-    return vl_convert.vegalite_to_svg(figure.to_dict())
 
 
 HALVES = ("lookup", "position")
@@ -186,15 +119,13 @@ def demo_figure() -> str:
 
 
 PAGES = {
-    "../README.md": readme,
     "cli.md": commands,
     "glossary.md": glossary,
-    "published.md": published,
     "results.md": lambda: with_tables("results.md"),
     "known-answers.md": lambda: with_tables("known-answers.md"),
 }
 
-FIGURES = {"published.svg": published_figure, "demo.svg": demo_figure}
+FIGURES = {"demo.svg": demo_figure}
 
 if __name__ == "__main__":
     for name, written in PAGES.items():

@@ -18,7 +18,7 @@ from papa.config.artefacts import ARTEFACTS
 from papa.config.declaration import compared
 from papa.config.settings import RUN
 from papa.config.stages import AnalysisOf, GridView, TaskOf
-from papa.config.variant import AVERAGE_OF, DEFAULT_FLOORS, LADDER, Constant, Order, Variant, is_drawn, is_list
+from papa.config.variant import AVERAGE_OF, DEFAULT_FLOORS, Order, Variant, is_drawn, is_list
 
 if TYPE_CHECKING:
     from papa.config.job import AnyJob
@@ -182,41 +182,10 @@ def _several_weights(study: Study) -> bool:
     return max(counts.values(), default=0) > 1
 
 
-def _sample_sizes(study: Study) -> dict[str, list[str]]:
-    """Return the tasks that differ only in their numbers of training rows, by the title of the group."""
-    groups: dict[str, list[str]] = {}
-    for name in dict.fromkeys(task for _, task in study.config.pairs):
-        task = study.config.tasks[name]
-        groups.setdefault(task.model_dump_json(exclude={"title", "train_rows", "published", "features"}), []).append(
-            name
-        )
-    titled: dict[str, list[str]] = {}
-    for names in groups.values():
-        if len({study.config.tasks[name].train_rows for name in names}) > 1:
-            title = _group_title(study, names)
-            titled[title if title not in titled else names[-1]] = names
-    return titled
-
-
-def _group_title(study: Study, names: list[str]) -> str:
-    """Return the title of the task in a group that uses most rows: all of them, if there is such a task."""
-    whole = next((name for name in names if study.config.tasks[name].train_rows in (None, "1")), names[-1])
-    return study.config.tasks[whole].title or whole
-
-
 def _many_draws(study: Study) -> bool:
     """Return whether a grid has enough random orders, next to others, for a p value of 5 %."""
     mixed = ({is_drawn(order) for order in grid.order_names} == {True, False} for grid in study.grids.values())
     return study.config.ranking.draws >= ENOUGH_DRAWS and any(mixed)
-
-
-def _several_rungs(study: Study) -> bool:
-    """Return whether, for some model and task, two or more constants of `LADDER` above zeros replace all heads."""
-    rungs = {Constant(kind) for kind in LADDER[1:]}
-    return any(
-        len({variant.constant for variant in study.variants(*pair) if not variant.fraction} & rungs) > 1
-        for pair in study.config.pairs
-    )
 
 
 def _published_tasks(study: Study) -> dict[str, str]:
@@ -288,13 +257,6 @@ ANALYSES = {
         has_figure=True,
         stage="drops",
     ),
-    "ladder": Entry(
-        "papa.results.ladder:Ladder",
-        _summary("all_outcomes"),
-        lambda study: {"tasks": _tasks(study), "plots": _plots(study), "floors": _floors(study)},
-        _several_rungs,
-        has_figure=True,
-    ),
     "random_orders": Entry(
         "papa.results.random_orders:RandomOrders",
         _summary("summary", "all_outcomes"),
@@ -321,29 +283,11 @@ ANALYSES = {
         has_figure=True,
         version=2,
     ),
-    "training_size": Entry(
-        "papa.results.training_size:TrainingSize",
-        _summary("all_outcomes", "runs"),
-        lambda study: {"groups": _sample_sizes(study), "tasks": _tasks(study), "plots": _plots(study)},
-        lambda study: bool(_sample_sizes(study)),
-        has_figure=True,
-    ),
     "published": Entry(
         "papa.results.published:Published",
         _summary("summary"),
         _published,
         lambda study: bool(_published_tasks(study)),
-    ),
-    "published_losses": Entry(
-        "papa.results.published_losses:PublishedLosses",
-        _summary("summary"),
-        lambda study: {
-            "tasks": _published_tasks(study),
-            "plots": _plots(study),
-            "values": study.sources.published(),
-        },
-        lambda study: bool(_published_tasks(study)),
-        has_figure=True,
     ),
 }
 """The analyses that any config can have, in the order of the HTML report; grids and patterns depend on the config."""

@@ -69,8 +69,6 @@ FOR_ANY_LENGTH = tuple(name for name in AVERAGED if KINDS[name].classes)
 """Averages without an entry for each slot, so those over texts of one length can be used for texts of another."""
 OF_CORPUS = ("average", *FOR_ANY_LENGTH)
 """Averages that can be computed over a corpus other than the task's."""
-LADDER = ("zeros", "mean-output", "uniform", "sink", "by-distance", "average")
-"""Constants in ascending order of what they retain of attention, from nothing to the paper's average."""
 TRAINED_SUFFIX, OF = "-trained", "-of-"
 AVERAGE_OF = f"average{OF}"
 TRAINABLE = tuple(name for name, kind in KINDS.items() if kind.trainable)

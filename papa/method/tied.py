@@ -1,6 +1,6 @@
 """Tied constants: kinds of matrices in which all pairs of slots of the same class share one value.
 
-The kinds form a ladder: each divides the classes of a simpler kind, and so adds one piece of information.
+Each kind divides the classes of a simpler kind, and so adds one piece of information.
 """
 
 from __future__ import annotations

@@ -21,7 +21,7 @@ COLUMNS = dict.fromkeys(("model", "task", "title", "metric", "constant", "floor"
 COLUMNS |= {"used": "bool", "score": "float64", "status": "string"} | dict.fromkeys(LOSS, "float64")
 NOTE = (
     "Loss with every head replaced, against each context-free floor: a model in which no token sees another. Floor: "
-    "the best one on inner folds of the training rows, which all other tables use, except the ladder. If a model's "
+    "the best one on inner folds of the training rows, which all other tables use. If a model's "
     "own head scores lower with a floor than a blind guess on the validation examples, score and loss are those "
     "against the guess. In brackets: 95 % intervals. No loss (-): the original does not beat this floor or the best "
     "guess that ignores the input."

@@ -467,7 +467,7 @@ def test_types_and_tables_name_the_same():
     assert get_args(OrderName) == ORDERS
 
 
-@pytest.mark.parametrize("name", ["score_by_fraction", "outcomes", "claims", "ladder", "score_and_drop", "summary"])
+@pytest.mark.parametrize("name", ["score_by_fraction", "outcomes", "claims", "score_and_drop", "summary"])
 def test_no_grid_has_the_name_of_another_table(name):
     with pytest.raises(InputError, match=f"The grid '{name}' has the name of another table"):
         config_of(CONFIG | {"grids": {name: {}}})

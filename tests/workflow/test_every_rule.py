@@ -69,18 +69,6 @@ def test_every_grid_has_its_table_and_figure(families):
         assert r"\toprule" in (results / f"tables/{name}.tex").read_text(encoding="utf-8")
 
 
-def test_the_ladder_has_every_rung_that_was_run(families):
-    results = families.folder / "results/families"
-    ladder = read_table(results / "tables/ladder.parquet").to_pandas()
-    rows = ladder[(ladder["model"] == "roberta") & (ladder["subset"] == "all")]
-    rungs = ["zeros", "mean-output", "uniform", "sink", "by-distance", "average", "own attention"]
-    assert rows["rung"].tolist() == rungs and set(ladder["model"]) == {"roberta"}
-    assert rows["loss"].isna().all() and rows["score"].between(0, 1).all() and rows["score"].nunique() > 1
-    assert (results / "figures/ladder.png").read_bytes().startswith(b"\x89PNG")
-    for part in ("1of2", "2of2"):
-        assert (results / f"models/roberta/corpora/roles/by-distance/{part}.h5").exists()
-
-
 def test_orders_of_other_seeds_and_of_halves_of_the_texts(finished_copy):
     config = copy.deepcopy(CONFIG) | {"ranking": {"seeds": [0, 1], "halves": True}}
     config["run"] |= {"tasks": ["animals"], "seeds": [1, 2]}

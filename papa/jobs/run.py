@@ -7,6 +7,7 @@ process, excludes a second run (`papa.jobs.start.lock`).
 from __future__ import annotations
 
 import os
+import shutil
 import sys
 from collections.abc import Sequence
 from contextlib import redirect_stderr
@@ -26,6 +27,8 @@ CONFIG = Path("papa.yaml")
 PROFILE_MESSAGE = " for setting default command line arguments.\n"
 """The end of a line with the path of a profile, which snakemake prints at every start."""
 DEFAULT = "default"
+DEMO = Path("data/demo")
+"""The texts of the demo, in a clone or an installed papa, and in the current folder."""
 
 
 def split(words: Sequence[str]) -> tuple[Path, list[str]]:
@@ -87,6 +90,18 @@ def run(config: Path, cores: str | None, profile: str, options: Sequence[str]) -
         now = Study(study.config, study.results, sources)
         if all(now.state(job) == FRESH for job in now.targets()):
             show_results(study)
+
+
+def demo(cores: str | None, options: Sequence[str]) -> None:
+    """Run config/config.yaml in the current folder; copy its texts to data/demo/, unless there is such a folder."""
+    if not DEMO.is_dir():
+        partial = DEMO.with_name(".demo.partial")
+        try:
+            shutil.copytree(home() / DEMO, partial, dirs_exist_ok=True)
+            partial.rename(DEMO)
+        except OSError as error:
+            raise InputError(f"The texts of the demo cannot be copied to {DEMO} ({first_line(error)}).") from error
+    run(home() / "config/config.yaml", cores, DEFAULT, options)
 
 
 def keys_of(changes: Sequence[str], **options: object) -> dict[str, object]:

@@ -137,6 +137,7 @@ def test_the_python_of_the_readme_prints_what_it_says(capsys):
 @pytest.mark.slow
 def test_the_python_of_the_measure_page_runs(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
+    (tmp_path / "data").symlink_to(REPOSITORY / "data")
     names = {}
     exec("\n".join(re.findall("```python\n(.*?)```", text_of("docs/measure.md"), re.DOTALL)), names)
     assert (tmp_path / "verbs/report/index.html").exists()

@@ -90,6 +90,9 @@ def test_the_config_of_init_and_that_of_the_demo_need_no_name(given, here, comma
     (here / "papa.yaml").write_text("name: papa\n", encoding="utf-8")
     invoke(command, "--dry-run")
     assert option(given[0], "--configfile") == config and given[0][-1] == "--dry-run"
+    copied = {path.relative_to("data/demo") for path in Path("data/demo").rglob("*")}
+    shipped = {path.relative_to(REPOSITORY / "data/demo") for path in (REPOSITORY / "data/demo").rglob("*")}
+    assert copied == (shipped if command == "demo" else set())
 
 
 @pytest.mark.parametrize("words", [[], ["-n"], ["gone.yaml"]])

@@ -50,12 +50,12 @@ def installed(wheel, tmp_path_factory):
 
 
 def test_the_wheel_has_what_a_clone_has(wheel):
-    """Every module, the workflow with its profiles and schema, the configs; and nothing of tests, data or results."""
+    """Every module, the workflow with its profiles and schema, the configs; and nothing of tests or results."""
     with zipfile.ZipFile(wheel) as archive:
         names = {name for name in archive.namelist() if ".dist-info/" not in name}
     listed = done("git", "ls-files", "papa", "snakemake_logger_plugin_papa", cwd=REPOSITORY).stdout.split()
     carried = done(
-        "git", "ls-files", "Snakefile", "workflow", "config", "docs/models.md", cwd=REPOSITORY
+        "git", "ls-files", "Snakefile", "workflow", "config", "data/demo", "docs/models.md", cwd=REPOSITORY
     ).stdout.split()
     assert names == {*listed, *(f"papa/repository/{path}" for path in carried)}
     assert "papa/py.typed" in names and "papa/repository/workflow/schemas/config.schema.yaml" in names

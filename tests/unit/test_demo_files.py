@@ -1,0 +1,68 @@
+"""The files in data/demo: what their scripts write, without shared fillers; a bag of words fails where it should."""
+
+import filecmp
+import runpy
+
+import pytest
+from tiny import REPOSITORY
+
+DEMO = REPOSITORY / "data/demo"
+WRITE = runpy.run_path(str(DEMO / "write.py"))
+generate, NAMES = WRITE["generate"], [*WRITE["LABELLED"]]
+
+
+@pytest.mark.parametrize("script", ["write.py", "induction.py"])
+def test_the_files_are_those_that_their_script_writes(script, tmp_path):
+    (tmp_path / script).write_bytes((DEMO / script).read_bytes())
+    (tmp_path / "write.py").write_bytes((DEMO / "write.py").read_bytes())
+    runpy.run_path(str(tmp_path / script), run_name="__main__")
+    written = {path.parent.relative_to(tmp_path) for path in tmp_path.glob("*/*")}
+    assert written
+    for folder in written:
+        files = sorted(path.name for path in (DEMO / folder).iterdir())
+        assert sorted(path.name for path in (tmp_path / folder).iterdir()) == files
+        assert filecmp.cmpfiles(DEMO / folder, tmp_path / folder, files, shallow=False) == (files, [], [])
+
+
+def texts_of(name, split, rows):
+    """Texts of a corpus, with words of the second text of a pair marked, and its examples."""
+    examples = generate(name, split, rows)
+    if name == "reading":
+        return [" ".join(word.words for word in words) for words in examples], examples
+    second = (" ".join(f"second_{word}" for word in row.get("second", "").split()) for row in examples)
+    return [f"{row['first']} {marked}".strip() for row, marked in zip(examples, second, strict=True)], examples
+
+
+@pytest.mark.parametrize("name", [*NAMES, "reading"])
+def test_splits_share_only_words_of_the_grammar_and_no_text_occurs_twice(name):
+    """Words that both splits use occur in many rows of each; a filler would be in only one."""
+    train, validation = (texts_of(name, split, rows)[0] for split, rows in (("train", 2000), ("validation", 1000)))
+    assert len({*train, *validation}) == len(train) + len(validation)
+    train, validation = ([set(text.replace("second_", "").split()) for text in texts] for texts in (train, validation))
+    shared = set().union(*train) & set().union(*validation)
+    assert len(shared) < 80, sorted(shared)
+    assert not [word for word in shared if sum(word in row for row in train) < 10]
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_a_bag_of_words_is_at_chance_where_content_must_be_looked_up(name):
+    from sklearn.feature_extraction.text import CountVectorizer
+    from sklearn.linear_model import LogisticRegression
+    from sklearn.pipeline import make_pipeline
+
+    bags = []
+    for split, rows in (("train", 2400), ("validation", 1200)):
+        texts, examples = texts_of(name, split, rows)
+        lookup = [(text, row["label"]) for text, row in zip(texts, examples, strict=True) if row["kind"] == "lookup"]
+        assert len(lookup) == rows / 2
+        bags.append(tuple(zip(*lookup, strict=True)))
+    model = make_pipeline(CountVectorizer(token_pattern=r"\S+"), LogisticRegression(max_iter=500))
+    model.fit(*bags[0])
+    assert model.score(*bags[1]) < 1 / len(set(bags[0][1])) + 0.1
+
+
+def test_a_word_alone_does_not_decide_its_class():
+    classes = {}
+    for word in (word for words in generate("reading", "train", 101) for word in words if word.kind):
+        classes.setdefault(word.words, set()).add(word.word_class)
+    assert sum(len(several) > 1 for several in classes.values()) > len(classes) / 2

@@ -49,7 +49,7 @@ STEPS = {"batch_size": 8, "epochs": 2}
 LONG_ROWS = {"train": 12, "validation": 32}
 """The number of texts in the study of long texts. With 24 for validation, a loss of 0 has an upper bound of 11 %."""
 LONG_STEPS = {"batch_size": 2, "epochs": 1}
-LONG_CONSTANTS = ["by-distance", "streaming-1-2"]
+LONG_CONSTANTS = ["by-distance"]
 Claim = tuple[int, dict[str, float]]
 """The number of heads that a study calls replaceable, and the AUROC of each of its orders."""
 

@@ -23,7 +23,6 @@ if TYPE_CHECKING:
     from papa.model.load import load_model
     from papa.model.model import Model
     from papa.model.plain import replaced_attention
-    from papa.model.replacement import Streaming
     from papa.results.study_results import StudyResults, load
     from papa.results.sweep import sweep
 
@@ -41,7 +40,6 @@ _MODULES = {
     "MlmProbe": "papa.method.probes",
     "Heads": "papa.method.shared_heads",
     "replaced_attention": "papa.model.plain",
-    "Streaming": "papa.model.replacement",
     "Recipe": "papa.method.notebook",
     "learn_lambda": "papa.method.notebook",
     "fit_probe": "papa.method.notebook",
@@ -64,7 +62,6 @@ __all__ = [
     "Model",
     "Recipe",
     "SequenceProbe",
-    "Streaming",
     "StudyResults",
     "TokenProbe",
     "average_attention",

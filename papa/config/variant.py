@@ -73,13 +73,9 @@ TRAINED_SUFFIX, OF = "-trained", "-of-"
 AVERAGE_OF = f"average{OF}"
 TRAINABLE = tuple(name for name, kind in KINDS.items() if kind.trainable)
 """Constants from which training can start."""
-STREAMING = "streaming"
-"""Attention that sees only the first and the most recent tokens. It depends on the input, so it is not a constant."""
-STREAMING_PATTERN = f"{STREAMING}-(?:0|[1-9][0-9]*)-[1-9][0-9]*"
-"""The names of streaming attention: the number of first tokens, and the number of most recent ones."""
 NAMES = tuple(name for kind in AVERAGED for name in (kind, *[f"{kind}{OF}CORPUS"] * (kind in OF_CORPUS)))
-NAMES += (RESAMPLED, *DATA_FREE, f"{STREAMING}-SINKS-WINDOW")
-"""The names of untrained constants in a config, and of streaming attention, which can take their place."""
+NAMES += (RESAMPLED, *DATA_FREE)
+"""The names of untrained constants in a config."""
 TRAINED_NAMES = tuple(f"{start}{TRAINED_SUFFIX}" for start in TRAINABLE)
 """The names of trained constants in a config."""
 BY_LAMBDA = ("lambda", "lambda-reversed")
@@ -116,7 +112,7 @@ DEFAULT_FLOORS = CONTEXT_FREE[:1]
 """The context-free floors that are run by default."""
 
 # regular expressions of names in paths
-CONSTANT_PATTERN = f"(?:{'|'.join(KINDS)}|(?:{'|'.join(OF_CORPUS)}){OF}[a-z0-9_-]+|{STREAMING_PATTERN})"
+CONSTANT_PATTERN = f"(?:{'|'.join(KINDS)}|(?:{'|'.join(OF_CORPUS)}){OF}[a-z0-9_-]+)"
 """Constants that are not trained, so hidden states under them can be stored."""
 ORDER_PATTERN, KEPT_PATTERN = "[a-z0-9-]+", "kept-[0-9]+of[0-9]+"
 WEIGHTS_PATTERN = f"(?:{'|'.join(FROM_LOSS)})-[0-9]+|{'|'.join(FROM_ACTIVATIONS)}|{LIST_PREFIX}{LIST_NAME_PATTERN}"
@@ -142,10 +138,10 @@ WHOLE = "1of1"
 
 @dataclass(frozen=True)
 class Constant:
-    """The constant that replaces attention, or streaming attention.
+    """The constant that replaces attention.
 
     Args:
-        start: one of `KINDS`, from which training starts if the constant is trained; or a name of streaming attention.
+        start: one of `KINDS`, from which training starts if the constant is trained.
         corpus: the corpus of an average; None means the task's own texts.
         trained: whether the constant is trained with the probe.
     """
@@ -157,13 +153,7 @@ class Constant:
     @classmethod
     @cache
     def parse(cls, name: str) -> Constant:
-        """Return the constant with this name: average, average-of-CORPUS, zeros, …, average-trained, …
-
-        >>> Constant.parse("streaming-4-256").window
-        (4, 256)
-        """
-        if re.fullmatch(STREAMING_PATTERN, name):
-            return cls(name)
+        """Return the constant with this name: average, average-of-CORPUS, zeros, …, average-trained, …"""
         kind, _, corpus = name.partition(OF)
         if kind in OF_CORPUS and corpus:
             return cls(kind, corpus)
@@ -186,15 +176,7 @@ class Constant:
     @property
     def data_free(self) -> bool:
         """Whether the constant is not computed from a corpus."""
-        return self.start in DATA_FREE or self.window is not None
-
-    @property
-    def window(self) -> tuple[int, int] | None:
-        """The numbers of first and of most recent tokens that streaming attention sees; None for a constant."""
-        if not re.fullmatch(STREAMING_PATTERN, self.start):
-            return None
-        sinks, window = self.start.split("-")[1:]
-        return int(sinks), int(window)
+        return self.start in DATA_FREE
 
     @property
     def for_any_length(self) -> bool:

@@ -135,7 +135,6 @@ class Examples:
         packed: whether the tokens are one row.
         known_same_slots: the value of `same_slots`, if it is known without reading from a device.
         known_on_host: the same layout on the CPU, if it is known without reading from a device.
-        known_ranks: the value of `ranks`, if tokens before these were cut.
     """
 
     slots: Tensor
@@ -147,7 +146,6 @@ class Examples:
     packed: bool = False
     known_same_slots: bool | None = None
     known_on_host: Examples | None = None
-    known_ranks: Tensor | None = None
     visibilities: list[object] = field(default_factory=list)
     _selections: dict[tuple[int, int], tuple[Selection, Selection]] = field(default_factory=dict)
     _on_devices: dict[torch.device, Examples] = field(default_factory=dict)
@@ -199,7 +197,7 @@ class Examples:
 
             self._on_devices[device] = Examples(
                 *(self.slots.to(device), self.columns.to(device), moved(self.real), self.n, moved(self.positions)),
-                *(self.last_queries, self.packed, self.same_slots, self.on_host, moved(self.known_ranks)),
+                *(self.last_queries, self.packed, self.same_slots, self.on_host),
             )
         return self._on_devices[device]
 
@@ -208,22 +206,13 @@ class Examples:
         if self.packed or keys == self.slots.shape[1]:
             return self
         real = None if self.real is None else self.real[:, -keys:]
-        slots, columns, ranks = (each[:, -keys:] for each in (self.slots, self.columns, self.ranks))
-        return Examples(slots, columns, real, self.n, last_queries=self.queries, known_ranks=ranks)
+        slots, columns = self.slots[:, -keys:], self.columns[:, -keys:]
+        return Examples(slots, columns, real, self.n, last_queries=self.queries)
 
     @property
     def queries(self) -> int:
         """Number of positions with a query; these are the last ones."""
         return self.slots.shape[1] if self.last_queries is None else self.last_queries
-
-    @cached_property
-    def ranks(self) -> Tensor:
-        """The index of each key's token in its text, int64 `[example or 1, position]`; meaningless for padding."""
-        if self.known_ranks is not None:
-            return self.known_ranks
-        if self.real is None or self.packed:  # a packed text has no padding before its end
-            return torch.arange(self.slots.shape[1], device=self.slots.device)[None]
-        return self.real.cumsum(1) - 1
 
     @cached_property
     def on_host(self) -> Examples:

@@ -452,7 +452,7 @@ def _kind(settings: Settings) -> str:
             constant = Constant.parse(name)
         case HiddenOf(variant=variant) | ProbeOf(variant=variant) | FoldsOf(variant=variant):
             constant = Variant.parse(variant).constant
-    return "zeros" if constant is None or constant.window else constant.start
+    return "zeros" if constant is None else constant.start
 
 
 def _loss_passes(settings: WeightsOf, sizes: Sizes) -> float:

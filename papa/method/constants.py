@@ -1,7 +1,4 @@
-"""Constants, which replace attention: averages, matrices that need no text, and learned ones (Sec. 3.1, 5.2).
-
-Streaming attention, which is not a constant, can take their place.
-"""
+"""Constants, which replace attention: averages, matrices that need no text, and learned ones (Sec. 3.1, 5.2)."""
 
 from __future__ import annotations
 
@@ -17,7 +14,7 @@ from papa.files import PathLike, must_agree
 from papa.method.averages import ConstantMatrices
 from papa.method.tied import structure_of
 from papa.model.model import Model
-from papa.model.replacement import Head, Loaded, Matrices, Streaming
+from papa.model.replacement import Head, Loaded, Matrices
 
 
 def constant_matrices(kind: str, layers: int, heads: int, slots: int) -> Tensor:
@@ -56,13 +53,11 @@ def _tied(kind: str, slots: int) -> Matrices:
 def constants_for(constant: Constant, averages: PathLike | None, model: Model, facts: Mapping[str, Any]) -> Loaded:
     """Return the constants that replace a model's attention; `facts` are those of the texts it reads.
 
-    They are read from a file of `averages`, unless they need no text. Streaming attention needs none.
+    They are read from a file of `averages`, unless they need no text.
 
     Raises:
         InputError: the file contains another kind of constant, or was made with other weights, slots, layout or texts.
     """
-    if constant.window is not None:
-        return Streaming(*constant.window)
     if constant.data_free:
         kind, slots = constant.start, int(facts["slots"])
         if constant.trained:  # training starts from normalised rows

@@ -15,7 +15,7 @@ from papa.errors import DamagedArtefact, InputError
 from papa.files import PathLike
 from papa.method.averages import ConstantMatrices
 from papa.method.constants import constant_matrices
-from papa.model.replacement import Constants, Streaming
+from papa.model.replacement import Constants
 
 HEADS_FILE = "heads.json"
 
@@ -78,7 +78,7 @@ class Heads(BaseModel):
 
     @cached_property
     def constants(self) -> Constants:
-        """The constants that replace the heads' attention, or streaming attention.
+        """The constants that replace the heads' attention.
 
         Raises:
             InputError: these heads were not loaded, or their constants cannot be read.
@@ -86,8 +86,6 @@ class Heads(BaseModel):
         if self._place is None or self.slots is None:
             raise InputError("These heads have no constants; load them from a folder of `papa heads --save`.")
         constant = Constant.parse(self.constant)
-        if constant.window is not None:
-            return Streaming(*constant.window)
         if constant.data_free:
             return constant_matrices(constant.start, len(self.values), len(self.values[0]), self.slots)
         place, revision = self._place

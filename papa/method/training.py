@@ -41,7 +41,7 @@ from papa.method.tuning import BestRate, read_folds
 from papa.method.variants import names_of, replaced_by
 from papa.model.load import model_of
 from papa.model.model import Model
-from papa.model.replacement import Outputs, Replacement, Streaming, replaced_in
+from papa.model.replacement import Outputs, Replacement, replaced_in
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -282,7 +282,7 @@ def _streamed(job: Job[ProbeOf] | Job[FoldsOf], splits: Mapping[str, Tokens]) ->
     replaced, total = replaced_in(fixed), model.layers * model.heads
 
     def trained_with_probe() -> Sequence[nn.Module]:
-        if variant.trained and constants is not None and not isinstance(constants, Outputs | Streaming):
+        if variant.trained and constants is not None and not isinstance(constants, Outputs):
             trained[:] = [TrainedConstants(constants, replaced).to(model.device)]
         if variant.adapt == WITH_NORMS:
             norms[:] = [TrainedNorms(model)]

@@ -28,7 +28,7 @@ def replaced_by(
 ) -> tuple[Loaded | None, list[Head] | None]:
     """Return the constants of a job's variant (None if nothing is replaced) and the replaced heads (None for all).
 
-    `facts` are the facts of the texts; see `constants_for`. Streaming attention takes the place of constants.
+    `facts` are the facts of the texts; see `constants_for`.
     """
     variant, order = Variant.parse(job.settings.variant), job.optional_input("order")
     if variant.constant is None:

@@ -56,7 +56,7 @@ class DisentangledAttention(nn.Module, ABC):
         session = current()
         examples, index = session.layout.on(hidden_states.device), session.next_layer(self)
         instruction = session.replacement[index] if index < len(session.replacement) else None
-        kept = instruction.attending if isinstance(instruction, Replace) else None
+        kept = instruction.kept if isinstance(instruction, Replace) else None
         tokens = hidden_states.reshape(-1, hidden_states.shape[-1])
         query, key, value = self.project(tokens, kept)
         values = examples.spread(value)

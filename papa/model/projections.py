@@ -85,7 +85,7 @@ class PrunedProjection(nn.Module):
         """Return `[..., out]` from `[..., in]`."""
         layer = self.session.calls
         instruction = self.session.replacement[layer] if layer < len(self.session.replacement) else None
-        kept = instruction.attending if isinstance(instruction, Replace) else None
+        kept = instruction.kept if isinstance(instruction, Replace) else None
         if self.output == "full" or kept is None or layer not in self.feeds:
             outputs: Tensor = self.full(inputs)
             return outputs

@@ -1,4 +1,4 @@
-"""Substitutes for softmax attention: constants, which multiply the value vectors (Sec. 3.3), and streaming attention.
+"""Constants, which take the place of softmax attention and multiply the value vectors (Sec. 3.3).
 
 Nothing here depends on the type of the model. Let C be a head's constant, and R the slots of an example's real tokens.
 The head uses C restricted to R × R, with each row divided by the sum of its absolute values. A row of zeros stays zero.
@@ -10,7 +10,7 @@ from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property, lru_cache, partial
-from typing import TYPE_CHECKING, ClassVar, Protocol
+from typing import TYPE_CHECKING, Protocol
 
 import torch
 from torch import Tensor
@@ -37,128 +37,8 @@ CONVOLVED_FROM, CONVOLVED_FROM_ON_GPU = 512, 4096
 """Number of slots from which Fourier transforms are faster than a matrix product, on a CPU and on a GPU."""
 
 
+@dataclass(frozen=True)
 class Substitute(ABC):
-    """A substitute for the attention of some or all heads.
-
-    `attends` is True if it needs their queries and keys, and so depends on the input.
-    """
-
-    attends: ClassVar[bool]
-
-    @property
-    @abstractmethod
-    def slots(self) -> int | None:
-        """Number of slots; None if any number fits."""
-
-    @abstractmethod
-    def to(self, like: Tensor | torch.device) -> Substitute:
-        """Return a copy on the given device, or with the device and dtype of the given tensor."""
-
-    @abstractmethod
-    def of_layers(self, layers: list[int]) -> Substitute:
-        """Return the substitute for all heads of these layers, from that for all heads of a model."""
-
-    @abstractmethod
-    def of_heads(self, layer: int, heads: Tensor | None = None) -> Substitute:
-        """Return the substitute for these heads (None: all) of a layer, from that for all heads of a model."""
-
-    @abstractmethod
-    def replaced(self, layer: Layer, heads: Tensor | None) -> Tensor:
-        """Return the context of these heads (None: all) of a layer."""
-
-    @abstractmethod
-    def mixed(self, weights: Tensor, heads: Attending, values: Tensor, seen: Visibility, dropout: float) -> Tensor:
-        """Return the context of heads that interpolate from the substitute (weight 0) to attention (weight 1).
-
-        See Sec. 3.2; weights are `[head]` or `[example, head]`.
-        """
-
-    @abstractmethod
-    def distances(self, attention: Tensor, layer: Layer) -> Tensor:
-        """Return the squared distances of all heads from the substitute, `[example, head, query]`."""
-
-
-@dataclass(frozen=True)
-class Streaming(Substitute):
-    """Attention that sees only the first tokens of the text (*sinks*) and the most recent ones.
-
-    It depends on the input, so it is not a constant.
-
-    A query sees the first `sinks` tokens, and the tokens that are fewer than `window` tokens away: the last `window`
-    tokens up to itself in a decoder, and the same number on either side in an encoder. Padding does not count. The mask
-    of the model also applies.
-
-    Args:
-        sinks: number of tokens at the beginning of the text.
-        window: number of most recent tokens, at least 1.
-
-    Raises:
-        InputError: a number is too small.
-
-    >>> papa.Streaming(4, 256).slots is None  # it fits any number of slots
-    True
-    """
-
-    sinks: int
-    window: int
-    attends: ClassVar[bool] = True
-
-    def __post_init__(self) -> None:
-        if self.sinks < 0 or self.window < 1:
-            raise InputError(
-                f"Streaming attention has {self.sinks} sinks and a window of {self.window}; it needs 0 or more sinks "
-                "and a window of 1 or more."
-            )
-
-    @property
-    def slots(self) -> None:
-        return None
-
-    def to(self, like: Tensor | torch.device) -> Streaming:
-        del like
-        return self
-
-    def of_layers(self, layers: list[int]) -> Streaming:
-        del layers
-        return self
-
-    def of_heads(self, layer: int, heads: Tensor | None = None) -> Streaming:
-        del layer, heads
-        return self
-
-    def restricted(self, heads: Attending, examples: Examples) -> Attending:
-        """Return the same attention, restricted to the tokens that this one sees."""
-        ranks = examples.ranks
-        if ranks.shape[1] <= self.window:  # so that all results equal those of the model's own attention
-            return heads
-        masks = Visibility.of(examples, heads.allowed).streaming
-        if self not in masks:
-            queries, keys = ranks[:, -examples.queries :, None], ranks[:, None]
-            near = ((keys < self.sinks) | ((queries - keys).abs() < self.window))[:, None]
-            allowed = near if heads.allowed is None else near & heads.allowed
-            # softmax needs at least one key; a padding query may see none, and its context is never read
-            masks[self] = allowed | ~allowed.any(-1, keepdim=True)
-        return replace(heads, allowed=masks[self], causal=False)
-
-    def replaced(self, layer: Layer, heads: Tensor | None) -> Tensor:
-        return kept_context(self.restricted(layer.attending(heads), layer.examples), layer.values(heads), layer.dropout)
-
-    def mixed(self, weights: Tensor, heads: Attending, values: Tensor, seen: Visibility, dropout: float) -> Tensor:
-        near = self.restricted(heads, seen.examples)
-        if near is heads:
-            return kept_context(heads, values, dropout)
-        if dropout:  # it follows mixing, so both use the same draws
-            attention = near.attention()
-            mixed = attention + weights[..., None, None] * (heads.attention() - attention)
-            return _dropped(mixed, len(values), dropout) @ values
-        return _between(kept_context(near, values, 0.0), weights, kept_context(heads, values, 0.0))
-
-    def distances(self, attention: Tensor, layer: Layer) -> Tensor:
-        return _squared(attention, self.restricted(layer.attending(None), layer.examples).attention())
-
-
-@dataclass(frozen=True)
-class LayerConstants(Substitute):
     """Constants of some or all heads; each form knows the cheapest way to multiply values.
 
     Contexts and values are `[example, head, position, channel]`. `dropout` is the probability with which an entry is
@@ -166,19 +46,26 @@ class LayerConstants(Substitute):
     """
 
     values: Tensor
-    attends: ClassVar[bool] = False
+
+    @abstractmethod
+    def distances(self, attention: Tensor, layer: Layer) -> Tensor:
+        """Return the squared distances of all heads from their constants, `[example, head, query]`."""
 
     @property
     @abstractmethod
-    def slots(self) -> int: ...
+    def slots(self) -> int:
+        """Number of slots."""
 
     @abstractmethod
-    def to(self, like: Tensor | torch.device) -> LayerConstants: ...
+    def to(self, like: Tensor | torch.device) -> Substitute:
+        """Return a copy on the given device, or with the device and dtype of the given tensor."""
 
-    def of_layers(self, layers: list[int]) -> LayerConstants:
+    def of_layers(self, layers: list[int]) -> Substitute:
+        """Return the constants of these layers, from those of all layers."""
         return self if len(layers) == len(self.values) else replace(self, values=self.values[layers])
 
-    def of_heads(self, layer: int, heads: Tensor | None = None) -> LayerConstants:
+    def of_heads(self, layer: int, heads: Tensor | None = None) -> Substitute:
+        """Return the constants of these heads (None: all) of a layer, from those of all layers."""
         return replace(self, values=self.values[layer] if heads is None else self.values[layer, heads])
 
     @abstractmethod
@@ -186,14 +73,19 @@ class LayerConstants(Substitute):
         """Return the context of heads that use these constants."""
 
     def replaced(self, layer: Layer, heads: Tensor | None) -> Tensor:
+        """Return the context of these heads (None: all) of a layer."""
         return self.context(layer.values(heads), layer.seen, layer.dropout)
 
     def mixed(self, weights: Tensor, heads: Attending, values: Tensor, seen: Visibility, dropout: float) -> Tensor:
+        """Return the context of heads that interpolate from these constants (weight 0) to attention (weight 1).
+
+        See Sec. 3.2; weights are `[head]` or `[example, head]`.
+        """
         return _between(self.context(values, seen, dropout), weights, kept_context(heads, values, dropout))
 
 
 @dataclass(frozen=True)
-class Outputs(LayerConstants):
+class Outputs(Substitute):
     """Constant head outputs, used instead of the product of a matrix and the value vectors.
 
     Args:
@@ -220,7 +112,7 @@ class Outputs(LayerConstants):
 
 
 @dataclass(frozen=True)
-class Full(LayerConstants):
+class Full(Substitute):
     """Matrices with one value per pair of slots, `values` `[..., query, key]`."""
 
     values: Tensor
@@ -353,7 +245,7 @@ class Matrices(Full):
     def mixed(self, weights: Tensor, heads: Attending, values: Tensor, seen: Visibility, dropout: float) -> Tensor:
         if dropout or self._product(seen) is None:
             return super().mixed(weights, heads, values, seen, dropout)
-        return LayerConstants.mixed(self, weights, heads, values, seen, dropout)
+        return Substitute.mixed(self, weights, heads, values, seen, dropout)
 
 
 class HasConstants(Protocol):
@@ -363,11 +255,11 @@ class HasConstants(Protocol):
     def constants(self) -> Tensor | Matrices | Outputs: ...
 
 
-Loaded = Tensor | Matrices | Outputs | Streaming
-"""The substitutes for attention that stages read: constants, or streaming attention."""
+Loaded = Tensor | Matrices | Outputs
+"""The constants that stages read."""
 Constants = Loaded | HasConstants
 """The substitute for the attention of all heads: matrices `[layer, head, query, key]`, matrices with shared entries,
-outputs of heads, or an object with one of these as `constants`; or streaming attention, which is not a constant."""
+outputs of heads, or an object with one of these as `constants`."""
 
 
 @dataclass(frozen=True)
@@ -382,11 +274,6 @@ class Replace:
     heads: Tensor
     substitute: Substitute
     kept: Tensor
-
-    @property
-    def attending(self) -> Tensor | None:
-        """The heads whose queries and keys are computed; None means all."""
-        return None if self.substitute.attends else self.kept
 
     @cached_property
     def order(self) -> Tensor:
@@ -433,7 +320,7 @@ def replacement_of(
         return [Keep() for _ in range(shape[0])]
     checked = _checked(constants, shape)
     if like is None:
-        like = checked.values if isinstance(checked, LayerConstants) else torch.empty(0)
+        like = checked.values
     devices = devices or (like.device,) * shape[0]
     parts: dict[int, tuple[Substitute, int]] = {}  # a device gets the constants of its own layers only
     for device in dict.fromkeys(devices):
@@ -478,10 +365,8 @@ def _checked(constants: Constants, shape: tuple[int, int]) -> Substitute:
 
     Constants in training may contain non-finite values, which the training reports itself.
     """
-    if isinstance(constants, Streaming):
-        return constants
     values = constants if isinstance(constants, Tensor | Matrices | Outputs) else getattr(constants, "constants", None)
-    checked: LayerConstants | None = Full(values) if isinstance(values, Tensor) else values
+    checked: Substitute | None = Full(values) if isinstance(values, Tensor) else values
     axes_of: dict[object, int] = {Full: 4, Matrices: 3, Outputs: 4}
     axes = axes_of.get(type(checked))
     if checked is None or checked.values.ndim != axes or tuple(checked.values.shape[:2]) != shape:
@@ -522,8 +407,8 @@ def _chosen(heads: Iterable[Head], shape: tuple[int, int]) -> Tensor:
 def check_slots(replacement: Replacement, slots: int) -> None:
     """Raise `InputError` unless all constants have this number of slots."""
     for instruction in replacement:
-        expected = None if isinstance(instruction, Keep) else instruction.substitute.slots
-        if expected not in (None, slots):
+        if not isinstance(instruction, Keep) and instruction.substitute.slots != slots:
+            expected = instruction.substitute.slots
             raise InputError(f"The constants have {expected} slots but the inputs {slots}; the numbers must agree.")
 
 
@@ -556,7 +441,7 @@ def restrict(matrices: Full, examples: Examples, allowed: Tensor | None) -> Tens
     return entries / torch.where(total > 0, total, 1)
 
 
-def _slots(constant: LayerConstants, examples: Examples) -> Tensor:
+def _slots(constant: Substitute, examples: Examples) -> Tensor:
     # reading a slot makes a GPU wait; no slot exceeds the layout
     if examples.n > constant.slots and examples.slots.numel() and int(examples.slots.max()) >= constant.slots:
         raise InputError(

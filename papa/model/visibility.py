@@ -6,7 +6,7 @@ over ranges need no matrix. In most of these models, the distance between two sl
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from functools import cached_property
 from typing import Any
 
@@ -137,12 +137,10 @@ class Visibility:
         examples: the layout of the batch.
         allowed: bool `[example or 1, head or 1, query or 1, key]`, True if the query sees the key; None means that
             every query sees every key.
-        streaming: cached masks: `allowed`, restricted to each streaming attention used so far.
     """
 
     examples: Examples
     allowed: Tensor | None
-    streaming: dict[object, Tensor] = field(default_factory=dict)
 
     @classmethod
     def of(cls, examples: Examples, allowed: Tensor | None) -> Visibility:

@@ -37,7 +37,6 @@ from papa.results.phrases import (
     AdaptedLoss,
     adaptation_name,
     constant_name,
-    constants_heading,
     loss_text,
     recovery,
     with_noun,
@@ -159,7 +158,7 @@ def tables_of(frame: pd.DataFrame) -> list[Table]:
         text = pd.DataFrame(
             {
                 "task": rows["title"].where(rows["subset"].eq(ALL), rows["title"] + ", " + rows["subset"]),
-                constants_heading(rows["constant"]): rows["constant"].map(constant_name),
+                "constants": rows["constant"].map(constant_name),
                 "adapted": rows["adapt"].map(adaptation_name),
                 "original": [score_text(score, float("nan")) for score in rows["original"]],
                 "score": [score_text(score, float("nan")) for score in rows["score"]],
@@ -185,12 +184,7 @@ def sentence_of(frame: pd.DataFrame) -> str:
             continue
         columns = group.loc[group["loss"].notna(), ["adapt", *LOSS, *RECOVERED]].itertuples(index=False)
         harmed = group.loc[group["status"].eq(HARMED), "adapt"]
-        needs = (
-            "input-dependent attention"
-            if Constant.parse(str(constant)).window is None
-            else "tokens that streaming attention skips"
-        )
-        sentences.append(recovery(name, [AdaptedLoss(*row) for row in columns], harmed, needs))
+        sentences.append(recovery(name, [AdaptedLoss(*row) for row in columns], harmed, "input-dependent attention"))
     return " ".join(sentences) or "No constant was run with several adaptations."
 
 
@@ -205,7 +199,7 @@ def adaptation_figure(frame: pd.DataFrame, plots: Plots) -> alt.TopLevelMixin:
     names = [adaptation_name(adapt) for adapt in ADAPTATIONS if known["adapt"].eq(adapt).any()]
     constants = list(dict.fromkeys(known["constant"].map(constant_name)))
     colors = alt.Scale(domain=constants, range=[COLORS[index % len(COLORS)] for index in range(len(constants))])
-    color = alt.Color("constant:N", scale=colors, legend=line_legend(constants_heading(known["constant"]), constants))
+    color = alt.Color("constant:N", scale=colors, legend=line_legend("constants", constants))
     top = max([1.0, *known["high"][known["high"] < 3], *known["loss"].clip(upper=3)])
     bottom = min([0.0, *known["low"][known["low"] > -1], *known["loss"].clip(lower=-1)])
     scale = alt.Scale(domain=[bottom, top], nice=False, clamp=True)

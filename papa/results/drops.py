@@ -18,7 +18,7 @@ from papa.results.analysis import Analysis, Computed, Drawing
 from papa.results.grids import GRID_COLUMNS
 from papa.results.losses import COUNTS
 from papa.results.panels import COLORS, GREY, described, leaders, padded_range, without_overlap, words_only
-from papa.results.phrases import LOSS_NOTE, constant_name, constants_heading, mean_text
+from papa.results.phrases import LOSS_NOTE, constant_name, mean_text
 from papa.results.summary import DROP_NOTE, MEAN_DROP_NOTE, has_drop, is_main
 from papa.results.table import Table, read_frame, score_text, texts
 
@@ -59,7 +59,7 @@ class Drops(Analysis):
         frame = pd.DataFrame(
             {
                 "model": rows["model"],
-                constants_heading(rows["constant"]): rows["constant"].map(constant_name),
+                "constants": rows["constant"].map(constant_name),
                 "mean original score": [score_text(mean, float("nan")) for mean in rows["mean_original"]],
                 "tasks": rows["tasks"],
                 "mean drop": rows["mean_relative_drop"].map(mean_text),

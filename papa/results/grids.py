@@ -25,7 +25,6 @@ from papa.results.phrases import (
     LOSS_NOTE,
     adaptation_name,
     constant_name,
-    constants_heading,
     floor_name,
     loss_text,
     order_name,
@@ -119,12 +118,11 @@ class GridAnalysis(GridView, Analysis):
         floors = [name for name in FLOORS if rows[name].notna().any()]
         floor_texts = rows.groupby("task")[floors].first().map(lambda score: score_text(score, math.nan)).T
         titles = dict(zip(rows["task"], rows["title"], strict=True))
-        heading = constants_heading(self.constants)
 
         def laid_out(cells: pd.DataFrame, names: Sequence[str]) -> pd.DataFrame:
             text = cells.reindex(index=pd.Index(names), columns=[*self.tasks]).fillna("").rename(columns=titles)
             text.insert(
-                0, heading, [floor_name(constant_name(name, constants)) for name in names], allow_duplicates=True
+                0, "constants", [floor_name(constant_name(name, constants)) for name in names], allow_duplicates=True
             )
             return text
 
@@ -201,7 +199,7 @@ def _row_label(constant: str | None, adapt: str) -> str:
 
 
 def _line(grid: GridView, model: str, constant: str, order: str, adapt: str) -> str:
-    names = {"model": model, constants_heading(grid.constants): constant_name(constant, grid.constants)}
+    names = {"model": model, "constants": constant_name(constant, grid.constants)}
     names |= {"order": order_name(order), "adapted": adaptation_name(adapt)}
     return " / ".join(names[name] for name in varied(grid))
 
@@ -212,7 +210,7 @@ def has_between(fractions: Sequence[str]) -> bool:
 
 
 def _settings(grid: GridView) -> dict[str, list[str]]:
-    settings = {"model": list(grid.models), constants_heading(grid.constants): list(map(constant_name, grid.constants))}
+    settings = {"model": list(grid.models), "constants": list(map(constant_name, grid.constants))}
     if grid.adapt != (RETRAINED,):
         settings["adapted"] = list(map(adaptation_name, grid.adapt))
     return settings | ({"order": list(map(order_name, grid.orders))} if has_between(grid.fractions) else {})

@@ -44,8 +44,6 @@ LOSSES = "losses"
 GLOSSARY = {
     "Constant": "a fixed matrix in place of a head's attention, the same for every text; the average constant is the "
     "head's mean attention over the training texts",
-    "Streaming attention": "attention that sees only the first and the most recent tokens of the text; unlike a "
-    "constant, it depends on the input",
     "Order": "the sequence in which heads are replaced; for the order of λ, a weight λ is learned for every head, and "
     "heads with a small λ are replaced first",
     "Fraction": "the share of heads that keep their attention: 1 for all, 0 for none",

@@ -17,7 +17,7 @@ from papa.errors import count
 from papa.files import opened_table
 from papa.method.runs import read_runs
 from papa.results.grids import has_between
-from papa.results.phrases import adaptation_name, constant_name, constants_heading, order_name
+from papa.results.phrases import adaptation_name, constant_name, order_name
 from papa.results.summary import is_main
 from papa.results.table import Table
 
@@ -41,14 +41,13 @@ def run_in_words(study: Study) -> str:
 def analyses_table(study: Study) -> Table:
     """Return a table with the models, constants, fractions and seeds of each grid."""
     rows, views = [], {name: grid_view(study, name) for name in study.grids}
-    heading = constants_heading(constant for grid in study.grids.values() for constant in grid.constants)
     for name, grid in study.grids.items():
         orders = study.orders(grid) if has_between(grid.fractions) else []
         columns = {
             "analysis": [views[name].title],
             "models": grid.models,
             "tasks": [study.config.tasks[task].title or task for task in grid.tasks],
-            heading: [constant_name(Constant.parse(constant).name) for constant in grid.constants],
+            "constants": [constant_name(Constant.parse(constant).name) for constant in grid.constants],
             "fractions": grid.fractions,
             "orders": dict.fromkeys(order_name(order.base) for order in orders),
             "seeds of orders": dict.fromkeys(str(order.draw) for order in orders if order.base in SEEDED),
@@ -140,7 +139,7 @@ def weights_table(study: Study) -> Table | None:
     columns = {
         "task": [study.config.tasks[task].title or task for task in rows["task"]],
         "model": rows["model"],
-        constants_heading(rows["constant"]): rows["constant"].map(constant_name),
+        "constants": rows["constant"].map(constant_name),
         "order": rows["order"].map(order_name),
         "jobs": rows["size"].map(str),
     }

@@ -6,13 +6,12 @@ The HTML report, the terminal and JSON use the same words, because they all call
 from __future__ import annotations
 
 import json
-import re
 from collections.abc import Iterable, Mapping, Sequence
 from itertools import pairwise
 from math import ceil, isfinite, isnan
 from typing import NamedTuple
 
-from papa.config.variant import OF, SHUFFLED, STREAMING, TRAINED_SUFFIX, Constant, is_drawn, is_list
+from papa.config.variant import OF, SHUFFLED, TRAINED_SUFFIX, Constant, is_drawn, is_list
 from papa.errors import count
 from papa.results.conclusion import (
     Assumption,
@@ -232,17 +231,8 @@ def _value(value: object) -> str:
 # -- names ------------------------------------------------------------------------------------------------------------
 
 
-STREAMING_NAME = re.compile(f"{STREAMING}-([0-9]+)-([0-9]+)")
-"""The name of streaming attention in a config."""
-
-
 def constant_name(constant: str, shown_with: Sequence[str] = ()) -> str:
-    """Return a constant's name for readers; next to "average, texts of CORPUS", the average is "average, own texts".
-
-    Streaming attention is not a constant, so its name says that it depends on the input.
-    """
-    if window := STREAMING_NAME.fullmatch(constant):
-        return f"streaming attention {window[1]} + {window[2]} (input-dependent)"
+    """Return a constant's name for readers; next to "average, texts of CORPUS", the average is "average, own texts"."""
     kind, of, corpus = constant.partition(OF)
     if of:
         return f"{kind}, texts of {corpus}"
@@ -252,19 +242,8 @@ def constant_name(constant: str, shown_with: Sequence[str] = ()) -> str:
 
 
 def with_noun(constant: str, name: str | None = None) -> str:
-    """Return "average constants"; streaming attention is not a constant, so it is called by its name.
-
-    Args:
-        constant: the name in the config.
-        name: another name of the constant; by default the one for readers.
-    """
-    words = constant_name(constant)
-    return words if STREAMING_NAME.match(constant) else f"{name or words} constants"
-
-
-def constants_heading(constants: Iterable[object]) -> str:
-    """Return the heading of a column of constants; it differs if streaming attention, which is none, is among them."""
-    return "replaced by" if any(STREAMING_NAME.match(str(constant)) for constant in constants) else "constants"
+    """Return "average constants"; `name` is another name of the constant, by default the one for readers."""
+    return f"{name or constant_name(constant)} constants"
 
 
 def floor_name(column: str) -> str:
@@ -297,7 +276,7 @@ def in_order(order: str | None, orders: int) -> str:
 
 
 def constants(name: str | None) -> str:
-    """Describe a constant, or streaming attention, in a sentence: "average constants"."""
+    """Describe a constant in a sentence: "average constants"."""
     constant = Constant.parse(str(name))
     if constant.start == "zeros":
         return "zeros"

@@ -19,7 +19,7 @@ from papa.files import read_table
 from papa.results.analysis import Analysis, Computed
 from papa.results.claims import Line, lines_of
 from papa.results.outcomes import ORIGINALS, outcomes_in
-from papa.results.phrases import constant_name, constants_heading, order_name, percent
+from papa.results.phrases import constant_name, order_name, percent
 from papa.results.summary import read_summary
 from papa.results.table import Table
 
@@ -143,7 +143,7 @@ def tables_of(rows: pd.DataFrame) -> list[Table]:
         text = pd.DataFrame(
             {
                 "model": group["model"],
-                constants_heading(group["constant"]): group["constant"].map(constant_name),
+                "constants": group["constant"].map(constant_name),
                 "order": group["order"].map(order_name),
                 "compared with": group["among"].map(order_name),
                 "orders": group["draws"],

@@ -13,7 +13,7 @@ from papa.files import read_table
 from papa.results.analysis import Analysis, Computed
 from papa.results.losses import COUNTS, interval_of, lost_score, status_of
 from papa.results.outcomes import ALL, Setting, TaskOutcomes, outcomes_in
-from papa.results.phrases import constant_name, constants_heading, loss_text
+from papa.results.phrases import constant_name, loss_text
 from papa.results.table import Table, score_text, texts
 
 LOSS = ("loss", "low", "high", "bound")
@@ -96,7 +96,7 @@ def tables_of(frame: pd.DataFrame) -> list[Table]:
         text = pd.DataFrame(
             {
                 "task": index.get_level_values("title"),
-                constants_heading(rows["constant"]): index.get_level_values("constant").map(constant_name),
+                "constants": index.get_level_values("constant").map(constant_name),
                 "floor": used.to_numpy(),
             }
         )

@@ -23,7 +23,7 @@ from papa.errors import count
 from papa.files import PathLike, provenance_of, read_table
 from papa.method.orders import smallest_first, tied_across, tied_ranks
 from papa.results.analysis import Analysis, Computed
-from papa.results.phrases import constant_name, constants_heading, order_name
+from papa.results.phrases import constant_name, order_name
 from papa.results.table import Table, read_frame, texts
 
 PAIR = ["between", "model", "task", "title", "constant", "order", "seed", "a", "b"]
@@ -262,7 +262,7 @@ def _cells(rows: pd.DataFrame) -> pd.DataFrame:
         {
             "task": means["title"].fillna("–"),
             "model": means["model"],
-            constants_heading(means["constant"]): means["constant"].map(constant_name),
+            "constants": means["constant"].map(constant_name),
             "order": means["order"].map(order_name, na_action="ignore").fillna("–"),
             "compared": pairs.where(means["between"].eq("orders"), means["a"] + " and " + means["b"]),
             "τ": means["tau"].map("{:.2f}".format).replace("nan", "–") + (" (" + tau_range + ")").where(several, ""),

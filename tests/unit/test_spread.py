@@ -29,7 +29,7 @@ from papa.model import attention
 from papa.model.budget import TokenBudget
 from papa.model.model import Model
 from papa.model.norms import norm_parameters
-from papa.model.replacement import Matrices, Outputs, Streaming
+from papa.model.replacement import Matrices, Outputs
 from papa.model.verification import verify
 
 accelerate = pytest.importorskip("accelerate")
@@ -120,7 +120,7 @@ def test_averages(both, inputs, kind):
 
 
 def substitutes(model):
-    """Substitutes of all kinds: matrices, classes with and without a matrix, outputs, streaming, and nothing."""
+    """Substitutes of all kinds: matrices, classes with and without a matrix, outputs, and nothing."""
     shape, generator = (model.layers, model.heads), torch.Generator().manual_seed(2)
 
     def drawn(*more):
@@ -135,7 +135,6 @@ def substitutes(model):
         "sink": Matrices(drawn(2), structure_of("sink", SLOTS)),
         "classes": Matrices(drawn(3), torch.randint(0, 3, (SLOTS, SLOTS), generator=generator)),
         "mean-output": Outputs(drawn(SLOTS, model.hidden // model.heads)),
-        "streaming": Streaming(1, 2),
     }
 
 
@@ -186,7 +185,7 @@ def test_gradients(both, inputs, recomputed):
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("kind", ["average", "by-distance", "streaming"])
+@pytest.mark.parametrize("kind", ["average", "by-distance"])
 def test_lambda(both, inputs, kind):
     labels = torch.arange(len(inputs["input_ids"])) % 2
     recipe = papa.Recipe(epochs=2, batch_size=4)

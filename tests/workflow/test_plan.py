@@ -105,7 +105,7 @@ def test_disk_follows_from_rows_words_and_sizes(plan):
 
 def test_the_memory_of_constants_is_that_of_their_numbers(plan):
     """In float32, for 2 layers of 2 heads of 4 channels and 13 slots."""
-    constants = ["average", "by-distance", "mean-output", "average-trained", "zeros", "streaming-2-3"]
+    constants = ["average", "by-distance", "mean-output", "average-trained", "zeros"]
     config = with_long_texts("a cat", {"constants": constants, "fractions": ["0"]}, train=24, validation=24)
     sizes = {"average": 4 * 13**2, "by-distance": 4 * 26, "mean-output": 4 * 13 * 4}
     listed = json.loads(plan(config, "--json").stdout)["constants"]

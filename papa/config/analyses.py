@@ -18,7 +18,7 @@ from papa.config.artefacts import ARTEFACTS
 from papa.config.declaration import compared
 from papa.config.settings import RUN
 from papa.config.stages import AnalysisOf, GridView, TaskOf
-from papa.config.variant import AVERAGE_OF, DEFAULT_FLOORS, Order, Variant, is_drawn, is_list
+from papa.config.variant import AVERAGE_OF, DEFAULT_FLOORS, Order, is_drawn, is_list
 
 if TYPE_CHECKING:
     from papa.config.job import AnyJob
@@ -102,7 +102,6 @@ def _runs(study: Study) -> Inputs:
         "outcomes": probes,
         "labels": [job for task in tasks for job in study.labels(task)],
         "subsets": [study.job("prepare_subsets", task=task) for task in tasks if study.config.tasks[task].subset],
-        "folds": _folds_of_floors(study),
         "clusters": [study.job("prepare_clusters", task=task) for task in tasks if isinstance(clusters.get(task), str)],
     }
 
@@ -124,30 +123,10 @@ def _clusters(study: Study) -> dict[str, str | int]:
     return clusters
 
 
-def _folds(study: Study) -> Inputs:
-    return {"folds": study.folds()}
-
-
-def _folds_of_floors(study: Study) -> list[AnyJob]:
-    """Return the jobs that score context-free floors on inner folds; empty unless there are several floors."""
-    floors = study.config.floors if len(study.config.floors) > 1 else ()
-    return [
-        job
-        for model, task in study.config.pairs
-        for floor in floors
-        for job in study.folds_of(model, task, Variant.floor(floor))
-    ]
-
-
 def _floors(study: Study) -> object:
     """Return the context-free floors; None for those of old configs, whose tables do not record them."""
     floors = study.config.floors
     return None if floors in ((), DEFAULT_FLOORS) else list(floors)
-
-
-def _several_floors(study: Study) -> bool:
-    """Return whether several context-free floors are run."""
-    return len(study.config.floors) > 1
 
 
 def _weights_of_heads(study: Study) -> Inputs:
@@ -262,18 +241,6 @@ ANALYSES = {
         _summary("summary", "all_outcomes"),
         lambda study: {"grids": _grids(study), "tasks": _tasks(study), "first_seed": study.config.ranking.seeds[0]},
         _many_draws,
-    ),
-    "floor_sensitivity": Entry(
-        "papa.results.sensitivity:Sensitivity",
-        _summary("all_outcomes"),
-        lambda study: {"tasks": _tasks(study)},
-        _several_floors,
-    ),
-    "inner_folds": Entry(
-        "papa.results.inner_folds:InnerFolds",
-        _folds,
-        lambda study: {"tasks": _tasks(study), "floors": list(study.config.floors)},
-        lambda study: bool(_folds(study)["folds"]),
     ),
     "recovery": Entry(
         "papa.results.adaptation:AdaptationAnalysis",

@@ -94,7 +94,6 @@ ARTEFACTS = {
     "outcomes": Artefact(f"{_TASK}/runs/{{variant}}/outcomes.parquet"),
     "probes": Artefact(f"{_TASK}/runs/{{variant}}/probes.safetensors"),
     "last_states": Artefact(f"{_TASK}/runs/{{variant}}/last.states"),
-    "folds": Artefact(f"{_TASK}/runs/{{variant}}/folds.parquet"),
     "all_outcomes": Artefact("tables/outcomes.parquet"),
     "curves": Artefact("tables/curves.parquet"),
     "all_runs": Artefact("tables/runs.parquet"),

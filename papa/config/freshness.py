@@ -144,7 +144,7 @@ class Freshness:
         """Return whether a job that reads these hidden states has to run for another reason."""
         self._states[hidden] = FRESH
         study = self._study
-        readers = [job for job in (*study.probes(), *study.folds(), *study.weights()) if hidden in job.needed]
+        readers = [job for job in (*study.probes(), *study.weights()) if hidden in job.needed]
         return any(self._state(job) != FRESH for job in readers)
 
     def _digests(self, job: AnyJob) -> dict[str, str]:

@@ -482,16 +482,6 @@ class Corpus(Block):
         return (*(split for split, name in zip(SPLITS, named, strict=True) if name), *(self.more_validation or ()))
 
 
-class Tune(Block):
-    """Values of a setting that are tried on inner folds of the training rows."""
-
-    learning_rate: Annotated[
-        tuple[Annotated[float, Field(gt=0, le=10)], ...],
-        Field(min_length=2, max_length=9, strict=False),
-        key("learning rates to try, in ascending order", "none"),
-    ]
-
-
 class Task(Block):
     """A task: a corpus, its labels, a metric and the hyperparameters of its probes.
 
@@ -528,14 +518,6 @@ class Task(Block):
         Field(gt=0, le=10),
         key("constant learning rate of AdamW; write 2.0e-5, because YAML reads 2e-5 as text", "none"),
     ]
-    tune: Annotated[
-        Tune | None,
-        key(
-            "learning rates to try on inner folds of the training rows, separately for the original, each floor and "
-            "each variant with replaced heads; probes are then trained with the best one, but λ and other head weights "
-            "are learned with `learning_rate` (default: all probes have `learning_rate`)"
-        ),
-    ] = None
     batch_size: Annotated[Positive, key("examples per training step", "examples")]
     epochs: Annotated[Positive, key("passes over the training split", "epochs")]
     features: Annotated[
@@ -747,7 +729,7 @@ class Config(Block):
         Field(strict=False),
         key(
             "context-free floors: constants that replace every head, so no token sees another; losses are measured "
-            "against the best floor, which is chosen on inner folds of the training rows"
+            "against the first one"
         ),
     ] = DEFAULT_FLOORS
     layout: Annotated[Layout, key("layout of texts in slots"), Field(default_factory=Layout)]
@@ -1158,8 +1140,6 @@ def _check_task(where: str, task: Task, corpora: Mapping[str, Corpus]) -> None:
             f"{where}.{extra} does not apply to {task.metric}, a metric for tasks {target.description}; leave out "
             f"`{extra}`, or choose another metric."
         )
-    if task.tune is not None:
-        _check_tune(f"{where}.tune", task)
     if task.label is not None:
         _check_label(where, task, corpus)
     elif target.learns_labels:
@@ -1172,18 +1152,6 @@ def _check_task(where: str, task: Task, corpora: Mapping[str, Corpus]) -> None:
             f"{where}.labels lists the choices in order, but no label marks the right one; add `label`, or leave out "
             "`labels` if the first choice is right."
         )
-
-
-def _check_tune(where: str, task: Task) -> None:
-    rates = task.tune.learning_rate if task.tune else ()
-    if not task.target.probed:
-        raise InputError(
-            f"{where} tunes the training of probes, but a model's own head is scored by {task.metric}, without "
-            "training; leave out `tune`."
-        )
-    if list(rates) != sorted(set(rates)):
-        listed = ", ".join(f"{rate:g}" for rate in rates)
-        raise InputError(f"{where}.learning_rate is [{listed}]; list each rate once, in ascending order.")
 
 
 def _check_samples(where: str, task: Task, seeds_of: Mapping[str, Sequence[int]]) -> None:

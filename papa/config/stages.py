@@ -400,7 +400,7 @@ class ProbeOf(OfProbe):
     """Stage *probe*: a trained probe for each seed, and its outcomes on all validation examples.
 
     The files may also contain other seeds than those in `seeds`. Nothing is trained if the model's prediction head
-    makes the predictions. If learning rates were tried on inner folds, the best of `learning_rates` is used.
+    makes the predictions.
     """
 
     stage = "probe"
@@ -409,34 +409,6 @@ class ProbeOf(OfProbe):
     unrecorded = frozenset({"streamed", "metric", "seeds"})
 
     seeds: tuple[int, ...]
-    learning_rates: tuple[float, ...] = ()
-
-
-INNER_FOLDS = 5
-"""The number of inner folds of the training rows."""
-
-SCORED_FOLDS = 2
-"""The number of inner folds that are scored, each by a probe that was trained on all others.
-
-Two are enough to compare variants, and probes that learn from four fifths of the rows are nearly those of the run.
-"""
-
-
-class FoldsOf(OfProbe):
-    """Stage *folds*: the score of each learning rate on inner folds of the training rows.
-
-    The metric is recorded, because it decides which learning rate and which context-free floor are best.
-    """
-
-    stage = "folds"
-    version = 2
-    function = "papa.method.folds:score_folds"
-    unrecorded = frozenset({"streamed"})
-
-    learning_rates: tuple[float, ...]
-    folds: int = INNER_FOLDS
-    scored: int = SCORED_FOLDS
-    seed: int = 0
 
 
 class TaskOf(Settings):

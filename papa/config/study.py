@@ -14,14 +14,13 @@ from papa.config.artefacts import ARTEFACTS
 from papa.config.freshness import AFTER, Freshness, SourceDigests
 from papa.config.job import AnyJob, Job, JobParameters
 from papa.config.settings import NAME_PATTERN, Config, Grid
-from papa.config.stages import AnalysisOf, FoldsOf, ModelId, ProbeOf
+from papa.config.stages import AnalysisOf, ModelId, ProbeOf
 from papa.config.variant import (
     ORIGINAL,
     RESAMPLED,
     RETRAINED,
     SEEDED,
     STORED_PATTERN,
-    UNADAPTED,
     Constant,
     Order,
     Variant,
@@ -92,15 +91,6 @@ class Study:
         if not self.config.tasks[task].target.probed:  # nothing is trained, so nothing depends on a seed
             return {variant: [0] for variant in seeds_of}
         return {variant: list(seeds) for variant, seeds in seeds_of.items()}
-
-    def scored_on_folds(self, task: str, variant: Variant) -> bool:
-        """Return whether a variant is scored on inner folds: to tune its probes, or to choose between several floors.
-
-        A choice between floors needs no folds if there is only one.
-        """
-        floors = self.config.floors if len(self.config.floors) > 1 else ()
-        tuned = self.config.tasks[task].tune is not None and variant.adapt != UNADAPTED
-        return tuned or variant in map(Variant.floor, floors)
 
     def streamed(self, task: str, variant: Variant) -> bool:
         """Return whether hidden states are computed during training instead of being read from a file.
@@ -222,19 +212,6 @@ class Study:
     def probes(self) -> tuple[Job[ProbeOf], ...]:
         """Return the jobs that train probes for all models and tasks."""
         return tuple(job for model, task in self.config.pairs for job in self.probes_of(model, task))
-
-    def folds_of(self, model: str, task: str, variant: Variant) -> list[AnyJob]:
-        """Return a list with the job that scores a variant on inner folds; empty if no choice depends on its scores."""
-        if not self.scored_on_folds(task, variant):
-            return []
-        rule = "stream_folds" if self.streamed(task, variant) else "folds"
-        return [self.job(rule, model=model, task=task, variant=variant.path)]
-
-    @cache  # noqa: B019  a study lives as long as its process
-    def folds(self) -> tuple[Job[FoldsOf], ...]:
-        """Return the jobs that score variants of all models and tasks on inner folds."""
-        variants = ((*pair, variant) for pair in self.config.pairs for variant in self.variants(*pair))
-        return tuple(cast(Job[FoldsOf], job) for of_variant in variants for job in self.folds_of(*of_variant))
 
     @cache  # noqa: B019  a study lives as long as its process
     def weights(self) -> list[AnyJob]:

@@ -202,24 +202,13 @@ def _hidden(study: Study, model: str, owner: str, variant: str, part: str) -> Wi
 
 
 def _probe(study: Study, model: str, task: str, variant: str) -> Wiring:
-    replaced, tune = Variant.parse(variant), study.config.tasks[task].tune
+    replaced = Variant.parse(variant)
     seeds = study.variants(model, task).get(replaced) or study.config.run.seeds
-    more = {"seeds": tuple(seeds), "learning_rates": tune.learning_rate if tune else ()}
-    settings = stages.ProbeOf.model_validate(_of_probe(study, model, task, replaced) | more)
+    settings = stages.ProbeOf.model_validate(_of_probe(study, model, task, replaced) | {"seeds": tuple(seeds)})
     needs = _examples(study, model, task) | _states(study, model, task, replaced)
-    if tune:
-        needs["folds"] = study.folds_of(model, task, replaced)
     if replaced.adapt == UNADAPTED:
         needs["probes"] = [study.probe_of(model, task, Variant.parse(ORIGINAL))]
     return Wiring(settings, needs, {name: name for name in ("runs", "outcomes", "probes")})
-
-
-def _folds(study: Study, model: str, task: str, variant: str) -> Wiring:
-    replaced, block = Variant.parse(variant), study.config.tasks[task]
-    rates = block.tune.learning_rate if block.tune else (stages.Training.of_probe(block).learning_rate,)
-    settings = stages.FoldsOf.model_validate(_of_probe(study, model, task, replaced) | {"learning_rates": rates})
-    needs = _examples(study, model, task) | _states(study, model, task, replaced)
-    return Wiring(settings, needs, {"folds": "folds"})
 
 
 def _analysis(study: Study, analysis: str) -> Wiring:
@@ -275,8 +264,6 @@ BUILDERS: dict[str, Callable[..., Wiring]] = {
     "hidden_states": _hidden,
     "probe": _probe,
     "stream_probe": _probe,
-    "folds": _folds,
-    "stream_folds": _folds,
     "analysis": _analysis,
     "drawn_analysis": _analysis,
     "describe_patterns": _patterns,

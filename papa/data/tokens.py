@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager
-from copy import copy
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
@@ -59,12 +58,6 @@ class Questions:
     def choices_of(self, questions: Tensor) -> Tensor:
         """Return the example indices of the choices of some questions, question by question."""
         return _members(self.sizes.cumsum(0) - self.sizes, self.sizes, questions)
-
-    def select(self, questions: Tensor) -> Questions:
-        """Return some questions with all their choices, in this order."""
-        choices, sizes = self.choices_of(questions), self.sizes[questions]
-        question = torch.arange(len(questions)).repeat_interleave(sizes)
-        return Questions(question, self.begin[choices], self.characters[choices], sizes, self.rows[questions])
 
 
 def _members(begins: Tensor, sizes: Tensor, groups: Tensor) -> Tensor:
@@ -139,23 +132,6 @@ class Tokens:
     def units(self) -> int:
         """Number of texts or questions."""
         return len(self) if self.questions is None else len(self.questions)
-
-    def select(self, units: Tensor, split: str) -> Tokens:
-        """Return some texts or questions, in this order, as a split of this name; a unit may occur several times.
-
-        Args:
-            units: int64 `[unit]`, the indices of texts, or of questions.
-            split: the name of the new split; labels and stored hidden states are still those of the old one.
-        """
-        examples = units if self.questions is None else self.questions.choices_of(units)
-        selected, tokens = copy(self), self.tokens_of(examples)
-        selected.split, selected.index, selected.begins = split, self.index[examples], self.begins[examples]
-        selected.ids, selected.slots, selected.segments = self.ids[tokens], self.slots[tokens], self.segments[tokens]
-        selected.words = None if self.words is None else self.words[tokens]
-        selected.lengths = self.lengths[examples]
-        selected.offsets = torch.cat([torch.zeros(1, dtype=torch.long), selected.lengths.cumsum(0)])
-        selected.questions = None if self.questions is None else self.questions.select(units)
-        return selected
 
     def tokens_of(self, examples: Tensor) -> Tensor:
         """Return the indices of the tokens of `examples`, example by example."""

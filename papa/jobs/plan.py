@@ -79,7 +79,7 @@ MAXIMUM_MOVED = 10**6
 """The largest number of training rows that a plan advises to move to validation."""
 FEW_OF_A_CLASS = 100
 """With fewer validation rows of a class, F1 and correlations are too uncertain to show much."""
-RECIPE = ("learning_rate", "tune", "batch_size", "epochs", "probe", "train_rows", "resample_training", "patience")
+RECIPE = ("learning_rate", "batch_size", "epochs", "probe", "train_rows", "resample_training", "patience")
 """The keys of a task that say how its probes are trained."""
 LISTED_SETTINGS = 3
 """Maximum number of settings that a warning names."""

@@ -19,7 +19,6 @@ from papa.config.settings import Config, budget_on
 from papa.config.stages import (
     LEAVE_ONE_OUT_EXAMPLES,
     AverageOf,
-    FoldsOf,
     HiddenOf,
     LambdaOf,
     MergeOf,
@@ -332,7 +331,7 @@ def _needs(job: AnyJob, config: Config, sizes: Sizes) -> Needs | None:
             return replace(needs, memory=needs.memory + copies, on_gpu=needs.on_gpu + copies)
         case WeightsOf(by=by) if by in FROM_ACTIVATIONS:
             return _one_pass(job, config, sizes)
-        case LambdaOf() | WeightsOf() | ProbeOf() | FoldsOf() as settings:
+        case LambdaOf() | WeightsOf() | ProbeOf() as settings:
             return _learn(job, settings, config, sizes)
     return None
 
@@ -347,14 +346,14 @@ def _one_pass(job: AnyJob, config: Config, sizes: Sizes, share: float = 1.0, wri
     return Needs(memory, share * sizes.operation_count, written=written, on_gpu=on_gpu)
 
 
-def _learn(job: AnyJob, settings: LambdaOf | WeightsOf | ProbeOf | FoldsOf, config: Config, sizes: Sizes) -> Needs:
+def _learn(job: AnyJob, settings: LambdaOf | WeightsOf | ProbeOf, config: Config, sizes: Sizes) -> Needs:
     """Estimate the needs of a job that trains or scores probes, λ or constants, or weighs heads by a loss."""
     target = config.tasks[job.wildcards["task"]].target
     probe = settings if isinstance(settings, OfProbe) else None
     variant = Variant.parse(probe.variant if probe else ORIGINAL)
     kind, stored = _kind(settings), "index" in job.needs
     epochs = 0 if variant.adapt == UNADAPTED else settings.training.epochs
-    seeds = _probe_count(settings)
+    seeds = len(settings.seeds) if isinstance(settings, ProbeOf) else 1
     trained = variant.changes_states if probe else isinstance(settings, LambdaOf)
     constant_entries = variant.trained * sizes.constant_entries(kind)  # of trained constants; norms are negligible
     probe_parameters = target.probed * sizes.probe_parameters(settings.training.probe)
@@ -407,16 +406,6 @@ def _learn(job: AnyJob, settings: LambdaOf | WeightsOf | ProbeOf | FoldsOf, conf
     return Needs(memory, operations, step_and_read_seconds, written, runs_model, on_gpu)
 
 
-def _probe_count(settings: LambdaOf | WeightsOf | ProbeOf | FoldsOf) -> float:
-    """Return the number of probes that are trained on all training rows, or λ; inner folds train on a part of them."""
-    match settings:
-        case ProbeOf(seeds=seeds):
-            return len(seeds)
-        case FoldsOf(learning_rates=rates, folds=folds, scored=scored):
-            return len(rates) * scored * (1 - 1 / folds)
-    return 1
-
-
 def _is_precise(job: AnyJob) -> bool:
     return not isinstance(job.settings, OfEncoding) or job.settings.model.precision in ("float32", "tf32")
 
@@ -450,7 +439,7 @@ def _kind(settings: Settings) -> str:
             return "average"
         case LambdaOf(constant=name) | WeightsOf(constant=str(name)):
             constant = Constant.parse(name)
-        case HiddenOf(variant=variant) | ProbeOf(variant=variant) | FoldsOf(variant=variant):
+        case HiddenOf(variant=variant) | ProbeOf(variant=variant):
             constant = Variant.parse(variant).constant
     return "zeros" if constant is None else constant.start
 

@@ -65,7 +65,6 @@ class Run(_Record):
         heads: number of heads in the model.
         learning_rate, batch_size, epochs, probe, resampled, patience: the training settings of the probe; see
             `papa.config.stages.Training`.
-        learning_rates: the learning rates that were tried on inner folds; None if the rate was not tuned.
         seed: seed of the probe.
         rows: number of examples in each split; for `train`, those that the probe was trained with.
         rows_available: number of examples in each split without the limits of the config.
@@ -90,7 +89,6 @@ class Run(_Record):
     cut: SplitCounts
     curve: list[dict[str, int | float]]
     provenance: Origin
-    learning_rates: list[float] | None = None
     adapt: str = RETRAINED
     probe: str = "paper"
     resampled: bool = False
@@ -137,8 +135,6 @@ def check_comparable(runs: Iterable[tuple[Run, PathLike]]) -> None:
     seen: dict[tuple[object, ...], tuple[PathLike, object]] = {}
     for run, path in runs:
         fields: Mapping[str, object] = run.model_dump() | run.provenance.model_dump()
-        if run.learning_rates is not None:  # each setting has the best of the same learning rates
-            fields = {**fields, "learning_rate": run.learning_rates}
         identity = tuple(fields[name] for name in IDENTITY_FIELDS)
         if identity in seen:
             raise InputError(f"{path} and {seen[identity][0]} contain the same run; give each run once.")

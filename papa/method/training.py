@@ -22,7 +22,7 @@ from papa import __version__
 from papa.config.artefacts import LAST_GOOD
 from papa.config.freshness import SourceDigests
 from papa.config.job import Job
-from papa.config.stages import FoldsOf, ProbeOf, Training
+from papa.config.stages import ProbeOf
 from papa.config.variant import RETRAINED, UNADAPTED, WITH_NORMS, Variant
 from papa.data.tokens import Tokens
 from papa.data.weights import sources_of
@@ -37,7 +37,6 @@ from papa.method.probes import ProbeSizes
 from papa.method.runs import TRAINING_FIELDS, Origin, Run, SplitCounts, read_runs, write_runs
 from papa.method.states import StreamedStates, stored_states
 from papa.method.trained_norms import TrainedNorms
-from papa.method.tuning import BestRate, read_folds
 from papa.method.variants import names_of, replaced_by
 from papa.model.load import model_of
 from papa.model.model import Model
@@ -112,7 +111,6 @@ def train_probe(job: Job[ProbeOf]) -> str:
     with source_of(job, splits) as source:
         trace = job.trace(**source.digests)
         probe_of, checkpoints = _finished_probes(job, trace), dict[int, Checkpoint]()
-        tuned = replace(job, settings=settings.model_copy(update={"training": _training(job)}))
         for seed in settings.seeds:
             if seed not in probe_of:
                 seed_trace = replace(trace, settings={**trace.settings, "seed": seed})
@@ -120,7 +118,7 @@ def train_probe(job: Job[ProbeOf]) -> str:
                 is_last = seed == settings.seeds[-1]
                 # a finished probe stays in its checkpoint until the probes of all seeds are written
                 checkpoints[seed] = Checkpoint(path, seed_trace, job.machine, source.device, to_the_end=not is_last)
-                probe_of[seed] = _train(tuned, splits, source, seed, checkpoints[seed])
+                probe_of[seed] = _train(job, splits, source, seed, checkpoints[seed])
     probes = [probe_of[seed] for seed in sorted(probe_of)]
     score = fmean(probe_of[seed].score(str(settings.metric)) for seed in settings.seeds)
     tensors = {f"seed-{probe.run.seed}/{name}": values for probe in probes for name, values in probe.state.items()}
@@ -138,23 +136,6 @@ def train_probe(job: Job[ProbeOf]) -> str:
     report = f"{settings.metric} {score:.3f}{seeds} with {run.kept} of {run.heads} heads"
     resumed = (f"; seed {seed}{checkpoint.resumed}" for seed, checkpoint in checkpoints.items() if checkpoint.resumed)
     return report + "".join(resumed)
-
-
-def _training(job: Job[ProbeOf]) -> Training:
-    """Return the hyperparameters of a job; if learning rates were tried on inner folds, with the best of them."""
-    path, training = job.optional_input("folds"), job.settings.training
-    if path is None:
-        return training
-    best = BestRate.of(read_folds(path)[1])
-    if best.at_end:
-        log.warning(
-            "The best learning rate of %s on %s is %g, at the end of the list (%s); a better one may lie beyond.",
-            job.settings.variant,
-            job.settings.task,
-            best.learning_rate,
-            ", ".join(f"{rate:g}" for rate in job.settings.learning_rates),
-        )
-    return training.model_copy(update={"learning_rate": best.learning_rate})
 
 
 def _train(
@@ -187,7 +168,6 @@ def _train(
         kept=source.kept,
         heads=source.heads,
         **settings.training.model_dump(include={*TRAINING_FIELDS}),
-        learning_rates=list(settings.learning_rates) or None,
         seed=seed,
         rows=SplitCounts(**facts["rows"] | sampled),
         rows_available=SplitCounts(**facts["rows_available"]),
@@ -245,13 +225,13 @@ def _of_content(trace: Trace | None) -> Trace | None:
     return trace and replace(trace, inputs=content)
 
 
-def source_of(job: Job[ProbeOf] | Job[FoldsOf], splits: Mapping[str, Tokens]) -> AbstractContextManager[StateSource]:
+def source_of(job: Job[ProbeOf], splits: Mapping[str, Tokens]) -> AbstractContextManager[StateSource]:
     """Open the source of a job's hidden states; `splits` has the tokens of each split."""
     return (_streamed if job.settings.streamed else _stored)(job, splits)
 
 
 @contextmanager
-def _stored(job: Job[ProbeOf] | Job[FoldsOf], splits: Mapping[str, Tokens]) -> Iterator[StateSource]:
+def _stored(job: Job[ProbeOf], splits: Mapping[str, Tokens]) -> Iterator[StateSource]:
     """Open the hidden states that earlier jobs stored."""
     settings, indices = job.settings, job.inputs["index"]
     with stored_states(indices, splits, settings.model.model.name, Variant.parse(settings.variant)) as (states, index):
@@ -263,7 +243,7 @@ def _stored(job: Job[ProbeOf] | Job[FoldsOf], splits: Mapping[str, Tokens]) -> I
 
 
 @contextmanager
-def _streamed(job: Job[ProbeOf] | Job[FoldsOf], splits: Mapping[str, Tokens]) -> Iterator[StateSource]:
+def _streamed(job: Job[ProbeOf], splits: Mapping[str, Tokens]) -> Iterator[StateSource]:
     """Compute hidden states with the model.
 
     They are rounded like stored ones, unless constants or norms are trained or no probe learns labels: such states are

@@ -14,7 +14,7 @@ from papa.model.replacement import Head, Loaded
 
 if TYPE_CHECKING:
     from papa.config.job import Job
-    from papa.config.stages import FoldsOf, HiddenOf, ProbeOf
+    from papa.config.stages import HiddenOf, ProbeOf
 
 
 def names_of(variant: Variant) -> dict[str, str | None]:
@@ -24,7 +24,7 @@ def names_of(variant: Variant) -> dict[str, str | None]:
 
 
 def replaced_by(
-    job: Job[HiddenOf] | Job[ProbeOf] | Job[FoldsOf], model: Model, facts: Mapping[str, object]
+    job: Job[HiddenOf] | Job[ProbeOf], model: Model, facts: Mapping[str, object]
 ) -> tuple[Loaded | None, list[Head] | None]:
     """Return the constants of a job's variant (None if nothing is replaced) and the replaced heads (None for all).
 

@@ -116,8 +116,7 @@ class TaskTraining(_Value):
     Args:
         probe: the kind of probe.
         layouts: the layouts of texts, one unless models differ.
-        learning_rates: the learning rates in ascending order; several if settings have different best rates.
-        tried: the number of learning rates tried on inner folds for each setting; 0 if the rate was not tuned.
+        learning_rate: the learning rate.
         batch_size: the number of examples in a training step.
         epochs: the smallest and the largest number of epochs of the probes that are used.
         maximum: the number of epochs after which training ends.
@@ -129,14 +128,13 @@ class TaskTraining(_Value):
     task: str
     probe: str
     layouts: tuple[str, ...]
-    learning_rates: tuple[float, ...]
+    learning_rate: float
     batch_size: int
     epochs: tuple[float, float]
     maximum: int
     patience: int | None
     rows: int
     resampled: bool
-    tried: int = 0
 
 
 class Step(_Value):
@@ -236,7 +234,7 @@ class LineClaim(_Value):
         task_claims: the number of claims about single tasks in the grid; those in `by_task` are corrected for them.
         by_task: the claims about each task that counts, by itself.
         sentence: the claims in words.
-        floors: the context-free floors of each task, best on inner folds first; None if there is only one.
+        floors: the context-free floors of each task, the first one is used; None if there is only one.
         by_floor: the number of replaceable heads if all losses are measured against one floor.
         clusters: the number of clusters of validation examples of each task whose intervals resample clusters.
         guesses: the tasks on which a blind guess is the floor, because it scores higher on the validation examples.

@@ -72,8 +72,7 @@ class TaskOutcomes:
         runs: a row for each run, with the columns `RUN_KEYS`.
         items: a row for each label or text, with columns of `ITEM_COLUMNS`.
         values: an array `[run, item]` for each recorded column of `OUTCOME_COLUMNS`.
-        floors: the constants of the context-free floors, best on inner folds of the training rows first; the first one
-            is used.
+        floors: the constants of the context-free floors; the first one is used.
     """
 
     model: str

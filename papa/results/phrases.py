@@ -344,9 +344,7 @@ def floors_used(line: LineClaim) -> str:
     used = [*tasks] if len(tasks) == 1 else [f"{floor} on {_and(titles)}" for floor, titles in tasks.items()]
     listed = ", and ".join(used) if len(used) < 3 else f"{'; '.join(used[:-1])}; and {used[-1]}"
     tried = _and(sorted({floor for floors in line.floors.values() for floor in floors}))
-    choice = f"The context-free floor is {listed}. It is the best of {tried} on inner folds of the "
-    choice += "training rows."
-    return " ".join([choice, *guesses])
+    return " ".join([f"The context-free floor is {listed}, of {tried}.", *guesses])
 
 
 def lead(line: LineClaim, margin: float) -> str:
@@ -587,14 +585,8 @@ def holds_for(training: Sequence[TaskTraining]) -> str:
     ends = [f"for {_range(fixed, 'epoch')}"] if fixed else []
     if settled := [epochs for task in training if task.patience is not None for epochs in task.epochs]:
         ends.append(f"until the held-out loss stopped falling ({_range(settled, 'epoch')})")
-    rates = []
-    if fixed_rates := [rate for task in training if not task.tried for rate in task.learning_rates]:
-        numbers = _span(fixed_rates)
-        rates.append(f"learning rates of {numbers}" if " to " in numbers else f"a learning rate of {numbers}")
-    if tuned := [task for task in training if task.tried]:
-        best = _span([rate for task in tuned for rate in task.learning_rates])
-        tried = _range([task.tried for task in tuned], "learning rate")
-        rates.append(f"the best of {tried} on inner folds, chosen for each setting ({best})")
+    low, high = (f"{end(task.learning_rate for task in training):g}" for end in (min, max))
+    rates = f"a learning rate of {low}" if low == high else f"learning rates of {low} to {high}"
     rows = _range([task.rows for task in training], "row")
     samples = {
         frozenset({True}): f"{rows} for each seed; intervals cover the choice of rows",
@@ -602,7 +594,7 @@ def holds_for(training: Sequence[TaskTraining]) -> str:
     }
     mixed = f"{rows}; intervals cover the choice of rows only on some tasks"
     on = samples.get(frozenset(task.resampled for task in training), mixed)
-    return f"The results hold for {layouts} and {probes}, trained {' or '.join(ends)} at {' or '.join(rates)} on {on}."
+    return f"The results hold for {layouts} and {probes}, trained {' or '.join(ends)} at {rates} on {on}."
 
 
 LAYOUTS = {"paper": "the paper's layout", "published_code": "the published code's layout"}
@@ -622,12 +614,6 @@ def _capitalised(words: str) -> str:
 
 def _listed(words: Iterable[str]) -> str:
     return " or ".join(dict.fromkeys(words))
-
-
-def _span(rates: Sequence[float]) -> str:
-    """Return the smallest and the largest of learning rates: "0.001", "0.0003 to 0.003"."""
-    low, high = f"{min(rates):g}", f"{max(rates):g}"
-    return low if low == high else f"{low} to {high}"
 
 
 def _range(numbers: Sequence[float], noun: str) -> str:

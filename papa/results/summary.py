@@ -21,7 +21,6 @@ from papa.errors import InputError, count
 from papa.files import PathLike, digest_of, provenance_of, read_table, trace_of
 from papa.method.metrics import counts_of
 from papa.method.runs import Run, read_runs
-from papa.method.tuning import best_floors
 from papa.results.analysis import Analysis, Computed
 from papa.results.conclusion import Conclusion, Exclusion
 from papa.results.leakage import leakage_note
@@ -83,7 +82,7 @@ class Summary(Analysis):
     Args:
         tasks: title and metric of each task.
         seeds: the seeds to use from each file of runs, which may contain others.
-        floors: the constants of the context-free floors; each task uses the best one on inner folds.
+        floors: the constants of the context-free floors; the first one is used.
         clusters: the column of each task's clusters of examples, or the number of examples in a cluster, if it has any.
         moved: the number of each task's validation rows from the training split, if it has any.
     """
@@ -114,9 +113,8 @@ class Summary(Analysis):
         units = (self.clusters or {}).items()
         clusters = {task: files[task] if isinstance(unit, str) else unit for task, unit in units}
         records = [(run.model_dump(), outcomes_of[str(path)]) for run, path in runs_with_paths]
-        best = best_floors(job.inputs.get("folds", ()), self.floors)
         outcomes = [
-            replace(task, floors=best.get((task.model, task.task), self.floors))
+            replace(task, floors=self.floors)
             for task in read_task_outcomes(records, metrics, labels, subsets, clusters)
         ]
         runs = collect_runs(runs_with_paths, outcomes, {name: task.title for name, task in self.tasks.items()})
@@ -488,8 +486,6 @@ def recipe_tables(rows: pd.DataFrame) -> list[Table]:
     shown = []
     for (model, _), group in main.groupby(["model", "task"], sort=False):
         first, used_epochs = group.iloc[0], group["epochs_used"]
-        rates, tried = group["learning_rate"], group["rates_tried"].max()
-        rate = f"{rates.min():g}" if rates.nunique() == 1 else f"{rates.min():g} to {rates.max():g}"
         epochs = f"{first['epochs']:.0f}"
         if pd.notna(first["patience"]):
             used_range = f"{used_epochs.min():.1f} to {used_epochs.max():.1f}"
@@ -499,7 +495,7 @@ def recipe_tables(rows: pd.DataFrame) -> list[Table]:
                 "task": first["title"],
                 "model": model,
                 "probe": first["probe"],
-                "learning rate": f"{rate} (best of {tried:.0f} for each setting)" if tried > 0 else rate,
+                "learning rate": f"{first['learning_rate']:g}",
                 "batch size": f"{first['batch_size']:.0f}",
                 "epochs": epochs,
                 "training rows": f"{first['rows_train']:,.0f}{' for each seed' if first['resampled'] else ''}",

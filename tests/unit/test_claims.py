@@ -19,7 +19,7 @@ from papa.results.conclusion import Conclusion
 from papa.results.losses import COUNTS, Term, difference, lost_score, mean_share, share_of, sum_of_shares
 from papa.results.outcomes import FLOOR, ORIGINALS, VARIANT_KEYS, Setting, TaskOutcomes, outcomes_in, table_of
 from papa.results.statistics import Estimate, holm
-from papa.results.summary import CURVE_COLUMNS, recipe_tables
+from papa.results.summary import CURVE_COLUMNS
 
 EXAMPLES, HEADS = 400, 16
 ALL = np.ones(EXAMPLES, bool)
@@ -688,25 +688,4 @@ def test_the_conclusion_names_one_recipe_for_each_task():
     assert both["sentence"].endswith(
         "The results hold for the paper's layout and the paper's probe, trained for 4 epochs at a learning rate of "
         "0.001 on one sample of 1,000 rows."
-    )
-
-
-def test_recipes_have_the_best_learning_rates_of_the_settings_that_are_trained():
-    """Without adaptation nothing is trained, and under `tune` the learning rate of the config is not used."""
-    outcomes = [measured("a")]
-    rows = summary(outcomes).assign(rates_tried=3.0)
-    rows.loc[rows["constant"].eq("average"), "learning_rate"] = 0.003
-    at_end = rows["constant"].eq("average") & rows["fraction"].eq("0")
-    untrained = rows[at_end].assign(adapt="none", learning_rate=0.5, patience=1.0, epochs_used=0.0)
-    [table] = recipe_tables(pd.concat([untrained, rows]))
-    assert table.frame["learning rate"].tolist() == ["0.001 to 0.003 (best of 3 for each setting)"]
-    assert table.frame["epochs"].tolist() == ["4"]
-    fixed = recipe_tables(summary(outcomes))[0].frame["learning rate"].tolist()
-    assert fixed == ["0.001"]
-    view = grid_view(fractions=("1", "1/2", "1/8", "0"), tasks=["a"], adapt=("none", "probe"))
-    content = claimed(lines_of(view, pd.concat([untrained, rows]), outcomes))[1]
-    assert content["training"][0]["learning_rates"] == [0.001, 0.003] and content["training"][0]["tried"] == 3
-    assert (
-        "at the best of 3 learning rates on inner folds, chosen for each setting (0.001 to 0.003)"
-        in content["sentence"]
     )

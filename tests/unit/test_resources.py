@@ -19,7 +19,6 @@ from papa.config.settings import Config, Machine
 from papa.config.stages import (
     AverageOf,
     Encoding,
-    FoldsOf,
     HiddenOf,
     LambdaOf,
     ModelId,
@@ -95,11 +94,6 @@ def probing(variant="original", streamed=False, task="mood", **more):
     about = {"task": task, "metric": "accuracy", "seeds": (1,), "encoder_dropout": False}
     settings = ProbeOf(model=ENCODING, training=training(**more), variant=variant, streamed=streamed, **about)
     return job(settings, task, stored=not streamed)
-
-
-def folding(rates, folds=2):
-    about = {"task": "mood", "metric": "accuracy", "encoder_dropout": False, "learning_rates": rates, "folds": folds}
-    return job(FoldsOf(model=ENCODING, training=training(), variant="original", streamed=False, **about), stored=True)
 
 
 def weighing(by, unit="head", stored=False, **more):
@@ -178,15 +172,6 @@ def test_variants_of_a_decoder_read_the_states_of_the_original():
     head = 2 * BERT_BASE.scored * BERT_BASE.mean_length * BERT_BASE.vocabulary * BERT_BASE.hidden / 1e10
     assert variant[0] - original[0] == pytest.approx(head) and head < original[0] / 3
     assert scoring("zeros/all", config(floors=[]))[0] > 1.5 * original[0]
-
-
-@pytest.mark.parametrize(("rates", "folds"), [(1, 2), (3, 2), (3, 4)])
-def test_two_folds_take_the_time_of_the_probes_of_their_other_rows(rates, folds):
-    one, several = (
-        seconds(asked, CONFIG, BERT_BASE, 1) - START_SECONDS
-        for asked in (probing(), folding(tuple(0.1 * n for n in range(1, rates + 1)), folds))
-    )
-    assert several == pytest.approx(rates * 2 * (1 - 1 / folds) * one) and one > 10
 
 
 def test_the_missing_file_is_one_that_the_job_reads(tmp_path):

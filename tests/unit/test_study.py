@@ -514,8 +514,6 @@ def test_default_values_are_not_recorded_and_those_of_a_version_never_change() -
         ("WeightsOf", 1): {"unit": "head"},
         ("ListOf", 1): {"unit": "head"},
         ("OrderFromModel", 1): {"unit": "head"},
-        ("ProbeOf", 4): {"learning_rates": ()},
-        ("FoldsOf", 2): {"folds": 5, "scored": 2, "seed": 0},
     }
     assert [STAGES[name].version for name in ("TextsOf", "LabelsOf", "SubsetsOf", "ClustersOf")] == [1, 2, 1, 1]
     settings = OrderFromModel(model=ModelId(name="m"), order="random-1", seed=0)
@@ -571,33 +569,12 @@ def test_without_a_contextless_floor_only_what_grids_name_is_run() -> None:
     assert variants(replaced, "tags").keys() == {"average/lambda-0/kept-1of2"}
 
 
-def test_each_floor_gets_every_seed_and_only_several_are_scored_on_folds() -> None:
+def test_each_floor_gets_every_seed() -> None:
     floors, seeds = ["identity", "mean-output"], {"seeds": [1, 3]}
     config = TINY | {"run": TINY["run"] | seeds, "grids": {"more": {"seeds": [5]}}}
     several = variants(config | {"floors": floors}, "tags")
     assert {name: several[f"{name}/all"] for name in floors} == {name: [1, 3, 5] for name in floors}
     assert "zeros/all" not in several and several["original"] == [1, 3, 5]
-
-    def folds(**changes: Any) -> list[str]:
-        study = Study(config_of(with_keys(config, changes)), "nowhere")
-        return [job.settings.variant for job in study.folds() if job.settings.task == "tags"]
-
-    assert folds(floors=floors) == ["identity/all", "mean-output/all"]
-    assert folds(floors=floors[:1]) == folds(floors=[]) == []
-    tuned = folds(floors=floors[:1], **{"tasks.tags.tune": {"learning_rate": [0.01, 0.1]}})
-    assert sorted(tuned) == sorted(variants(config | {"floors": floors[:1]}, "tags")), "all settings, alike"
-
-
-def test_a_tuned_probe_reads_its_folds_and_others_do_not() -> None:
-    tune = {"tasks.tags.tune": {"learning_rate": [0.01, 0.1]}, "floors": ["zeros", "identity"]}
-    study = Study(config_of(with_keys(TINY, tune)), "nowhere")
-    of_tags, of_animals = ([job for job in study.probes() if job.settings.task == task] for task in ("tags", "animals"))
-    assert all(job.settings.learning_rates == (0.01, 0.1) and "folds" in job.needs for job in of_tags)
-    assert not any(job.settings.learning_rates or "folds" in job.needs for job in of_animals)
-    summary = study.analysis("summary")
-    assert {job.settings.variant for job in summary.needs["folds"]} == {"zeros/all", "identity/all"}
-    assert {"floor_sensitivity", "inner_folds"} <= study.entries().keys()
-    assert not {"floor_sensitivity", "inner_folds"} & Study(config_of(TINY), "nowhere").entries().keys()
 
 
 def test_grids_with_fractions_between_none_and_all_heads_have_a_figure(tmp_path: Path) -> None:

@@ -96,8 +96,7 @@ VALUES |= {"tasks.*.probe": ("linear", "paper"), "tasks.*.train_rows": ("1/2", 1
 VALUES |= {"tasks.*.patience": (1, ABSENT)}
 VALUES |= {"tasks.*.features": ("stream", "store", ABSENT), "fidelity": ("published_code", ABSENT)}
 VALUES |= {"encoder_dropout": (True, ABSENT), "score_validation": ("all", "reported"), "margin": (0.3, ABSENT)}
-VALUES |= {"floors": ([], ["identity", "zeros"], ["zeros", "mean-output"], ["zeros"]), "tasks.*.tune": (ABSENT,)}
-VALUES |= {"tasks.*.tune.learning_rate": ([0.01, 0.03], [0.003, 0.01])}
+VALUES |= {"floors": ([], ["identity", "zeros"], ["zeros", "mean-output"], ["zeros"])}
 VALUES |= {"layout": (ABSENT,), "layout.style": ("published_code", "natural", "paper")}
 VALUES |= {"layout.segments": ("published_code", "aligned"), "ranking": (ABSENT,), "ranking.seeds": ([1], [0, 1], [0])}
 VALUES |= {"ranking.unit": ("layer", "group", "head"), "ranking.halves": (True, False), "ranking.draws": (1, 2)}
@@ -179,7 +178,7 @@ NOT_DRAWN |= {
     f"{place}.orders.{key}": LIST for place in ("run", "grids.*") for key in ("file", "name", "draws", "by_layer")
 }
 """Keys that the walk cannot draw, with the reason."""
-RESTORED = ("grids", "tasks.*.tune", "corpora.*.files", "layout", "ranking", "patterns", "plots")
+RESTORED = ("grids", "corpora.*.files", "layout", "ranking", "patterns", "plots")
 """Keys whose edits undo those of other keys."""
 
 

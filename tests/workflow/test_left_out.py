@@ -34,7 +34,7 @@ from papa.model.load import keeping_models
 
 EQUAL, REBUILT = "equal", "rebuilt"
 OF_CORPUS = "TextsOf LabelsOf SubsetsOf"
-OF_MODEL = "TokensOf AverageOf ResampleOf LambdaOf WeightsOf ListOf OrderFromModel HiddenOf ProbeOf FoldsOf"
+OF_MODEL = "TokensOf AverageOf ResampleOf LambdaOf WeightsOf ListOf OrderFromModel HiddenOf ProbeOf"
 TWO_FLOORS = {"floors": ["zeros", "identity"]}
 EVERY = TWO_FLOORS | {
     "run.constants": ["average", "resample"],
@@ -94,7 +94,7 @@ ROWS = [
     Row("file", "ListOf", {"run.orders": [{"file": "data/other.heads.tsv", "name": "heads"}]}, REBUILT, EVERY),
     Row("seeds", "ProbeOf", {"run.seeds": [1, 2]}, REBUILT),
     Row("seeds", "ProbeOf", {"run.seeds": [2]}, EQUAL, {"run.seeds": [1, 2]}),
-    Row("streamed", "ProbeOf FoldsOf", {f"{TASK}.features": "stream"}, REBUILT, TWO_FLOORS),
+    Row("streamed", "ProbeOf", {f"{TASK}.features": "stream"}, REBUILT, TWO_FLOORS),
     Row("model.hub", OF_MODEL, COPIED, EQUAL, EVERY),
     Row("model.hub", OF_MODEL, {MODEL: {"hub": "some/model"}}, REBUILT, EVERY),
     Row("model.weights", OF_MODEL, {f"{MODEL}.path": ABSENT}, REBUILT, EVERY | COPIED),

@@ -65,7 +65,7 @@ def test_rules_that_run_the_encoder_ask_for_a_gpu_and_for_threads(fresh):
     assert {rule for rule, jobs in planned.items() if any("gpu=1" in job for job in jobs)} == ENCODER
     threads = {rule: set(re.findall(r"threads: (\d)", "".join(jobs))) for rule, jobs in planned.items()}
     asked = {rule: number for rule, number in threads.items() if number}
-    assert asked == {name: {"3"} for name in ENCODER} | {"probe": {"2"}, "folds": {"2"}}
+    assert asked == {name: {"3"} for name in ENCODER} | {"probe": {"2"}}
 
 
 def test_the_gpu_block_of_the_slurm_profile_has_all_rules_that_run_the_encoder():

@@ -48,7 +48,7 @@ def test_a_rule_has_twelve_lines_and_one_for_each_further_output():
 def test_what_takes_seconds_is_not_queued():
     """A rule made with `use rule` does not inherit `localrule`."""
     queued = {"tokenize", "average", "average_part", "train_lambda", "half_lambda", "weigh_heads", "hidden_states"}
-    queued |= {"resample", "probe", "stream_probe", "folds", "stream_folds", "all", "everything"}
+    queued |= {"resample", "probe", "stream_probe", "all", "everything"}
     assert {name for name, body in BODIES.items() if "localrule: True" not in body} <= queued
 
 
@@ -72,7 +72,7 @@ def test_a_run_belongs_to_one_rule(keys):
     tasks = {"probe": f"(?:{study.stored_tasks_pattern()})", "stream_probe": study.streamed_tasks_pattern()}
     variants = {"probe": STORED_PATTERN, "stream_probe": VARIANT_PATTERN}
     for job in jobs:
-        for path in (*job.outputs.values(), study.path("folds", **job.wildcards)):
+        for path in job.outputs.values():
             matching = [
                 rule
                 for rule in tasks

@@ -1,7 +1,7 @@
 # The probes of a variant, one for each seed. Probes of new seeds are added to the existing ones.
 use rule tokenize as probe with:
     input:
-        unpack(reads("probe", "tokens", "labels", "index", "hidden", "folds", "probes")),
+        unpack(reads("probe", "tokens", "labels", "index", "hidden", "probes")),
     output:
         runs=update(file("runs")),
         outcomes=update(file("outcomes")),
@@ -20,7 +20,7 @@ use rule tokenize as probe with:
 # Probes whose hidden states are not stored: the model runs in every epoch.
 use rule train_lambda as stream_probe with:
     input:
-        unpack(reads("stream_probe", "tokens", "labels", "constants", "order", "folds", "probes")),
+        unpack(reads("stream_probe", "tokens", "labels", "constants", "order", "probes")),
     output:
         runs=update(file("runs")),
         outcomes=update(file("outcomes")),
@@ -32,26 +32,3 @@ use rule train_lambda as stream_probe with:
     priority: 0
     resources:
         **sized("stream_probe"),
-
-
-# Scores of probes on inner folds of the training rows, from which learning rates and context-free floors are chosen.
-use rule probe as folds with:
-    input:
-        unpack(reads("folds", "tokens", "labels", "index", "hidden")),
-    output:
-        folds=file("folds"),
-    pathvars:
-        path=ARTEFACTS["folds"].stem,
-    resources:
-        **sized("folds"),
-
-
-use rule stream_probe as stream_folds with:
-    input:
-        unpack(reads("stream_folds", "tokens", "labels", "constants", "order")),
-    output:
-        folds=file("folds"),
-    pathvars:
-        path=ARTEFACTS["folds"].stem,
-    resources:
-        **sized("stream_folds"),

@@ -1,6 +1,6 @@
 use rule prepare_texts as summarise with:
     input:
-        unpack(reads("summarise", "runs", "outcomes", "labels", "subsets", "folds", "clusters")),
+        unpack(reads("summarise", "runs", "outcomes", "labels", "subsets", "clusters")),
     output:
         table=file("summary"),
         markdown=file("table_md", analysis="summary"),

@@ -19,7 +19,6 @@ if TYPE_CHECKING:
     from papa.method.constants import constant_matrices
     from papa.method.notebook import Recipe, fit_probe, learn_lambda
     from papa.method.probes import MlmProbe, SequenceProbe, TokenProbe
-    from papa.method.shared_heads import Heads
     from papa.model.load import load_model
     from papa.model.model import Model
     from papa.model.plain import replaced_attention
@@ -38,7 +37,6 @@ _MODULES = {
     "SequenceProbe": "papa.method.probes",
     "TokenProbe": "papa.method.probes",
     "MlmProbe": "papa.method.probes",
-    "Heads": "papa.method.shared_heads",
     "replaced_attention": "papa.model.plain",
     "Recipe": "papa.method.notebook",
     "learn_lambda": "papa.method.notebook",
@@ -56,7 +54,6 @@ _STUDY = ("load", "measure", "sweep")
 __all__ = [
     "ConstantMatrices",
     "DamagedArtefact",
-    "Heads",
     "InputError",
     "MlmProbe",
     "Model",

@@ -18,7 +18,7 @@ import typer
 
 from papa import __version__
 from papa.errors import InputError
-from papa.jobs.options import SettingOptions, Sharing, TextOptions, grouped
+from papa.jobs.options import SettingOptions, TextOptions, grouped
 
 if TYPE_CHECKING:
     from rich.console import Console
@@ -444,53 +444,6 @@ def show(
         from papa.results.study_results import load
 
         _print_study(load(results), as_json)
-
-
-@app.command(
-    epilog="Examples:\n\n- `papa heads results/mine --fraction 1/4`\n"
-    "- `papa heads results/mine --of bert/mood/average/lambda-0 --format duo > full_attention_heads.tsv`\n"
-    "- `papa heads results/mine --push me/heads-of-bert`\n\n"
-    "Exit codes: 0 shown, 2 no order or several match, nothing could be written, or the command is wrong."
-)
-@grouped
-def heads(
-    results: Annotated[Path, typer.Argument(metavar="FOLDER", help="A results folder.")],
-    of: Annotated[
-        str | None,
-        typer.Option(
-            metavar="MODEL/TASK/CONSTANT/ORDER", help="The order, if there are several; a unique beginning is enough."
-        ),
-    ] = None,
-    fraction: Annotated[str, typer.Option(help="Share of heads that keep their attention.")] = "1/2",
-    *,
-    shared: Sharing,
-    as_list: Annotated[
-        str | None,
-        typer.Option("--format", metavar="NAME", help="Print only a list: duo, retrieval, qrhead, csv or kept."),
-    ] = None,
-    as_json: AsJson = False,
-) -> None:
-    """Show the heads that keep their attention at a fraction, in formats that other tools read.
-
-    The JSON has the heads to `prune` by layer, all heads as pairs (layer, head), and the weight of each head. --format
-    prints the weights (duo, retrieval, csv) or the kept heads (qrhead, kept) as a list of another tool; docs/lists.md
-    shows the formats. The folder of --save has the JSON, the list duo, the constants and a README.md. --push uploads
-    the same to a public repository on the hub. `papa.Heads.load` reads either.
-    """
-    from papa.jobs import heads as orders
-
-    with _wrong_input():
-        chosen = orders.heads_of(results, of, fraction)
-        printed = None if as_list is None else chosen.as_list(as_list)
-        address = orders.share(chosen, results, shared.save, shared.push)
-    if printed is not None:
-        typer.echo(printed)
-    elif as_json:
-        _print_json(chosen.model_dump(mode="json"))
-    else:
-        orders.print_heads(chosen, _console(), orders.remark_on(chosen, results))
-    if address:
-        typer.echo(f"Uploaded to {address}", err=printed is not None or as_json)
 
 
 def main() -> None:

@@ -41,7 +41,7 @@ from papa.jobs.init import (
     with_settings,
 )
 from papa.jobs.stage import performed
-from papa.jobs.start import lock, note_places
+from papa.jobs.start import lock
 from papa.model.load import keeping_models, saved
 from papa.results.study_results import StudyResults
 
@@ -133,7 +133,6 @@ def measure(
         check_files(config)
         study = Study(config, results, LocalSourceDigests(config.machine))
         study.check_weights()
-        note_places(study)
         run_here(study)
         return StudyResults(results, config, temporary)
 

@@ -85,16 +85,3 @@ class SettingOptions:
             for name, value in (lists | {"slots": self.slots, "order": self.order}).items()
             if value is not None
         }
-
-
-@dataclass(frozen=True)
-class Sharing:
-    """Options of `papa heads` that share heads."""
-
-    save: Annotated[
-        Path | None, typer.Option(metavar="FOLDER", help="Also write heads, constants and a README.md to a new folder.")
-    ] = None
-    push: Annotated[
-        str | None,
-        typer.Option(metavar="OWNER/NAME", help="Also upload them to a repository on the hub, made if needed."),
-    ] = None

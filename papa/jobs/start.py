@@ -11,7 +11,7 @@ import shlex
 import subprocess
 import sys
 from collections.abc import Iterable, Iterator, Mapping
-from contextlib import contextmanager, suppress
+from contextlib import contextmanager
 from contextvars import ContextVar
 from dataclasses import asdict, replace
 from pathlib import Path
@@ -25,7 +25,6 @@ from papa.data.local_digests import LocalSourceDigests
 from papa.data.named import check_models
 from papa.data.snapshots import with_snapshots
 from papa.errors import InputError, count
-from papa.files import replacing
 
 BIND = "APPTAINER_BIND"
 """Environment variable with the folders that Apptainer shows to containers, apart from the current one."""
@@ -40,8 +39,6 @@ The first value is glibc's maximum. It must be set, because setting the second o
 """
 YOUNG_OBJECTS = 50_000
 """The number of new objects after which Python looks for unreachable cycles; its default is at most 2,000."""
-PLACES = ".models"
-"""File in the results folder with the locations of models, which no artefact records."""
 PRINT_RESULTS = (
     "import pathlib, sys; from papa.results import summary; summary.print_results(pathlib.Path(sys.argv[1]))"
 )
@@ -158,7 +155,6 @@ def begin(study: Study) -> None:
     """Lock the results until this process ends, download what is on the hub, and print which artefacts are rebuilt."""
     try:
         file = lock(study.results)
-        note_places(study)
         waiting = (job for job in study.jobs() if study.state(job) != FRESH)
         machine = with_snapshots(study.config.machine, waiting, print)
         tell_jobs(study.config, machine)
@@ -202,17 +198,6 @@ def note_results(config: Path, results: Path) -> str:
 def argument(path: str | Path) -> str:
     """Return a path as an argument of a command, which would take a hyphen at its beginning for an option."""
     return f"./{path}" if str(path).startswith("-") else str(path)
-
-
-def note_places(study: Study) -> None:
-    """Write the locations of models to the results, for `papa heads`; no result depends on them."""
-    places = {
-        name: {key: os.path.abspath(place) if key == "path" else place for key, place in keys.items()}
-        for name, keys in study.config.machine.models.items()
-    }
-    # ignore errors: if the folder is full or read-only, the first job that writes to it reports that
-    with suppress(InputError), replacing(study.results / PLACES) as temporary:
-        temporary.write_text(json.dumps(places), encoding="utf-8")
 
 
 def lock(results: Path) -> int:

@@ -16,7 +16,6 @@ import torch
 from torch import Tensor
 
 from papa.config.variant import AVERAGED, RESAMPLED, free_entries
-from papa.data.shared import is_repository, shared_file
 from papa.errors import DamagedArtefact, InputError, count, first_line, missing_extra
 from papa.files import REBUILD, PathLike, Trace
 from papa.method.hdf5 import read_arrays, write_arrays
@@ -26,8 +25,6 @@ from papa.model.replacement import Matrices, Outputs
 if TYPE_CHECKING:
     import altair as alt
 
-CONSTANTS_FILE = "constants.h5"
-"""Name of the constants in a folder of shared heads."""
 MEAN_TOLERANCE = 1e-6
 """Distance by which a mean of attention may be outside [0, 1], because of rounding."""
 
@@ -179,19 +176,13 @@ class ConstantMatrices:
         write_arrays(arrays, path, facts, trace)
 
     @classmethod
-    def load(cls, path: PathLike, revision: str | None = None) -> ConstantMatrices:
-        """Read a file that `save` wrote, or the constants that `papa heads --save` or `--push` shared.
-
-        Args:
-            path: the file; or a folder or a repository on the hub, owner/name, with `constants.h5`.
-            revision: branch, tag or commit of the repository.
+    def load(cls, path: PathLike) -> ConstantMatrices:
+        """Read a file that `save` wrote.
 
         Raises:
-            InputError: there is no such file, folder or repository.
+            InputError: there is no such file.
             DamagedArtefact: the file is damaged or contains something else.
         """
-        if Path(path).is_dir() or (is_repository(path) and Path(path).suffix != Path(CONSTANTS_FILE).suffix):
-            path = shared_file(path, CONSTANTS_FILE, revision)
         averages, mean = _read(path, ("sum", "count"))
         if bool((averages.count < 0).any()):
             raise DamagedArtefact(f"{path} is damaged (a count of examples is negative); {REBUILD}.")

@@ -1,7 +1,6 @@
 """Constants between nothing and the average: what they know, their memory, and what a model does with them."""
 
 import copy
-import shutil
 
 import jobs
 import pytest
@@ -137,11 +136,6 @@ def test_a_study_takes_constants_from_shorter_texts(tmp_path, monkeypatch):
         assert used.slots == 13 and torch.equal(used.full, ConstantMatrices.load(path).at(13).constants.full)
     with pytest.raises(papa.InputError, match="was made with kind"):
         constants_for(Constant.parse("sink-of-short"), of_short, model, facts)
-    shutil.copyfile(of_short, tmp_path / "constants.h5")
-    about = {"model": "tiny", "task": "animals", "order": "lambda-0", "fraction": "0", "unit_size": 1, "slots": 13}
-    saved = papa.Heads(**about, constant=names[1], kept=(), replaced=(), values=())
-    (tmp_path / "heads.json").write_text(saved.model_dump_json(), encoding="utf-8")
-    assert torch.equal(papa.Heads.load(tmp_path).constants.constants.full, used.full)
 
 
 @pytest.mark.parametrize("kind", ["average", "mean-output"])

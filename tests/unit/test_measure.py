@@ -3,9 +3,7 @@
 import json
 import os
 import shutil
-import sys
 from pathlib import Path
-from types import SimpleNamespace
 
 import datasets
 import pandas as pd
@@ -19,18 +17,16 @@ from typer.testing import CliRunner
 
 import papa
 from papa.cli import app
-from papa.config.settings import Machine, ModelSettings
+from papa.config.settings import Machine
 from papa.config.study import Study
 from papa.data.columns import Columns
 from papa.data.local_digests import LocalSourceDigests
 from papa.data.readers import read_file
-from papa.files import read_table, trace_of
-from papa.jobs.heads import heads_of, save_heads
+from papa.files import read_table
 from papa.jobs.measure import _data_of, _placed
 from papa.jobs.stage import performed
-from papa.jobs.start import PLACES, lock
+from papa.jobs.start import lock
 from papa.model.load import keeping_models, load_model
-from papa.results.page import reported_config
 
 WORDS = "abcdefgh"
 QUICK = {"run": {"seeds": [1, 2], "fractions": ["1", "1/2", "0"]}, "tasks": {"epochs": 2, "learning_rate": 1e-2}}
@@ -305,154 +301,6 @@ def test_the_command_measures_files_and_ends_with_the_sentence_and_the_report(fo
     assert named["margin"] == 0.1
     wrong = CliRunner().invoke(app, ["measure", str(folder), *map(str, files), "--column", "label=no"])
     assert wrong.exit_code == 2 and "has no column 'no'" in wrong.output
-
-
-def test_heads_are_saved_with_constants_and_a_card_whose_code_runs(study, folder, tokenizer, tmp_path, monkeypatch):
-    heads = heads_of(study.folder)
-    shared = save_heads(heads, study.folder, tmp_path / "shared")
-    assert sorted(path.name for path in shared.iterdir()) == ["README.md", "constants.h5", "heads.json", "heads.tsv"]
-    card = (shared / "README.md").read_text()
-    assert str(study.claims) in card
-    (average,) = study.folder.rglob("average.h5")
-    constants = papa.ConstantMatrices.load(average)
-    assert torch.equal(papa.ConstantMatrices.load(shared / "constants.h5").mean, constants.mean)
-    assert torch.equal(papa.ConstantMatrices.load(shared).mean, constants.mean)
-    loaded = papa.Heads.load(shared)
-    assert loaded.replaced == heads.replaced and loaded.slots == constants.n and loaded.values == heads.values
-    assert torch.equal(loaded.constants.mean, constants.mean)
-    monkeypatch.chdir(shared)
-    names = run_code(card)
-    inputs = papa.lay_out(tokenizer, ["A text."], slots=constants.n)
-    replaced = [tuple(head) for head in heads.replaced]
-    expected = papa.load_model(folder).hidden_states(inputs, constants, replaced)
-    real = inputs["attention_mask"] == 1
-    torch.testing.assert_close(names["outputs"].last_hidden_state[real], expected[:, -1][real], atol=1e-5, rtol=1e-5)
-
-
-@pytest.fixture
-def hub(tmp_path, monkeypatch):
-    """A folder that stands for the hub: uploads copy a folder to it, and downloads read it."""
-    import huggingface_hub
-
-    class Api:
-        def __init__(self, **about):
-            assert about["library_name"] == "papa"
-
-        def create_repo(self, repository, exist_ok):
-            if repository == "forbidden/heads":
-                raise OSError("403 Forbidden: you may not write here.\nMore.")
-            assert exist_ok
-            return f"https://hub/{repository}"
-
-        def upload_folder(self, repo_id, folder_path, commit_message):
-            shutil.copytree(folder_path, tmp_path / "hub" / repo_id)
-
-    def download(repository, name, revision=None):
-        path = tmp_path / "hub" / repository / name
-        if not path.exists() or revision not in (None, "main"):
-            raise OSError(f"404 Client Error: no {name} at {revision}.")
-        return str(path)
-
-    monkeypatch.setattr(huggingface_hub, "HfApi", Api)
-    monkeypatch.setattr(huggingface_hub, "hf_hub_download", download)
-    return tmp_path / "hub"
-
-
-def test_heads_are_pushed_and_loaded_from_the_hub(study, folder, hub, tmp_path, monkeypatch):
-    options = ["heads", str(study.folder), "--push", "me/heads"]
-    done = CliRunner().invoke(app, options)
-    assert done.exit_code == 0 and done.output.endswith("Uploaded to https://hub/me/heads\n")
-    saved = CliRunner().invoke(app, [*options[:3], "me/again", "--save", str(tmp_path / "kept"), "--json"])
-    assert json.loads(saved.stdout)["kept"] and "Uploaded to https://hub/me/again" in saved.stderr
-    assert sorted(path.name for path in (tmp_path / "kept").iterdir()) == sorted(os.listdir(hub / "me/again"))
-    heads, expected = papa.Heads.load("me/heads", "main"), heads_of(study.folder)
-    assert heads.replaced == expected.replaced and heads.prune == expected.prune
-    constants = papa.ConstantMatrices.load("me/heads")
-    assert torch.equal(constants.mean, heads.constants.mean)
-    card = (hub / "me/heads/README.md").read_text()
-    assert str(folder) not in card, "a path of this machine is not published"
-    place = f"{heads.model!r}  # replace this by the folder of {heads.model}"
-    assert place in card
-    names = run_code(card.replace(place, repr(str(folder))))
-    assert names["heads"].replaced == heads.replaced and names["outputs"].last_hidden_state.isfinite().all()
-
-
-def test_a_busy_hub_is_asked_again_for_heads(tmp_path, monkeypatch):
-    class Busy(OSError):
-        response = SimpleNamespace(status_code=503, headers={}, reason_phrase="Busy")
-
-    asked, waits = [], []
-
-    def download(repository, name, revision=None):
-        asked.append(name)
-        if len(asked) == 1:
-            raise Busy
-        raise OSError(f"no {name}")
-
-    monkeypatch.setattr("huggingface_hub.hf_hub_download", download)
-    monkeypatch.setattr("time.sleep", waits.append)
-    with pytest.raises(papa.InputError, match=r"heads\.json cannot be read from me/other on the hub"):
-        papa.Heads.load("me/other")
-    assert asked == ["heads.json"] * 2 and waits == [1]
-
-
-def test_heads_that_cannot_be_shared_or_read_get_a_sentence(study, hub, tmp_path):
-    refused = CliRunner().invoke(app, ["heads", str(study.folder), "--push", "forbidden/heads"])
-    assert refused.exit_code == 2 and refused.stderr == (
-        "forbidden/heads on the hub cannot be written (403 Forbidden: you may not write here); check the id "
-        "(owner/name), and log in with `hf auth login`.\n"
-    )
-    with pytest.raises(papa.InputError, match=r"no folder me/other here, and heads.json .* \(.*404 .* None\); check"):
-        papa.Heads.load("me/other")
-    with pytest.raises(papa.InputError, match=r"and constants.h5 cannot be read from me/other on the hub"):
-        papa.ConstantMatrices.load("me/other")
-    with pytest.raises(papa.InputError, match=r"me/average.h5 does not exist; average the attention"):
-        papa.ConstantMatrices.load("me/average.h5")
-    with pytest.raises(papa.InputError, match=r"no-folder is neither a folder here nor an id on the hub"):
-        papa.Heads.load("no-folder")
-    with pytest.raises(papa.InputError, match=r"has no heads.json; give a folder of `papa heads --save`"):
-        papa.Heads.load(tmp_path)
-    (tmp_path / "heads.json").write_text('{"model": "m", "replaced": [[0, "x"]]}')
-    with pytest.raises(papa.DamagedArtefact, match="has no heads that `papa heads --save` wrote"):
-        papa.Heads.load(tmp_path)
-    with pytest.raises(papa.InputError, match="These heads have no constants; load them"):
-        _ = heads_of(study.folder).constants
-
-
-def run_code(card):
-    names = {}
-    exec(card.split("```python")[1].split("```")[0], names)
-    return names
-
-
-def test_the_code_of_a_card_runs_for_a_package_and_a_model_of_the_hub(study, folder, changed, tmp_path, monkeypatch):
-    monkeypatch.setattr("sys.path", [str(tmp_path), *sys.path])
-    (tmp_path / "has_tiny.py").write_text(f"def get_model_path():\n    return {str(folder)!r}\n", encoding="utf-8")
-    heads = heads_of(changed)
-    (changed / PLACES).write_text(json.dumps({heads.model: {"package": "has_tiny"}}), encoding="utf-8")
-    monkeypatch.chdir(save_heads(heads, changed, tmp_path / "of-package"))
-    of_package = run_code(Path("README.md").read_text())["outputs"].last_hidden_state
-    reported = reported_config(trace_of(study.page).settings["config"])
-    models = {heads.model: ModelSettings(hub="owner/tiny", revision="a" * 40)}
-    reported = reported.model_copy(update={"models": models})
-    monkeypatch.setattr("papa.results.page.reported_config", lambda config: reported)
-    monkeypatch.chdir(save_heads(heads, changed, tmp_path / "of-hub"))
-    card = Path("README.md").read_text()
-    assert "base_model: owner/tiny" in card and card.count("revision=") == 2
-    Path("owner").mkdir()
-    Path("owner/tiny").symlink_to(folder)  # as if transformers had it from the hub
-    outputs = run_code(card)["outputs"].last_hidden_state  # threads may add numbers in another order
-    torch.testing.assert_close(outputs, of_package, atol=1e-5, rtol=1e-5)
-
-
-def test_a_folder_is_not_overwritten_and_half_a_study_not_shared(changed, tmp_path):
-    heads = heads_of(changed)
-    with pytest.raises(papa.InputError, match="exists, and papa never overwrites a folder"):
-        save_heads(heads, changed, tmp_path)
-    next(changed.rglob("index.html")).unlink()
-    with pytest.raises(papa.InputError, match="complete the run first"):
-        save_heads(heads, changed, tmp_path / "shared")
-    assert not (tmp_path / "shared").exists()
 
 
 def test_a_folder_that_another_run_writes_to_is_left_alone(folder, tmp_path):

@@ -11,7 +11,7 @@ from papa.method.hidden import check_part
 READERS = {".parquet": read_table, ".json": read_json, ".safetensors": read_tensors, ".h5": ConstantMatrices.load}
 BY_BYTES = (".json", ".safetensors", ".hidden", ".h5", ".md", ".tex")
 DRAWN = (".svg", ".png", ".html")
-PASSING = (".log", ".benchmark.tsv", "/.lock", "/.outdated", "/.models")
+PASSING = (".log", ".benchmark.tsv", "/.lock", "/.outdated")
 """What tells of time, memory and runs, and so differs from run to run."""
 
 

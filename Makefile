@@ -10,7 +10,7 @@ PYTHON ?= python3.11
 # The slow tests, except those of docs and browser, in three shards of similar duration.
 SHARD_1 := tests/slurm $(addprefix tests/workflow/test_,benchmarks.py fetch.py known_run.py reruns.py snapshots.py twins.py)
 SHARD_2 := $(addprefix tests/unit/test_,fake_gpu.py spread.py) \
-  $(addprefix tests/workflow/test_,decoder.py edits.py every_rule.py hostile.py old_results.py profiles.py)
+  $(addprefix tests/workflow/test_,decoder.py edits.py every_rule.py hostile.py profiles.py)
 SHARD_3 := $(addprefix tests/workflow/test_,containers.py damage.py extending.py killed.py module.py wheel.py)
 
 PYTEST := OMP_NUM_THREADS=1 $(BIN)/python -m pytest --durations 10

@@ -202,8 +202,7 @@ def _values(path: Path, trace: Trace | None) -> Content:
         rows = [
             [line.grid, line.line, line.heads, line.replaceable, ", ".join(line.tasks)] for line in conclusion.lines
         ]
-        areas = {f"{pair.a} and {pair.b} ({pair.grid})": pair.verdict for pair in conclusion.areas}
-        facts = {"sentence": conclusion.sentence, "margin": conclusion.margin, "areas": areas}
+        facts = {"sentence": conclusion.sentence, "margin": conclusion.margin}
         return _shown(facts, ["grid", "line", "heads", "replaceable", "tasks"], rows)
     content = read_json(path)
     if not (trace and trace.stage == "probe"):

@@ -10,9 +10,8 @@ docs/statistics.md.
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from functools import cached_property
-from itertools import combinations
 from math import inf, isnan
 from types import MappingProxyType
 
@@ -29,9 +28,6 @@ from papa.results.adaptation import adaptation_of, sentence_of
 from papa.results.analysis import Analysis, Computed
 from papa.results.assumptions import checked, framed
 from papa.results.conclusion import (
-    INCONCLUSIVE,
-    Area,
-    AreaDifference,
     Conclusion,
     EndLoss,
     Exclusion,
@@ -51,19 +47,17 @@ from papa.results.losses import (
     ContributionShare,
     Term,
     at_ceiling,
-    difference,
     interval_of,
     is_counted,
     loss_of,
     lost_score,
     mean_share,
-    sum_of_shares,
 )
 from papa.results.needed import needed_sample
 from papa.results.outcomes import ALL, ORIGINALS, Sample, Setting, TaskOutcomes, is_probed, outcomes_in
 from papa.results.phrases import MORE_THAN_ALL, bound_text, conclusion_of, holds_for, interval_text, percent
 from papa.results.simultaneous import ClaimSequence, corrected_margins, corrected_p_values
-from papa.results.statistics import LEVEL, Estimate, Interval, holm
+from papa.results.statistics import Interval
 from papa.results.summary import is_main, read_summary
 from papa.results.table import Table, read_frame, texts
 
@@ -296,7 +290,6 @@ def claims_of(lines: Sequence[Line], margin: float, curves: pd.DataFrame) -> tup
         sentence=" ".join(filter(None, [*sentences, holds_for(training)])),
         margin=margin,
         lines=tuple(worded),
-        areas=tuple(_area_differences(lines, margin)),
         training=training,
     )
     return pd.DataFrame([row for claim in claims for row in _rows(claim)], columns=list(CLAIM_COLUMNS)), conclusion
@@ -389,7 +382,6 @@ def _claim(line: Line, margin: float, curves: pd.DataFrame) -> LineClaim:
         measured=tuple(step.replaced for step in bounded),
         half_margin=half_margins[0] if half_margins else None,
         at_end=_at_end(line),
-        area=_area(line),
         steps=tuple(steps),
         sentence="",
     )
@@ -521,60 +513,6 @@ def _at_end(line: Line) -> EndLoss | None:
 def _losses(rows: pd.DataFrame) -> tuple[TaskLoss, ...]:
     columns = rows[["title", "loss", "loss_low", "loss_high"]].to_numpy().tolist()
     return tuple(TaskLoss(task=task, loss=loss, low=low, high=high) for task, loss, low, high in columns)
-
-
-def _area(line: Line) -> Area | None:
-    """Average the area under the loss over the tasks that count; None if one of them has no area."""
-    weights = {task: known for task in line.counting if (known := line.area_weights(task)) is not None}
-    if not weights or len(weights) < len(line.counting):
-        return None
-    mean = mean_share([line.term(task, known) for task, known in weights.items()])
-    return None if mean is None else Area(mean=mean.mean, low=mean.low, high=mean.high)
-
-
-def _area_differences(lines: Sequence[Line], margin: float) -> list[AreaDifference]:
-    """Compare the areas of all pairs of lines in each grid.
-
-    Both kinds of verdict, that two lines differ and that they are equal within the margin, are corrected for all pairs
-    of a grid (Holm's method).
-    """
-    differences = []
-    for grid in dict.fromkeys(line.grid for line in lines):
-        all_pairs = combinations([line for line in lines if line.grid == grid], 2)
-        pairs = [(a, b, estimate) for a, b in all_pairs if (estimate := _area_difference(a, b)) is not None]
-        differs = holm([estimate.p() for _, _, estimate in pairs])
-        equal = holm([estimate.p_within(margin) for _, _, estimate in pairs])
-        for (a, b, estimate), p, p_equal in zip(pairs, differs, equal, strict=True):
-            interval, verdict = estimate.interval(), INCONCLUSIVE
-            if p < 1 - LEVEL:
-                verdict = "differs"
-            elif p_equal < 1 - LEVEL:
-                verdict = "equal within the margin"
-            numbers = {"p": p, "p_equal": p_equal, "difference": interval.mean}
-            numbers |= {"low": interval.low, "high": interval.high}
-            differences.append(AreaDifference(grid=grid, a=a.name, b=b.name, verdict=verdict, **numbers))
-    return differences
-
-
-def _area_difference(a: Line, b: Line) -> Estimate | None:
-    """Return the area of line a minus that of line b, averaged over tasks; None if an area is missing.
-
-    Both lines have the same seeds and, on each corpus, the same examples. So they are compared run by run and example
-    by example, also if they are lines of two models.
-    """
-    terms, same_model = list[Term](), a.model == b.model
-    tasks = [task for task in a.counting if task in b.counting]
-    for task in tasks:
-        weights = a.area_weights(task), b.area_weights(task)
-        if weights[0] is None or weights[1] is None:
-            return None
-        share = 1 / len(tasks)
-        first, second = a.term(task, weights[0], share), b.term(task, weights[1], -share)
-        if same_model:  # the runs that both lines share count once
-            terms.append(replace(first, combination=difference(first.combination, second.combination)))
-        else:
-            terms += [first, second]
-    return sum_of_shares(terms) if terms else None
 
 
 def _rising(line: Line, curves: pd.DataFrame) -> list[RisingTask]:

@@ -207,14 +207,6 @@ class TaskClaim(_Value):
     steps: tuple[TaskStep, ...]
 
 
-class Area(_Value):
-    """The integral of the loss over the share of replaced heads, with its 95 % interval."""
-
-    mean: Number
-    low: Low
-    high: High
-
-
 class LineClaim(_Value):
     """The claims about a line: a model, a constant and an order.
 
@@ -228,7 +220,6 @@ class LineClaim(_Value):
         measured: every number of replaced heads whose bound is known.
         half_margin: the margin above which half of the heads are replaceable.
         at_end: the loss with every head replaced; None if it was not measured.
-        area: the mean area over the tasks that count; None if it was not measured for every head replaced.
         lines: the number of lines of the grid with a claim; `corrected` is corrected for them.
         corrected: the number of heads that are replaceable after this correction; None if no task counts.
         task_claims: the number of claims about single tasks in the grid; those in `by_task` are corrected for them.
@@ -257,7 +248,6 @@ class LineClaim(_Value):
     measured: tuple[int, ...]
     half_margin: float | None
     at_end: EndLoss | None
-    area: Area | None
     steps: tuple[Step, ...]
     lines: int = 0
     corrected: int | None = None
@@ -288,25 +278,6 @@ class LineClaim(_Value):
     def half(self) -> Step | None:
         """The first step that replaces half of the heads or more."""
         return next((step for step in self.bounded if 2 * step.replaced >= self.heads), None)
-
-
-class AreaDifference(_Value):
-    """The area of line a minus that of line b, with its 95 % interval.
-
-    Args:
-        p: the p value of the test that the areas are equal.
-        p_equal: the p value of the test that they differ by the margin or more. Both are corrected by Holm's method.
-    """
-
-    grid: str
-    a: str
-    b: str
-    verdict: str
-    p: float | None
-    p_equal: float | None = None
-    difference: Number
-    low: Low
-    high: High
 
 
 class DeclaredDifference(_Value):
@@ -393,7 +364,6 @@ class Conclusion(_Value):
         sentence: the conclusion about the first grid, in words.
         margin: the accepted loss.
         lines: the claims about each line of each grid.
-        areas: the differences in area between the lines of each grid.
         declaration: a comparison with the declaration; None if there is none, or in results of earlier versions.
         declared: the state of the declaration in words; empty in results of earlier versions.
         estimand: the claimed quantity; None in results of earlier versions.
@@ -404,7 +374,6 @@ class Conclusion(_Value):
     sentence: str
     margin: float
     lines: tuple[LineClaim, ...]
-    areas: tuple[AreaDifference, ...]
     declaration: DeclarationCheck | None = None
     declared: str = ""
     estimand: Estimand | None = None

@@ -2,7 +2,7 @@
 
 Loss = (original - score) / (original - floor), the share of attention's contribution to a task that is lost if
 attention cannot depend on its input. A task has a loss only if its original beats both the context-free floor and the
-best guess that ignores the input. `share_of` estimates all losses and areas on one task, and
+best guess that ignores the input. `share_of` estimates all losses on one task, and
 `sum_of_shares` their sums over tasks.
 """
 
@@ -33,7 +33,7 @@ Combination = Mapping[Setting, float]
 
 @dataclass(frozen=True)
 class ContributionShare:
-    """A combination of scores as a share of attention's contribution: a loss or an area.
+    """A combination of scores as a share of attention's contribution: a loss, or part of one.
 
     Args:
         spread: the joint spread of these scores.

@@ -1,8 +1,8 @@
-"""The claims in the HTML report: facts about each line, curves of replaceable heads, differences between lines."""
+"""The claims in the HTML report: facts about each line, curves of replaceable heads."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import replace
 from math import isfinite
 from typing import Any
@@ -16,7 +16,7 @@ from papa.errors import count
 from papa.files import read_table
 from papa.method.pictures import styled
 from papa.results import claims, phrases
-from papa.results.conclusion import INCONCLUSIVE, AreaDifference, Conclusion, LineClaim
+from papa.results.conclusion import Conclusion, LineClaim
 from papa.results.grids import common_settings, rows_of, varied
 from papa.results.page_section import Section, examples_in, span, unbroken
 from papa.results.panels import COLORS, REPORT_LEGEND, curves, line_legend, percent_axis
@@ -26,12 +26,6 @@ EACH_TASK = "Each task by itself"
 CLAIMS_ID = "_claims-"
 """The ids of sections with claims begin with this."""
 NOTHING_CLAIMED = "Nothing can be concluded, so there is no table of claims."
-AREAS_NOTE = (
-    "Area: the loss integrated over the share of replaced heads, from none to all. Difference: the area of the first "
-    "line minus the area of the second. Two lines differ if p, corrected for all pairs of an analysis by Holm's "
-    "method, is below 0.05. Otherwise, they are equal within the margin if p (equal), of two one-sided tests at the "
-    "margin and corrected in the same way, is below 0.05."
-)
 
 
 def facts_of(line: LineClaim, margin: float) -> dict[str, object]:
@@ -40,7 +34,6 @@ def facts_of(line: LineClaim, margin: float) -> dict[str, object]:
         _fact(f"loss with all {count(line.heads, 'head')} replaced", *_at_end(line)),
         _fact(f"replaceable at a margin of {phrases.percent(margin, None)}", *_replaceable(line, margin)),
         _fact("margin at which half of the heads are replaceable", *_half_margin(line, margin)),
-        _fact("area under the loss, from no head replaced to all", *_area(line)),
     ]
     tasks: dict[str, Sequence[str]] = {
         "Excluded": [phrases.excluded(exclusion) for exclusion in line.excluded],
@@ -84,23 +77,13 @@ def _half_margin(line: LineClaim, margin: float) -> tuple[str, str]:
     return phrases.bound_text(half.margin, margin), measured
 
 
-def _area(line: LineClaim) -> tuple[str, str]:
-    area = line.area
-    if area is None:
-        return "–", "not measured up to all heads"
-    return (
-        phrases.percent(area.mean),
-        f"{phrases.with_interval(area.low, area.high)}; 0 % if no replaced head costs anything",
-    )
-
-
 def is_claim(section: Section) -> bool:
     """Return whether a section has the claims of a grid."""
     return section.id.startswith(CLAIMS_ID)
 
 
 def claim_sections(study: Study, summary: pd.DataFrame, conclusion: Conclusion) -> list[Section]:
-    """Return a section for the claims of each grid, with their curves, and one for the differences between areas."""
+    """Return a section for the claims of each grid, with their curves."""
     frame = read_table(study.results / study.path("claims")).to_pandas()
     sections = []
     for name, tables in claims.tables_of(frame, conclusion.margin).items():
@@ -132,10 +115,6 @@ def claim_sections(study: Study, summary: pd.DataFrame, conclusion: Conclusion) 
         sections.append(section)
     if conclusion.assumptions:
         sections.append(_assumptions(conclusion))
-    titles = {name: grid_view(study, name).title for name in study.grids}
-    if conclusion.areas:
-        areas = _areas(conclusion.areas, titles)
-        sections.append(Section("_areas", "Differences between lines", AREAS_NOTE, [areas]))
     return sections
 
 
@@ -147,26 +126,6 @@ def _assumptions(conclusion: Conclusion) -> Section:
     note = f"{phrases.estimand(conclusion.estimand)} " if conclusion.estimand else ""
     note += conclusion.declared
     return Section("_assumptions", "What the claims assume", note, [Table("", pd.DataFrame(rows), 2)])
-
-
-def _areas(pairs: Sequence[AreaDifference], titles: Mapping[str, str]) -> Table:
-    rows = [
-        {
-            "lines": f"{pair.a} and {pair.b}",
-            "analysis": titles[pair.grid],
-            "verdict": "inconclusive" if pair.verdict == INCONCLUSIVE else pair.verdict,
-            "difference of areas": phrases.percent(pair.difference).replace("-", "−"),
-            "95 % interval": phrases.interval_text(pair.low, pair.high).replace("-", "−"),
-            "p": _p(pair.p),
-            "p (equal)": _p(pair.p_equal),
-        }
-        for pair in pairs
-    ]
-    return Table("", pd.DataFrame(rows), 3)
-
-
-def _p(value: float | None) -> str:
-    return "–" if value is None else "<0.001" if value < 0.001 else f"{value:.3f}"
 
 
 def _margins(grid: GridView, lines: Sequence[LineClaim], margin: float) -> Any:

@@ -51,7 +51,7 @@ class Interval(NamedTuple):
 class Estimate:
     """A number with its variance over seeds, orders and examples; it determines every interval, bound and p value.
 
-    A mean score, a loss, an area under losses and a difference of two of these are all estimates. `Spread.estimate` and
+    A mean score, a loss and a difference of two of these are all estimates. `Spread.estimate` and
     `Spread.shares` derive estimates from scores; `combine` combines independent estimates.
 
     Args:

@@ -4,7 +4,6 @@ import math
 import re
 from collections.abc import Callable, Sequence
 from dataclasses import replace
-from itertools import combinations
 from typing import Any
 
 import numpy as np
@@ -18,7 +17,7 @@ from papa.results.claims import Line, claims_of, lines_of, tables_of
 from papa.results.conclusion import Conclusion
 from papa.results.losses import COUNTS, Term, difference, lost_score, mean_share, share_of, sum_of_shares
 from papa.results.outcomes import FLOOR, ORIGINALS, VARIANT_KEYS, Setting, TaskOutcomes, outcomes_in, table_of
-from papa.results.statistics import Estimate, holm
+from papa.results.statistics import Estimate
 from papa.results.summary import CURVE_COLUMNS
 
 EXAMPLES, HEADS = 400, 16
@@ -153,7 +152,7 @@ def test_a_number_of_heads_that_was_run_with_other_seeds_shows_nothing():
     seeds = task.runs["seed"].where(task.runs["fraction"] != "1/2", task.runs["seed"] + 100)
     frame, claims = concluded([replace(task, runs=task.runs.assign(seed=seeds))])
     frame = frame[frame["task"].isna()]
-    assert claims["lines"][0]["replaceable"] == 0 and claims["lines"][0]["area"] is None
+    assert claims["lines"][0]["replaceable"] == 0
     assert frame["loss"].isna().tolist() == [True, False, False] and frame["margin"].tolist()[0] == math.inf
 
 
@@ -286,27 +285,6 @@ def test_a_loss_above_all_that_attention_contributes_is_explained():
     assert f"is lost on B.{means} In the order of" in sentence(worse)
 
 
-def test_the_area_is_that_under_the_loss():
-    steps = np.array([0, 8, 14, 16]) / 16
-    losses = np.array([0, 2 / 160, 60 / 160, 80 / 160])
-    area = float(np.sum(np.diff(steps) * (losses[1:] + losses[:-1]) / 2))
-    assert only_line(measured("a"))["area"]["mean"] == pytest.approx(area, rel=0.02)
-
-
-def test_orders_are_compared_in_pairs():
-    both = measured("a", orders=("lambda-0", "first-layer-first"))
-    worse = (both.runs["order"] == "first-layer-first").to_numpy()
-    values = both.values["predicted"].copy()
-    values[worse, ::10] = 1 - both.items["gold"].to_numpy()[::10]
-    orders = ("lambda", "first-layer-first")
-    [pair] = concluded([replace(both, values={"predicted": values})], orders=orders)[1]["areas"]
-    assert pair["verdict"] == "differs" and pair["difference"] < 0 and pair["high"] < 0
-    # the second order has three right examples fewer with 8 and with 14 heads replaced, which weigh 7/16 and 4/16
-    [pair] = concluded([both], orders=orders)[1]["areas"]
-    assert pair["difference"] == pytest.approx(-3 / 160 * 11 / 16) and pair["low"] < pair["difference"] < pair["high"]
-    assert pair["verdict"] == "differs" and 0.01 < pair["p"] < 0.05
-
-
 def test_several_orders_of_lambda_count_as_one_line():
     line = only_line(measured("a", orders=("lambda-0", "lambda-1", "lambda-2")))
     assert line["orders"] == 3 and "Averaged over 3 orders of λ, " in line["sentence"]
@@ -355,23 +333,6 @@ def test_lines_are_corrected_for_all_lines_of_a_grid():
     single = only_line(measured("b", CLOSE))
     assert (single["replaceable"], single["corrected"], single["lines"]) == (8, 8, 1)
     assert "Corrected for" not in single["sentence"]
-
-
-def test_equality_of_lines_is_corrected_as_a_difference_is():
-    """Three lines that are close: each pair is equal by itself."""
-    orders = ("lambda-0", "first-layer-first", "last-layer-first")
-    task = measured("a", orders=orders)
-    names = tuple(order.removesuffix("-0") for order in orders)
-    _, claims = concluded([task], orders=names, margin=0.03)
-    assert all(pair["p_equal"] is not None for pair in claims["areas"])
-    lines_of_task = lines_of(grid_view("a", orders=names, fractions=("1", "1/2", "1/8", "0")), summary([task]), [task])
-    alone = [
-        share_of(a.samples["a"], difference(*(lost_score(line.area_weights("a")) for line in (a, b)))).estimate()
-        for a, b in combinations(lines_of_task, 2)
-    ]
-    raw = [estimate.p_within(0.03) for estimate in alone]
-    corrected = [pair["p_equal"] for pair in claims["areas"]]
-    assert corrected == pytest.approx(holm(raw)) and corrected != pytest.approx(raw)
 
 
 # -- sentences ---------------------------------------------------------------------------------------------
@@ -475,7 +436,7 @@ def test_the_table_reads_well():
     assert not any("nan" in cell for table in (joint, alone) for line in table.rows for cell in line)
 
 
-# -- areas against a bootstrap ----------------------------------------------------------------------------------------
+# -- shares against a bootstrap ---------------------------------------------------------------------------------------
 
 SKILLS: dict[Setting, float] = {
     ORIGINALS: 0.8,
@@ -502,12 +463,6 @@ def drawn(skills: dict[Setting, float] = SKILLS, seeds: int = 14) -> TaskOutcome
     return labelled(rows, task="a")
 
 
-def lines(outcomes: TaskOutcomes) -> dict[str, Line]:
-    orders = tuple(dict.fromkeys(order.removesuffix("-0") for order in outcomes.runs["order"].dropna()))
-    view = grid_view("a", orders=orders, constants=("average", "zeros"))
-    return {line.name: line for line in lines_of(view, summary([outcomes]), [outcomes])}
-
-
 def right_by_setting(outcomes: TaskOutcomes) -> dict[Setting, np.ndarray]:
     """Whether each example is right with each seed, `[seed, example]`."""
     right = outcomes.values["predicted"] == outcomes.items["gold"].to_numpy()
@@ -518,7 +473,7 @@ def right_by_setting(outcomes: TaskOutcomes) -> dict[Setting, np.ndarray]:
 Means = dict[Setting, float]
 
 
-def bootstrapped(outcomes: TaskOutcomes, area: Callable[[Means], float]) -> float:
+def bootstrapped(outcomes: TaskOutcomes, total: Callable[[Means], float]) -> float:
     """The standard deviation of a number that depends on mean scores, by drawing seeds, examples, and both.
 
     Drawing both counts three times what seeds and examples make together, which drawing one of them counts once.
@@ -527,47 +482,50 @@ def bootstrapped(outcomes: TaskOutcomes, area: Callable[[Means], float]) -> floa
     seeds = np.arange(len(tables[ORIGINALS]))
     examples, variances = np.arange(EXAMPLES), []
     for of_seeds, of_examples in ((True, False), (False, True), (True, True)):
-        areas = []
+        totals = []
         for _ in range(800):
             rows = chance.choice(seeds, len(seeds)) if of_seeds else seeds
             columns = chance.choice(examples, EXAMPLES) if of_examples else examples
-            areas.append(area({setting: float(table[rows][:, columns].mean()) for setting, table in tables.items()}))
-        variances.append(np.var(areas))
+            totals.append(total({setting: float(table[rows][:, columns].mean()) for setting, table in tables.items()}))
+        variances.append(np.var(totals))
     return math.sqrt(2 * (variances[0] + variances[1]) - variances[2])
 
 
-def area_of(means: Means, constant: str) -> float:
-    """The area under straight lines through (0, 0), half of the heads and all of them."""
-    original, floor = means[ORIGINALS], means[FLOOR]
-    half, end = (
-        (original - means[Setting(constant, *at)]) / (original - floor) for at in (("lambda-0", "1/2"), (None, "0"))
-    )
-    return half / 4 + (half + end) / 4
+def halves(constant: str, order: str = "lambda") -> dict[Setting, float]:
+    """Half of the loss with half of the heads replaced, and a quarter of the loss with all of them."""
+    return {Setting(constant, order, "1/2"): 1 / 2, Setting(constant, fraction="0"): 1 / 4}
 
 
-def estimated(line: Line, subtracted: Line | None = None) -> Estimate:
-    """The estimate of the area of a line, or of the difference between two."""
-    weights = [line.area_weights("a") or {}, {} if subtracted is None else subtracted.area_weights("a") or {}]
-    share = share_of(line.samples["a"], difference(*map(lost_score, weights)))
+def estimated(outcomes: TaskOutcomes, *weights: dict[Setting, float]) -> Estimate:
+    """The estimate of a sum of losses, or of the difference between two."""
+    lost = [lost_score(part) for part in weights]
+    share = share_of(outcomes.sample("accuracy", ALL), lost[0] if len(lost) == 1 else difference(*lost))
     assert share is not None
     return share.estimate()
 
 
+def sum_of(means: Means, constant: str) -> float:
+    original, floor = means[ORIGINALS], means[FLOOR]
+    return sum(
+        weight * (original - means[at]) / (original - floor) for at, weight in halves(constant, "lambda-0").items()
+    )
+
+
 @pytest.mark.parametrize(
-    ("names", "area"),
+    ("names", "total"),
     [
-        (["average"], lambda means: area_of(means, "average")),
-        (["zeros"], lambda means: area_of(means, "zeros")),
-        (["average", "zeros"], lambda means: area_of(means, "average") - area_of(means, "zeros")),
+        (["average"], lambda means: sum_of(means, "average")),
+        (["zeros"], lambda means: sum_of(means, "zeros")),
+        (["average", "zeros"], lambda means: sum_of(means, "average") - sum_of(means, "zeros")),
     ],
 )
-def test_an_area_or_a_difference_varies_as_in_a_bootstrap(names, area):
+def test_a_sum_of_losses_or_a_difference_varies_as_in_a_bootstrap(names, total):
     """In the difference, the floor is in what is lost, at the end of one line, and in what attention contributes."""
     outcomes = drawn()
-    estimate = estimated(*(lines(outcomes)[name] for name in names))
+    estimate = estimated(outcomes, *map(halves, names))
     means = {setting: float(right.mean()) for setting, right in right_by_setting(outcomes).items()}
-    assert estimate.mean == pytest.approx(area(means))
-    assert math.sqrt(estimate.variance) == pytest.approx(bootstrapped(outcomes, area), rel=0.1)
+    assert estimate.mean == pytest.approx(total(means))
+    assert math.sqrt(estimate.variance) == pytest.approx(bootstrapped(outcomes, total), rel=0.1)
 
 
 def numbers(estimate: Estimate) -> list[float]:
@@ -577,17 +535,17 @@ def numbers(estimate: Estimate) -> list[float]:
 def test_a_score_that_is_in_a_sum_twice_counts_once():
     """By hand: the line of zeros ends at the floor, and two orders end at the same runs."""
     outcomes = drawn(SKILLS | WORSE)
-    sample, by_name = outcomes.sample("accuracy", ALL), lines(outcomes)
+    sample = outcomes.sample("accuracy", ALL)
     zeros = sample.spread(ORIGINALS, Setting("zeros", "lambda", "1/2"), FLOOR)
     assert zeros is not None
     expected = zeros.share([0, 3 / 4, -1 / 2, -1 / 4], [0.0, 1.0, 0.0, -1.0])
-    assert numbers(estimated(by_name["zeros / λ"])) == pytest.approx(numbers(expected))
+    assert numbers(estimated(outcomes, halves("zeros"))) == pytest.approx(numbers(expected))
     both = sample.spread(
         ORIGINALS, *(Setting("average", order, "1/2") for order in ("lambda", "first-layer-first")), FLOOR
     )
     assert both is not None
     expected = both.share([0, 0, -1 / 2, 1 / 2, 0], [0, 1, 0, 0, -1])
-    estimate = estimated(by_name["average / λ"], by_name["average / first layer first"])
+    estimate = estimated(outcomes, halves("average"), halves("average", "first-layer-first"))
     assert numbers(estimate) == pytest.approx(numbers(expected))
 
 
@@ -647,13 +605,6 @@ def test_a_task_without_seeds_adds_only_the_variance_of_its_examples():
     assert not own_head.seeded and probed.seeded
     assert both.mean == pytest.approx(sum(part.mean for part in parts))
     assert both.variance == pytest.approx(sum(part.variance for part in parts))
-
-
-def test_lines_of_two_models_are_compared_example_by_example():
-    models = [drawn(), replace(drawn(), model="n")]
-    view = {"fractions": ("1", "1/2", "0"), "models": ("m", "n"), "tasks": ["a"]}
-    [pair] = claimed(lines_of(grid_view(**view), summary(models), models))[1]["areas"]
-    assert pair["difference"] == pytest.approx(0) and pair["high"] < 0.05
 
 
 # -- recipes ----------------------------------------------------------------------------------------

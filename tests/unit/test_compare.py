@@ -47,7 +47,7 @@ def results(folder, *measured, margin=None, recorded=True, precision="float32", 
     tasks = {task.task: {"title": task.task.upper(), "metric": task.metric} for task in measured}
     write_table(table, folder / OUTCOMES, {"table": "outcomes"} | facts, Trace("summary", 2, {"tasks": tasks}, {}))
     if margin is not None:
-        conclusion = Conclusion(sentence="", margin=margin, lines=(), areas=())
+        conclusion = Conclusion(sentence="", margin=margin, lines=())
         write_json(conclusion.to_json(), folder / ARTEFACTS["claims_json"].path())
     for task in measured if recorded else ():
         trace = Trace("probe", 4, {"model": {"name": task.model, "precision": precision}}, {})

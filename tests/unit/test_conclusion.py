@@ -1,18 +1,15 @@
 """A conclusion comes back from JSON, also from that of an earlier version."""
 
 import math
-import tarfile
-from pathlib import Path
 from typing import Any
 
 import pytest
 from builders import line_claim
 
 from papa.errors import DamagedArtefact
-from papa.files import read_json, write_json
-from papa.results.conclusion import AreaDifference, Conclusion, Step
+from papa.files import write_json
+from papa.results.conclusion import Conclusion, Step
 
-ARCHIVE = Path(__file__).parents[1] / "workflow/finished_at_11dd431.tar.xz"
 STEP: dict[str, Any] = {"grid": "g", "line": "l", "model": "m", "heads": 16, "constant": "average", "order": None}
 STEP |= {"tasks": 1, "fraction": "1/2"}
 STEPS = (
@@ -23,16 +20,13 @@ STEPS = (
 
 
 def test_infinity_is_null_and_what_is_not_known_is_left_out(tmp_path):
-    pair = AreaDifference(grid="g", a="l", b="k", verdict="cannot tell", p=math.nan, difference=0.1, low=0, high=1)
-    before = Conclusion(
-        sentence="A holds.", margin=0.1, lines=(line_claim(STEPS, half_margin=math.inf),), areas=(pair,)
-    )
+    before = Conclusion(sentence="A holds.", margin=0.1, lines=(line_claim(STEPS, half_margin=math.inf),))
     content = before.to_json()
     unknown, open_ended, unbounded = content["lines"][0]["steps"]
     assert not {"loss", "low", "high", "bound", "margin", "worst"} & unknown.keys()
     assert (open_ended["loss"], open_ended["low"], open_ended["high"], open_ended["bound"]) == (None, None, None, 0.1)
     assert unbounded["bound"] is None and unbounded["margin"] is None
-    assert content["lines"][0]["without"] == [] and content["areas"][0]["p"] is None
+    assert content["lines"][0]["without"] == []
     write_json(content, tmp_path / "claims.json")
     after = Conclusion.read(tmp_path / "claims.json")
     assert after.to_json() == content
@@ -48,17 +42,9 @@ def test_steps_of_interest():
     assert line_claim(STEPS).half == STEPS[1] and line_claim(STEPS[:1]).half is None
 
 
-def test_claims_of_an_earlier_version_are_read(tmp_path):
-    with tarfile.open(ARCHIVE) as archive:
-        name = next(name for name in archive.getnames() if name.endswith("tables/claims.json"))
-        archive.extract(name, tmp_path, filter="data")
-    conclusion = Conclusion.read(tmp_path / name)
-    assert conclusion.lines and conclusion.to_json() == read_json(tmp_path / name)
-
-
 def test_something_else_is_refused(tmp_path):
     path = tmp_path / "claims.json"
-    write_json({"sentence": "A holds.", "margin": 0.1, "lines": [{"grid": "g"}], "areas": []}, path)
+    write_json({"sentence": "A holds.", "margin": 0.1, "lines": [{"grid": "g"}]}, path)
     with pytest.raises(
         DamagedArtefact, match=r"has no valid `lines\.0\.line`, so papa cannot read its claims; delete it"
     ):

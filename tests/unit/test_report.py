@@ -165,7 +165,7 @@ def test_the_conclusion_comes_first(page, claims):
 
 def test_each_line_has_its_numbers_with_intervals_and_reasons(page, claims):
     line = claims["lines"][0]
-    end, area, step = line["at_end"], line["area"], line["steps"][1]
+    end, step = line["at_end"], line["steps"][1]
     assert (line["replaceable"], step["replaced"]) == (8, 15)
     numbers = (step["bound"], line["half_margin"], line["steps"][0]["margin"])
     bound, half, passes = (bound_text(number, claims["margin"]) for number in numbers)
@@ -175,8 +175,6 @@ def test_each_line_has_its_numbers_with_intervals_and_reasons(page, claims):
         f"replaceable at a margin of 10 % 8 of 15 heads smallest margin that passes: {passes}; "
         f"with 15 replaced, the one-sided upper bound of the loss on {step['worst']} is {bound}",
         f"margin at which half of the heads are replaceable {half} measured with 8 of 15 replaced",
-        f"area under the loss, from no head replaced to all {100 * area['mean']:.0f} % "
-        f"95 % interval {100 * area['low']:.0f} to {100 * area['high']:.0f} %",
     ):
         assert words in page.words
 
@@ -195,18 +193,11 @@ def test_each_task_has_its_claims_and_assumptions_are_listed(page, claims):
         assert words.replace("−", "-") in page.words.replace("−", "-")
 
 
-def test_claims_are_in_a_table_and_differences_too(page):
+def test_claims_are_in_a_table(page):
     header, *lines = page.tables["_claims-score_by_fraction-0"]
     assert header[:4] == ["line", "heads replaced", "tasks", "loss"]
     numbers = [[line, f"{replaced} of 15", "2"] for line in ("small", "other") for replaced in (8, 15)]
     assert [line[:3] for line in lines] == numbers
-    header, *lines = page.tables["_areas-0"]
-    assert header[:3] == ["lines", "analysis", "verdict"]
-    assert [line[:3] for line in lines] == [
-        ["small and other", "Score by fraction", "equal within the margin"],
-        ["average and zeros", "Kinds & ends", "differs"],
-    ]
-    assert lines[1][3].startswith("−")  # averages lose less than zeros
 
 
 def drawn_in(figure: dict[str, Any]) -> list[dict[str, Any]]:
@@ -239,7 +230,7 @@ def test_where_no_probe_beats_the_majority_nothing_is_claimed(tmp_path):
     assert f"Excluded. Second: {why}." in page.words
     assert "Nothing can be concluded, so there is no table of claims." in page.words
     assert "value" not in page.values("class")
-    assert not {"_claims-score_by_fraction-0", "_areas-0"} & page.tables.keys()
+    assert not {"_claims-score_by_fraction-0"} & page.tables.keys()
     assert set(page.data["figures"]) == {"score_by_fraction", "_learning"}
     # nor is there a section for the one dot of one model and one constant
     assert "section-score_and_drop" not in page.values("id")
@@ -278,10 +269,6 @@ def test_orders_by_several_weights_are_compared_with_what_they_cost(tmp_path):
     costs = {line[3]: line[4:] for line in page.tables["weights-0"][1:]}
     assert costs["gradient"] == ["2", "25", "20", "30"] and costs["λ"] == ["2", "100", "100", "100"]
     assert costs["variance"] == ["1", "–", "–", "–"]
-    areas = read_json(study.results / study.path("claims_json"))["areas"]
-    pairs = {("λ", "gradient"), ("λ", "variance"), ("gradient", "variance")}
-    assert {(area["a"], area["b"]) for area in areas} == pairs
-    assert all(area["low"] < area["difference"] < area["high"] for area in areas)
 
 
 def test_every_analysis_is_there_with_its_figure_and_table(page):

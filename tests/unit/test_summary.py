@@ -237,7 +237,7 @@ def write_summary(path: Path, score: float = 0.8) -> None:
 
 
 def write_claims(sentence: str, path: Path, trace: Trace | None = None) -> None:
-    write_json(Conclusion(sentence=sentence, margin=0.1, lines=(), areas=()).to_json(), path, trace)
+    write_json(Conclusion(sentence=sentence, margin=0.1, lines=()).to_json(), path, trace)
 
 
 def test_command_prints_where_things_are(tmp_path, capsys):

@@ -96,7 +96,7 @@ def init(
     replaced: SettingOptions,
     as_json: AsJson = False,
 ) -> None:
-    """Write a commented config for one model and one local data set, without questions; never overwrite a file.
+    """Write a commented config for one model and one local data set; never overwrite a file.
 
     With --train, papa reads the file, checks or guesses its columns, chooses slots, metric and training settings, and
     writes the reasons as comments. Without --train, the config has example paths to replace. With --hold-out or

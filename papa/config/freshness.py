@@ -238,9 +238,8 @@ def _without_irrelevant(
             rows = facts.get("rows_available", {}).get("train")
             if rows is not None and settings["corpus"].get("train_limit", 0) >= rows:
                 del settings["corpus"]["train_limit"]
-    # facts contain the names in the data only if none were configured; names of choices change how labels are read
-    from_data = "labels" not in recorded and "choices" not in recorded.get("corpus", {})
-    if from_data and current.get("labels") == facts.get("label_names"):
+    # facts contain the names in the data only if none were configured
+    if "labels" not in recorded and current.get("labels") == facts.get("label_names"):
         current.pop("labels", None)
     if "hub" in current.get("corpus", {}) and "hub" in recorded.get("corpus", {}):
         known = [bool(settings.get("source")) for settings in (current, recorded)]

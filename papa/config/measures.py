@@ -41,16 +41,15 @@ OUTCOME_TYPES = {
     "split": "string",
     "example": "int32",  # index of the row in its split
     "word": "int32",  # index of the word in its row
-    "gold": "int16",  # index of the right label or choice
+    "gold": "int16",  # index of the right label
     "by_word": "int16",  # prediction of a tagger that uses the most frequent label of each word
     "tokens": "int32",  # number of tokens that are predicted
     "trivial": "float64",  # loss or score of a guess that ignores the input
     "subset": "string",  # empty for items in no subset
     "cluster": "int32",  # index of the cluster that the text or sentence belongs to
-    "predicted": "int16",  # index of a label or choice
+    "predicted": "int16",  # index of a label
     "loss": "float64",  # of all tokens, in nats
     "kl": "float64",  # Kullback-Leibler divergence from the original's predictions of all tokens, in nats
-    "normalised": "int16",  # index of the choice with the highest log-likelihood per character
 }
 """The columns of outcomes and their types; each kind of task has some of them.
 
@@ -67,8 +66,7 @@ class Target:
         usual_metric: the default metric of such a task.
         guess: the best guess that ignores the input.
         objective: the class of its objective, as module:class.
-        labels: the function that reads labels, as module:function; None if outcomes are losses.
-        texts: the keys of a corpus that may have its texts: first, words or choices.
+        labelled: whether a probe learns labels; if not, outcomes are losses.
         keys: the keys in `KEYS_OF_LABELS` and `KEYS_OF_PROBES` that such a task may have.
         probed: whether a probe is trained; if not, the model's prediction head is used, and there are no seeds.
         per_word: whether each word has a label and an outcome, instead of each text.
@@ -77,15 +75,13 @@ class Target:
         compared: whether outcomes of variants have the divergence from the original's predictions.
         column: a column of outcomes that identifies such tasks: later targets in `TARGETS` do not have it.
         right: the column of outcomes that predictions are compared with, or divided by.
-        examples: what messages call the units that are scored.
     """
 
     description: str
     usual_metric: str
     guess: Guesser
     objective: str
-    labels: str | None = None
-    texts: tuple[str, ...] = ("first", "words")
+    labelled: bool = False
     keys: tuple[str, ...] = ()
     probed: bool = True
     per_word: bool = False
@@ -94,12 +90,6 @@ class Target:
     compared: bool = False
     column: str = "gold"
     right: str = "gold"
-    examples: str = "texts"
-
-    @property
-    def labelled(self) -> bool:
-        """Whether labels define the right predictions."""
-        return self.labels is not None
 
     @property
     def recorded(self) -> dict[str, object]:
@@ -110,11 +100,6 @@ class Target:
     def predictor(self) -> str:
         """Name what makes the predictions, for messages."""
         return "probe" if self.probed else "model"
-
-    @property
-    def learns_labels(self) -> bool:
-        """Whether a probe learns labels, so hidden states can be stored and constants trained with the probe."""
-        return self.labelled and self.probed
 
 
 @dataclass(frozen=True)
@@ -194,12 +179,6 @@ def _no_entity(names: Sequence[str], train_counts: Sequence[int]) -> Guess:
 
 def _frequent_tokens(names: Sequence[str], train_counts: Sequence[int]) -> Guess:
     return Guess("a guess from how frequent tokens are")
-
-
-def _usual_choice(names: Sequence[str], train_counts: Sequence[int]) -> Guess:
-    if not train_counts:
-        return Guess("chance")
-    return Guess(f"taking choice {train_counts.index(max(train_counts)) + 1} of each question")
 
 
 # -- labels that do not fit -------------------------------------------------------------------------------------------
@@ -345,8 +324,7 @@ TEXT = Target(
     usual_metric="accuracy",
     guess=partial(_majority, "class"),
     objective="papa.method.labelled:Labelled",
-    labels="papa.data.prepare:class_labels",
-    texts=("first",),
+    labelled=True,
     keys=KEYS_OF_LABELS + KEYS_OF_PROBES,
 )
 WORD = Target(
@@ -354,8 +332,7 @@ WORD = Target(
     usual_metric="token_accuracy",
     guess=partial(_majority, "tag"),
     objective="papa.method.labelled:Labelled",
-    labels="papa.data.prepare:class_labels",
-    texts=("words",),
+    labelled=True,
     keys=KEYS_OF_LABELS + KEYS_OF_PROBES,
     per_word=True,
     column="word",
@@ -383,21 +360,7 @@ NEXT = Target(
     column="kl",
     right="tokens",
 )
-CHOICE = Target(
-    "with one right choice per question (on a corpus with choices, by a decoder's own head)",
-    usual_metric="choice_accuracy",
-    guess=_usual_choice,
-    objective="papa.method.likelihoods:Choices",
-    labels="papa.data.prepare:right_choices",
-    texts=("choices",),
-    keys=("label", "labels", "subset"),
-    probed=False,
-    decoder=True,
-    decoded=1.0,
-    column="normalised",
-    examples="questions",
-)
-TARGETS = (CHOICE, NEXT, MASKED, WORD, TEXT)
+TARGETS = (NEXT, MASKED, WORD, TEXT)
 """All kinds of tasks. Outcomes belong to the first kind whose `column` they have."""
 
 METRICS = {
@@ -472,16 +435,6 @@ METRICS = {
             "interval over texts and orders.",
             task_name="next",
         ),
-        Measure(
-            "choice_accuracy",
-            "Choice accuracy",
-            CHOICE,
-            _right,
-            _share,
-            also_reported=("normalised_choice_accuracy",),
-            note="Choice accuracy: the share of the questions whose right choice is likelier by the model's own head "
-            "than every other, ± half-width of the 95 % interval over questions and orders.",
-        ),
     )
 }
 """The metrics that a task can have, by name. Losses and likelihoods are per token, in nats."""
@@ -493,17 +446,14 @@ MEASURES = METRICS | {
         Measure("chunk_f1", "Chunk F1", WORD, _entities, _f1),
         Measure("perplexity", "Perplexity", NEXT, _sums, _perplexity, 1.0, math.inf, "loss", has_floors=False),
         Measure("kl_to_original", "KL to original", NEXT, _sums, _share, 0.0, math.inf, "kl", has_floors=False),
-        Measure(
-            "normalised_choice_accuracy", "Normalised choice accuracy", CHOICE, _right, _share, column="normalised"
-        ),
     )
 }
 """All metrics by name, including those that are only reported with a task's metric."""
 
 
-def labelled_targets(texts: str) -> list[Target]:
-    """Return the targets with labels whose texts are under a key of a corpus: first, words or choices."""
-    return [target for target in TARGETS if target.labelled and texts in target.texts]
+def labelled_target(words: bool) -> Target:
+    """Return what a task with labels predicts, on a corpus of words or of texts."""
+    return WORD if words else TEXT
 
 
 UNLABELLED_METRICS = [target.usual_metric for target in TARGETS if not target.labelled]
@@ -517,22 +467,21 @@ def measure_of(metric: str) -> Measure:
     return METRICS[metric]
 
 
-def check_metric(metric: str, targets: Sequence[Target], names: Sequence[str] | None = None) -> None:
+def check_metric(metric: str, target: Target, names: Sequence[str] | None = None) -> None:
     """Raise `InputError` if the metric is unknown, or does not fit the task or the names of its labels.
 
     Args:
         metric: a name, which should be one of `METRICS`.
-        targets: what the task may predict.
+        target: what the task predicts.
         names: the names of the labels, if they are known.
     """
-    fitting = ", ".join(name for name, measure in METRICS.items() if measure.target in targets)
-    description = " or ".join(target.description for target in targets)
+    fitting = ", ".join(name for name, measure in METRICS.items() if measure.target is target)
     if metric not in METRICS:
-        raise InputError(f"There is no metric {metric!r}; for a task {description} there are {fitting}.")
+        raise InputError(f"There is no metric {metric!r}; for a task {target.description} there are {fitting}.")
     measure = METRICS[metric]
-    if measure.target not in targets:
+    if measure.target is not target:
         raise InputError(
-            f"The metric {metric} is for tasks {measure.target.description}, but this is a task {description}; "
+            f"The metric {metric} is for tasks {measure.target.description}, but this is a task {target.description}; "
             f"use one of {fitting}."
         )
     if names and (misfit := measure.misfit(names)):

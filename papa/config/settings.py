@@ -38,7 +38,7 @@ from papa.config.measures import (
     UNLABELLED_METRICS,
     Target,
     check_metric,
-    labelled_targets,
+    labelled_target,
 )
 from papa.config.packages import package_of
 from papa.config.variant import (
@@ -395,13 +395,6 @@ class Corpus(Block):
     ] = None
     second: Annotated[Text | None, key("column of the second texts of pairs")] = None
     words: Annotated[Text | None, key("column of lists of words, for tasks that label words")] = None
-    choices: Annotated[
-        Text | Texts | None,
-        key(
-            "column of the choices of each question, which are a list of texts or {text, label} as in ARC on the hub; "
-            "or a list of columns with one choice each; `first` is then the column of the questions and is optional"
-        ),
-    ] = None
     slots: Annotated[
         int | None,
         Field(ge=4, le=100_000),
@@ -461,19 +454,9 @@ class Corpus(Block):
         return written | {"first": "text"} if lines and all(lines) else written
 
     @property
-    def texts(self) -> str:
-        """The key that has the texts: first, words or choices."""
-        return "words" if self.words else "first" if self.choices is None else "choices"
-
-    @property
-    def targets(self) -> list[Target]:
-        """The targets of tasks with labels on this corpus."""
-        return labelled_targets(self.texts)
-
-    @property
-    def columns_of_choices(self) -> tuple[str, ...]:
-        """The columns that contain choices; empty if the corpus has no questions."""
-        return (self.choices,) if isinstance(self.choices, str) else self.choices or ()
+    def target(self) -> Target:
+        """The target of tasks with labels on this corpus."""
+        return labelled_target(bool(self.words))
 
     @property
     def splits(self) -> tuple[str, ...]:
@@ -485,8 +468,8 @@ class Corpus(Block):
 class Task(Block):
     """A task: a corpus, its labels, a metric and the hyperparameters of its probes.
 
-    A task without labels is masked language modelling, or language modelling by the model's own head. That head also
-    answers questions with choices. It needs no probe, so learning rate, batch size and epochs only apply to λ.
+    A task without labels is masked language modelling, or language modelling by the model's own head. That head needs
+    no probe, so learning rate, batch size and epochs only apply to λ.
     """
 
     title: Annotated[Text | None, key("title of the task in tables and figures (default: its name)")] = None
@@ -494,9 +477,8 @@ class Task(Block):
     label: Annotated[
         Text | None,
         key(
-            "column of the labels: one per example, or a list with one per word; for questions, the right choice "
-            "(default: the first); a task without labels is masked language modelling, or language modelling if its "
-            "metric is log_likelihood"
+            "column of the labels: one per example, or a list with one per word; a task without labels is masked "
+            "language modelling, or language modelling if its metric is log_likelihood"
         ),
     ] = None
     labels: Annotated[
@@ -1065,12 +1047,8 @@ def _check_corpus(where: str, corpus: Corpus) -> None:
                 f"{where}.files.{split} is {path!r}, a format that papa cannot read; convert it to one of these: "
                 f"{', '.join(FORMATS)}."
             )
-    if corpus.choices is not None:
-        _check_choices(where, corpus)
-    elif (corpus.first is None) == (corpus.words is None):
-        raise InputError(
-            f"{where} needs either `first` (a column of texts) or `words` (lists of words), unless it has `choices`."
-        )
+    if (corpus.first is None) == (corpus.words is None):
+        raise InputError(f"{where} needs either `first` (a column of texts) or `words` (lists of words).")
     if corpus.second and corpus.words:
         raise InputError(f"{where}.second is for pairs of texts, but {where} has `words`; leave out one of the two.")
     taken = ["train", "validation", "all", corpus.train, corpus.validation]
@@ -1101,19 +1079,6 @@ def _check_corpus(where: str, corpus: Corpus) -> None:
         raise InputError(f"{where}.blocks is for running text in a column of texts; leave out `words` and `second`.")
 
 
-def _check_choices(where: str, corpus: Corpus) -> None:
-    conflicting = next((key for key in ("second", "words", "blocks") if getattr(corpus, key)), None)
-    if conflicting:
-        raise InputError(f"{where} has `choices`, which belong to the questions in `first`; leave out `{conflicting}`.")
-    columns = corpus.columns_of_choices
-    _check_once(f"{where}.choices", (*columns, *([corpus.first] if corpus.first else [])))
-    if not isinstance(corpus.choices, str) and len(columns) < 2:
-        raise InputError(
-            f"{where}.choices lists only the column {columns[0]}; list at least two columns, or write "
-            f"`choices: {columns[0]}` if the column contains lists."
-        )
-
-
 def _check_task(where: str, task: Task, corpora: Mapping[str, Corpus]) -> None:
     if task.corpus not in corpora:
         raise InputError(f"{where}.corpus is {task.corpus!r}, which is not defined; use one of {', '.join(corpora)}.")
@@ -1127,9 +1092,9 @@ def _check_task(where: str, task: Task, corpora: Mapping[str, Corpus]) -> None:
         )
     _check_once(f"{where}.labels", task.labels or ())
     target = task.target
-    if target.labelled or corpus.texts not in target.texts:
+    if target.labelled:
         try:
-            check_metric(task.metric, corpus.targets)
+            check_metric(task.metric, corpus.target)
         except InputError as error:
             raise InputError(f"{where}.metric: {error}") from None
     written = [
@@ -1142,15 +1107,10 @@ def _check_task(where: str, task: Task, corpora: Mapping[str, Corpus]) -> None:
         )
     if task.label is not None:
         _check_label(where, task, corpus)
-    elif target.learns_labels:
+    elif target.labelled:
         raise InputError(
             f"{where} needs `label` for its metric {task.metric}; tasks without labels have the metric "
             f"{' or '.join(UNLABELLED_METRICS)}."
-        )
-    elif task.labels:
-        raise InputError(
-            f"{where}.labels lists the choices in order, but no label marks the right one; add `label`, or leave out "
-            "`labels` if the first choice is right."
         )
 
 
@@ -1197,7 +1157,6 @@ def _check_label(where: str, task: Task, corpus: Corpus) -> None:
             "use a corpus without `blocks`."
         )
     columns = {"first": corpus.first, "second": corpus.second, "words": corpus.words}
-    columns |= dict.fromkeys(("choices",), task.label if task.label in corpus.columns_of_choices else None)
     column = next((key for key, named in columns.items() if named == task.label), None)
     if column:
         raise InputError(
@@ -1210,7 +1169,7 @@ def _check_trained(config: Config) -> None:
     """Reject trained constants for tasks without labels or probes, and storing hidden states that change each epoch."""
     for name, grid in config.analyses.items():
         trained = next((constant for constant in grid.constants if Constant.parse(constant).trained), None)
-        unfit = next((task for task in grid.tasks if not config.tasks[task].target.learns_labels), None)
+        unfit = next((task for task in grid.tasks if not config.tasks[task].target.labelled), None)
         if trained and unfit:
             where = "run" if name == RUN else f"grids.{name}"
             raise InputError(
@@ -1248,7 +1207,7 @@ def _check_adaptations(config: Config) -> None:
                 raise InputError(f"{where}.adapt lists {WITH_CONSTANTS}. {error}") from None
         for task in grid.tasks:
             target, features = config.tasks[task].target, config.tasks[task].features
-            if WITH_CONSTANTS in grid.adapt and not target.learns_labels:
+            if WITH_CONSTANTS in grid.adapt and not target.labelled:
                 raise InputError(
                     f"{where}.adapt lists {WITH_CONSTANTS}, which are trained with a probe of labels, but {task} has "
                     "none; put such tasks into a separate grid in `grids`, without it."

@@ -220,10 +220,6 @@ class LabelsOf(OfCorpus):
     labels: tuple[str, ...] | None = None
     metric: str
 
-    def recorded(self) -> dict[str, object]:
-        usual, target = self.corpus.targets[0], measure_of(self.metric).target
-        return super().recorded() | ({} if target is usual else {"labels_are": target.right})
-
 
 class SubsetsOf(OfCorpus):
     """Stage *subsets*: the subset of each example or word; every subset is also scored separately."""

@@ -100,7 +100,7 @@ class Study:
         """
         block = self.config.tasks[task]
         differ = self.config.encoder_dropout or variant.changes_states
-        return differ or block.features == "stream" or not block.target.learns_labels
+        return differ or block.features == "stream" or not block.target.labelled
 
     # -- patterns for the rules of the workflow -----------------------------------------------------------------------
 

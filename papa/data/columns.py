@@ -1,15 +1,14 @@
-"""Columns of a source, read as texts, words, choices or class names."""
+"""Columns of a source, read as texts, words or class names."""
 
 from __future__ import annotations
 
 import re
 import unicodedata
-from collections.abc import Collection, Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from itertools import chain
 from pathlib import PurePath
-from string import ascii_uppercase
 from typing import TYPE_CHECKING
 
 from papa.config.reading import UNPRINTABLE
@@ -74,72 +73,6 @@ class Columns:
         self._refuse([not row for row in words], f"no words in column {name}")
         self._refuse([any(map(_is_blank, row)) for row in words], f"an empty word (or only spaces) in column {name}")
         return words
-
-    def choices(self, names: str | Sequence[str]) -> list[list[str]]:
-        """Return choices [row][choice] from one column of lists, or from a column for each choice."""
-        if not isinstance(names, str):
-            return [list(row) for row in zip(*map(self.texts, names), strict=True)]
-        choices = self._lists_of_choices(names, "text")
-        self._refuse([row is None or len(row) < 2 for row in choices], f"fewer than two choices in column {names}")
-        self._refuse([any(map(_is_blank, row)) for row in choices], f"an empty choice in column {names}")
-        return choices
-
-    def right(
-        self, name: str, names: str | Sequence[str], choices: Sequence[Sequence[str]], listed: Sequence[str] | None
-    ) -> tuple[str, list[int]]:
-        """Return the form of the labels in column `name`, and the index of the right choice [row].
-
-        If the choices in the column `names` have labels, a value is the label of the right choice. Otherwise, it is one
-        of the names that the task has `listed`, in the order of the choices. If the task lists none, it is the index of
-        the choice, from 0, or if values are strings perhaps its text or its letter (A, B, …): whichever fits most rows.
-        """
-        values = [_text(row[0]) for row in self._values(name, None, "label")]
-        indices = range(max(map(len, choices), default=0))
-        numbers = {str(index): index for index in indices}
-        letters = dict(zip(ascii_uppercase, indices, strict=False))
-        forms: dict[str, Sequence[Mapping[str, int]]] = {}
-        if isinstance(names, str) and self._has_labels(names):
-            forms["a label of the choices"] = [_indices(row) for row in self._lists_of_choices(names, "label")]
-        elif listed:
-            forms["a name under `labels`"] = [_indices(listed)] * len(values)
-        else:
-            if _is_string(self._column(name).type):
-                forms["the text of a choice"] = [_indices(row) for row in choices]
-            forms["a number from 0"] = [numbers] * len(values)
-            if _is_string(self._column(name).type):
-                forms["a letter from A"] = [letters] * len(values)
-        right = {
-            form: [index_of.get(value, -1) for value, index_of in zip(values, rows, strict=True)]
-            for form, rows in forms.items()
-        }
-        wrong = {
-            form: [not 0 <= index < len(row) for index, row in zip(rows, choices, strict=True)]
-            for form, rows in right.items()
-        }
-        best = min(wrong, key=lambda form: sum(wrong[form]))
-        self._refuse(wrong[best], f"a label in column {name} that is not a choice (it must be {' or '.join(forms)})")
-        return best, right[best]
-
-    def _has_labels(self, name: str) -> bool:
-        from pyarrow import types
-
-        data_type = self._column(name).type
-        return bool(types.is_struct(data_type)) and data_type.get_field_index("label") >= 0
-
-    def _lists_of_choices(self, name: str, field: str) -> list[list[str]]:
-        """Return the list in each row; if rows are structs of two lists, text and label, return the one in `field`."""
-        import pyarrow.compute as pc
-        from pyarrow import types
-
-        column = self._column(name)
-        if types.is_struct(column.type) and column.type.get_field_index(field) >= 0:
-            column = pc.struct_field(column, field)
-        if not (_is_list(column.type) and _is_string(column.type.value_type)):
-            raise self._wrong_type(
-                name, column.type, "a list of choices in each row (if each choice has a column, list the columns)"
-            )
-        choices: list[list[str]] = column.to_pylist()
-        return choices
 
     def class_names(self, name: str) -> list[str] | None:
         """Return the names of a column's numbered classes, in order; None if the data has no names."""
@@ -274,12 +207,6 @@ def _is_blank(text: str | None) -> bool:
 
 def _text(value: Value) -> str:
     return "" if value is None else str(value).strip()
-
-
-def _indices(names: Iterable[str] | None) -> dict[str, int]:
-    """Map each name to its index; equal names map to the index of the first."""
-    texts = [_text(name) for name in names or ()]
-    return {text: texts.index(text) for text in texts}
 
 
 def _is_number(text: str) -> bool:

@@ -2,8 +2,8 @@
 
 A single text is `[CLS] tokens` from slot 0 on, then padding, and `[SEP]` in slot n-1. In a pair, `[CLS]` and the first
 text start in slot 0. The separators and the second text start in slot n/2, and the last `[SEP]` is in slot n-1.
-Running text is cut into blocks that fill all slots. A choice directly follows its question. For decoders, and in the
-natural layout, tokens start in slot 0 and leave no gaps, as in pretraining.
+Running text is cut into blocks that fill all slots. For decoders, and in the natural
+layout, tokens start in slot 0 and leave no gaps, as in pretraining.
 
 The special tokens and their positions, such as RoBERTa's two separators, are inferred from the tokenizer's output.
 DeBERTa is the only exception: the second separator that its tokenizer adds is left out.
@@ -46,8 +46,6 @@ class Placed:
         segments: the segment of each token.
         words: each word's index at its first token, and -1 elsewhere.
         cut: number of tokens that did not fit.
-        begin: index of a choice's first token, after those of its question.
-        characters: number of characters of a choice.
     """
 
     ids: list[int]
@@ -55,8 +53,6 @@ class Placed:
     segments: list[int]
     words: list[int]
     cut: int
-    begin: int = 0
-    characters: int = 0
 
 
 @dataclass(frozen=True)
@@ -216,72 +212,6 @@ def texts_in_blocks(
         yield from blocks(waiting[:full])
         waiting = waiting[full:]
     yield from blocks(waiting)
-
-
-def place_choices(
-    tokenizer: PreTrainedTokenizerBase, questions: Sequence[str] | None, choices: Sequence[Sequence[str]], slots: int
-) -> Iterator[list[Placed]]:
-    """Yield the choices of each question, laid out directly after the question, without gaps or an end token.
-
-    Question, space and choice are tokenized together. If the question has k tokens, all tokens after the first k are
-    the choice, as in lm-evaluation-harness. If there are too many tokens, the question's first ones are cut off. A
-    choice's first token is predicted, too, so a token must precede it. If there is no question, the tokenizer's BOS
-    token precedes it, or the EOS token if there is no BOS token.
-
-    Args:
-        tokenizer: A tokenizer of transformers.
-        questions: The questions [row]; None if there are none.
-        choices: The choices of each question [row][choice].
-        slots: Number of slots.
-
-    Raises:
-        InputError: A choice has no token, or more tokens than slots.
-    """
-    template = _template(tokenizer, slots)
-    for begin in range(0, len(choices), CHUNK_TEXTS):
-        chunk = [[choice.strip() for choice in row] for row in choices[begin : begin + CHUNK_TEXTS]]
-        contexts = (
-            [text.rstrip() for text in questions[begin : begin + CHUNK_TEXTS]] if questions else [""] * len(chunk)
-        )
-        texts = [
-            f"{context} {choice}" if context else choice
-            for context, row in zip(contexts, chunk, strict=True)
-            for choice in row
-        ]
-        ids_of_contexts = [ids for ids, _ in _sub_tokens(tokenizer, contexts, False)]
-        ids_of_texts = iter(ids for ids, _ in _sub_tokens(tokenizer, texts, False))
-        for context_ids, row in zip(ids_of_contexts, chunk, strict=True):
-            start = template.start or ([] if context_ids else [_first_token(tokenizer)])
-            choice_ids = (next(ids_of_texts)[len(context_ids) :] for _ in row)
-            yield [
-                _place_choice(start, context_ids, ids, text, slots) for ids, text in zip(choice_ids, row, strict=True)
-            ]
-
-
-def _first_token(tokenizer: PreTrainedTokenizerBase) -> int:
-    token = tokenizer.eos_token_id if tokenizer.bos_token_id is None else tokenizer.bos_token_id
-    if token is None:
-        raise InputError(
-            f"A choice without a question must follow a BOS or EOS token, but {type(tokenizer).__name__} has neither; "
-            "add questions to the corpus and set `first` to their column."
-        )
-    return int(token)
-
-
-def _place_choice(start: list[int], context: list[int], choice_ids: list[int], choice: str, slots: int) -> Placed:
-    """Place a choice after its question; cut off the first tokens of a question that is too long."""
-    room = slots - len(start) - len(choice_ids)
-    if not choice_ids or room < (not start):
-        shown = repr(choice if len(choice) <= 40 else f"{choice[:37]}...")
-        raise InputError(
-            f"The choice {shown} has {len(choice_ids)} tokens, too many for {slots} slots; set more slots."
-            if choice_ids
-            else f"The choice {shown} adds no token to its question; fix or remove it."
-        )
-    cut = max(0, len(context) - room)
-    before = [*start, *context[cut:]]
-    ids = [*before, *choice_ids]
-    return Placed(ids, list(range(len(ids))), [0] * len(ids), [-1] * len(ids), cut, len(before), len(choice))
 
 
 def _template(tokenizer: PreTrainedTokenizerBase, slots: int) -> Template:

@@ -11,11 +11,10 @@ from collections import Counter
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, replace
 from itertools import chain
-from pkgutil import resolve_name
 from typing import TYPE_CHECKING, TypeVar
 
 from papa.config.job import Job
-from papa.config.measures import check_metric, measure_of
+from papa.config.measures import check_metric
 from papa.config.settings import SPLITS, Corpus, Machine
 from papa.config.stages import ClustersOf, LabelsOf, OfCorpus, SubsetsOf, TextsOf
 from papa.data.columns import Columns, class_name, similar_names
@@ -29,8 +28,6 @@ if TYPE_CHECKING:
 
 Labels = tuple[dict[str, "pa.Array"], list[str], list[int], str]
 """Columns of labels, the label names, the number of training examples with each label, and a line for the report."""
-ReadLabels = Callable[[LabelsOf, Sequence["PreparedSplit"], "pa.Table"], Labels]
-"""A function that reads a task's labels; its last argument is the table of texts."""
 T = TypeVar("T")
 Prepared = TypeVar("Prepared", bound=OfCorpus)
 ALL = "all"
@@ -72,7 +69,7 @@ class PreparedSplit:
 def prepare_texts(job: Job[TextsOf]) -> str:
     """Stage *texts*: write the table `texts` of a corpus.
 
-    Its columns are split and row, then first [, second], or words, or [first,] choices; `first` is then the question.
+    Its columns are split and row, then first [, second], or words.
     `row` is the row's index in its split of the source. With `train_limit`, this number of training rows is drawn at
     random. The draw is reproducible, and the draw of a smaller limit is a subset of that of a larger one. All rows are
     checked, including those not drawn. In a corpus with `blocks` (running text), rows without text are skipped and not
@@ -135,20 +132,17 @@ def prepare_labels(job: Job[LabelsOf]) -> str:
     may instead be indices into the task's list. With two names, the second is the positive class of `f1` (for MRPC,
     "equivalent").
 
-    In a corpus with choices, `label` is the index of the right choice, and `label_names` are these indices as text.
-
     Raises:
         InputError: A column is unknown; labels are missing, out of range or not one per word; there is only one class;
             a label is only in validation rows, and the task does not list it; or the metric does not fit the labels.
         DamagedArtefact: `texts` was made from a different state of the source.
     """
     settings, column = job.settings, job.settings.label
-    targets = settings.corpus.targets
-    check_metric(settings.metric, targets)
+    target = settings.corpus.target
+    check_metric(settings.metric, target)
     splits, table = _with_texts(job, column)
-    read: ReadLabels = resolve_name(str(measure_of(settings.metric).target.labels))
-    columns, names, train_counts, report = read(settings, splits, table)
-    check_metric(settings.metric, targets, names)
+    columns, names, train_counts, report = _class_labels(settings, splits, table)
+    check_metric(settings.metric, target, names)
     rows = table.select(ROW_KEYS)
     for name, values in columns.items():
         rows = rows.append_column(name, values)
@@ -157,7 +151,7 @@ def prepare_labels(job: Job[LabelsOf]) -> str:
     return report
 
 
-def class_labels(settings: LabelsOf, splits: Sequence[PreparedSplit], texts: pa.Table) -> Labels:
+def _class_labels(settings: LabelsOf, splits: Sequence[PreparedSplit], texts: pa.Table) -> Labels:
     """Read one class for each row, or for each word."""
     import pyarrow as pa
 
@@ -185,38 +179,6 @@ def class_labels(settings: LabelsOf, splits: Sequence[PreparedSplit], texts: pa.
         columns = {"label": pa.array([row[0] for row in indices], pa.int64())}
     report = f"{count(len(indices), 'row')}, {count(len(names), 'label')} in column {column}"
     return columns, names, counts, report
-
-
-def right_choices(settings: LabelsOf, splits: Sequence[PreparedSplit], _: pa.Table) -> Labels:
-    """Read the index of the right choice in each row."""
-    import pyarrow as pa
-
-    column, names = settings.label, settings.corpus.choices or ()
-    listed, right_by_split = _listed_names(settings.labels), list[list[int]]()
-    choices = [split.columns.choices(names) for split in splits]
-    forms = {}
-    for split, choices_of_split in zip(splits, choices, strict=True):
-        form, right = split.columns.right(column, names, choices_of_split, listed)
-        forms[split.columns.source] = form
-        right_by_split.append(split.used(right))
-    if len(set(forms.values())) > 1:
-        listed_forms = ", in ".join(f"{source} {form}" for source, form in forms.items())
-        raise InputError(
-            f"Labels in column {column} differ in form (in {listed_forms}); write all of them in the same form."
-        )
-    occurrences = Counter(right_by_split[0])
-    if len(occurrences) < 2:
-        raise InputError(
-            f"All training rows have the same right choice in column {column}, so one fixed guess would always be "
-            "right; put the right choice first in every row, and leave out `label`."
-        )
-    indices, labels = (
-        range(max(len(row) for rows in choices for row in rows)),
-        list(chain.from_iterable(right_by_split)),
-    )
-    report = f"{count(len(labels), 'question')}; a label in column {column} is {form}"
-    columns = {"label": pa.array(labels, pa.int64())}
-    return columns, [str(index) for index in indices], [occurrences[index] for index in indices], report
 
 
 def prepare_subsets(job: Job[SubsetsOf]) -> str:
@@ -286,9 +248,8 @@ def prepare_clusters(job: Job[ClustersOf]) -> str:
 
 def _load_splits(corpus: Corpus, machine: Machine, *columns: str) -> list[PreparedSplit]:
     """Load the splits of a corpus with the columns of its texts and the additional `columns`."""
-    named = (corpus.first, corpus.second, corpus.words, *corpus.columns_of_choices, *columns)
-    wanted = {name for name in named if name}
-    if not corpus.first and not corpus.words and corpus.choices is None:
+    wanted = {name for name in (corpus.first, corpus.second, corpus.words, *columns) if name}
+    if not corpus.first and not corpus.words:
         raise InputError(
             "The corpus has no texts; set `first` (and `second`) to its columns of texts, or `words` to its column of "
             "lists of words."
@@ -359,15 +320,12 @@ def _texts(corpus: Corpus, splits: Sequence[PreparedSplit]) -> pa.Table:
         "split": pa.array([split.name for split in splits for _ in split.indices]),
         "row": pa.array([split.first_row + index for split in splits for index in split.indices], pa.int64()),
     }
-    lists = pa.list_(pa.string())
     if words := corpus.words:
-        columns["words"] = column(lambda source: source.words(words), lists)
+        columns["words"] = column(lambda source: source.words(words), pa.list_(pa.string()))
     if first := corpus.first:
         columns["first"] = column(lambda source: source.texts(first, corpus.blocks), pa.string())
     if second := corpus.second:
         columns["second"] = column(lambda source: source.texts(second, corpus.blocks), pa.string())
-    if (choices := corpus.choices) is not None:
-        columns["choices"] = column(lambda source: source.choices(choices), lists)
     return pa.table(columns)
 
 

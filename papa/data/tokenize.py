@@ -16,7 +16,6 @@ from papa.data.layout import (
     CHUNK_TEXTS,
     WITHOUT_GAPS,
     Placed,
-    place_choices,
     place_texts,
     separates_words,
     texts_in_blocks,
@@ -47,33 +46,22 @@ def tokenize_corpus(job: Job[TokensOf]) -> str:
     """Stage *tokens*: lay out the prepared texts of a corpus for a model, and write the real tokens as Parquet.
 
     With `blocks`, the texts of a split are running text, cut into blocks that fill all slots. `row` is then the index
-    of a block, so labels of texts do not apply. Each choice of a question is an example; the choices of a question are
-    consecutive and share its `row`. `begin` is the index of a choice's first token; `characters` is a choice's length.
+    of a block, so labels of texts do not apply.
 
     Raises:
-        InputError: The texts cannot be laid out this way, or the corpus has choices and the model is not a decoder.
+        InputError: The texts cannot be laid out this way.
     """
     settings, model = job.settings, job.settings.model
     texts = read_table(job.input("texts"))
-    text_facts, words, choices = (
-        provenance_of(texts),
-        "words" in texts.column_names,
-        "choices" in texts.column_names,
-    )
+    text_facts, words = provenance_of(texts), "words" in texts.column_names
     if is_decoder(model, job.machine):
         settings = settings.model_copy(update={"style": "contiguous"})
-    elif choices:
-        raise InputError(
-            f"Model {model.name} is not a decoder, and only a decoder's own head can answer questions with choices; "
-            "leave the model out of this task."
-        )
     if settings.blocks and (words or "second" in texts.column_names):
         raise InputError(
             f"{job.input('texts')} contains pairs of texts or lists of words; only single texts can be cut into blocks."
         )
     tokenizer = tokenizer_of(model, job.machine, words)
-    rows_of = _blocks if settings.blocks else _choices if choices else _texts
-    rows, schema = rows_of(tokenizer, texts, settings), _schema(words, choices)
+    rows, schema = (_blocks if settings.blocks else _texts)(tokenizer, texts, settings), _schema(words)
     facts = {
         "model": model.name,
         "sizes": sizes_of_model(model, job.machine),
@@ -99,7 +87,7 @@ def tokenize_corpus(job: Job[TokensOf]) -> str:
     if vocabulary := digest_of_vocabulary(model, job.machine, cached_only=False):
         sources["tokenizer"] = vocabulary
     write_groups(counted(), schema, job.output("tokens"), facts, job.trace(**sources))
-    unit = "block" if settings.blocks else "choice" if choices else "example"
+    unit = "block" if settings.blocks else "example"
     return f"laid out {count(laid_out, unit)}, {total:,} tokens in {settings.slots} slots; {count(cut, unit)} cut"
 
 
@@ -199,13 +187,12 @@ def _config_of(model: ModelId, machine: Machine) -> PreTrainedConfig:
     return config
 
 
-def _schema(words: bool, choices: bool = False) -> pa.Schema:
+def _schema(words: bool) -> pa.Schema:
     import pyarrow as pa
 
     lists = ["ids", "slots", "segments", *(["words"] if words else [])]
-    numbers = ["cut", *(["begin", "characters"] if choices else [])]
-    types = {"split": pa.string(), "row": pa.int64(), **dict.fromkeys(lists, pa.list_(pa.int32()))}
-    return pa.schema(types | dict.fromkeys(numbers, pa.int32()))
+    types = {"split": pa.string(), "row": pa.int64(), **dict.fromkeys(lists, pa.list_(pa.int32())), "cut": pa.int32()}
+    return pa.schema(types)
 
 
 def _chunks(texts: pa.Table) -> Iterator[dict[str, list[Any]]]:
@@ -219,13 +206,6 @@ def _texts(tokenizer: PreTrainedTokenizerBase, texts: pa.Table, settings: Tokens
         first = columns["words"] if "words" in columns else columns["first"]
         laid_out = place_texts(tokenizer, first, columns.get("second"), **options)
         yield from zip(columns["split"], columns["row"], laid_out, strict=True)
-
-
-def _choices(tokenizer: PreTrainedTokenizerBase, texts: pa.Table, settings: TokensOf) -> Iterator[PlacedRow]:
-    for columns in _chunks(texts):
-        laid_out = place_choices(tokenizer, columns.get("first"), columns["choices"], settings.slots)
-        for split, row, choices in zip(columns["split"], columns["row"], laid_out, strict=True):
-            yield from ((split, row, choice) for choice in choices)
 
 
 def _blocks(tokenizer: PreTrainedTokenizerBase, texts: pa.Table, settings: TokensOf) -> Iterator[PlacedRow]:

@@ -25,57 +25,11 @@ def whole_numbers(values: pa.Array) -> Tensor:
     return torch.from_dlpack(values)  # values.to_numpy() would load pandas
 
 
-@dataclass(frozen=True)
-class Questions:
-    """The choices of questions; each choice is an example, and the choices of a question are consecutive.
-
-    Args:
-        question: int64 `[example]`, the index of each choice's question.
-        rows: int64 `[question]`, the row of each question in its split.
-        begin: int64 `[example]`, the index of each choice's first token in its example.
-        characters: int64 `[example]`, the number of characters of each choice.
-        sizes: int64 `[question]`, the number of choices of each question.
-    """
-
-    question: Tensor
-    begin: Tensor
-    characters: Tensor
-    sizes: Tensor
-    rows: Tensor
-
-    @classmethod
-    def of(cls, table: pa.Table) -> Questions:
-        """Read a table of choices; the choices of a question have the same `row`."""
-        row, begin, characters = (
-            whole_numbers(table.column(name).combine_chunks()).long() for name in ("row", "begin", "characters")
-        )
-        _, question, sizes = torch.unique_consecutive(row, return_inverse=True, return_counts=True)
-        return cls(question, begin, characters, sizes, torch.arange(len(sizes)))
-
-    def __len__(self) -> int:
-        return len(self.sizes)
-
-    def choices_of(self, questions: Tensor) -> Tensor:
-        """Return the example indices of the choices of some questions, question by question."""
-        return _members(self.sizes.cumsum(0) - self.sizes, self.sizes, questions)
-
-
-def _members(begins: Tensor, sizes: Tensor, groups: Tensor) -> Tensor:
-    """Return the indices of the members of some groups, group by group; `begins` has each group's first index."""
-    sizes = sizes[groups]
-    shift = begins[groups] - (sizes.cumsum(0) - sizes)
-    return torch.arange(int(sizes.sum())) + shift.repeat_interleave(sizes)
-
-
 class Tokens:
     """Consecutive laid-out examples of a split: all of them, or some.
 
-    An example is a text, or a choice after its question; `questions` is None for texts. The tokens of example i are
-    `offsets[i]:offsets[i+1]` in `ids`, `slots`, `segments` and `words` (None without words), all int32. `rows` is a
-    pair: the first example's row in the tokens file, and the number of examples.
-
-    A selection of examples (`select`) may have another name than the split in the file, which is `source`. `index` has
-    the index of each example in the group that was read, and `begins` the index of each example's first token there.
+    The tokens of example i are `offsets[i]:offsets[i+1]` in `ids`, `slots`, `segments` and `words` (None without
+    words), all int32. `rows` is a pair: the first example's row in the tokens file, and the number of examples.
 
     Args:
         flat: `ids`, `slots`, `segments` and perhaps `words` of all tokens, int32 `[token]`.
@@ -86,14 +40,12 @@ class Tokens:
 
     def __init__(self, flat: Mapping[str, Tensor], lengths: Tensor, split: str, first: int, provenance: dict[str, Any]):
         self.split, self.provenance, self.n = split, provenance, int(provenance["slots"])
-        self.rows, self.source = (first, len(lengths)), split
+        self.rows = first, len(lengths)
         self.ids, self.slots, self.segments = flat["ids"], flat["slots"], flat["segments"]
         self.words = flat.get("words")
         self.lengths = lengths.long()
         self.offsets = torch.cat([torch.zeros(1, dtype=torch.long), self.lengths.cumsum(0)])
-        self.index, self.begins = torch.arange(len(lengths)), self.offsets[:-1]
         self.cut = 0
-        self.questions: Questions | None = None
 
     @classmethod
     def of(cls, batches: Iterable[Packed], split: str, as_words: bool = False) -> Tokens:
@@ -114,7 +66,6 @@ class Tokens:
         flat = {name: whole_numbers(values.flatten()) for name, values in lists.items()}
         tokens = cls(flat, whole_numbers(lists["ids"].value_lengths()), split, first, dict(provenance))
         tokens.cut = int(whole_numbers(table.column("cut").combine_chunks()).count_nonzero())
-        tokens.questions = Questions.of(table) if "begin" in table.column_names else None
         return tokens
 
     @classmethod
@@ -128,14 +79,11 @@ class Tokens:
     def __len__(self) -> int:
         return len(self.lengths)
 
-    @property
-    def units(self) -> int:
-        """Number of texts or questions."""
-        return len(self) if self.questions is None else len(self.questions)
-
     def tokens_of(self, examples: Tensor) -> Tensor:
         """Return the indices of the tokens of `examples`, example by example."""
-        return _members(self.offsets, self.lengths, examples)
+        sizes = self.lengths[examples]
+        shift = self.offsets[examples] - (sizes.cumsum(0) - sizes)
+        return torch.arange(int(sizes.sum())) + shift.repeat_interleave(sizes)
 
     def batch(self, examples: Tensor) -> Packed:
         """Return the packed row of `examples`, in this order."""

@@ -184,7 +184,7 @@ def _scores(outcomes: pa.Table, facts: Mapping[str, Any]) -> dict[str, dict[str,
     names, scores = facts.get("label_names", ()), dict[str, dict[str, float]]()
     for metric, measure in METRICS.items():
         try:
-            check_metric(metric, [target], names)
+            check_metric(metric, target, names)
         except InputError:
             continue
         for split in outcomes["split"].unique().to_pylist():

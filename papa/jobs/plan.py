@@ -676,7 +676,6 @@ class SplitSize(NamedTuple):
     Args:
         rows: number of rows.
         words: mean number of words per example.
-        choices: mean number of examples per row; each choice is an example.
         unused: number of training rows that nothing reads.
         rarest: for each column of labels, the number of rows of the rarest label.
         design_effect: number of rows that count as one if all rows of a cluster are alike; 1 without clusters.
@@ -684,7 +683,6 @@ class SplitSize(NamedTuple):
 
     rows: int
     words: float
-    choices: float = 1.0
     unused: int = 0
     rarest: Mapping[str, int] = {}
     design_effect: float = 1.0
@@ -713,13 +711,13 @@ def _count_rows(corpus: Corpus, texts: Path, columns: Sequence[str], mirror: str
         if split == "train":
             training = training_rows(corpus, row_count, "the training split")
             row_count, unused = training, row_count - moved - training
-        means = _mean_counts(corpus, rows, columns)
+        words = _mean_words(corpus, rows, columns)
         if split == "validation":
             growth = (row_count + moved) / max(row_count, 1)
             rarest = {name: round(growth * number) for name in columns if (number := _rarest(rows, name)) is not None}
             effect = _design_effect(rows, corpus.cluster)
             row_count += moved
-        splits[split] = SplitSize(row_count, *means, unused, rarest, effect)
+        splits[split] = SplitSize(row_count, words, unused, rarest, effect)
     return splits
 
 
@@ -744,38 +742,30 @@ def _rarest(rows: SourceRows, column: str) -> int | None:
     return None if any(isinstance(value, list) for value in values) else min(Counter(values).values(), default=0)
 
 
-def _mean_counts(corpus: Corpus, rows: SourceRows, columns: Sequence[str]) -> tuple[float, float]:
-    """Return the mean numbers of words per example and of choices per row, in the first `SAMPLED_ROWS` rows."""
-    from papa.data.columns import Columns
-    from papa.data.readers import SourceRows
-
+def _mean_words(corpus: Corpus, rows: SourceRows, columns: Sequence[str]) -> float:
+    """Return the mean number of words per example in the first `SAMPLED_ROWS` rows."""
     names = [name for name in (corpus.first, corpus.second, corpus.words) if name is not None]
-    for name in (*names, *corpus.columns_of_choices, *columns):
+    for name in (*names, *columns):
         if name not in rows.names:
             raise InputError(f"it has no column {name!r}; its columns are {', '.join(rows.names)}.")
     sample = rows.table.slice(0, SAMPLED_ROWS)
-    words = sum(
+    return sum(
         fmean(len(text if isinstance(text, list) else str(text).split()) for text in sample.column(name).to_pylist())
         for name in names
     )
-    if corpus.choices is None:
-        return words, 1.0
-    choices = Columns("it", SourceRows(sample, rows.names)).choices(corpus.choices)
-    return words + fmean(len(choice.split()) for row in choices for choice in row), fmean(map(len, choices))
 
 
 def _laid_out(model: Mapping[str, int], splits: Mapping[str, SplitSize], slots: int, blocks: bool) -> Sizes:
     """Estimate the sizes of a corpus after tokenization from its rows and words."""
     examples, tokens = dict[str, int](), 0.0
-    choices = max(counted.choices for counted in splits.values())
     for split, size in splits.items():
-        rows = round(size.rows * size.choices)
+        rows = size.rows
         length = size.words * TOKENS_PER_WORD + (0 if blocks else SPECIAL_TOKENS_PER_TEXT)
         examples[split] = max(1, round(rows * length / slots)) if blocks else rows
         tokens += rows * length if blocks else rows * min(length, slots)
     scored = max((n for split, n in examples.items() if split != "train"), default=0)
     corpus = {"slots": slots, "examples": sum(examples.values()), "tokens": round(tokens), "scored": scored}
-    return Sizes(**model, **corpus, choices=choices)
+    return Sizes(**model, **corpus)
 
 
 def _constant_sizes(study: Study, sizes: Mapping[tuple[str, str], Sizes | None]) -> list[ConstantSize]:

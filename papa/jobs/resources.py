@@ -97,9 +97,8 @@ class Sizes:
     """Sizes of a model and of a corpus tokenized for it.
 
     Args:
-        examples, tokens: total numbers over all splits; each choice of a question is one example.
+        examples, tokens: total numbers over all splits.
         scored: number of examples in the largest split other than training.
-        choices: mean number of choices per question; 1 if the corpus has no questions.
         parameters, layer_parameters: counts of all parameters, and of those outside of embeddings and prediction head;
             0 if not counted.
     """
@@ -113,7 +112,6 @@ class Sizes:
     examples: int
     tokens: int
     scored: int
-    choices: float = 1.0
     parameters: int = 0
     layer_parameters: int = 0
 
@@ -168,8 +166,8 @@ class Sizes:
         return self.mean_length if target.per_word else 1
 
     def batch_tokens(self, examples: int) -> float:
-        """Estimate the tokens in the largest batch of `examples` texts, or of questions with all their choices."""
-        return examples * self.choices * min(self.slots, LENGTH_FACTOR * self.mean_length)
+        """Estimate the tokens in the largest batch of `examples` texts."""
+        return examples * min(self.slots, LENGTH_FACTOR * self.mean_length)
 
 
 def sizes_of(tokens: PathLike) -> Sizes | None:
@@ -186,9 +184,8 @@ def _sizes_of(tokens: str, changed: int) -> Sizes | None:
     try:
         facts, values = footer_of(tokens)
         scored = max((rows for split, rows in facts["rows"].items() if split != "train"), default=0)
-        choices = values["split"] / sum(facts["rows"].values()) if "begin" in values else 1.0
         corpus = {"slots": facts["slots"], "examples": values["split"], "tokens": values["ids"]}
-        return Sizes(**facts["sizes"], **corpus, scored=round(choices * scored), choices=choices)
+        return Sizes(**facts["sizes"], **corpus, scored=scored)
     except Exception:  # a damaged footer may contain anything
         return None
 

@@ -160,5 +160,5 @@ def _states_of_original(job: Job[WeightsOf], split: Mapping[str, Tokens], model:
         with stored_states(indices, split, job.settings.model.model.name, Variant.parse(ORIGINAL)) as (read, _):
             yield lambda batch: read(batch).to(model.device)
     else:
-        dropout, rounded = bool(job.settings.encoder_dropout), job.settings.target.learns_labels
+        dropout, rounded = bool(job.settings.encoder_dropout), job.settings.target.labelled
         yield StreamedStates(model, lambda: original, dropout, rounded)

@@ -164,8 +164,8 @@ class HiddenStates:
         first read.
         """
         lengths = tokens.lengths[examples].tolist()
-        begins = (tokens.begins[examples] + self._first_tokens[tokens.source]).tolist()
-        rows = (tokens.index[examples] + tokens.rows[0]).tolist()
+        begins = (tokens.offsets[examples] + self._first_tokens[tokens.split]).tolist()
+        rows = (examples + tokens.rows[0]).tolist()
         half = torch.empty(sum(lengths), self.index["layers"], self.index["hidden"], dtype=torch.float16)
         view, at = half.view(-1).numpy().data.cast("B"), 0
         for length, begin, row in zip(lengths, begins, rows, strict=True):

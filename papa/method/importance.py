@@ -45,11 +45,6 @@ class LossOfHeads:
         states = StreamedStates(self.model, replacement, probed=self.objective.target.probed)
         return self.objective.loss_on(states)
 
-    def _example_of_texts(self, examples: Tensor) -> Tensor:
-        """Return the batch index of each text's example; the choices of a question are texts of one example."""
-        positions, questions = torch.arange(len(examples)), self.objective.splits["train"].questions
-        return positions if questions is None else positions.repeat_interleave(questions.sizes[examples])
-
     def gradients(self, constants: Constants, units: int) -> Tensor:
         """Return |∂loss/∂gate| of each unit's gate, averaged over training examples, float64 `[layer, unit]`.
 
@@ -58,7 +53,7 @@ class LossOfHeads:
         """
         open_gates = torch.ones(self.model.layers, self.model.heads)
         mixes = [mix for mix in self.model.replacement(constants, mixing=open_gates) if isinstance(mix, Mix)]
-        gates: list[Tensor] = []  # one per layer, [text, head]
+        gates: list[Tensor] = []  # one per layer, [example, head]
         mixed: Replacement = []
         loss, examples = self._loss(lambda: mixed), len(self.rows)
         total = torch.zeros(self.model.layers, units, dtype=torch.float64, device=self.model.device)
@@ -67,13 +62,10 @@ class LossOfHeads:
             """Return the summed slopes of the loss of all parts together, `[layer, unit]`."""
             summed = torch.zeros_like(total)
             for part, share in zip(parts, self.objective.shares(parts), strict=True):
-                example = self._example_of_texts(part).to(self.model.device)
-                gates[:] = [mix.weights.new_ones(len(example), self.model.heads).requires_grad_() for mix in mixes]
+                gates[:] = [mix.weights.new_ones(len(part), self.model.heads).requires_grad_() for mix in mixes]
                 mixed[:] = [replace(mix, weights=gate) for mix, gate in zip(mixes, gates, strict=True)]
                 of_layers = torch.autograd.grad(loss(part), gates)  # on the devices of their layers
-                text_slopes = torch.stack([slopes.to(total) for slopes in of_layers])  # [layer, text, head]
-                slopes = text_slopes.new_zeros(len(gates), len(part), self.model.heads)
-                slopes = slopes.index_add(1, example, text_slopes)
+                slopes = torch.stack([slopes.to(total) for slopes in of_layers])  # [layer, example, head]
                 summed += slopes.unflatten(2, (units, -1)).sum(3).abs().sum(1) * share
             return summed
 

@@ -41,11 +41,10 @@ class GoldLabels:
     @classmethod
     def read(cls, splits: Mapping[str, Tokens], path: PathLike) -> GoldLabels:
         """Read the labels of all splits; raise `DamagedArtefact` if they belong to other texts."""
-        import pyarrow as pa
 
         values, table = {}, labels_file(path, splits)
         for split, tokens in splits.items():
-            column = table.slice(*tokens.rows).column("label").combine_chunks().take(pa.array(tokens.index.numpy()))
+            column = table.slice(*tokens.rows).column("label").combine_chunks()
             if tokens.words is None:
                 values[split] = whole_numbers(column)
                 continue

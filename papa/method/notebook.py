@@ -286,5 +286,5 @@ def objective_on(model: Model, splits: Mapping[str, Tokens], labels: GoldLabels 
 def metric_of(recipe: Recipe, objective: Objective) -> str:
     """Return a recipe's metric, by default the objective's usual one; raise `InputError` if it does not fit."""
     metric = recipe.metric or objective.target.usual_metric
-    check_metric(metric, [objective.target], objective.facts.get("label_names"))
+    check_metric(metric, objective.target, objective.facts.get("label_names"))
     return metric

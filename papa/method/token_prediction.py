@@ -26,7 +26,8 @@ DECODED_AT_ONCE = 256
 
 
 class TokenPrediction(Objective):
-    """An objective that predicts tokens. Texts are scored in batches of about equal numbers of tokens."""
+    """An objective that predicts tokens. The texts of the validation split are scored
+    in batches of about equal numbers of tokens."""
 
     model: Model
 
@@ -47,20 +48,15 @@ class TokenPrediction(Objective):
     def of_model(cls, job: Job[OfTask], splits: Mapping[str, Tokens], model: Model, seed: int) -> TokenPrediction:
         """Return the objective of a job with a model; `seed` determines the masks."""
 
-    def scored_splits(self) -> list[str]:
-        """Return the splits that are scored; without labels, only the validation split."""
-        return ["validation"]
-
     def scored(self) -> Iterator[Batch]:
-        for split in self.scored_splits():
-            yield from (self._batch(split, examples) for examples in self._scored_batches(split))
+        yield from (self._batch("validation", examples) for examples in self._scored_batches())
 
-    def in_text_order(self, values: Tensor, split: str = "validation") -> Tensor:
-        """Rearrange values `[example, ...]` of a split from the order of `scored` into the order of its texts."""
-        return values[torch.cat(list(self._scored_batches(split))).argsort()]
+    def in_text_order(self, values: Tensor) -> Tensor:
+        """Rearrange values `[example, ...]` from the order of `scored` into the order of the texts."""
+        return values[torch.cat(list(self._scored_batches())).argsort()]
 
-    def _scored_batches(self, split: str) -> Iterator[Tensor]:
-        return self.splits[split].batches(self.model.token_budget)
+    def _scored_batches(self) -> Iterator[Tensor]:
+        return self.splits["validation"].batches(self.model.token_budget)
 
 
 def table_of_texts(tokens: Tokens, chosen: Tensor, word_counts: Tensor, columns: Mapping[str, Tensor]) -> pa.Table:

@@ -251,7 +251,7 @@ def _streamed(job: Job[ProbeOf], splits: Mapping[str, Tokens]) -> Iterator[State
     """
     settings, tokens = job.settings, splits["train"]
     variant, target = Variant.parse(settings.variant), settings.target
-    if variant.trained and not target.learns_labels:
+    if variant.trained and not target.labelled:
         raise InputError(
             f"The constant of {variant.path} is trained, which needs labels and a probe; choose another constant for "
             "this task."
@@ -274,7 +274,7 @@ def _streamed(job: Job[ProbeOf], splits: Mapping[str, Tokens]) -> Iterator[State
     def within() -> AbstractContextManager[None]:
         return norms[0].applied_to(model) if norms else nullcontext()
 
-    rounded = target.learns_labels and not variant.changes_states
+    rounded = target.labelled and not variant.changes_states
     states = StreamedStates(model, replacement, settings.encoder_dropout, rounded, target.probed, within)
     weights, sizes = str(model.weights), ProbeSizes.of(model, tokens.n)
     digests = sources_of(settings.model.model, weights, job.machine)

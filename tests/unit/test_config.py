@@ -6,7 +6,7 @@ import json
 import math
 import random
 from contextlib import nullcontext
-from dataclasses import asdict, replace
+from dataclasses import asdict
 from pathlib import Path
 from pkgutil import resolve_name
 from typing import get_args
@@ -15,7 +15,7 @@ import pytest
 import yaml
 from tiny import CONFIG, REPOSITORY, with_keys
 
-from papa.config.measures import METRICS, OUTCOME_TYPES, TARGETS, TEXT, WORD, Target, check_metric
+from papa.config.measures import METRICS, OUTCOME_TYPES, TARGETS, TEXT, WORD, check_metric
 from papa.config.reading import check_yaml, config_of, read_config, schema
 from papa.config.settings import (
     Config,
@@ -29,7 +29,6 @@ from papa.config.settings import (
     parts_of,
     rows_or_share,
 )
-from papa.config.stages import LabelsOf
 from papa.config.variant import ORDERS
 from papa.errors import InputError
 from papa.method.objective import Objective
@@ -414,38 +413,24 @@ def test_the_machine_goes_through_the_environment(monkeypatch):
 
 def test_metrics_fit_what_is_labelled():
     for metric, measure in METRICS.items():
-        check_metric(metric, [measure.target])
+        check_metric(metric, measure.target)
         for target in TARGETS:
             if target != measure.target:
                 with pytest.raises(InputError, match=f"The metric {metric} is for tasks"):
-                    check_metric(metric, [target])
+                    check_metric(metric, target)
     with pytest.raises(InputError, match=r"There is no metric 'bleu'; for a task with one .* accuracy, f1"):
-        check_metric("bleu", [TEXT])
+        check_metric("bleu", TEXT)
     with pytest.raises(InputError, match="f1 needs two labels, but there are 3"):
-        check_metric("f1", [TEXT], ["a", "b", "c"])
-    check_metric("entity_f1", [WORD], ["O", "B-PER", "I-PER", "E-X-Y", "S-LOC"])
+        check_metric("f1", TEXT, ["a", "b", "c"])
+    check_metric("entity_f1", WORD, ["O", "B-PER", "I-PER", "E-X-Y", "S-LOC"])
     with pytest.raises(InputError, match=r"entity_f1 needs labels O, .* but there is 'X'"):
-        check_metric("entity_f1", [WORD], ["O", "B-X", "X"])
+        check_metric("entity_f1", WORD, ["O", "B-X", "X"])
 
 
-def test_targets_name_objectives_readers_and_columns_that_exist():
+def test_targets_name_objectives_and_columns_that_exist():
     for target in TARGETS:
         assert issubclass(resolve_name(target.objective), Objective)
-        assert target.labels is None or callable(resolve_name(target.labels))
         assert {target.column, target.right} <= OUTCOME_TYPES.keys() and set(target.keys) <= Task.model_fields.keys()
-        assert set(target.texts) <= Corpus.model_fields.keys()
-
-
-def test_labels_of_another_kind_on_the_same_texts_are_recorded(monkeypatch):
-    other = Target("of another kind", "loss", TEXT.guess, TEXT.objective, TEXT.labels, ("first",), right="loss")
-    monkeypatch.setitem(METRICS, "loss", replace(METRICS["accuracy"], name="loss", target=other))
-    corpus = Corpus(**CONFIG["corpora"]["sentences"])
-    recorded = {
-        metric: LabelsOf(corpus=corpus, source={}, label="animal", metric=metric).recorded()
-        for metric in ("accuracy", "f1", "loss")
-    }
-    assert recorded["accuracy"] == recorded["f1"]
-    assert recorded["loss"] == recorded["f1"] | {"labels_are": "loss"}
 
 
 def test_types_and_tables_name_the_same():

@@ -313,7 +313,7 @@ RUN["constants"] = ["average", "toeplitz", "mean-output", "resample", "zeros"]
 RUN["orders"] = ["lambda", "gradient", "leave-one-out", "variance", "output-norm", "random"]
 GRIDS = {"masks": {"tasks": ["masked"], "constants": ["average"], "orders": ["lambda", "gradient"]}}
 GRIDS["trained"] = {"constants": ["average-trained", "by-distance-trained"], "fractions": ["0"]}
-GRIDS["decoded"] = {"tasks": ["next", "questions"], "constants": ["average"], "orders": RUN["orders"][:3]}
+GRIDS["decoded"] = {"tasks": ["next"], "constants": ["average"], "orders": RUN["orders"][:3]}
 EVERYTHING = {
     "name": "needs",
     "run": RUN,
@@ -323,14 +323,12 @@ EVERYTHING = {
         "texts": FILES | {"first": "text", "shards": 2},
         "words": FILES | {"words": "words"},
         "running": FILES | {"first": "text", "blocks": True},
-        "questions": FILES | {"choices": ["a", "b", "c"]},
     },
     "tasks": {
         name: {"corpus": corpus, "metric": metric, "learning_rate": 0.001, "batch_size": 16, "epochs": 3} | label
         for name, corpus, metric, label in (
             *(("texts", "texts", "f1", {"label": "l"}), ("words", "words", "entity_f1", {"label": "l"})),
             *(("masked", "running", PERPLEXITY, {}), ("next", "running", "log_likelihood", {})),
-            ("questions", "questions", "choice_accuracy", {}),
         )
     },
     "ranking": {"halves": True},
@@ -343,7 +341,7 @@ def test_every_kind_of_job_needs_what_was_recorded(tmp_path):
     model = {"layers": 7, "heads": 11, "hidden": 341, "intermediate": 1201, "vocabulary": 5003, "slots": 61}
     corpora = [
         Sizes(**model, examples=20_011, tokens=400_009, scored=1_013),
-        Sizes(**model, examples=3_001, tokens=90_007, scored=17, choices=3.0),
+        Sizes(**model, examples=3_001, tokens=90_007, scored=17),
     ]
     needs = {}
     for machine in ({}, {"device": "cuda", "precision": "bfloat16", "token_budget": 4096}):

@@ -399,15 +399,6 @@ def test_labels_that_are_not_listed_any_more_are_taken_from_the_data(results: Pa
     assert to_do(study_of(CONFIG, results, Known())) == {"prepare_labels": 1} | OF_MOOD | {"probe": 4} | RESULTS
 
 
-def test_names_of_choices_are_another_way_to_read_labels(tmp_path: Path) -> None:
-    """A label "0" can be the text of a choice; under `labels` it is the first choice."""
-    changes = {"models__m": {"hub": "some/decoder"}, "tasks__mood__metric": "choice_accuracy"}
-    changes |= {"corpora__texts__first": None, "corpora__texts__choices": ["x", "y"]}
-    finish(study_of(edited(**changes), tmp_path, Known()))
-    named = study_of(edited(**changes, tasks__mood__labels=["b", "a"]), tmp_path, Known())
-    assert to_do(named)["prepare_labels"] == 1
-
-
 def test_files_of_a_rare_tokenizer_are_inputs_of_tokens(results: Path) -> None:
     class Rare(Known):
         def vocabulary(self, model: ModelId) -> str:

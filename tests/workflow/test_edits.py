@@ -54,8 +54,6 @@ CONFIG: dict[str, Any] = {
 CONLL = {"files": {split: f"data/words.{split}.conll" for split in SPLITS}, "columns": ["words", "tags"]}
 HUB = {"hub": "some/data", "config": "tiny", "first": "sentence", "slots": 13}
 MADE = {"generated": "roles", "rows": {"train": 23, "validation": 11}, "first": "first", "slots": 11}
-ASKED = {split: f"data/questions.{split}.jsonl" for split in SPLITS}
-QUESTIONS = {"files": ASKED, "first": "question", "choices": ["here", "now"], "slots": 13}
 RUNNING = SENTENCES | {"slots": 9}
 MODEL, CORPUS, TASK, GRID = "models.tiny", "corpora.sentences", "tasks.animals", "grids.more"
 NEXT = {
@@ -63,12 +61,6 @@ NEXT = {
     "corpora.running": RUNNING | {"blocks": True},
     "tasks.guess": {"corpus": "running", "metric": "log_likelihood"},
     "grids.more": {"models": ["next"], "tasks": ["guess"], "fractions": ["1", "0"]},
-}
-CHOICES = {
-    "models.next": {"path": "models/next"},
-    "corpora.questions": QUESTIONS,
-    "tasks.choose": {"corpus": "questions", "metric": "choice_accuracy", "label": "right"},
-    "grids.more": {"models": ["next"], "tasks": ["choose"], "fractions": ["1", "0"]},
 }
 FROM_HUB = {"corpora.sentences": HUB, "hub_mirror": "hub"}
 TAGS = {"corpora.words": WORD_CORPUS, "tasks.tags": {"corpus": "words", "label": "tags", "metric": "token_accuracy"}}
@@ -142,7 +134,6 @@ DRAWN: dict[str, list[dict[str, Any]]] = {
     "corpora.*.rows.validation": [{"corpora.made": MADE, "corpora.made.rows.validation": 7}],
     "corpora.*.seed": [{"corpora.made": MADE | {"seed": 5}, "run.constants": ["average-of-made"]}],
     "corpora.*.words": [TAGS | {"corpora.words.words": "words"}],
-    "corpora.*.choices": [CHOICES, CHOICES | {"corpora.questions.choices": ["now", "here"]}],
     "corpora.*.blocks": [NEXT, NEXT | {"corpora.running.blocks": False}],
     "tasks": [MASKED],
     "tasks.*.corpus": [{"corpora.again": RUNNING, f"{TASK}.corpus": "again"}, {f"{TASK}.corpus": "sentences"}],
@@ -231,16 +222,10 @@ def files(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     Path("packaged_model.py").write_text("def get_model_path():\n    return 'models/other'\n", encoding="utf-8")
     monkeypatch.syspath_prepend(tmp_path)
     write_decoder(Path("models/next"))
-    chance = random.Random(1)
-    for split, rows in ROWS.items():
+    for split in ROWS:
         tagged = [json.loads(line) for line in Path(f"data/words.{split}.jsonl").read_text().splitlines()]
         sentences = ["\n".join(f"{word} {tag}" for word, tag in zip(*row.values(), strict=True)) for row in tagged]
         Path(f"data/words.{split}.conll").write_text("\n\n".join(sentences) + "\n", encoding="utf-8")
-        questions = [
-            {"question": chance.choice(WORDS), "here": chance.choice(WORDS), "now": "runs", "right": row % 2}
-            for row in range(rows)
-        ]
-        Path(f"data/questions.{split}.jsonl").write_text("\n".join(map(json.dumps, questions)), encoding="utf-8")
     for folder, commit in (("hub", "a" * 40), ("mirror", "b" * 40)):
         shutil.copytree("models/other", Path(folder, "some/model"))
         for config in ("tiny", "other"):

@@ -11,7 +11,6 @@ import numpy as np
 import pytest
 import yaml
 from builders import labelled
-from test_decoder import write_questions
 from tiny import CONFIG, REPOSITORY, ROWS, write_data, write_model
 from typer.testing import CliRunner
 
@@ -19,7 +18,7 @@ from papa.cli import app
 from papa.config.reading import config_of
 from papa.config.study import Study
 from papa.files import Trace, write_table
-from papa.jobs.plan import ASSUMED, ASSUMED_IN_CLUSTERS, Noise, SplitSize, _count_rows, _laid_out, describe_margins
+from papa.jobs.plan import ASSUMED, ASSUMED_IN_CLUSTERS, Noise, SplitSize, describe_margins
 from papa.jobs.resources import format_duration
 from papa.results.outcomes import Setting, table_of
 from papa.results.statistics import UNSEEN_UNITS, smallest_loss
@@ -250,31 +249,6 @@ def test_configs_of_models_that_are_not_here_are_planned_as_far_as_they_can_be(p
     assert planned["total"]["jobs"] == len(Study(config_of(config), "results/planned").jobs())
     missing = [f"Model {model}:" for model in config["models"]] + [f"Corpus {corpus}:" for corpus in config["corpora"]]
     assert all(problem.startswith(tuple(missing)) for problem in planned["problems"])
-
-
-def test_questions_are_counted_with_all_their_choices(plan, folder, tmp_path, monkeypatch):
-    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
-    write_questions(folder / "data")  # 3 and 4 choices in turn, of a word each, and questions of 4 words
-    files = {split: f"data/science.{split}.jsonl" for split in ROWS}
-    task = {"corpus": "questions", "label": "answerKey", "metric": "choice_accuracy"}
-    config = CONFIG | {
-        "models": {"tiny": {"random": "gpt2"}},
-        "corpora": {"questions": {"files": files, "first": "question", "choices": "choices", "slots": 13}},
-        "tasks": {"answers": CONFIG["tasks"]["tags"] | task},
-        "run": CONFIG["run"] | {"tasks": ["answers"]},
-    }
-    planned = json.loads(plan(config, "--json").stdout)
-    assert not planned["problems"] and not planned["total"]["unknown"]
-    [entry] = planned["smallest_losses"]
-    expected = smallest_loss(1, 0, ((0.05 + 2 * UNSEEN_UNITS / ROWS["validation"]) / ROWS["validation"]) ** 0.5 / 0.2)
-    assert (entry["seeds"], entry["examples"]) == (None, ROWS["validation"])
-    assert entry["smallest"] == pytest.approx(expected)
-    counted = _count_rows(config_of(config).corpora["questions"], tmp_path / "none", ["answerKey"], None)
-    assert {size[:4] for size in counted.values()} == {(rows, 5, 3.5, 0) for rows in ROWS.values()}
-    model = dict.fromkeys(("layers", "heads", "hidden", "intermediate", "vocabulary"), 1)
-    sizes = _laid_out(model, counted, 64, False)
-    assert (sizes.examples, sizes.scored, sizes.choices) == (3.5 * sum(ROWS.values()), 3.5 * ROWS["validation"], 3.5)
-    assert sizes.batch_tokens(2) == 3.5 * replace(sizes, choices=1).batch_tokens(2)
 
 
 def test_without_seeds_or_a_floor_nothing_can_be_claimed(plan):

@@ -82,7 +82,6 @@ ARTEFACTS = {
     "tokens": Artefact(f"{_LAID_OUT}/tokens.parquet"),
     "average": Artefact(f"{_LAID_OUT}/{{averaged}}.h5"),
     "average_part": Artefact(f"{_LAID_OUT}/{{averaged}}/{{part}}.h5"),
-    "resample": Artefact(f"{_LAID_OUT}/resample.h5"),
     "weights": Artefact(f"{_TASK}/{{constant}}/{{weights}}.parquet"),
     "lambda": Artefact(f"{_TASK}/{{constant}}/lambda-{{seed}}.parquet"),
     "lambda_half": Artefact(f"{_TASK}/{{constant}}/lambda-{{seed}}/{{part}}.parquet"),

@@ -270,13 +270,6 @@ class MergeOf(Settings):
     function = "papa.method.corpus_averages:merge_averages"
 
 
-class ResampleOf(OfEncoding):
-    """Stage *resample*: for each query slot, the attention in one randomly drawn text of a corpus."""
-
-    stage = "resample"
-    function = "papa.method.corpus_averages:resample_attention"
-
-
 class Gating(Settings):
     """Settings for learning λ."""
 

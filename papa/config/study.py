@@ -17,7 +17,6 @@ from papa.config.settings import NAME_PATTERN, Config, Grid
 from papa.config.stages import AnalysisOf, ModelId, ProbeOf
 from papa.config.variant import (
     ORIGINAL,
-    RESAMPLED,
     RETRAINED,
     SEEDED,
     STORED_PATTERN,
@@ -239,8 +238,6 @@ class Study:
 
     def averaged(self, model: str, laid_out: str, kind: str = "average") -> AnyJob:
         """Return the job of a constant that is computed from a corpus."""
-        if kind == RESAMPLED:
-            return self.job("resample", model=model, laid_out=laid_out)
         rule = "average" if len(self.parts(laid_out)) == 1 else "merge_averages"
         return self.job(rule, model=model, laid_out=laid_out, averaged=kind)
 
@@ -249,8 +246,7 @@ class Study:
         if constant is None or constant.data_free:
             return []
         slots, source = self.config.corpora[corpus].slots, constant.corpus or corpus
-        slots_of_source = self.config.corpora[source].slots
-        fits = slots_of_source == slots or (slots_of_source is not None and constant.for_any_length)
+        fits = self.config.corpora[source].slots == slots
         return [self.averaged(model, source if fits else f"{source}/slots-{slots}", constant.start)]
 
     def order(self, model: str, task: str, constant: Constant, order: Order) -> AnyJob:

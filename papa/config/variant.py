@@ -37,17 +37,12 @@ class ConstantKind:
     trainable: bool = False
 
 
-RESAMPLED = "resample"
-"""The constant whose rows are the attention in randomly drawn texts, one text for each row."""
 KINDS = {
     "average": ConstantKind(trainable=True),
-    "sink": ConstantKind(lambda slots: 2, lambda query, key: (key > 0).long() + 0 * query, trainable=True),
+    "sink": ConstantKind(lambda slots: 2, lambda query, key: (key > 0).long() + 0 * query),
     # the first slot is a separate class, because heads attend to it if no other token matters
-    "by-distance": ConstantKind(
-        lambda slots: 2 * slots, lambda query, key: (key > 0) * (query - key + key.shape[1]), trainable=True
-    ),
+    "by-distance": ConstantKind(lambda slots: 2 * slots, lambda query, key: (key > 0) * (query - key + key.shape[1])),
     "mean-output": ConstantKind(),
-    RESAMPLED: ConstantKind(),
     "identity": ConstantKind(lambda slots: 2, lambda query, key: (query == key).long(), lambda slots: [0.0, 1.0]),
     "toeplitz": ConstantKind(
         lambda slots: slots,
@@ -63,18 +58,12 @@ DATA_FREE = tuple(name for name, kind in KINDS.items() if kind.values)
 """Constants that need no text: those of the paper's Table 1, and equal weights for all tokens."""
 OBSERVED_AT_ONCE = 2**26
 """The number of values of a layer's attention that are computed and summed at once, in blocks of queries."""
-AVERAGED = tuple(name for name, kind in KINDS.items() if not kind.values and name != RESAMPLED)
+AVERAGED = tuple(name for name, kind in KINDS.items() if not kind.values)
 """Constants that are averages over texts, of attention (some with tied entries) or of the outputs of heads."""
-FOR_ANY_LENGTH = tuple(name for name in AVERAGED if KINDS[name].classes)
-"""Averages without an entry for each slot, so those over texts of one length can be used for texts of another."""
-OF_CORPUS = ("average", *FOR_ANY_LENGTH)
-"""Averages that can be computed over a corpus other than the task's."""
-TRAINED_SUFFIX, OF = "-trained", "-of-"
-AVERAGE_OF = f"average{OF}"
+TRAINED_SUFFIX, AVERAGE_OF = "-trained", "average-of-"
 TRAINABLE = tuple(name for name, kind in KINDS.items() if kind.trainable)
 """Constants from which training can start."""
-NAMES = tuple(name for kind in AVERAGED for name in (kind, *[f"{kind}{OF}CORPUS"] * (kind in OF_CORPUS)))
-NAMES += (RESAMPLED, *DATA_FREE)
+NAMES = ("average", f"{AVERAGE_OF}CORPUS", *AVERAGED[1:], *DATA_FREE)
 """The names of untrained constants in a config."""
 TRAINED_NAMES = tuple(f"{start}{TRAINED_SUFFIX}" for start in TRAINABLE)
 """The names of trained constants in a config."""
@@ -112,7 +101,7 @@ DEFAULT_FLOORS = CONTEXT_FREE[:1]
 """The context-free floors that are run by default."""
 
 # regular expressions of names in paths
-CONSTANT_PATTERN = f"(?:{'|'.join(KINDS)}|(?:{'|'.join(OF_CORPUS)}){OF}[a-z0-9_-]+)"
+CONSTANT_PATTERN = f"(?:{'|'.join(KINDS)}|{AVERAGE_OF}[a-z0-9_-]+)"
 """Constants that are not trained, so hidden states under them can be stored."""
 ORDER_PATTERN, KEPT_PATTERN = "[a-z0-9-]+", "kept-[0-9]+of[0-9]+"
 WEIGHTS_PATTERN = f"(?:{'|'.join(FROM_LOSS)})-[0-9]+|{'|'.join(FROM_ACTIVATIONS)}|{LIST_PREFIX}{LIST_NAME_PATTERN}"
@@ -154,9 +143,8 @@ class Constant:
     @cache
     def parse(cls, name: str) -> Constant:
         """Return the constant with this name: average, average-of-CORPUS, zeros, …, average-trained, …"""
-        kind, _, corpus = name.partition(OF)
-        if kind in OF_CORPUS and corpus:
-            return cls(kind, corpus)
+        if name.startswith(AVERAGE_OF) and name != AVERAGE_OF:
+            return cls("average", name.removeprefix(AVERAGE_OF))
         start = name.removesuffix(TRAINED_SUFFIX)
         trained = start != name
         if start not in KINDS or (trained and not KINDS[start].trainable):
@@ -171,17 +159,12 @@ class Constant:
     @property
     def untrained(self) -> str:
         """The name of the constant before training; λ is learned with that constant."""
-        return self.start if self.corpus is None else f"{self.start}{OF}{self.corpus}"
+        return self.start if self.corpus is None else f"{AVERAGE_OF}{self.corpus}"
 
     @property
     def data_free(self) -> bool:
         """Whether the constant is not computed from a corpus."""
         return self.start in DATA_FREE
-
-    @property
-    def for_any_length(self) -> bool:
-        """Whether averages over another corpus may keep that corpus's number of slots, even if the task's differs."""
-        return self.corpus is not None and self.start in FOR_ANY_LENGTH
 
     def made_trainable(self) -> Constant:
         """Return the constant that is trained from this one; raise `InputError` if there is none."""

@@ -110,12 +110,6 @@ def _merged_averages(study: Study, model: str, laid_out: str, averaged: str) -> 
     return Wiring(stages.MergeOf(), {"parts": parts}, {"constants": "average"})
 
 
-def _resample(study: Study, model: str, laid_out: str) -> Wiring:
-    settings = stages.ResampleOf(model=_encoding(study, model))
-    tokens = study.job("tokenize", model=model, laid_out=laid_out)
-    return Wiring(settings, {"tokens": [tokens]}, {"constants": "resample"})
-
-
 def _lambda(study: Study, model: str, task: str, constant: str, seed: str, part: str = WHOLE) -> Wiring:
     block, ranking = study.config.tasks[task], study.config.ranking
     settings = stages.LambdaOf(
@@ -255,7 +249,6 @@ BUILDERS: dict[str, Callable[..., Wiring]] = {
     "average": _average,
     "average_part": _average,
     "merge_averages": _merged_averages,
-    "resample": _resample,
     "train_lambda": _lambda,
     "half_lambda": _lambda,
     "weigh_heads": _weights,

@@ -26,7 +26,6 @@ from papa.config.stages import (
     OfEncoding,
     OfProbe,
     ProbeOf,
-    ResampleOf,
     Settings,
     TokensOf,
     Training,
@@ -318,9 +317,6 @@ def _needs(job: AnyJob, config: Config, sizes: Sizes) -> Needs | None:
                 written=_average_bytes(kind, sizes),
                 runs_model=False,
             )
-        case ResampleOf():
-            share = min(1.0, sizes.slots / max(sizes.examples, 1))  # at most one text per slot
-            return _one_pass(job, config, sizes, share, _average_bytes("average", sizes))
         case HiddenOf(part=part):
             stored = FLOAT16 * sizes.state_size * sizes.tokens + FLOAT32 * sizes.examples
             needs = _one_pass(job, config, sizes, 1 / _part_count(part), stored / _part_count(part))
@@ -335,7 +331,7 @@ def _needs(job: AnyJob, config: Config, sizes: Sizes) -> Needs | None:
 
 def _one_pass(job: AnyJob, config: Config, sizes: Sizes, share: float = 1.0, written: float = 0.0) -> Needs:
     """Estimate the needs of one forward pass over a share of the texts, in batches of `token_budget` tokens."""
-    averages = isinstance(job.settings, AverageOf | ResampleOf)
+    averages = isinstance(job.settings, AverageOf)
     memory, on_gpu = (  # the host of a GPU has no activations, but its estimate was tested with those of a CPU
         _model_bytes(job, sizes, budget_on(device, config.token_budget), averages, gpu)
         for device, gpu in (("cpu", False), (config.device, True))
@@ -432,8 +428,6 @@ def _kind(settings: Settings) -> str:
     match settings:
         case AverageOf(kind=kind):
             return kind
-        case ResampleOf():
-            return "average"
         case LambdaOf(constant=name) | WeightsOf(constant=str(name)):
             constant = Constant.parse(name)
         case HiddenOf(variant=variant) | ProbeOf(variant=variant):

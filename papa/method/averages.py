@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING
 import torch
 from torch import Tensor
 
-from papa.config.variant import AVERAGED, RESAMPLED, free_entries
+from papa.config.variant import AVERAGED, free_entries
 from papa.errors import DamagedArtefact, InputError, count, first_line, missing_extra
 from papa.files import REBUILD, PathLike, Trace
 from papa.method.hdf5 import read_arrays, write_arrays
@@ -39,7 +39,7 @@ class ConstantMatrices:
         count: int64 `[query, key]`, the number of examples that use both slots; or `[class]` or `[slot]`.
         examples: number of averaged examples.
         about: facts that identify the averages: model, weights, corpus, slots, style, segments.
-        kind: one of `papa.config.variant.AVERAGED`, or `resample`.
+        kind: one of `papa.config.variant.AVERAGED`.
         n: number of slots.
     """
 
@@ -86,48 +86,6 @@ class ConstantMatrices:
             count, full = count.tril(), full.tril()
         full = full / full.sum(-1, keepdim=True).clamp(min=1e-30)
         return ConstantMatrices(full * count, count, self.examples, self.about)
-
-    def at(self, slots: int) -> ConstantMatrices:
-        """Return `sink` or `by-distance` averages for texts with another number of slots.
-
-        Larger distances get the mean attention over the largest quarter of the known distances, in each direction. The
-        first slot keeps its mean attention; in longer texts it competes with more tokens, so its share shrinks.
-
-        Args:
-            slots: the new number of slots; if unchanged, averages of any kind are returned as they are.
-
-        Raises:
-            InputError: the averages have an entry for each slot, or there are too few slots.
-
-        >>> constants = papa.average_attention(model, short_texts, "by-distance").at(4096)  # doctest: +SKIP
-        >>> model.hidden_states(long_text, constants)  # doctest: +SKIP
-        """
-        if slots == self.n:
-            return self
-        if self.kind not in TIED:
-            raise InputError(
-                f"The constants are {self.kind}, which has an entry for each slot; average over texts with {slots} "
-                f"slots, or use {' or '.join(kind for kind in AVERAGED if kind in TIED)}."
-            )
-        if slots < 2:
-            raise InputError(f"Constants need 2 or more slots, but {slots} was given; give more.")
-        about = self.about | ({"slots": str(slots)} if "slots" in self.about else {})
-        if self.kind == "sink":
-            return replace(self, about=about, n=slots)
-        known = self.count[1:].nonzero().flatten() + 1 - self.n  # entry 0 is the first slot; entry e the distance e - n
-        low, high = (int(end) for end in known.aminmax()) if len(known) else (0, 0)
-        distances = torch.arange(1, 2 * slots) - slots
-        entries = torch.cat([torch.zeros(1, dtype=torch.long), distances.clamp(low, high) + self.n])
-        sums, counts = self.sum[..., entries], self.count[entries]
-        # only one pair of slots has the largest distance (first and last), so several distances are pooled
-        for beyond, far in (
-            (distances > high, known[known > high - max(1, high // 4)]),
-            (distances < low, known[known < low + max(1, -low // 4)]),
-        ):
-            places, alike = beyond.nonzero().flatten() + 1, far + self.n
-            sums[..., places] = self.sum[..., alike].sum(-1, keepdim=True)
-            counts[places] = self.count[alike].sum()
-        return replace(self, sum=sums, count=counts, about=about, n=slots)
 
     def plot(self, layer: int, head: int) -> alt.ConcatChart:
         """Draw the average attention of a head: rows are queries, columns are keys. Layers and heads count from 0.
@@ -213,7 +171,7 @@ def _read(path: PathLike, names: Sequence[str]) -> tuple[ConstantMatrices, Tenso
     try:
         arrays, facts = read_arrays(path, (*names, "mean"))
         shape, kind = tuple(facts.pop("shape")), str(facts.pop("kind", "average"))
-        if kind not in (*AVERAGED, RESAMPLED):
+        if kind not in AVERAGED:
             raise ValueError(f"{kind} is not a kind of constant")
         slots, examples = int(facts.pop("n", shape[2])), int(facts.pop("examples"))
         counted = {"mean-output": (slots,)}.get(kind, (free_entries(kind, slots),) if kind in TIED else (slots, slots))

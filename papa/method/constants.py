@@ -74,33 +74,28 @@ def constants_for(constant: Constant, averages: PathLike | None, model: Model, f
     expected = {"weights": model.weights, "slots": facts["slots"], "style": facts["style"], "kind": constant.start}
     if constant.corpus is None:
         expected["corpus"] = facts["corpus"]
-    if constant.for_any_length:
-        del expected["slots"]
     must_agree(averages, about, expected)
-    return ConstantMatrices.load(averages).at(int(facts["slots"])).constants if constant.for_any_length else constants
+    return constants
 
 
 class TrainedConstants(nn.Module):
     """Constants of the replaced heads, learned with the probe (Sec. 5.2).
 
-    The parameter `matrices` is `[replaced, query, key]`, or `[replaced, class]` if entries are tied. Rows are masked
-    and normalised when they are used. The buffer `heads`, int64 `[replaced, 2]`, has the layer and head of each matrix.
+    The parameter `matrices` is `[replaced, query, key]`. Rows are masked and normalised when they are used. The buffer
+    `heads`, int64 `[replaced, 2]`, has the layer and head of each matrix.
     """
 
     heads: Tensor
 
-    def __init__(self, start: Tensor | Matrices, heads: list[Head]):
-        """Initialise the matrices of `heads` from `start` `[layer, head, ...]`."""
+    def __init__(self, start: Tensor, heads: list[Head]):
+        """Initialise the matrices of `heads` from `start` `[layer, head, query, key]`."""
         super().__init__()
         replaced = torch.tensor(heads, dtype=torch.long).view(-1, 2)
         self.register_buffer("heads", replaced)
-        values = start if isinstance(start, Tensor) else start.values
-        self.classes = None if isinstance(start, Tensor) else start.classes
-        self.matrices = nn.Parameter(values[replaced[:, 0], replaced[:, 1]].clone())
-        self.shape = values.shape
+        self.matrices = nn.Parameter(start[replaced[:, 0], replaced[:, 1]].clone())
+        self.shape = start.shape
 
-    def forward(self) -> Tensor | Matrices:
+    def forward(self) -> Tensor:
         """Return the constants of all heads, zero for heads that are not replaced; differentiable."""
         zeros = self.matrices.new_zeros(self.shape)
-        values = zeros.index_put((self.heads[:, 0], self.heads[:, 1]), self.matrices)
-        return values if self.classes is None else Matrices(values, self.classes)
+        return zeros.index_put((self.heads[:, 0], self.heads[:, 1]), self.matrices)

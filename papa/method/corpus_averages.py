@@ -1,4 +1,4 @@
-"""The stages that average attention over a laid-out corpus, merge averages, and write attention to single texts."""
+"""The stages that average attention over a laid-out corpus, and merge averages."""
 
 from __future__ import annotations
 
@@ -8,15 +8,14 @@ from functools import partial
 from torch import Tensor
 
 from papa.config.job import Job
-from papa.config.stages import AverageOf, MergeOf, ResampleOf
+from papa.config.stages import AverageOf, MergeOf
 from papa.config.variant import WHOLE, part_names, row_range
-from papa.data.tokens import Tokens, TokensFile
-from papa.errors import InputError, count
+from papa.data.tokens import TokensFile
+from papa.errors import InputError
 from papa.method.averages import ConstantMatrices
 from papa.method.averaging import Averaging
 from papa.method.checkpoints import Checkpoint
 from papa.method.progress import progress
-from papa.method.resampling import resampled_attention
 from papa.model.budget import TokenBudget
 from papa.model.load import model_of, trace_with
 
@@ -78,17 +77,6 @@ def merge_averages(job: Job[MergeOf]) -> str:
         )
     merged.save(job.output("constants"), job.trace())
     return f"averaged {_content(merged)} over {merged.examples:,} examples in {len(paths)} parts"
-
-
-def resample_attention(job: Job[ResampleOf]) -> str:
-    """Stage *resample*: write the model's attention to single training texts, drawn at random."""
-    encoding = job.settings.model
-    model = model_of(encoding, job.machine)
-    train = Tokens.read(job.input("tokens"), "train")["train"]
-    drawn = resampled_attention(model, train)
-    drawn.about = {"model": encoding.model.name, "weights": str(model.weights), **_layout(train.provenance)}
-    drawn.save(job.output("constants"), trace_with(job, model))
-    return f"attention to {count(drawn.examples, 'text')}"
 
 
 def _layout(facts: Mapping[str, object]) -> dict[str, str]:

@@ -40,7 +40,7 @@ from papa.method.trained_norms import TrainedNorms
 from papa.method.variants import names_of, replaced_by
 from papa.model.load import model_of
 from papa.model.model import Model
-from papa.model.replacement import Outputs, Replacement, replaced_in
+from papa.model.replacement import Replacement, replaced_in
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -262,7 +262,7 @@ def _streamed(job: Job[ProbeOf], splits: Mapping[str, Tokens]) -> Iterator[State
     replaced, total = replaced_in(fixed), model.layers * model.heads
 
     def trained_with_probe() -> Sequence[nn.Module]:
-        if variant.trained and constants is not None and not isinstance(constants, Outputs):
+        if variant.trained and isinstance(constants, Tensor):
             trained[:] = [TrainedConstants(constants, replaced).to(model.device)]
         if variant.adapt == WITH_NORMS:
             norms[:] = [TrainedNorms(model)]

@@ -11,7 +11,7 @@ from itertools import pairwise
 from math import ceil, isfinite, isnan
 from typing import NamedTuple
 
-from papa.config.variant import OF, SHUFFLED, TRAINED_SUFFIX, Constant, is_drawn, is_list
+from papa.config.variant import AVERAGE_OF, SHUFFLED, TRAINED_SUFFIX, Constant, is_drawn, is_list
 from papa.errors import count
 from papa.results.conclusion import (
     Assumption,
@@ -233,10 +233,9 @@ def _value(value: object) -> str:
 
 def constant_name(constant: str, shown_with: Sequence[str] = ()) -> str:
     """Return a constant's name for readers; next to "average, texts of CORPUS", the average is "average, own texts"."""
-    kind, of, corpus = constant.partition(OF)
-    if of:
-        return f"{kind}, texts of {corpus}"
-    if any(name.startswith(f"{constant}{OF}") for name in shown_with):
+    if constant.startswith(AVERAGE_OF):
+        return f"average, texts of {constant.removeprefix(AVERAGE_OF)}"
+    if constant == "average" and any(name.startswith(AVERAGE_OF) for name in shown_with):
         return f"{constant}, own texts"
     return constant.replace(TRAINED_SUFFIX, ", trained").replace("toeplitz", "Toeplitz")
 

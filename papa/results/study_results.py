@@ -111,8 +111,7 @@ class StudyResults:
         corpus = self.config.tasks[_chosen("task", task, tasks)].corpus
         replacing = Constant.parse(_chosen("constant", constant or next(iter(of_texts), None), of_texts))
         (job,) = self._study.constants(_chosen("model", model, models), corpus, replacing)
-        averages = ConstantMatrices.load(self.folder / job.output("constants"))
-        return averages.at(self.config.corpora[corpus].slots or averages.n)
+        return ConstantMatrices.load(self.folder / job.output("constants"))
 
     @property
     def page(self) -> Path:

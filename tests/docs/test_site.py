@@ -93,7 +93,7 @@ def test_the_demo_figure_has_few_reference_lines_and_one_meaning_of_0():
 
 def test_files_of_measured_studies_are_intact_and_small():
     studies = sorted((DOCS / "measured").iterdir())
-    names = ["lengths", "minilm", "minilm_gpu", "minilm_ner_orders", "natural", "random", "recipes", "recipes_ner"]
+    names = ["minilm", "minilm_gpu", "minilm_ner_orders", "natural", "random", "recipes", "recipes_ner"]
     assert [study.name for study in studies] == names
     for study in studies:
         assert footer_of(study / "tables/outcomes.parquet")[1]["predicted"] > 5e5

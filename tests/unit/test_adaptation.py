@@ -244,7 +244,10 @@ def test_a_grid_of_both_kinds_of_tasks_keeps_its_adaptations() -> None:
 @pytest.mark.parametrize(
     ("grid", "message"),
     [
-        ({"adapt": ["norms"], "constants": ["sink-trained"]}, "lists none or norms, but grids.g has sink-trained"),
+        (
+            {"adapt": ["norms"], "constants": ["toeplitz-trained"]},
+            "lists none or norms, but grids.g has toeplitz-trained",
+        ),
         ({"adapt": ["constants"], "constants": ["zeros"]}, "lists constants. The constant 'zeros' cannot be trained"),
         ({"adapt": ["norms"], "tasks": ["next"]}, "norms, which are trained with a probe, but the model's own head"),
         ({"adapt": ["constants"], "tasks": ["next"]}, "constants, which are trained with a probe of labels, but next"),

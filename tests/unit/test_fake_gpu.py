@@ -23,7 +23,6 @@ from papa.data.tokens import Tokens
 from papa.files import read_json, read_table
 from papa.method import fitting
 from papa.method.averaging import Averaging
-from papa.method.corpus_averages import resample_attention
 from papa.method.hidden import HiddenStates
 from papa.method.tied import structure_of
 from papa.model.model import Model
@@ -122,16 +121,6 @@ def test_averages(on_both, tiny, place_tiny, corpus, kind, causal):
 
     def stage(name):
         jobs.average(model, corpus / "tokens.parquet", path := corpus / f"{name}.h5", kind=kind)
-        return [path]
-
-    on_both(stage)
-
-
-@TEXTS
-def test_single_texts(on_both, tiny, corpus):
-    def stage(name):
-        settings, path = stages.ResampleOf(model=jobs.encoding(tiny)), corpus / f"{name}.h5"
-        resample_attention(jobs.job("resample", settings, {"tokens": corpus / "tokens.parquet"}, constants=path))
         return [path]
 
     on_both(stage)

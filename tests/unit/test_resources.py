@@ -309,10 +309,10 @@ def test_disk_of_outcomes_is_a_little_more_than_they_take(tmp_path, metric, epoc
 
 FILES = {"files": {"train": "a.csv", "validation": "b.csv"}, "slots": 61}
 RUN = {"models": ["bert"], "tasks": ["texts", "words"], "fractions": ["1", "1/2", "0"], "seeds": [1, 2]}
-RUN["constants"] = ["average", "toeplitz", "mean-output", "resample", "zeros"]
+RUN["constants"] = ["average", "toeplitz", "mean-output", "by-distance", "zeros"]
 RUN["orders"] = ["lambda", "gradient", "leave-one-out", "variance", "output-norm", "random"]
 GRIDS = {"masks": {"tasks": ["masked"], "constants": ["average"], "orders": ["lambda", "gradient"]}}
-GRIDS["trained"] = {"constants": ["average-trained", "by-distance-trained"], "fractions": ["0"]}
+GRIDS["trained"] = {"constants": ["average-trained", "toeplitz-trained"], "fractions": ["0"]}
 GRIDS["decoded"] = {"tasks": ["next"], "constants": ["average"], "orders": RUN["orders"][:3]}
 EVERYTHING = {
     "name": "needs",

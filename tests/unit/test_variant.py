@@ -11,7 +11,6 @@ from papa.config.variant import (
     CONSTANT_PATTERN,
     DATA_FREE,
     ORDERS,
-    RESAMPLED,
     STORED_PATTERN,
     TRAINABLE,
     VARIANT_PATTERN,
@@ -23,7 +22,7 @@ from papa.config.variant import (
 )
 from papa.errors import InputError
 
-CONSTANTS = ("average", "average-of-mnli", "sink-of-mnli", "by-distance-of-mnli", *AVERAGED[1:], RESAMPLED, *DATA_FREE)
+CONSTANTS = ("average", "average-of-mnli", *AVERAGED[1:], *DATA_FREE)
 CONSTANTS += tuple(f"{start}-trained" for start in TRAINABLE)
 
 
@@ -37,14 +36,14 @@ def test_a_constant_is_what_its_name_says(name: str) -> None:
     assert Constant.parse(constant.untrained).trained is False
 
 
-NO_CONSTANTS = "mean average-of- mean-output-of-mnli identity-trained zeros-trained Average mean-output-trained"
+NO_CONSTANTS = "mean average-of- sink-of-mnli identity-trained sink-trained Average mean-output-trained"
 
 
 @pytest.mark.parametrize("name", ["", *NO_CONSTANTS.split()])
 def test_another_name_is_no_constant(name: str) -> None:
     with pytest.raises(
         InputError,
-        match=r"The constant '.*' does not exist; use one of average, average-of-CORPUS, sink, sink-of-CORPUS, by",
+        match=r"The constant '.*' does not exist; use one of average, average-of-CORPUS, sink, by",
     ):
         Constant.parse(name)
 
@@ -177,7 +176,7 @@ def test_trained_constants_are_an_adaptation_with_one_spelling() -> None:
 @pytest.mark.parametrize(
     ("constant", "fraction", "adapt", "message"),
     [
-        ("zeros", "0", "constants", "The constant 'zeros' cannot be trained; use one of average, sink"),
+        ("zeros", "0", "constants", "The constant 'zeros' cannot be trained; use one of average, toeplitz"),
         ("average-of-mnli", "0", "constants", "The constant 'average-of-mnli' cannot be trained"),
         ("average-trained", "0", "norms", "A trained constant adapts with the probe, not with 'norms'"),
         ("average", "0", "everything", "A variant cannot have the adaptation 'everything'"),

@@ -74,7 +74,7 @@ VALUES |= {"run.orders": (["random"], ["lambda", "gradient"], ["variance"], ["ra
 VALUES |= {"run.fractions": (["1", "0"], ["1", "1/4", "0"], ["1", "1/2", "0"]), "run.seeds": ([2], [1, 2], [1])}
 VALUES |= {"run.adapt": (["none", "probe"], ["probe", "norms"], ABSENT)}
 VALUES |= {"grids.*.adapt": (["none", "probe"], ["probe"])}
-VALUES |= {"grids": (ABSENT,), "grids.*.constants": (["toeplitz"], ["sink-trained"], ["average"])}
+VALUES |= {"grids": (ABSENT,), "grids.*.constants": (["toeplitz"], ["toeplitz-trained"], ["average"])}
 VALUES |= {"grids.*.orders": (["last-layer-first"], ["output-norm"]), "grids.*.fractions": (["1", "0"], ["1/2"])}
 VALUES |= {"grids.*.seeds": ([3], [1, 3]), "grids.*.title": ("More", "Even more")}
 VALUES |= {"corpora.*.first": ("sentence", "long"), "corpora.*.second": ("long", ABSENT), "corpora.*.slots": (7, 13)}
@@ -129,7 +129,7 @@ DRAWN: dict[str, list[dict[str, Any]]] = {
     "corpora.*.files.validation": [{f"{CORPUS}.files.validation": f"data/sentences.{split}.csv"} for split in SPLITS],
     "corpora.*.columns": [TAGS | {"corpora.words": CONLL | {"words": "words", "slots": 11}, "run.tasks": ["tags"]}],
     "corpora.*.generated": [{"corpora.made": MADE, "run.constants": ["average-of-made"]}],
-    "corpora.*.rows": [{"corpora.made": MADE, "run.constants": ["by-distance-of-made"]}],
+    "corpora.*.rows": [{"corpora.made": MADE, "run.constants": ["average-of-made"]}],
     "corpora.*.rows.train": [{"corpora.made": MADE, "corpora.made.rows.train": 19}],
     "corpora.*.rows.validation": [{"corpora.made": MADE, "corpora.made.rows.validation": 7}],
     "corpora.*.seed": [{"corpora.made": MADE | {"seed": 5}, "run.constants": ["average-of-made"]}],

@@ -34,10 +34,10 @@ from papa.model.load import keeping_models
 
 EQUAL, REBUILT = "equal", "rebuilt"
 OF_CORPUS = "TextsOf LabelsOf SubsetsOf"
-OF_MODEL = "TokensOf AverageOf ResampleOf LambdaOf WeightsOf ListOf OrderFromModel HiddenOf ProbeOf"
+OF_MODEL = "TokensOf AverageOf LambdaOf WeightsOf ListOf OrderFromModel HiddenOf ProbeOf"
 TWO_FLOORS = {"floors": ["zeros", "identity"]}
 EVERY = TWO_FLOORS | {
-    "run.constants": ["average", "resample"],
+    "run.constants": ["average"],
     "run.orders": ["lambda", "random", "gradient", {"file": "data/heads.tsv", "name": "heads"}],
     "ranking.draws": 1,
 }

@@ -17,7 +17,6 @@ MORE["tasks"]["tags"]["features"] = "stream"
 MORE["corpora"]["words"]["shards"] = 2
 MORE["ranking"] = {"halves": True}
 MORE["run"]["orders"] = ["lambda", "variance"]
-MORE["grids"] = {"one-text": {"tasks": ["animals"], "constants": ["resample"], "fractions": ["1", "0"]}}
 MORE["threads"] = {"encoder": 3, "probe": 2}
 MORE["floors"] = ["zeros", "identity"]
 """A config that has a job of every rule that runs the encoder."""

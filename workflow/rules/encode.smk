@@ -40,19 +40,6 @@ use rule prepare_texts as merge_averages with:
         **sized("merge_averages"),
 
 
-use rule average as resample with:
-    input:
-        unpack(reads("resample", "tokens")),
-    output:
-        constants=file("resample"),
-    pathvars:
-        path=ARTEFACTS["resample"].stem,
-    wildcard_constraints:
-        laid_out=f"{NAME_PATTERN}(/slots-[0-9]+)?",
-    resources:
-        **sized("resample"),
-
-
 use rule tokenize as train_lambda with:
     input:
         unpack(reads("train_lambda", "tokens", "labels", "constants")),

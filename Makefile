@@ -7,11 +7,8 @@ CORES ?= all
 TORCH := 2.13.0
 PYTHON ?= python3.11
 
-# The slow tests, except those of docs and browser, in three shards of similar duration.
-SHARD_1 := tests/slurm $(addprefix tests/workflow/test_,benchmarks.py fetch.py known_run.py reruns.py snapshots.py twins.py)
-SHARD_2 := $(addprefix tests/unit/test_,fake_gpu.py spread.py) \
-  $(addprefix tests/workflow/test_,decoder.py edits.py every_rule.py hostile.py profiles.py)
-SHARD_3 := $(addprefix tests/workflow/test_,containers.py damage.py extending.py killed.py module.py wheel.py)
+# A third of the files with slow tests, except those of docs.
+SHARDED = $(shell grep -rl mark.slow tests/slurm tests/unit tests/workflow --include='test_*.py' | sort | awk 'NR % 3 == $(SHARD) % 3')
 
 PYTEST := OMP_NUM_THREADS=1 $(BIN)/python -m pytest --durations 10
 
@@ -35,7 +32,7 @@ test: lint
 	@$(PYTEST) -m "not slow" -n 2 --dist loadfile
 
 test-slow: $(READY)
-	@$(PYTEST) -m slow $(SLOW) $(SHARD_$(SHARD))
+	@$(PYTEST) -m slow $(SLOW) $(if $(SHARD),$(SHARDED))
 
 # Each has an environment in build/, and installs only what is missing there. CI has no time for these.
 test-oldest: PINS := --constraint constraints-oldest.txt

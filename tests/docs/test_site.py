@@ -14,8 +14,6 @@ import pytest
 from markdown_it import MarkdownIt
 
 import papa
-from papa.files import footer_of
-from papa.results.conclusion import Conclusion
 
 REPOSITORY = Path(__file__).parents[2]
 DOCS = REPOSITORY / "docs"
@@ -89,16 +87,6 @@ def test_the_demo_figure_has_few_reference_lines_and_one_meaning_of_0():
     assert len(points) == 6 * 2 * 3
     [last] = [text for text in points if "Inference" in text and "lookup" in text and "heads kept: 0 of 72" in text]
     assert "mean: 0.323. 95 % interval: 0.296 to 0.350." in last
-
-
-def test_files_of_measured_studies_are_intact_and_small():
-    studies = sorted((DOCS / "measured").iterdir())
-    names = ["minilm", "minilm_gpu", "minilm_ner_orders", "natural", "random", "recipes", "recipes_ner"]
-    assert [study.name for study in studies] == names
-    for study in studies:
-        assert footer_of(study / "tables/outcomes.parquet")[1]["predicted"] > 5e5
-        assert Conclusion.read(study / "tables/claims.json").margin == 0.1
-    assert sum(file.stat().st_size for file in (DOCS / "measured").rglob("*.*")) < 10e6
 
 
 @pytest.mark.slow

@@ -2,6 +2,7 @@
 
 import copy
 import re
+from pathlib import Path
 
 import pytest
 from tiny import CONFIG, REPOSITORY, copy_of_repository
@@ -20,7 +21,7 @@ def families(tmp_path_factory):
     workflow = copy_of_repository(tmp_path_factory.mktemp("families"))
     with pytest.MonkeyPatch.context() as patch:
         patch.setenv("XDG_CACHE_HOME", str(workflow.folder / "cache"))
-        process = workflow.run("--cores", "2", "--configfile", "config/families.yaml")
+        process = workflow.run("--cores", "2", "--configfile", str(Path(__file__).with_name("families.yaml")))
     workflow.printed = process.stdout + process.stderr
     return workflow
 

@@ -51,55 +51,6 @@ def test_the_readme_is_short_and_leads_to_every_page():
     assert set(PAGES) - reached == {REPOSITORY / "data/README.md"}
 
 
-MEASURED = {
-    "[200 of 200 studies]": ("docs/known-answers.md", "All 200 studies claim nine heads, and none claims ten."),
-    "1.9 to 4.7 % made one": (
-        "docs/error-rates.md",
-        "1.9 to 4.7 % of studies call them",
-    ),
-    "with only 30 clusters of examples, 9.5 %": ("docs/error-rates.md", "it is 9.5 %"),
-    "if clusters are ignored, up to 24.5 %": ("docs/error-rates.md", "up to 24.5 % on real outcomes"),
-    "six generated tasks, 5 to 30 minutes": ("docs/demo.md", "about 7 minutes", "up to 30 minutes"),
-    "1.8 GB instead of 5.9 GB": (
-        "docs/environments.md",
-        "5.9 GB in all",
-        "275 MB without torch",
-        "861 MB",
-        "adds 517 MB",
-    ),
-    "[149 types]": ("docs/models.md", "**149 of 227 types can be used.**"),
-}
-"""Numbers in the README's text, and the sentences that they come from."""
-DEFINED = [
-    "At 0 %,",
-    "At 100 %,",
-    "95 % intervals",
-    "et al. 2022",
-    "Python 3.11",
-    "between 0 (its constant) and 1 (its attention)",
-    "--cores 8",
-    "36 of 72 heads are replaceable at a margin of 10 %",
-    "36 heads with the smallest λ",
-    "the one-sided 95 % upper bound on the loss is below 10 %",
-    "wrong at most 5 % of the time",
-    "GPT-2",
-    "Apache-2.0",
-]
-"""The other numbers there: definitions, examples and names."""
-
-
-def test_numbers_in_the_readme_are_those_of_the_pages_that_they_come_from():
-    """The table between marks is generated; test_site.py compares it with the tables of the study."""
-    text = re.sub("```.*?```|<!-- losses.*?end of losses -->", "", text_of("README.md"), flags=re.DOTALL)
-    text = " ".join(re.sub(r"\]\([^)]*\)", "]", text).split())
-    for phrase, (page, *sentences) in MEASURED.items():
-        there = " ".join(text_of(page).split())
-        assert phrase in text and all(sentence in there for sentence in sentences), phrase
-    for phrase in [*MEASURED, *DEFINED]:
-        text = text.replace(phrase, "")
-    assert not re.findall(r"\S*\d\S*", text), "a new number in the README: say in MEASURED where it comes from"
-
-
 def quoted(page):
     """The quotes on a page that are conclusions, each on one line."""
     quotes = re.findall(r"(?:^> .*\n)+", text_of(page), re.MULTILINE)

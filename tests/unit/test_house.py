@@ -2,7 +2,6 @@
 
 import ast
 import re
-import subprocess
 import sys
 import tomllib
 from collections import Counter
@@ -172,23 +171,6 @@ def files_of(path: str) -> list[str]:
     """A test file, or all of a folder, as seen from the root."""
     files = [ROOT / path] if path.endswith(".py") else sorted((ROOT / path).rglob("test_*.py"))
     return [str(file.relative_to(ROOT)) for file in files]
-
-
-def shard(number: int) -> list[str]:
-    """The files that `make test-slow SHARD=number` runs."""
-    command = ["make", "--dry-run", "--assume-old=.venv/.ready", "test-slow", f"SHARD={number}"]
-    said = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=True).stdout
-    return [file for word in said.split() if word.startswith("tests/") for file in files_of(word)]
-
-
-def test_a_slow_test_is_in_one_shard() -> None:
-    """Continuous integration runs one of them at a time, and those of the pages always."""
-    shards = len(re.findall(r"^SHARD_\d :=", (ROOT / "Makefile").read_text(encoding="utf-8"), re.MULTILINE))
-    times = Counter(file for number in range(1, shards + 1) for file in shard(number))
-    others = set(files_of("tests")) - set(files_of("tests/browser")) - set(files_of("tests/docs"))
-    marked = re.compile(r"\bmark\.slow")
-    assert times == {file: 1 for file in others if marked.search((ROOT / file).read_text(encoding="utf-8"))}
-    assert f"% {shards} + 1" in (ROOT / ".ci/run").read_text(encoding="utf-8")
 
 
 def nodes(module: Path) -> Iterator[ast.AST]:

@@ -8,7 +8,6 @@ module in `papa.results`.
 from __future__ import annotations
 
 import re
-from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import PurePosixPath
@@ -18,7 +17,7 @@ from papa.config.artefacts import ARTEFACTS
 from papa.config.declaration import compared
 from papa.config.settings import RUN
 from papa.config.stages import AnalysisOf, GridView, TaskOf
-from papa.config.variant import AVERAGE_OF, DEFAULT_FLOORS, Order, is_drawn, is_list
+from papa.config.variant import AVERAGE_OF, DEFAULT_FLOORS, Order, is_list
 
 if TYPE_CHECKING:
     from papa.config.job import AnyJob
@@ -34,9 +33,6 @@ FIGURE_OUTPUTS = {"svg": "figure_svg", "png": "figure_png", "html": "figure_html
 PATTERNS_OUTPUTS = {"table": "patterns", "markdown": "patterns_md", "latex": "patterns_tex"}
 PATTERNS_OUTPUTS |= {"svg": "patterns_svg", "png": "patterns_png", "html": "patterns_html"}
 """The outputs of the patterns of a model on a corpus; each pair has its own folder."""
-
-ENOUGH_DRAWS = 19
-"""The smallest number of random orders for a p value of 5 %: with 19 of them, the smallest p value is 1 / 20."""
 
 
 @dataclass(frozen=True)
@@ -129,10 +125,6 @@ def _floors(study: Study) -> object:
     return None if floors in ((), DEFAULT_FLOORS) else list(floors)
 
 
-def _weights_of_heads(study: Study) -> Inputs:
-    return {"lambdas": study.weights()}
-
-
 def _seeds(study: Study) -> object:
     return [list(job.settings.seeds) for job in study.probes()]
 
@@ -142,29 +134,14 @@ def _grids(study: Study) -> object:
     return [{key: value for key, value in view.items() if key != "order"} for view in views]
 
 
-def _weights(study: Study) -> object:
-    tasks = study.config.tasks
-    rows = [weights_row(job) for job in study.weights()]
+def _seeded_weights(study: Study) -> list[AnyJob]:
+    """Return the jobs of head weights that depend on a seed."""
+    return [job for job in study.weights() if "seed" in weights_row(job) and "part" not in job.wildcards]
+
+
+def _seeded_rows(study: Study) -> object:
+    tasks, rows = study.config.tasks, map(weights_row, _seeded_weights(study))
     return [row | {"title": tasks[row["task"]].title or row["task"]} for row in rows]
-
-
-def _fractions_between(study: Study) -> object:
-    fractions = dict.fromkeys(fraction for grid in study.grids.values() for fraction in grid.fractions)
-    return [fraction for fraction in fractions if fraction not in ("0", "1")]
-
-
-def _several_weights(study: Study) -> bool:
-    """Return whether orders can be compared: by seed, half of the texts or measure, or in the ties of a list."""
-    if study.config.lists:
-        return True
-    counts = Counter(tuple(map(job.wildcards.get, ("model", "task", "constant"))) for job in study.weights())
-    return max(counts.values(), default=0) > 1
-
-
-def _many_draws(study: Study) -> bool:
-    """Return whether a grid has enough random orders, next to others, for a p value of 5 %."""
-    mixed = ({is_drawn(order) for order in grid.order_names} == {True, False} for grid in study.grids.values())
-    return study.config.ranking.draws >= ENOUGH_DRAWS and any(mixed)
 
 
 def _published_tasks(study: Study) -> dict[str, str]:
@@ -223,10 +200,10 @@ ANALYSES = {
     ),
     "stability": Entry(
         "papa.results.stability:Stability",
-        _weights_of_heads,
-        lambda study: {"learned": _weights(study), "fractions": _fractions_between(study)},
-        _several_weights,
-        version=2,
+        lambda study: {"lambdas": _seeded_weights(study)},
+        lambda study: {"learned": _seeded_rows(study)},
+        lambda study: len(study.config.ranking.seeds) > 1 and bool(_seeded_weights(study)),
+        version=3,
     ),
     "score_and_drop": Entry(
         "papa.results.drops:Drops",
@@ -235,12 +212,6 @@ ANALYSES = {
         lambda study: {"0", "1"} <= set(study.grids[RUN].fractions),
         has_figure=True,
         stage="drops",
-    ),
-    "random_orders": Entry(
-        "papa.results.random_orders:RandomOrders",
-        _summary("summary", "all_outcomes"),
-        lambda study: {"grids": _grids(study), "tasks": _tasks(study), "first_seed": study.config.ranking.seeds[0]},
-        _many_draws,
     ),
     "recovery": Entry(
         "papa.results.adaptation:AdaptationAnalysis",

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from hashlib import sha256
-from itertools import groupby, product
+from itertools import product
 from typing import TYPE_CHECKING
 
 from papa.config.variant import (
@@ -42,8 +42,6 @@ def rank_heads(job: Job[OrderFromWeights]) -> str:
     heads of each layer at random; `list-NAME-shuffled-DRAW` does the same with a list. The name of an order determines
     all draws.
 
-    The fact `tied` of the order lists the first and the last rank of each series of units with equal weights.
-
     Raises:
         InputError: the order is not based on weights.
     """
@@ -62,10 +60,7 @@ def rank_heads(job: Job[OrderFromWeights]) -> str:
         heads = heads[::-1]
     elif is_drawn(order.base):
         heads = drawn_in_layers(heads, name, size)
-    tied = [] if is_drawn(order.base) else tied_ranks([weights[head] for head in heads[::size]])
-    about = {**provenance_of(table), "order": name} | ({"tied": tied} if tied else {})
-    written = _write_order(heads, job.output("order"), about, job.trace())
-    return f"{written}; {ties_text(tied)}" if tied else written
+    return _write_order(heads, job.output("order"), {**provenance_of(table), "order": name}, job.trace())
 
 
 def weigh_listed(job: Job[ListOf]) -> str:
@@ -148,35 +143,6 @@ def drawn_in_layers(ranked: Sequence[Head], name: str, size: int = 1) -> list[He
 def _chance(name: str, layer: int, unit: int) -> bytes:
     """Return a random key of a unit, which is the same on all machines."""
     return sha256(f"{name}/{layer}/{unit}".encode()).digest()
-
-
-def tied_ranks(weights: Sequence[float]) -> list[tuple[int, int]]:
-    """Return the first and the last rank of each series of equal weights, which are in order.
-
-    >>> tied_ranks([0.1, 0.5, 0.5, 0.5, 0.7])
-    [(1, 3)]
-    """
-    series, begin = [], 0
-    for _, equal in groupby(weights):
-        length = len(list(equal))
-        series += [(begin, begin + length - 1)] if length > 1 else []
-        begin += length
-    return series
-
-
-def tied_across(tied: Iterable[tuple[int, int]], replaced: int) -> int:
-    """Return the length of the series of equal weights that is cut if this number of units is replaced; 0 if none is.
-
-    >>> tied_across([(1, 3)], 2), tied_across([(1, 3)], 4)
-    (3, 0)
-    """
-    return next((last - first + 1 for first, last in tied if first < replaced <= last), 0)
-
-
-def ties_text(tied: Sequence[tuple[int, int]]) -> str:
-    """Describe tied ranks in a clause."""
-    number = sum(last - first + 1 for first, last in tied)
-    return f"{number} of them share their weight with another, so their order is random"
 
 
 def _write_order(heads: list[Head], path: PathLike, about: Mapping[str, object], trace: Trace) -> str:

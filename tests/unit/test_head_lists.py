@@ -6,7 +6,6 @@ from typing import Any
 
 import jobs
 import numpy as np
-import pandas as pd
 import pytest
 from builders import head_rows
 from sizes import HEADS, LAYERS
@@ -25,7 +24,6 @@ from papa.data.head_lists import read_list
 from papa.data.local_digests import LocalSourceDigests
 from papa.files import Trace, provenance_of, read_table, write_table
 from papa.method.orders import rank_heads, weigh_listed
-from papa.results.stability import stability_of, tables_of
 
 SCORES = np.array([[0.5, -1.0, 0.25, 8.0], [3.0, 0.125, 0.75, 2.0]])
 """Scores of 2 layers of 4 heads."""
@@ -173,14 +171,14 @@ def ordered(tmp_path, monkeypatch):
 def test_heads_with_small_scores_are_replaced_first(ordered):
     weights, orders, line, facts = ordered(table(SCORES))
     places = sorted(np.ndindex(2, 4), key=lambda place: SCORES[place])
-    assert orders == [places] * 3 and "tied" not in facts and facts["unit_size"] == 1
+    assert orders == [places] * 3 and facts["unit_size"] == 1
     assert line.startswith("8 scores listed in ")
     assert weights["value"].to_pylist() == SCORES.ravel().tolist()
 
 
 def test_the_order_of_equal_scores_is_drawn_at_random(ordered):
-    _, orders, line, facts = ordered("- 1-2\n- 0-3\n", suffix=".yaml")
-    assert len(set(map(tuple, orders))) == 3 and facts["tied"] == [[0, 5], [6, 7]]
+    _, orders, line, _ = ordered("- 1-2\n- 0-3\n", suffix=".yaml")
+    assert len(set(map(tuple, orders))) == 3
     assert all(set(order[6:]) == {(1, 2), (0, 3)} for order in orders) and line.startswith("2 heads listed")
     firsts = [order[0] for order in ordered("- 1-2\n- 0-3\n", "head", range(1, 121), ".yaml")[1]]
     assert np.unique(firsts, axis=0, return_counts=True)[1] == pytest.approx([20] * 6, abs=16)  # 4 standard deviations
@@ -205,7 +203,6 @@ def test_a_study_draws_a_list_and_reads_it_once(tmp_path):
     assert names == ["lambda-0", "list-duo-1", "list-duo-2", "list-best-2-1", "list-best-2-2", "list-best-2-3"]
     made = [job for job in study.jobs() if job.stage == "list" and job.wildcards["task"] == "animals"]
     assert [job.main.rpartition("/")[2] for job in made] == ["list-duo.parquet", "list-best-2.parquet"]
-    assert [row.get("seed") for row in study.analysis("stability").settings.parameters["learned"]].count(None) == 4
 
 
 def test_random_orders_have_the_layers_of_a_list(tmp_path):
@@ -278,25 +275,6 @@ def test_a_list_in_a_config_is_checked(tmp_path):
     with pytest.raises(papa.InputError, match=r"orders, list-duo: there is no file heads\.tsv"):
         check_files(config_of(with_keys(CONFIG, {"run.orders": [LIST]})))
     assert SourceDigests().head_list("heads.tsv") is None
-
-
-def test_the_report_counts_equal_scores_across_the_cut(tmp_path):
-    scores = [1.0] * 4 + [2.0, 3.0, 4.0, 5.0]
-    write_table(head_rows(scores, heads=4), tmp_path / "list-duo.parquet", {}, Trace("list", 1, {}, {}))
-    about = {
-        "model": "m",
-        "title": "Tags",
-        "constant": "average",
-        "order": "list-duo",
-        "path": tmp_path / "list-duo.parquet",
-    }
-    rows = stability_of(pd.DataFrame([about | {"task": task} for task in ("t", "u")]), ("3/4", "1/2"))
-    assert rows["between"].tolist() == ["draws"] * 4, "lists do not depend on tasks"
-    assert rows["undecided"].tolist() == [4, 0] * 2 and rows["tied"].eq(4).all() and rows["tau"].eq(1).all()
-    [shown] = tables_of(rows)
-    assert shown.title == "Equal scores in lists" and shown.rows[0][3:5] == ["list duo", "draw 1 and draw 2"]
-    write_table(head_rows(range(8), heads=4), tmp_path / "list-duo.parquet", {}, Trace("list", 1, {}, {}))
-    assert stability_of(pd.DataFrame([about | {"task": "t"}]), ("1/2",)).empty
 
 
 @pytest.mark.usefixtures("no_figures")

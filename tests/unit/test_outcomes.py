@@ -5,17 +5,15 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-import pandas as pd
 import pyarrow as pa
 import pytest
-from builders import head_rows, labelled, run_record, texts
+from builders import labelled, run_record, texts
 
 from papa.config.measures import MEASURES
 from papa.errors import DamagedArtefact
 from papa.files import Trace, write_table
 from papa.results.losses import losses_of
 from papa.results.outcomes import ALL, FLOOR, ORIGINALS, Setting, TaskOutcomes, read_task_outcomes
-from papa.results.stability import stability_of, tables_of
 
 TRACE = Trace("probe", 1, {}, {})
 NAMES = ["O", "B-X", "I-X"]
@@ -132,57 +130,3 @@ def test_what_does_not_belong_together_is_refused(tmp_path, recorded, columns, c
     runs = [(run_record(seed=1), first), (run_record(seed=2), second)]
     with pytest.raises(DamagedArtefact, match=message):
         read_task_outcomes(runs, {"t": "entity_f1"}, {"t": labels}, {})
-
-
-UP, DOWN, SWAPPED = [0.1, 0.2, 0.3, 0.4], [0.4, 0.3, 0.2, 0.1], [0.2, 0.1, 0.3, 0.4]
-ONE_SWAP = (5 - 1) / 6
-"""Kendall's τ of four heads if two neighbours change places."""
-
-
-def learned(folder: Path, *rows: tuple[list[float], dict[str, Any]]) -> pd.DataFrame:
-    about = {"model": "m", "task": "t", "title": "Tags", "constant": "average", "order": "lambda"}
-    for number, (values, _) in enumerate(rows):
-        write_table(head_rows([0.0] * 4, values, heads=4), folder / f"{number}.parquet", {}, TRACE)
-    paths = [{"path": str(folder / f"{number}.parquet")} for number in range(len(rows))]
-    return pd.DataFrame([about | fields | path for (_, fields), path in zip(rows, paths, strict=True)])
-
-
-def test_orders_are_compared_by_rank(tmp_path):
-    whole, parts = {"part": None}, [{"seed": "0", "part": "1of2"}, {"seed": "0", "part": "2of2"}]
-    weights = (UP, {"seed": "0"} | whole), (SWAPPED, {"seed": "1"} | whole), (DOWN, parts[0]), (UP, parts[1])
-    stability = stability_of(learned(tmp_path, *weights), ("1/2",))
-    [table] = tables_of(stability)
-    assert {line[0] for line in table.rows} == {"Tags"}, "tasks are called by their titles"
-    rows = stability.set_index("a")
-    assert set(stability["between"]) == {"seeds", "halves"}
-    assert rows.loc["seed 0", "tau"] == pytest.approx(ONE_SWAP) and rows.loc["seed 0", "overlap"] == 1.0
-    half = rows.loc["half 1, seed 0"]
-    assert (half["tau"], half["overlap"], half["by_chance"]) == (-1.0, 0.0, 0.5)
-
-
-def test_weights_are_compared_seed_by_seed_and_task_by_task(tmp_path):
-    types = {"task": "u", "title": "Types"}
-    weights = learned(
-        tmp_path,
-        (UP, {"seed": "0"}),
-        (DOWN, {"seed": "1"}),
-        (DOWN, {"order": "gradient", "seed": "0"}),
-        (SWAPPED, {"order": "gradient", "seed": "1"}),
-        (UP, {"order": "variance"}),
-        (SWAPPED, types | {"order": "variance"}),
-        (SWAPPED, types | {"seed": "0"}),
-        (DOWN, {"constant": "zeros", "seed": "1"}),  # another constant is compared with none of these
-    )
-    stability = stability_of(weights, ("1/2",))
-    taus = stability.fillna({"seed": ""}).set_index(["between", "a", "b", "seed"])["tau"].to_dict()
-    assert taus["orders", "lambda", "gradient", "0"] == pytest.approx(-1)
-    assert taus["orders", "lambda", "gradient", "1"] == pytest.approx(-ONE_SWAP)
-    assert taus["tasks", "Tags", "Types", ""] == taus["tasks", "Tags", "Types", "0"] == pytest.approx(ONE_SWAP)
-    orders = stability[stability["between"].eq("orders") & stability["task"].eq("t")]
-    assert len(orders) == 2 + 2 + 2, "seeds meet the same seeds, and what has no seed meets all"
-    assert len(stability[stability["between"].eq("seeds")]) == 2
-    tables = {table.title: table.rows for table in tables_of(stability)}
-    assert list(tables) == ["Seeds and halves", "Orders", "Tasks"]
-    [mean] = [line[5] for line in tables["Orders"] if line[0] == "Tags" and line[4] == "λ and gradient"]
-    assert mean == "-0.83 (-1.00 to -0.67)"
-    assert [line[3:5] for line in tables["Tasks"]] == [["λ", "Tags and Types"], ["variance", "Tags and Types"]]

@@ -137,7 +137,6 @@ def summary_row(
         "mean": mean,
         "seeds": 3,
         "status": "counts",
-        "adapt": "probe",
     }
     if mean is not None and half is not None:
         row |= {"half_width": half, "low": mean - half, "high": mean + half}

@@ -130,8 +130,7 @@ def _seeds(study: Study) -> object:
 
 
 def _grids(study: Study) -> object:
-    views = [grid_view(study, name).recorded() for name in study.grids]
-    return [{key: value for key, value in view.items() if key != "order"} for view in views]
+    return [grid_view(study, name).model_dump(mode="json", exclude={"order"}) for name in study.grids]
 
 
 def _seeded_weights(study: Study) -> list[AnyJob]:
@@ -213,14 +212,6 @@ ANALYSES = {
         has_figure=True,
         stage="drops",
     ),
-    "recovery": Entry(
-        "papa.results.adaptation:AdaptationAnalysis",
-        _summary("all_outcomes"),
-        lambda study: {"tasks": _tasks(study), "plots": _plots(study)},
-        lambda study: any(len(grid_view(study, name).adapt) > 1 for name in study.grids),
-        has_figure=True,
-        version=2,
-    ),
     "published": Entry(
         "papa.results.published:Published",
         _summary("summary"),
@@ -251,7 +242,6 @@ def grid_view(study: Study, name: str) -> GridView:
         plots=study.config.plots,
         drawn=grid_has_figure(study, name),
         order=tuple(grid.tasks),
-        adapt=max((tasks[task].adaptations(grid.adapt) for task in grid.tasks), key=len),
     )
 
 
@@ -265,7 +255,7 @@ def grid_entry(study: Study, name: str) -> Entry:
     return Entry(
         "papa.results.grids:GridAnalysis",
         _summary("summary"),
-        lambda study: grid_view(study, name).recorded(),
+        lambda study: grid_view(study, name).model_dump(mode="json"),
         has_figure=grid_has_figure(study, name),
         stage="grid",
     )

@@ -42,7 +42,6 @@ from papa.config.measures import (
 )
 from papa.config.packages import package_of
 from papa.config.variant import (
-    ADAPTATIONS,
     CONTEXT_FREE,
     DEFAULT_FLOORS,
     LIST_NAME_PATTERN,
@@ -50,12 +49,8 @@ from papa.config.variant import (
     NAMES,
     ORDERS,
     RANDOM_BY_LAYER,
-    RETRAINED,
     SHUFFLED,
     TRAINED_NAMES,
-    UNADAPTED,
-    WITH_CONSTANTS,
-    WITH_NORMS,
     Constant,
 )
 from papa.errors import InputError, count
@@ -119,12 +114,10 @@ if TYPE_CHECKING:
     Metric = str
     OrderName = str
     Floor = str
-    Adaptation = str
 else:
     Metric = Literal[tuple(METRICS)]
     OrderName = Literal[ORDERS]
     Floor = Literal[CONTEXT_FREE]
-    Adaptation = Literal[ADAPTATIONS]
 
 
 def fraction(written: object) -> str:
@@ -182,7 +175,6 @@ Share = Annotated[str, BeforeValidator(fraction, json_schema_input_type=str | fl
 RowsOrShare = Annotated[str | int, BeforeValidator(rows_or_share, json_schema_input_type=str | float)]
 Shares = Annotated[tuple[Share, ...], Field(min_length=1, strict=False)]
 Seeds = Annotated[tuple[Seed, ...], Field(min_length=1, strict=False)]
-Adaptations = Annotated[tuple[Adaptation, ...], Field(min_length=1, strict=False)]
 Head = Annotated[tuple[Annotated[int, Field(ge=0)], Annotated[int, Field(ge=0)]], Field(strict=False)]
 Positive = Annotated[int, Field(ge=1)]
 HubId = Annotated[str, Field(pattern=r"^[A-Za-z0-9][A-Za-z0-9._-]*(/[A-Za-z0-9][A-Za-z0-9._-]*)?$")]
@@ -273,14 +265,6 @@ class RunSettings(Block):
     seeds: Annotated[
         Seeds, key("seeds of the probes; one probe is trained for each seed, and scores are averaged", "none")
     ] = (1, 2, 3, 4, 5)
-    adapt: Annotated[
-        Adaptations,
-        key(
-            "what may adapt to the constants: none (the original's probe is not trained again), probe, constants "
-            "(trained along with the probe), norms (gains and biases of the normalisation layers, trained along with "
-            "the probe, also in the original)"
-        ),
-    ] = (RETRAINED,)
 
     @property
     def lists(self) -> dict[str, HeadFile]:
@@ -545,10 +529,6 @@ class Task(Block):
         """The kind of task, which follows from the metric."""
         return METRICS[self.metric].target
 
-    def adaptations(self, listed: Sequence[str]) -> tuple[str, ...]:
-        """Return which of the listed parts can adapt on this task: without a probe, only the default, which is none."""
-        return tuple(listed) if self.target.probed else (RETRAINED,)
-
 
 class Layout(Block):
     """Layout of texts in slots."""
@@ -809,12 +789,6 @@ class Config(Block):
             _check_task(f"tasks.{name}", task, self.corpora)
             _check_samples(f"tasks.{name}", task, self.seeds_of(name))
         _check_trained(self)
-        _check_adaptations(self)
-        if self.precision == "bfloat16_weights" and any(WITH_NORMS in grid.adapt for grid in self.analyses.values()):
-            raise ValueError(
-                f"precision is bfloat16_weights, but `adapt` lists {WITH_NORMS}, and gains in bfloat16 cannot learn "
-                "from small steps; set `precision: bfloat16`"
-            )
         _check_patience(self)
         if self.fidelity == "published_code" and self.ranking.settled is not None:
             raise ValueError(
@@ -855,9 +829,6 @@ class Config(Block):
     def shown(self) -> dict[str, object]:
         """Return the config as the report shows it: only what is run, and without machine-dependent keys."""
         content = self.model_dump(mode="json", exclude_none=True, exclude=OF_MACHINES)
-        for run in (content["run"], *content["grids"].values()):
-            if run["adapt"] == [RETRAINED]:  # finished reports do not record this default
-                del run["adapt"]
         models, tasks = zip(*self.pairs, strict=True)
         for block, names in {"models": models, "corpora": self.corpora_run, "tasks": tasks}.items():
             content[block] = {name: content[block][name] for name in dict.fromkeys(names)}
@@ -977,7 +948,7 @@ def _check_runs(config: Config) -> None:
                     f"{where}.constants[{number}] is {name!r}, but no corpus is called {corpus!r}; "
                     f"use one of {', '.join(config.corpora)}."
                 )
-        for key in ("models", "tasks", "constants", "fractions", "seeds", "adapt"):
+        for key in ("models", "tasks", "constants", "fractions", "seeds"):
             _check_once(f"{where}.{key}", getattr(run, key))
         _check_once(f"{where}.orders", run.order_names)
         other = next((order for order in run.lists.values() if order != config.lists[order.base]), None)
@@ -1186,44 +1157,4 @@ def _check_trained(config: Config) -> None:
                 raise InputError(
                     f"tasks.{task}.features is store, but {why}, so hidden states differ in every epoch; "
                     "leave out `features`, or set it to stream."
-                )
-
-
-def _check_adaptations(config: Config) -> None:
-    """Reject adaptations that a constant or a task does not have, and grids without retrained probes."""
-    for name, grid in config.analyses.items():
-        where = "run" if name == RUN else f"grids.{name}"
-        constants = list(map(Constant.parse, grid.constants))
-        trained = next((constant for constant in constants if constant.trained), None)
-        if trained and {UNADAPTED, WITH_NORMS} & {*grid.adapt}:
-            raise InputError(
-                f"{where}.adapt lists {UNADAPTED} or {WITH_NORMS}, but {where} has {trained.name}, which is trained "
-                f"with the probe; replace it by {trained.untrained}, and add {WITH_CONSTANTS} to `adapt`."
-            )
-        for constant in constants if WITH_CONSTANTS in grid.adapt else ():
-            try:
-                constant.made_trainable()
-            except InputError as error:
-                raise InputError(f"{where}.adapt lists {WITH_CONSTANTS}. {error}") from None
-        for task in grid.tasks:
-            target, features = config.tasks[task].target, config.tasks[task].features
-            if WITH_CONSTANTS in grid.adapt and not target.labelled:
-                raise InputError(
-                    f"{where}.adapt lists {WITH_CONSTANTS}, which are trained with a probe of labels, but {task} has "
-                    "none; put such tasks into a separate grid in `grids`, without it."
-                )
-            if WITH_NORMS in grid.adapt and not target.probed:
-                raise InputError(
-                    f"{where}.adapt lists {WITH_NORMS}, which are trained with a probe, but the model's own head "
-                    f"predicts {task}; put such tasks into a separate grid in `grids`, without it."
-                )
-            if {WITH_CONSTANTS, WITH_NORMS} & {*grid.adapt} and features == "store":
-                raise InputError(
-                    f"tasks.{task}.features is store, but {where}.adapt changes hidden states in every epoch; leave "
-                    "out `features`, or set it to stream."
-                )
-            if RETRAINED not in config.tasks[task].adaptations(grid.adapt):
-                raise InputError(
-                    f"{where}.adapt lists {', '.join(grid.adapt)}, but claims are about retrained probes; add "
-                    f"{RETRAINED}."
                 )

@@ -14,7 +14,7 @@ from pydantic import BaseModel, ConfigDict
 
 from papa.config.measures import Target, measure_of
 from papa.config.settings import Corpus, ModelSettings, Plots, Task
-from papa.config.variant import RETRAINED, WHOLE
+from papa.config.variant import WHOLE
 from papa.errors import InputError
 
 Unit = Literal["head", "group", "layer"]
@@ -414,7 +414,6 @@ class GridView(BaseModel):
         drawn: whether the grid has a figure.
         tasks: the corpus of each task.
         order: the tasks in the order in which they are shown, because JSON objects are unordered.
-        adapt: what may adapt to the constants; the default is not recorded.
     """
 
     model_config = ConfigDict(frozen=True, extra="forbid")
@@ -429,11 +428,6 @@ class GridView(BaseModel):
     plots: Plots
     drawn: bool
     order: tuple[str, ...] = ()
-    adapt: tuple[str, ...] = (RETRAINED,)
-
-    def recorded(self) -> dict[str, object]:
-        """Return the view as JSON, without the adaptation that is the default."""
-        return self.model_dump(mode="json", exclude={"adapt"} if self.adapt == (RETRAINED,) else None)
 
 
 class AnalysisOf(Settings):

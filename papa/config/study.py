@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from fractions import Fraction
 from functools import cache
 from itertools import product
 from pathlib import Path, PurePosixPath
@@ -17,7 +16,6 @@ from papa.config.settings import NAME_PATTERN, Config, Grid
 from papa.config.stages import AnalysisOf, ModelId, ProbeOf
 from papa.config.variant import (
     ORIGINAL,
-    RETRAINED,
     SEEDED,
     STORED_PATTERN,
     Constant,
@@ -74,15 +72,9 @@ class Study:
         corpus = self.config.tasks[task].corpus
         for grid in self.grids.values():
             if model in grid.models and task in grid.tasks:
-                adaptations = self.config.tasks[task].adaptations(grid.adapt)
-                settings = product(grid.fractions, grid.constants, self.orders(grid), adaptations)
-                for fraction, constant, order, adapt in settings:
-                    replaced = Constant.parse(constant).for_corpus(corpus)
-                    variant = Variant.of(replaced, order, Fraction(fraction), adapt)
-                    # the original of the adaptation is on the loss scale; without adaptation, its probes are read
-                    needed = [variant] if adapt == RETRAINED else [Variant.of(None, None, "1", adapt), variant]
-                    for each in needed:
-                        seeds_of.setdefault(each, {}).update(dict.fromkeys(grid.seeds))
+                for fraction, constant, order in product(grid.fractions, grid.constants, self.orders(grid)):
+                    variant = Variant.of(Constant.parse(constant).for_corpus(corpus), order, fraction)
+                    seeds_of.setdefault(variant, {}).update(dict.fromkeys(grid.seeds))
         if self.config.floors:
             all_seeds = dict.fromkeys(seed for seeds in seeds_of.values() for seed in seeds)
             for variant in (Variant.parse(ORIGINAL), *map(Variant.floor, self.config.floors)):
@@ -98,7 +90,7 @@ class Study:
         on labels.
         """
         block = self.config.tasks[task]
-        differ = self.config.encoder_dropout or variant.changes_states
+        differ = self.config.encoder_dropout or variant.trained
         return differ or block.features == "stream" or not block.target.labelled
 
     # -- patterns for the rules of the workflow -----------------------------------------------------------------------

@@ -1,4 +1,4 @@
-"""Variants: which constant replaces attention, in which order, which fraction of heads is kept, and what adapts to it.
+"""Variants: which constant replaces attention, in which order, and which fraction of heads is kept.
 
 This module defines which variants are valid, and how paths name them.
 """
@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from fractions import Fraction
 from functools import cache, cached_property
 from math import floor
@@ -88,12 +88,6 @@ SHUFFLED = "-shuffled"
 """The end of the names of random orders that have the layer of each rank in common with the order of a list."""
 LIST_NAME_PATTERN = "[a-z][a-z0-9-]{0,39}"
 
-ADAPTATIONS = ("none", "probe", "constants", "norms")
-"""The parts that may adapt to replaced attention: none, so the original's probe reads the modified model; the probe, as
-in the paper; the probe and the constants; or the probe and the norms, which are gains and biases of the normalisation
-layers."""
-UNADAPTED, RETRAINED, WITH_CONSTANTS, WITH_NORMS = ADAPTATIONS
-
 ORIGINAL, ALL_REPLACED = "original", "all"
 CONTEXT_FREE = ("zeros", "identity", "mean-output")
 """The constants with which no token receives information from another; each can be a context-free floor."""
@@ -112,13 +106,9 @@ TASK_VARIANT_PATTERN = f"{CONSTANT_PATTERN}/{ORDER_PATTERN}/{KEPT_PATTERN}"
 """Variants that depend on an order of heads."""
 TRAINED_VARIANT_PATTERN = f"(?:{'|'.join(TRAINABLE)}){TRAINED_SUFFIX}/(?:{ALL_REPLACED}|{ORDER_PATTERN}/{KEPT_PATTERN})"
 """Variants whose constants are trained with the probe."""
-ADAPT_PREFIX = "adapt-"
-STORED_PATTERN = f"(?:{CORPUS_VARIANT_PATTERN}|{TASK_VARIANT_PATTERN})(?:/{ADAPT_PREFIX}{UNADAPTED})?"
+STORED_PATTERN = f"(?:{CORPUS_VARIANT_PATTERN}|{TASK_VARIANT_PATTERN})"
 """Variants whose hidden states can be stored."""
-VARIANT_PATTERN = (
-    f"(?:{CORPUS_VARIANT_PATTERN}|{TASK_VARIANT_PATTERN}|{TRAINED_VARIANT_PATTERN})"
-    f"(?:/{ADAPT_PREFIX}(?:{UNADAPTED}|{WITH_NORMS}))?"
-)
+VARIANT_PATTERN = f"(?:{CORPUS_VARIANT_PATTERN}|{TASK_VARIANT_PATTERN}|{TRAINED_VARIANT_PATTERN})"
 PART_PATTERN = "[0-9]+of[0-9]+"
 
 WHOLE = "1of1"
@@ -165,12 +155,6 @@ class Constant:
     def data_free(self) -> bool:
         """Whether the constant is not computed from a corpus."""
         return self.start in DATA_FREE
-
-    def made_trainable(self) -> Constant:
-        """Return the constant that is trained from this one; raise `InputError` if there is none."""
-        if self.corpus is not None or self.start not in TRAINABLE:
-            raise InputError(f"The constant {self.name!r} cannot be trained; use one of {', '.join(TRAINABLE)}.")
-        return Constant(self.start, None, True)
 
     def for_corpus(self, corpus: str) -> Constant:
         """Return the constant as tasks on `corpus` name it: for them, `average-of-<corpus>` is simply `average`."""
@@ -249,17 +233,15 @@ class Variant:
         constant: the constant that replaces attention; None if nothing is replaced.
         order: the order in which heads are replaced; None unless some heads are kept.
         fraction: the share of heads that keep their own attention.
-        adapt: one of `ADAPTATIONS` except "constants", which is a trained constant.
 
     Raises:
         InputError: constant or order does not fit the fraction. Fraction 1 takes neither, 0 takes only a constant,
-            and any fraction between them takes both. Or the adaptation does not fit the constant.
+            and any fraction between them takes both.
     """
 
     constant: Constant | None
     order: Order | None
     fraction: Fraction
-    adapt: str = RETRAINED
 
     def __post_init__(self) -> None:
         if not 0 <= self.fraction <= 1:
@@ -273,32 +255,12 @@ class Variant:
                 raise InputError(
                     f"A variant that keeps the fraction {self.fraction} of heads {verb} {article} {part}; {actual}."
                 )
-        if self.adapt not in (UNADAPTED, RETRAINED, WITH_NORMS):
-            raise InputError(f"A variant cannot have the adaptation {self.adapt!r}; use a trained constant or another.")
-        if self.adapt != RETRAINED and self.trained:
-            raise InputError(
-                f"A trained constant adapts with the probe, not with {self.adapt!r}; leave out one of them."
-            )
-        if self.adapt == UNADAPTED and self.constant is None:
-            raise InputError("The original model needs no adaptation, but 'none' was given; leave it out.")
 
     @classmethod
-    def of(
-        cls, constant: Constant | None, order: Order | None, fraction: Fraction | str, adapt: str = RETRAINED
-    ) -> Variant:
-        """Return the variant at a point of a grid; a constant or order that the fraction does not need is dropped.
-
-        Trained constants are the adaptation "constants". The original model differs only with trained norms.
-
-        Raises:
-            InputError: the constant cannot be trained, or does not fit the adaptation.
-        """
+    def of(cls, constant: Constant, order: Order | None, fraction: Fraction | str) -> Variant:
+        """Return a point of a grid, without the parts that do not matter there."""
         fraction = Fraction(fraction)
-        if constant is None or fraction == 1:
-            return cls(None, None, fraction, of_original(adapt))
-        if adapt == WITH_CONSTANTS:
-            constant, adapt = constant.made_trainable(), RETRAINED
-        return cls(constant, order if 0 < fraction < 1 else None, fraction, adapt)
+        return cls(constant if fraction < 1 else None, order if 0 < fraction < 1 else None, fraction)
 
     @classmethod
     @cache
@@ -308,31 +270,24 @@ class Variant:
         >>> Variant.parse("average/lambda-0/kept-1of8").fraction
         Fraction(1, 8)
         """
-        adapted = re.fullmatch(f"(.+)/{ADAPT_PREFIX}({UNADAPTED}|{WITH_NORMS})", path)
-        parts, adapt = (path.split("/"), RETRAINED) if adapted is None else (adapted[1].split("/"), adapted[2])
+        parts = path.split("/")
         if parts == [ORIGINAL]:
-            return cls(None, None, Fraction(1), adapt)
+            return cls(None, None, Fraction(1))
         if len(parts) == 2 and parts[1] == ALL_REPLACED:
-            return cls(Constant.parse(parts[0]), None, Fraction(0), adapt)
+            return cls(Constant.parse(parts[0]), None, Fraction(0))
         if len(parts) == 3 and re.fullmatch(KEPT_PATTERN, parts[2]):
             kept = Fraction(parts[2].removeprefix("kept-").replace("of", "/"))
-            return cls(Constant.parse(parts[0]), Order.parse(parts[1]), kept, adapt)
+            return cls(Constant.parse(parts[0]), Order.parse(parts[1]), kept)
         raise InputError(f"{path!r} is not a variant; use original, CONSTANT/all or CONSTANT/ORDER/kept-AofB.")
 
     @cached_property
     def path(self) -> str:
-        """The variant as a part of paths; the adaptation that is the default adds nothing to it."""
-        adapted = "" if self.adapt == RETRAINED else f"/{ADAPT_PREFIX}{self.adapt}"
+        """The variant as a part of paths."""
         if self.constant is None:
-            return f"{ORIGINAL}{adapted}"
+            return ORIGINAL
         if self.order is None:
-            return f"{self.constant.name}/{ALL_REPLACED}{adapted}"
-        return f"{self.constant.name}/{self.order.name}/kept-{str(self.fraction).replace('/', 'of')}{adapted}"
-
-    @property
-    def replacement(self) -> Variant:
-        """The variant with the same heads replaced and the default adaptation; both have the same stored states."""
-        return replace(self, adapt=RETRAINED)
+            return f"{self.constant.name}/{ALL_REPLACED}"
+        return f"{self.constant.name}/{self.order.name}/kept-{str(self.fraction).replace('/', 'of')}"
 
     @property
     def shared_by_tasks(self) -> bool:
@@ -341,7 +296,7 @@ class Variant:
 
     @property
     def trained(self) -> bool:
-        """Whether the constant is trained with the probe."""
+        """Whether the constant is trained with the probe, so hidden states change during training."""
         return self.constant is not None and self.constant.trained
 
     @classmethod
@@ -349,19 +304,9 @@ class Variant:
         """Return a context-free floor, in which one of `CONTEXT_FREE` replaces every head."""
         return cls(Constant(constant), None, Fraction(0))
 
-    @property
-    def changes_states(self) -> bool:
-        """Whether hidden states change during training, so they cannot be stored: constants or norms are trained."""
-        return self.trained or self.adapt == WITH_NORMS
-
     def kept_count(self, heads: int) -> int:
         """Return how many of `heads` heads keep their attention, rounded down."""
         return floor(self.fraction * heads)
-
-
-def of_original(adapt: str) -> str:
-    """Return the adaptation of the original that a setting with adaptation `adapt` is compared with."""
-    return WITH_NORMS if adapt == WITH_NORMS else RETRAINED
 
 
 def free_entries(kind: str, slots: int) -> int:

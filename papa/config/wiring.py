@@ -15,7 +15,6 @@ from papa.config.variant import (
     ORIGINAL,
     RANDOM_BY_LAYER,
     SHUFFLED,
-    UNADAPTED,
     WHOLE,
     Constant,
     Order,
@@ -200,8 +199,6 @@ def _probe(study: Study, model: str, task: str, variant: str) -> Wiring:
     seeds = study.variants(model, task).get(replaced) or study.config.run.seeds
     settings = stages.ProbeOf.model_validate(_of_probe(study, model, task, replaced) | {"seeds": tuple(seeds)})
     needs = _examples(study, model, task) | _states(study, model, task, replaced)
-    if replaced.adapt == UNADAPTED:
-        needs["probes"] = [study.probe_of(model, task, Variant.parse(ORIGINAL))]
     return Wiring(settings, needs, {name: name for name in ("runs", "outcomes", "probes")})
 
 
@@ -280,7 +277,7 @@ def _of_probe(study: Study, model: str, task: str, variant: Variant) -> dict[str
     """Return the settings of all stages that train probes on a variant."""
     block = study.config.tasks[task]
     return {
-        "model": _encoding(study, model, with_gradients=variant.changes_states),
+        "model": _encoding(study, model, with_gradients=variant.trained),
         "task": task,
         "metric": block.metric,
         "training": stages.Training.of_probe(block),
@@ -294,7 +291,7 @@ def _states(study: Study, model: str, task: str, variant: Variant) -> InputJobs:
     """Return the jobs of a variant's hidden states, or of its constants and its order if states are streamed."""
     if study.streamed(task, variant):
         return _replacement(study, model, study.config.tasks[task].corpus, task, variant)
-    return {"index": _hidden_states(study, model, task, variant.replacement.path)}
+    return {"index": _hidden_states(study, model, task, variant.path)}
 
 
 def _hidden_states(study: Study, model: str, task: str, variant: str) -> list[AnyJob]:

@@ -24,7 +24,7 @@ from papa.config.measures import METRICS
 from papa.config.settings import Config, Corpus, Task
 from papa.config.stages import ModelId
 from papa.config.study import Study
-from papa.config.variant import DEFAULT_FLOORS, RETRAINED, Variant
+from papa.config.variant import DEFAULT_FLOORS, Variant
 from papa.errors import InputError, count
 from papa.files import footer_of, trace_of
 from papa.jobs.resources import (
@@ -609,8 +609,7 @@ def _measured_noise(study: Study) -> dict[tuple[str, str], Noise | str]:
             noises[key] = status
             continue
         at_ends = (ORIGINALS, *(Setting(floor, fraction="0") for floor in sample.floors))
-        retrained = [setting for setting in sample.settings if setting.adapt == RETRAINED]
-        replaced = [setting for setting in retrained if setting not in at_ends]
+        replaced = [setting for setting in sample.settings if setting not in at_ends]
         losses = [loss for setting in replaced if (loss := loss_of(sample, {setting: 1.0})) is not None]
         if losses:
             loss = min(losses, key=lambda loss: abs(loss.in_scores().mean))

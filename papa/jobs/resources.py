@@ -36,7 +36,6 @@ from papa.config.variant import (
     FROM_ACTIVATIONS,
     OBSERVED_AT_ONCE,
     ORIGINAL,
-    UNADAPTED,
     Constant,
     Variant,
     free_entries,
@@ -345,10 +344,9 @@ def _learn(job: AnyJob, settings: LambdaOf | WeightsOf | ProbeOf, config: Config
     probe = settings if isinstance(settings, OfProbe) else None
     variant = Variant.parse(probe.variant if probe else ORIGINAL)
     kind, stored = _kind(settings), "index" in job.needs
-    epochs = 0 if variant.adapt == UNADAPTED else settings.training.epochs
     seeds = len(settings.seeds) if isinstance(settings, ProbeOf) else 1
-    trained = variant.changes_states if probe else isinstance(settings, LambdaOf)
-    constant_entries = variant.trained * sizes.constant_entries(kind)  # of trained constants; norms are negligible
+    trained = variant.trained if probe else isinstance(settings, LambdaOf)
+    constant_entries = variant.trained * sizes.constant_entries(kind)  # of trained constants
     probe_parameters = target.probed * sizes.probe_parameters(settings.training.probe)
     trained_share = sizes.trained_share(settings.training)
     kept = seeds if isinstance(settings, ProbeOf) else 0
@@ -360,9 +358,9 @@ def _learn(job: AnyJob, settings: LambdaOf | WeightsOf | ProbeOf, config: Config
     scored = sizes.batch_tokens(min(SCORING_BATCH, sizes.scored)) if probe else 0.0
     backwards = trained or (isinstance(settings, WeightsOf) and settings.by == "gradient")
     activations = max(batch * sizes.layers if backwards else batch, scored)
-    if scored and not epochs:
+    if scored and not settings.training.epochs:
         scored = float(budget_on(config.device, config.token_budget))
-    loaded = max(batch if epochs else 0.0, scored)
+    loaded = max(batch if settings.training.epochs else 0.0, scored)
     memory = BYTES_PER_TOKEN * sizes.tokens + 4 * FLOAT32 * target.decoded * loaded * sizes.vocabulary
     host_only: float = BYTES_PER_TOKEN * sizes.tokens
     if runs_model:
@@ -375,11 +373,11 @@ def _learn(job: AnyJob, settings: LambdaOf | WeightsOf | ProbeOf, config: Config
     on_gpu = runs_model * (memory - host_only)
     memory += 2 * FLOAT32 * learned  # trained probes and the file with all of them are in memory at once
 
-    rounds, loss_passes = seeds * epochs * trained_share, 0.0
+    rounds, loss_passes = seeds * settings.training.epochs * trained_share, 0.0
     compared = isinstance(settings, ProbeOf) and target.compared and variant.path != ORIGINAL
     if isinstance(settings, WeightsOf):
         loss_passes = _loss_passes(settings, sizes)
-    elif probe and not epochs:
+    elif probe and not settings.training.epochs:
         # passes over the validation texts: one for each probe; without floors, the original may not be in the study
         loss_passes = (seeds + (compared and not config.floors)) * sizes.scored / max(sizes.examples, 1)
     passes = rounds * (0 if stored else 3 if trained else 1) + loss_passes * (not stored or not probe)
@@ -392,8 +390,12 @@ def _learn(job: AnyJob, settings: LambdaOf | WeightsOf | ProbeOf, config: Config
     steps = rounds * sizes.examples / settings.training.batch_size
     stored_bytes = stored * FLOAT16 * sizes.state_size * sizes.tokens
     step_and_read_seconds = steps * probe_parameters * STEP_SECONDS + rounds * stored_bytes / DISK_BYTES_PER_SECOND
-    outcomes = kept * _outcome_bytes(settings, sizes, max(epochs, 1)) if isinstance(settings, ProbeOf) else 0.0
-    written = FLOAT32 * learned * (epochs > 0) + outcomes
+    outcomes = (
+        kept * _outcome_bytes(settings, sizes, max(settings.training.epochs, 1))
+        if isinstance(settings, ProbeOf)
+        else 0.0
+    )
+    written = FLOAT32 * learned * (settings.training.epochs > 0) + outcomes
     if isinstance(settings, ProbeOf) and target.compared and not compared:
         written += FLOAT32 * sizes.hidden * sizes.scored * sizes.mean_length
     return Needs(memory, operations, step_and_read_seconds, written, runs_model, on_gpu)

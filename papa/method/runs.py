@@ -7,7 +7,6 @@ from typing import Annotated
 
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
-from papa.config.variant import RETRAINED
 from papa.errors import DamagedArtefact, InputError
 from papa.files import REBUILD, PathLike, Trace, read_json, write_json
 
@@ -15,7 +14,7 @@ SPLITS = ("train", "validation")
 """The splits that every corpus has."""
 TRAINING_FIELDS = ("learning_rate", "batch_size", "epochs", "probe", "resampled", "patience")
 """The training settings that a run records."""
-IDENTITY_FIELDS = ("model", "task", "constant", "order", "fraction", "adapt", "seed")
+IDENTITY_FIELDS = ("model", "task", "constant", "order", "fraction", "seed")
 """The fields that identify a run."""
 COMMON_FIELDS: dict[tuple[str, ...], tuple[str, ...]] = {
     ("model",): ("weights",),
@@ -60,7 +59,6 @@ class Run(_Record):
         model, task: their names in the config.
         constant, order: their names; None if they are not used.
         fraction: share of heads that keep their attention, such as "1/8".
-        adapt: what may adapt to the constants, one of `ADAPTATIONS`; the default is not written.
         kept: number of heads that keep their attention.
         heads: number of heads in the model.
         learning_rate, batch_size, epochs, probe, resampled, patience: the training settings of the probe; see
@@ -89,7 +87,6 @@ class Run(_Record):
     cut: SplitCounts
     curve: list[dict[str, int | float]]
     provenance: Origin
-    adapt: str = RETRAINED
     probe: str = "paper"
     resampled: bool = False
     patience: int | None = None

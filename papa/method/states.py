@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import AbstractContextManager, contextmanager, nullcontext
+from contextlib import contextmanager
 from dataclasses import dataclass
 
 import torch
@@ -33,7 +33,6 @@ class StreamedStates:
         dropout: whether the model uses dropout on training examples.
         rounded: whether hidden states are rounded to float16 like stored ones; they then have no gradient.
         probed: whether a probe reads them; otherwise the model's prediction head converts them to logits.
-        within: returns the context in which the model runs, such as other weights.
     """
 
     model: Model
@@ -41,14 +40,13 @@ class StreamedStates:
     dropout: bool = False
     rounded: bool = False
     probed: bool = True
-    within: Callable[[], AbstractContextManager[None]] = nullcontext
 
     def __call__(self, batch: Batch) -> Tensor:
         """Return float32 `[position, L+1, hidden]`, or logits `[token, word]`, on the model's device."""
         dropout = self.dropout and batch.tokens.split == "train" and torch.is_grad_enabled()  # not on held-out rows
         if not self.probed:
             return self.model.scores(self.model.pack(batch.packed), self.replacement(), dropout).float()
-        with self.within(), torch.set_grad_enabled(torch.is_grad_enabled() and not self.rounded):
+        with torch.set_grad_enabled(torch.is_grad_enabled() and not self.rounded):
             states = self.model.run(self.model.pack(batch.packed), self.replacement(), dropout)
         if batch.positions is not None:
             positions = batch.positions.to(self.model.device)

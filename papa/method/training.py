@@ -1,15 +1,14 @@
 """The stage that measures a variant: it trains a probe for each seed and records the outcomes and the run (App. B).
 
 All probes are trained in the same way. They differ in the objective, in the source of hidden states (the store or the
-model), and in whether constants or norms are trained with the probe. Without adaptation, nothing is trained: the
-probes of the original read the states of the modified model.
+model), and in whether constants are trained with the probe.
 """
 
 from __future__ import annotations
 
 import logging
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import AbstractContextManager, contextmanager, nullcontext
+from contextlib import AbstractContextManager, contextmanager
 from dataclasses import dataclass, fields, replace
 from pathlib import Path
 from statistics import fmean
@@ -23,7 +22,7 @@ from papa.config.artefacts import LAST_GOOD
 from papa.config.freshness import SourceDigests
 from papa.config.job import Job
 from papa.config.stages import ProbeOf
-from papa.config.variant import RETRAINED, UNADAPTED, WITH_NORMS, Variant
+from papa.config.variant import Variant
 from papa.data.tokens import Tokens
 from papa.data.weights import sources_of
 from papa.errors import DamagedArtefact, InputError, count
@@ -36,7 +35,6 @@ from papa.method.objective import States, fit_objective, objective_of
 from papa.method.probes import ProbeSizes
 from papa.method.runs import TRAINING_FIELDS, Origin, Run, SplitCounts, read_runs, write_runs
 from papa.method.states import StreamedStates, stored_states
-from papa.method.trained_norms import TrainedNorms
 from papa.method.variants import names_of, replaced_by
 from papa.model.load import model_of
 from papa.model.model import Model
@@ -59,7 +57,7 @@ class StateSource:
         weights_digest: digest of the model's weights.
         digests: digests of the model, for the trace of the job.
         model: the model that computes the states; None if they are stored.
-        trained_with_probe: creates the constants or norms that are trained with a probe, if any.
+        trained_with_probe: creates the constants that are trained with a probe, if any.
     """
 
     states: States
@@ -94,15 +92,14 @@ class TrainedProbe:
 def train_probe(job: Job[ProbeOf]) -> str:
     """Stage *probe*: train a probe for each seed and record its outcome on every validation example (Sec. 4).
 
-    Runs are written as JSON, outcomes as Parquet, and probes as safetensors. A probe's tensors include constants or
-    norms that were trained with it, but not the embeddings to which a probe for masked tokens is tied. Existing probes
-    of other seeds are kept if their trace is the same. If the model's prediction head or the original's probe is used,
+    Runs are written as JSON, outcomes as Parquet, and probes as safetensors. A probe's tensors include constants
+    that were trained with it, but not the embeddings to which a probe for masked tokens is tied. Existing probes
+    of other seeds are kept if their trace is the same. If the model's prediction head is used,
     nothing is trained, and the probes file has no tensors.
 
     Raises:
         Diverged: the loss is no longer finite; the parameters after the last finite epoch are saved next to the probes.
-        InputError: the constants or the order belong to another model, constants cannot be trained without labels, or
-            the original has no probe of a seed.
+        InputError: the constants or the order belong to another model, or constants cannot be trained without labels.
         DamagedArtefact: the stored hidden states belong to another job.
     """
     import pyarrow as pa
@@ -148,9 +145,6 @@ def _train(
     objective = objective_of(job, splits, source.sizes, source.model, seed)
     variant, facts = Variant.parse(settings.variant), splits["train"].provenance
     modules = [objective.probe, *source.trained_with_probe()]
-    if variant.adapt == UNADAPTED:
-        objective.probe.load_state_dict(_original_probe(job, seed))
-        modules = []
     try:
         epochs = fit_objective(objective, source.states, modules, settings.training, seed, checkpoint)
     except Diverged as error:
@@ -160,11 +154,10 @@ def _train(
     point: dict[str, Any] = {"model": settings.model.model.name, "task": settings.task, **names_of(variant)}
     point |= {"fraction": str(variant.fraction)}
     layout = {key: facts[key] for key in ("corpus", "slots", "style", "segments")}
-    trained_epochs = epochs[: settings.training.epochs] if modules else []
+    trained_epochs = epochs[: settings.training.epochs]
     sampled = {} if settings.training.rows is None else {"train": settings.training.row_count(objective.examples)}
     run = Run(
         **point,
-        adapt=variant.adapt,
         kept=source.kept,
         heads=source.heads,
         **settings.training.model_dump(include={*TRAINING_FIELDS}),
@@ -178,7 +171,6 @@ def _train(
         ),
     )
     point |= {"weights": source.weights_digest, "corpus": facts["corpus"], **objective.facts}
-    point |= {} if variant.adapt == RETRAINED else {"adapt": variant.adapt}
     outcomes = objective.table([epoch.recorded for epoch in epochs])
     outcomes = outcomes.add_column(0, "seed", pa.repeat(pa.scalar(seed, pa.int32()), len(outcomes)))
     return TrainedProbe(run, outcomes, point, _state_of(modules))
@@ -206,16 +198,6 @@ def _finished_probes(job: Job[ProbeOf], trace: Trace) -> dict[int, TrainedProbe]
     # a job that was killed may have written a seed to only some of the files
     complete = [seed for seed in runs if seed in states and len(by_seed[seed])]
     return {seed: TrainedProbe(runs[seed], by_seed[seed], facts, states[seed]) for seed in complete}
-
-
-def _original_probe(job: Job[ProbeOf], seed: int) -> dict[str, Tensor]:
-    """Read the probe of a seed that was trained on the unmodified model; raise `InputError` if there is none."""
-    path, prefix = job.input("probes"), f"seed-{seed}/"
-    tensors, _ = read_tensors(path)
-    probe = {name.removeprefix(prefix): values for name, values in tensors.items() if name.startswith(prefix)}
-    if not probe:
-        raise InputError(f"{path} has no probe of seed {seed}, which has to read the modified model; train it first.")
-    return probe
 
 
 def _of_content(trace: Trace | None) -> Trace | None:
@@ -246,7 +228,7 @@ def _stored(job: Job[ProbeOf], splits: Mapping[str, Tokens]) -> Iterator[StateSo
 def _streamed(job: Job[ProbeOf], splits: Mapping[str, Tokens]) -> Iterator[StateSource]:
     """Compute hidden states with the model.
 
-    They are rounded like stored ones, unless constants or norms are trained or no probe learns labels: such states are
+    They are rounded like stored ones, unless constants are trained or no probe learns labels: such states are
     never stored and stay float32.
     """
     settings, tokens = job.settings, splits["train"]
@@ -258,24 +240,19 @@ def _streamed(job: Job[ProbeOf], splits: Mapping[str, Tokens]) -> Iterator[State
         )
     model = model_of(settings.model, job.machine)
     constants, heads = replaced_by(job, model, tokens.provenance)
-    fixed, trained, norms = model.replacement(constants, heads), list[TrainedConstants](), list[TrainedNorms]()
+    fixed, trained = model.replacement(constants, heads), list[TrainedConstants]()
     replaced, total = replaced_in(fixed), model.layers * model.heads
 
     def trained_with_probe() -> Sequence[nn.Module]:
         if variant.trained and isinstance(constants, Tensor):
             trained[:] = [TrainedConstants(constants, replaced).to(model.device)]
-        if variant.adapt == WITH_NORMS:
-            norms[:] = [TrainedNorms(model)]
-        return [*trained, *norms]
+        return trained
 
     def replacement() -> Replacement:
         return model.replacement(trained[0](), replaced) if trained else fixed
 
-    def within() -> AbstractContextManager[None]:
-        return norms[0].applied_to(model) if norms else nullcontext()
-
-    rounded = target.labelled and not variant.changes_states
-    states = StreamedStates(model, replacement, settings.encoder_dropout, rounded, target.probed, within)
+    rounded = target.labelled and not variant.trained
+    states = StreamedStates(model, replacement, settings.encoder_dropout, rounded, target.probed)
     weights, sizes = str(model.weights), ProbeSizes.of(model, tokens.n)
     digests = sources_of(settings.model.model, weights, job.machine)
     yield StateSource(states, sizes, total, total - len(replaced), weights, digests, model, trained_with_probe)

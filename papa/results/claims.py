@@ -21,10 +21,9 @@ from pydantic import JsonValue
 
 from papa.config.job import Job
 from papa.config.stages import AnalysisOf, GridView, TaskOf
-from papa.config.variant import RETRAINED, Constant, Order
+from papa.config.variant import Constant, Order
 from papa.errors import count
 from papa.files import read_table
-from papa.results.adaptation import adaptation_of, sentence_of
 from papa.results.analysis import Analysis, Computed
 from papa.results.assumptions import checked, framed
 from papa.results.conclusion import (
@@ -221,15 +220,10 @@ class ClaimsAnalysis(Analysis):
         summary = read_summary(job.input("summary"))
         metrics = {name: task.metric for name, task in self.tasks.items()}
         outcomes = list(outcomes_in(read_table(job.input("all_outcomes")), metrics))
-        columns = {"epoch": "int64", "score": "float64", "adapt": "string"}
+        columns = {"epoch": "int64", "score": "float64"}
         curves = read_frame(job.input("curves"), columns, "table of curves")
-        curves = curves[curves["adapt"].eq(RETRAINED)]
         lines = [line for grid in self.grids for line in lines_of(grid, summary, outcomes)]
         frame, conclusion = claims_of(lines, self.margin, curves)
-        if any(len(grid.adapt) > 1 for grid in self.grids):
-            titles = {name: task.title for name, task in self.tasks.items()}
-            repaired = sentence_of(adaptation_of(outcomes, titles))
-            conclusion = conclusion.model_copy(update={"sentence": f"{conclusion.sentence} {repaired}"})
         declaration = checked(self.declaration, job.output("claims"))
         conclusion = framed(conclusion, lines, declaration)
         facts = {"table": "claims", "margin": self.margin}
@@ -240,11 +234,7 @@ class ClaimsAnalysis(Analysis):
 
 
 def lines_of(grid: GridView, summary: pd.DataFrame, task_outcomes: Sequence[TaskOutcomes]) -> list[Line]:
-    """Return the lines of a grid, except those without replaced heads.
-
-    Claims are about retrained probes; the analysis `recovery` compares other adaptations with them.
-    """
-    grid = grid.model_copy(update={"adapt": (RETRAINED,)})
+    """Return the lines of a grid, except those without replaced heads."""
     rows = rows_of(grid, summary[summary["main"].eq(True)])
     run_constants = [
         Constant.parse(constant).for_corpus(grid.tasks[task]).name if isinstance(constant, str) else None

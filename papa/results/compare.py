@@ -18,7 +18,6 @@ import pandas as pd
 
 from papa.config.artefacts import ARTEFACTS
 from papa.config.settings import Config
-from papa.config.variant import RETRAINED
 from papa.errors import DamagedArtefact, InputError, count
 from papa.files import PathLike, provenance_of, read_table, trace_of
 from papa.method.runs import COMMON_FIELDS, SPLITS, TRAINING_FIELDS, read_runs
@@ -35,7 +34,7 @@ from papa.results.outcomes import (
     joint_spread,
     outcomes_in,
 )
-from papa.results.phrases import adaptation_name, percent
+from papa.results.phrases import percent
 from papa.results.statistics import LEVEL, SOURCES, Estimate, Spread, combine, holm
 from papa.results.table import Table, metric_name, printable
 
@@ -519,8 +518,7 @@ def _sort_key(row: Row) -> tuple[float, float]:
 
 
 def _names(row: Row) -> dict[str, str]:
-    adapted = None if row["adapt"] == RETRAINED else adaptation_name(row["adapt"])
-    setting = " ".join(filter(None, (row["fraction"], row["constant"], row["order"], adapted)))
+    setting = " ".join(filter(None, (row["fraction"], row["constant"], row["order"])))
     return {"task": f"{row['title']} ({metric_name(row['metric'])})", "setting": setting}
 
 

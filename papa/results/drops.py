@@ -11,7 +11,6 @@ import pandas as pd
 from papa.config.job import Job
 from papa.config.settings import Plots
 from papa.config.stages import AnalysisOf
-from papa.config.variant import RETRAINED
 from papa.errors import count
 from papa.method.pictures import inline, styled
 from papa.results.analysis import Analysis, Computed, Drawing
@@ -93,8 +92,8 @@ def drops_of(rows: pd.DataFrame) -> pd.DataFrame:
     listed. The mean loss is over the tasks with the status `COUNTS`. A mean over no tasks is null.
     """
     # the rows at fractions 0 and 1 are repeated for each order
-    rows = rows.drop_duplicates(["model", "task", "constant", "fraction", "adapt", "metric", "subset"])
-    rows = rows[is_main(rows) & rows["adapt"].eq(RETRAINED)]
+    rows = rows.drop_duplicates(["model", "task", "constant", "fraction", "metric", "subset"])
+    rows = rows[is_main(rows)]
     with_drop = has_drop(rows["metric"])
     originals = rows[with_drop & rows["fraction"].eq("1")].set_index(["model", "task"])["mean"]
     means = []

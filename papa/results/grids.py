@@ -17,13 +17,12 @@ import pandas as pd
 
 from papa.config.job import Job
 from papa.config.stages import AnalysisOf, GridView
-from papa.config.variant import RETRAINED, Constant, Order, Variant, of_original
+from papa.config.variant import Constant, Order
 from papa.errors import InputError, count
 from papa.results.analysis import Analysis, Computed, Drawing
 from papa.results.outcomes import ALL, VARIANT_KEYS
 from papa.results.phrases import (
     LOSS_NOTE,
-    adaptation_name,
     constant_name,
     floor_name,
     loss_text,
@@ -102,16 +101,12 @@ class GridAnalysis(GridView, Analysis):
 
         The tables have a column for each task. Scores have a row for the original, each known floor and each constant.
         """
-        rows = rows.assign(label=list(map(_row_label, rows["constant"], rows["adapt"])))
-        rows = rows.drop_duplicates(["label", "task"])
-        shown = product(self.constants, self.adapt) if "0" in self.fractions else []
-        runs = [_as_run(*pair) for pair in shown]
-        constants = [_row_label(run["constant"], str(run["adapt"])) for run in runs]
+        rows = rows.assign(row=rows["constant"].fillna(ORIGINAL)).drop_duplicates(["row", "task"])
+        constants = list(self.constants) if "0" in self.fractions else []
         printed = rows["mean"].where(rows["constant"].notna()).map("{:.3f}".format).astype("float64")
         best = (len(constants) > 1) & printed.eq(printed.groupby(rows["task"]).transform("max"))
         scores = pd.Series(texts(score_text, rows, "mean", "half_width"), rows.index, "str")
         cells = rows.assign(
-            row=rows["label"],
             score_text=scores.where(~best, "**" + scores + "**"),
             loss_text=texts(loss_text, rows, "loss", "loss_low", "loss_high"),
         )
@@ -127,8 +122,7 @@ class GridAnalysis(GridView, Analysis):
             return text
 
         title = f"{model} ({count(rows['heads'].iloc[0], 'head')})" if len(rows) else model
-        originals = dict.fromkeys(_row_label(None, of_original(adapt)) for adapt in self.adapt)
-        above = [*originals] * ("1" in self.fractions) + floors
+        above = [ORIGINAL] * ("1" in self.fractions) + floors
         text = pd.concat([cells.pivot(index="row", columns="task", values="score_text"), floor_texts])
         tables = [Table(title, laid_out(text, [*above, *constants]), 1, rules=(len(above),) if above else ())]
         if constants and rows["status"].notna().any():
@@ -171,12 +165,12 @@ def rows_of(grid: GridView, rows: pd.DataFrame) -> pd.DataFrame:
     orders = grid.orders if has_between(grid.fractions) else grid.orders[:1]
     requested = pd.DataFrame(
         [
-            {"line": _line(grid, model, constant, order, adapt), "task": task, "model": model, "fraction": fraction}
-            | {"name": None if fraction == "1" else _as_run(constant, adapt)["constant"]}
-            | _as_run(None if fraction == "1" else Constant.parse(constant).for_corpus(corpus).name, adapt)
+            {"line": _line(grid, model, constant, order), "task": task, "model": model, "fraction": fraction}
+            | {"name": None if fraction == "1" else constant}
+            | {"constant": None if fraction == "1" else Constant.parse(constant).for_corpus(corpus).name}
             | {"order": None if fraction in END_FRACTIONS else order}
-            for (task, corpus), model, constant, order, adapt in product(
-                grid.tasks.items(), grid.models, grid.constants, orders, grid.adapt
+            for (task, corpus), model, constant, order in product(
+                grid.tasks.items(), grid.models, grid.constants, orders
             )
             for fraction in sorted(grid.fractions, key=Fraction, reverse=True)
         ],
@@ -186,21 +180,9 @@ def rows_of(grid: GridView, rows: pd.DataFrame) -> pd.DataFrame:
     return grid_rows.assign(constant=grid_rows["name"])[["line", *rows.columns]]
 
 
-def _as_run(constant: str | None, adapt: str) -> dict[str, str | None]:
-    """Return the constant and the adaptation of the runs at a point of a grid, by the names of their columns."""
-    variant = Variant.of(None if constant is None else Constant.parse(constant), None, "0" if constant else "1", adapt)
-    return {"constant": None if variant.constant is None else variant.constant.name, "adapt": variant.adapt}
-
-
-def _row_label(constant: str | None, adapt: str) -> str:
-    """Return the label of a row of a table by task: the constant, and the adaptation unless it is the default."""
-    name = constant if isinstance(constant, str) else ORIGINAL
-    return name if adapt == RETRAINED else f"{name}, {adaptation_name(adapt)}"
-
-
-def _line(grid: GridView, model: str, constant: str, order: str, adapt: str) -> str:
+def _line(grid: GridView, model: str, constant: str, order: str) -> str:
     names = {"model": model, "constants": constant_name(constant, grid.constants)}
-    names |= {"order": order_name(order), "adapted": adaptation_name(adapt)}
+    names["order"] = order_name(order)
     return " / ".join(names[name] for name in varied(grid))
 
 
@@ -211,8 +193,6 @@ def has_between(fractions: Sequence[str]) -> bool:
 
 def _settings(grid: GridView) -> dict[str, list[str]]:
     settings = {"model": list(grid.models), "constants": list(map(constant_name, grid.constants))}
-    if grid.adapt != (RETRAINED,):
-        settings["adapted"] = list(map(adaptation_name, grid.adapt))
     return settings | ({"order": list(map(order_name, grid.orders))} if has_between(grid.fractions) else {})
 
 

@@ -114,27 +114,8 @@ def loss_of(sample: Sample, weights: Combination) -> ContributionShare | None:
 
 
 def lost_score(weights: Combination) -> Combination:
-    """Return the weighted sum of the score lost in each setting, which is the original minus the setting's score.
-
-    The original has the same adaptation as the setting, because only heads may differ between the two scores: then
-    their difference is what the heads contribute after everything that may adapt has adapted. No outcome decides which
-    original is used; see `is_harmed` for an original that training made worse.
-    """
-    originals: dict[Setting, float] = {}
-    for setting, weight in weights.items():
-        originals[setting.original] = originals.get(setting.original, 0.0) + weight
-    return difference(originals, weights)
-
-
-def is_harmed(sample: Sample, setting: Setting) -> bool:
-    """Return whether the adaptation made the original of a setting significantly worse, so it has no loss.
-
-    Otherwise, a training that failed in both models would look like a recovery.
-    """
-    if setting.original == ORIGINALS:
-        return False
-    spread = sample.spread(ORIGINALS, setting.original)
-    return spread is not None and spread.known and spread.estimate([0, 1, -1]).above()
+    """Return the weighted sum of the score lost in each setting, which is the original minus the setting's score."""
+    return difference({ORIGINALS: sum(weights.values())}, weights)
 
 
 def interval_of(sample: Sample, combination: Combination) -> Sequence[float]:
@@ -252,11 +233,11 @@ def _rows(outcomes: TaskOutcomes) -> Iterator[dict[str, object]]:
 
 def _loss(sample: Sample, setting: Setting, status: str) -> dict[str, object]:
     """Return the loss in a setting, and the share of the variance of original - score due to each source."""
-    if setting == setting.original or (spread := sample.spread(setting.original, setting)) is None:
+    if setting == ORIGINALS or (spread := sample.spread(ORIGINALS, setting)) is None:
         return {}
     shares = spread.estimate([0, 1, -1]).shares
     row: dict[str, object] = {f"share_{name}": shares[name] for name in SOURCES}
-    if status == COUNTS and not is_harmed(sample, setting):
+    if status == COUNTS:
         names = ("loss", "loss_low", "loss_high", "loss_bound")
         row |= dict(zip(names, interval_of(sample, lost_score({setting: 1.0})), strict=False))
     return row

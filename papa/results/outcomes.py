@@ -11,7 +11,7 @@ import numpy as np
 import pandas as pd
 
 from papa.config.measures import MEASURES, OUTCOME_TYPES, Guess, Measure, measure_of
-from papa.config.variant import DEFAULT_FLOORS, RETRAINED, Order, of_original
+from papa.config.variant import DEFAULT_FLOORS, Order
 from papa.errors import DamagedArtefact
 from papa.files import REBUILD, PathLike, provenance_of, read_table
 from papa.method.metrics import Counts, Outcomes, pseudo_values
@@ -24,7 +24,7 @@ ALL = "all"
 """The subset of all validation examples."""
 OUTCOME_COLUMNS = list(dict.fromkeys(measure.column for measure in MEASURES.values()))
 """The columns of an item that differ between runs, such as the predicted label or the loss."""
-VARIANT_KEYS = ["constant", "order", "fraction", "adapt"]
+VARIANT_KEYS = ["constant", "order", "fraction"]
 RUN_KEYS = [*VARIANT_KEYS, "seed"]
 """The columns that identify a run of a model on a task."""
 ITEM_COLUMNS = [name for name in OUTCOME_TYPES if name not in OUTCOME_COLUMNS]
@@ -37,17 +37,11 @@ COLUMNS |= OUTCOME_TYPES
 
 
 class Setting(NamedTuple):
-    """A constant, an order (without draw or seed), a fraction, and what may adapt to the constants."""
+    """A constant, an order (without draw or seed) and a fraction."""
 
     constant: str | None = None
     order: str | None = None
     fraction: str = "1"
-    adapt: str = RETRAINED
-
-    @property
-    def original(self) -> Setting:
-        """The original with the same adaptation, from which the loss of this setting is measured."""
-        return Setting(adapt=of_original(self.adapt))
 
 
 ORIGINALS = Setting()
@@ -101,7 +95,7 @@ class TaskOutcomes:
         """
         record, frame = runs[0]
         items = frame[[name for name in ITEM_COLUMNS if name in frame]]
-        table = pd.DataFrame([{name: _value(run, name) for name in RUN_KEYS} for run, _ in runs], dtype=object)
+        table = pd.DataFrame([{name: run.get(name) for name in RUN_KEYS} for run, _ in runs], dtype=object)
         values = {
             str(name): np.stack([outcomes[name] for _, outcomes in runs])
             for name in frame.columns.intersection([*OUTCOME_COLUMNS])
@@ -178,9 +172,9 @@ class TaskOutcomes:
         """Return the indices of the runs of each setting."""
         columns = self.runs[VARIANT_KEYS].astype(object).where(self.runs.notna(), None)
         indices: dict[Setting, list[int]] = {}
-        for index, (constant, order, fraction, adapt) in enumerate(columns.to_numpy().tolist()):
+        for index, (constant, order, fraction) in enumerate(columns.to_numpy().tolist()):
             base = None if order is None else Order.parse(order).base
-            indices.setdefault(Setting(constant, base, fraction, adapt), []).append(index)
+            indices.setdefault(Setting(constant, base, fraction), []).append(index)
         return indices
 
     def sample(self, metric: str, mask: np.ndarray) -> Sample:
@@ -411,11 +405,6 @@ def _pseudo_values(
     return np.stack([trivial, *values])
 
 
-def _value(record: Mapping[str, object], name: str) -> object:
-    """Return a value that identifies a run; records leave out the adaptation that is the default."""
-    return record.get(name, RETRAINED if name == "adapt" else None)
-
-
 def _common(indices: Iterable[pd.Index]) -> list[Any]:
     return sorted(set.intersection(*map(set, indices)))
 
@@ -464,7 +453,7 @@ def _task_outcomes(
         all_seeds, facts = frames[path]
         frame = all_seeds[all_seeds["seed"] == record["seed"]].reset_index(drop=True)
         identity = ("model", "task", *VARIANT_KEYS)
-        if frame.empty or any(_value(facts, name) != _value(record, name) for name in identity):
+        if frame.empty or any(facts.get(name) != record.get(name) for name in identity):
             raise DamagedArtefact(f"{path} has the outcomes of another run; {REBUILD}.")
         columns = [name for name in ITEM_COLUMNS if name in frame]
         if not outcomes:
@@ -560,7 +549,6 @@ def outcomes_in(table: pa.Table, metrics: Mapping[str, str]) -> Iterator[TaskOut
         identity = ["split", "example", *rows.columns.intersection(["word"])]
         size = int(rows[identity].duplicated().to_numpy().argmax()) or len(rows)  # here, the first item repeats
         runs = rows.iloc[::size].reindex(columns=RUN_KEYS).astype(object).reset_index(drop=True)
-        runs["adapt"] = runs["adapt"].fillna(RETRAINED)  # earlier versions had no other
         items = rows.iloc[:size].reset_index(drop=True)
         items = items[[name for name in ITEM_COLUMNS if name in items]]
         if "by_word" in items and items["by_word"].isna().any():

@@ -7,7 +7,7 @@ import pandas as pd
 
 from papa.config.measures import MEASURES
 from papa.config.study import Study
-from papa.config.variant import CONTEXT_FREE, RETRAINED, Order
+from papa.config.variant import CONTEXT_FREE, Order
 from papa.method.pictures import inline
 from papa.results.outcomes import VARIANT_KEYS
 from papa.results.page_section import Section, examples_in, span
@@ -21,7 +21,7 @@ from papa.results.panels import (
     line_legend,
     panels,
 )
-from papa.results.phrases import adaptation_name, constant_name, order_name
+from papa.results.phrases import constant_name, order_name
 from papa.results.summary import is_main
 from papa.results.table import metric_name, texts
 
@@ -43,7 +43,7 @@ def learning_section(study: Study, summary: pd.DataFrame, scores: pd.DataFrame) 
     import altair as alt
 
     main = summary[is_main(summary)].drop_duplicates("task").set_index("task")
-    settings = scores.reindex(columns=VARIANT_KEYS).fillna({"adapt": RETRAINED}).itertuples(index=False)
+    settings = scores[VARIANT_KEYS].itertuples(index=False)
     rows = scores.assign(setting=[_setting(*setting) for setting in settings])
     points = mean_curves(rows)
     ended_early = KEPT_SCORES if points["runs"].sum() > len(rows) else ""
@@ -101,11 +101,10 @@ def mean_curves(rows: pd.DataFrame) -> pd.DataFrame:
     return points.agg(score="mean", runs="size").reset_index()
 
 
-def _setting(constant: str | None, order: str | None, fraction: str, adapt: str) -> str:
-    adapted = "" if adapt == RETRAINED else f", {adaptation_name(adapt)}"
+def _setting(constant: str | None, order: str | None, fraction: str) -> str:
     if not isinstance(constant, str):
-        return f"original{adapted}"
-    if constant in CONTEXT_FREE and fraction == "0" and not adapted:
+        return "original"
+    if constant in CONTEXT_FREE and fraction == "0":
         return f"context-free, {constant}"
     ordered = f", {order_name(Order.parse(order).base)} order" if isinstance(order, str) else ""
-    return f"{fraction} kept, {constant_name(constant)}{ordered}{adapted}"
+    return f"{fraction} kept, {constant_name(constant)}{ordered}"

@@ -12,12 +12,12 @@ from papa.config.analyses import grid_view, weights_row
 from papa.config.artefacts import BENCHMARK
 from papa.config.stages import ModelId
 from papa.config.study import Study
-from papa.config.variant import RETRAINED, SEEDED, Constant
+from papa.config.variant import SEEDED, Constant
 from papa.errors import count
 from papa.files import opened_table
 from papa.method.runs import read_runs
 from papa.results.grids import has_between
-from papa.results.phrases import adaptation_name, constant_name, order_name
+from papa.results.phrases import constant_name, order_name
 from papa.results.summary import is_main
 from papa.results.table import Table
 
@@ -53,8 +53,6 @@ def analyses_table(study: Study) -> Table:
             "seeds of orders": dict.fromkeys(str(order.draw) for order in orders if order.base in SEEDED),
             "seeds of probes": map(str, grid.seeds),
         }
-        if any(view.adapt != (RETRAINED,) for view in views.values()):
-            columns["adapted"] = map(adaptation_name, views[name].adapt)
         rows.append({column: ", ".join(values) or UNKNOWN_CELL for column, values in columns.items()})
     return Table("", pd.DataFrame(rows), len(rows[0]))
 

@@ -9,7 +9,6 @@ import json
 from collections.abc import Iterable, Mapping, Sequence
 from itertools import pairwise
 from math import ceil, isfinite, isnan
-from typing import NamedTuple
 
 from papa.config.variant import AVERAGE_OF, SHUFFLED, TRAINED_SUFFIX, Constant, is_drawn, is_list
 from papa.errors import count
@@ -58,13 +57,6 @@ RUN_NAMES = {
     "other floor": "another context-free floor",
 }
 """The words for run names in the JSON of a conclusion; a name that is not listed is its own words."""
-
-ADAPTATION_NAMES = {
-    "none": "nothing trained",
-    "probe": "retrained probe",
-    "constants": "trained constants",
-    "norms": "trained norms",
-}
 
 ORDER_PHRASES = {
     "lambda": ("in the order of λ", "averaged over {} orders of λ"),
@@ -253,11 +245,6 @@ def floor_name(column: str) -> str:
 def order_name(order: str) -> str:
     """Return an order's name for readers: `lambda-reversed` is "λ reversed"."""
     return order.replace("lambda", "λ").replace("-", " ")
-
-
-def adaptation_name(adapt: str) -> str:
-    """Return the name of an adaptation for readers: "trained norms"."""
-    return ADAPTATION_NAMES[adapt]
 
 
 def in_order(order: str | None, orders: int) -> str:
@@ -521,57 +508,6 @@ def sample_size(lines: Sequence[LineClaim]) -> str:
     clusters = [f"{number:,} on {task}" for task, number in first.clusters.items()]
     units = f" Intervals resample whole clusters of examples: {_and(clusters)}." if clusters else ""
     return f"The results are based on {over}{each} validation {noun}{' per task' if several else ''}.{units}"
-
-
-class AdaptedLoss(NamedTuple):
-    """The loss under an adaptation with its interval, and the share that it recovers, which is NaN for the first."""
-
-    adapt: str
-    loss: float
-    low: float
-    high: float
-    recovered: float
-    recovered_low: float
-    recovered_high: float
-
-
-def recovery(
-    name: str, losses: Sequence[AdaptedLoss], harmed: Iterable[str] = (), needs: str = "input-dependent attention"
-) -> str:
-    """Describe how much of a task's loss each adaptation recovers, and what remains.
-
-    Only what remains under the most helpful adaptation needs input-dependent attention. This holds for all adaptations
-    if every lower bound is above 0, because all of them have to pass (intersection-union).
-
-    Args:
-        name: the task.
-        losses: the known losses, one for each adaptation, from nothing to more; at least one.
-        harmed: the adaptations without a loss, because training made their original worse.
-        needs: what the remaining loss needs, which the substitute for attention lacks.
-    """
-    first, best = losses[0], min(losses, key=lambda loss: loss.loss)
-    parts = [f"{name}: {loss_text(first.loss, first.low, first.high)} is lost with {_adapted(first)}"]
-    for step in (loss for loss in losses[1:] if not isnan(loss.recovered)):
-        singular = "s" if _adapted(step).startswith("a ") else ""
-        if step.recovered_high < 0:
-            growth = loss_text(-step.recovered, -step.recovered_high, -step.recovered_low)
-            parts.append(f"{_adapted(step)} help{singular} the original more, so the loss grows by {growth}")
-            continue
-        share = loss_text(step.recovered, step.recovered_low, step.recovered_high)
-        significant = "" if step.recovered_low > 0 else ", which is not significant"
-        parts.append(f"{_adapted(step)} recover{singular} {share}{significant}")
-    parts += [f"{adaptation_name(adapt)} made the original worse, so they show nothing" for adapt in harmed]
-    remains = loss_text(best.loss, best.low, best.high)
-    if all(loss.low > 0 for loss in losses):
-        end = f"{remains} remains and needs {needs}"
-    else:
-        end = f"{remains} remains, which is not significant"
-    return f"{'; '.join(parts)}; {end}."
-
-
-def _adapted(loss: AdaptedLoss) -> str:
-    adapted = adaptation_name(loss.adapt)
-    return f"a {adapted}" if adapted.endswith("probe") else adapted
 
 
 def holds_for(training: Sequence[TaskTraining]) -> str:

@@ -13,7 +13,6 @@ import pandas as pd
 
 from papa.config.job import Job
 from papa.config.stages import AnalysisOf
-from papa.config.variant import RETRAINED
 from papa.data.local_digests import PUBLISHED
 from papa.errors import InputError, count
 from papa.results.analysis import Analysis, Computed
@@ -134,7 +133,7 @@ def compare_with_published(
     _check("setting", more_settings.values(), published["setting"], "The paper prints")
     names = {name: (hub or "").rsplit("/", 1)[-1] for name, hub in models.items()}
     replaced = ours["constant"].map(settings).where(ours["fraction"].eq("0"))
-    ours = ours[ours["adapt"].eq(RETRAINED)].assign(
+    ours = ours.assign(
         published_model=ours["model"].map(names).astype("str"),
         published_task=ours["task"].map(tasks).astype("str"),
         setting=replaced.where(ours["constant"].notna(), ORIGINAL),

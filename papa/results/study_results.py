@@ -13,7 +13,7 @@ from papa.config.analyses import grid_view
 from papa.config.artefacts import ARTEFACTS
 from papa.config.settings import RUN, Config
 from papa.config.study import Study
-from papa.config.variant import RETRAINED, Constant
+from papa.config.variant import Constant
 from papa.errors import InputError
 from papa.files import PathLike, read_table, trace_of
 from papa.results.conclusion import Conclusion
@@ -58,7 +58,7 @@ class StudyResults:
         """Scores, floors and losses on the validation split, by the fraction of heads that keep their attention."""
         from papa.results.summary import is_main
 
-        rows = self.summary[is_main(self.summary) & self.summary["adapt"].eq(RETRAINED)]
+        rows = self.summary[is_main(self.summary)]
         curve: pd.DataFrame = rows[CURVE_COLUMNS].reset_index(drop=True)
         return curve
 

@@ -16,7 +16,7 @@ from papa.config.artefacts import ARTEFACTS
 from papa.config.job import Job
 from papa.config.measures import MEASURES, METRICS
 from papa.config.stages import AnalysisOf, TaskOf
-from papa.config.variant import ADAPTATIONS, CONTEXT_FREE, DEFAULT_FLOORS, RETRAINED, UNADAPTED, of_original
+from papa.config.variant import CONTEXT_FREE, DEFAULT_FLOORS
 from papa.errors import InputError, count
 from papa.files import PathLike, digest_of, provenance_of, read_table, trace_of
 from papa.method.metrics import counts_of
@@ -26,7 +26,7 @@ from papa.results.conclusion import Conclusion, Exclusion
 from papa.results.leakage import leakage_note
 from papa.results.losses import COUNTS, LOSS_COLUMNS, losses_of
 from papa.results.outcomes import ALL, VARIANT_KEYS, TaskOutcomes, is_probed, read_task_outcomes, table_of
-from papa.results.phrases import LOSS_NOTE, adaptation_name, floor_name, loss_text, mean_text, with_noun, without_loss
+from papa.results.phrases import LOSS_NOTE, floor_name, loss_text, mean_text, with_noun, without_loss
 from papa.results.scores import (
     DATA_COLUMNS,
     METRIC_COLUMNS,
@@ -168,7 +168,7 @@ def summary_of(runs: pd.DataFrame) -> pd.DataFrame:
     rows["epochs_used"] = runs.groupby("setting")["epochs_used"].mean()
     rows["seeds"] = rows["seeds"].fillna(0).astype("int64")
     rows["low"], rows["high"] = rows["mean"] - rows["half_width"], rows["mean"] + rows["half_width"]
-    shared = rows[SHARED_WITH_ORIGINAL].assign(adapt=rows["adapt"].map(of_original))
+    shared = rows[SHARED_WITH_ORIGINAL]
     originals = rows[rows["constant"].isna()].drop_duplicates([*shared], keep="last")
     originals = originals.set_index([*shared])[["mean", "low", "high"]]
     original = originals.reindex(pd.MultiIndex.from_frame(shared)).set_index(rows.index)
@@ -179,7 +179,7 @@ def summary_of(runs: pd.DataFrame) -> pd.DataFrame:
         ", ".join(equal for equal in fractions[model, kept] if equal != fraction) or None
         for model, kept, fraction in zip(rows["model"], rows["kept"], rows["fraction"], strict=True)
     ]
-    by = ["model", "task", "fraction", "constant", "order", "adapt", "metric", "subset"]
+    by = ["model", "task", "fraction", "constant", "order", "metric", "subset"]
     rows = rows.sort_values(by, key=_sort_key, kind="stable")
     return rows[list(MEAN_COLUMNS)].reset_index(drop=True)
 
@@ -257,21 +257,12 @@ def mean_relative_drops(rows: pd.DataFrame) -> pd.DataFrame:
 
 
 def series(rows: pd.DataFrame) -> list[tuple[str, pd.DataFrame]]:
-    """Split summary rows into named series by fraction, one for each constant, order and adaptation.
+    """Split summary rows into named series by fraction, one for each constant and order.
 
     Rows at fraction 1 have no constant and rows at fraction 0 no order, so they belong to several series. A series has
     the tasks that were run with its constant and order. A constant that was run only as a context-free floor is a
     separate series only if there are no other constants.
     """
-    adaptations = [name for name in ADAPTATIONS if rows["adapt"].eq(name).any()]
-    if len(adaptations) > 1:
-        parts = []
-        for adapt in adaptations:
-            original = rows["constant"].isna() & rows["adapt"].eq(of_original(adapt))
-            of_adapt = rows[original | (rows["constant"].notna() & rows["adapt"].eq(adapt))]
-            note = "" if adapt == RETRAINED else f", {adaptation_name(adapt)}"
-            parts += [(f"{words}{note}", part) for words, part in series(of_adapt.assign(adapt=adapt)) if len(part)]
-        return [(words, part) for words, part in parts if part["constant"].notna().any()]
     constants, orders = rows["constant"], rows["order"]
     names = set(constants.dropna())
     only_floors = {name for name in CONTEXT_FREE if set(rows.loc[constants.eq(name), "fraction"]) == {"0"}}
@@ -479,7 +470,7 @@ def recipe_tables(rows: pd.DataFrame) -> list[Table]:
     """Return a table of how the probes of each task were trained; nothing if no probe was trained."""
     if "style" not in rows:
         return []
-    trained = is_main(rows) & is_probed(rows["metric"]) & rows["adapt"].ne(UNADAPTED)
+    trained = is_main(rows) & is_probed(rows["metric"])
     main = rows[trained].dropna(subset="style")
     if main.empty:
         return []

@@ -11,7 +11,6 @@ from typing import TYPE_CHECKING
 import pandas as pd
 
 from papa.config.measures import MEASURES
-from papa.config.variant import RETRAINED
 from papa.errors import DamagedArtefact
 from papa.files import REBUILD, PathLike, Trace, read_table, replacing, write_table
 
@@ -19,8 +18,6 @@ if TYPE_CHECKING:
     import pyarrow as pa
     from rich.console import Console
 
-LATER_COLUMNS = {"adapt": RETRAINED}
-"""Columns that tables of earlier versions lack, and the value that all their rows have."""
 NAME_WIDTH = 16
 """The maximum width of a column of names if the table is too wide for the terminal."""
 LATEX_ESCAPES = str.maketrans(
@@ -223,13 +220,12 @@ def read_frame(path: PathLike, columns: Mapping[str, str], table_name: str, empt
         DamagedArtefact: the table lacks a column, or it has no rows and may not be `empty`.
     """
     table = read_table(path)
-    missing = [name for name in columns if name not in (*table.column_names, *LATER_COLUMNS)]
+    missing = [name for name in columns if name not in table.column_names]
     if missing or not (empty or table.num_rows):
         problem = f"has no column {missing[0]!r}" if missing else "has no rows"
         raise DamagedArtefact(f"{path} {problem}, so it is not a {table_name} of papa; {REBUILD}.")
     frame: pd.DataFrame = table.to_pandas()
-    later = {name: value for name, value in LATER_COLUMNS.items() if name in columns and name not in frame}
-    return frame.assign(**later)
+    return frame
 
 
 def write_frame(

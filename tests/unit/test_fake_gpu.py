@@ -177,7 +177,6 @@ def test_other_weights_of_heads(on_both, tiny, corpus, data, averages, by):
         "average-trained/all",
         "by-distance/all",
         "mean-output/all",
-        "average/all/adapt-norms",
     ],
 )
 @TEXTS

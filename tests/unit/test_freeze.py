@@ -93,15 +93,13 @@ def older(**changes: Any) -> None:
 
 
 def test_keys_that_an_older_declaration_lacks_have_their_defaults():
-    """As if this version had added `adapt`, `unit` and `draws`."""
+    """As if this version had added `unit` and `draws`."""
     declared = freeze("mine.yaml").declaration.model_dump()["declared"]
-    for grid in declared["grids"].values():
-        del grid["adapt"]
     del declared["ranking"]["unit"], declared["ranking"]["draws"]
     older(declared=declared)
     assert differences() == [] and not freeze("mine.yaml").changed
-    changes = {"run.adapt": ["probe", "none"], "ranking.draws": 5}
-    assert differences(**changes) == ["grids.score_by_fraction.adapt", "ranking.draws"]
+    changes = {"ranking.draws": 5}
+    assert differences(**changes) == ["ranking.draws"]
 
 
 def test_the_digest_covers_the_time_except_in_older_declarations():

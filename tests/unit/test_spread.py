@@ -20,7 +20,6 @@ import papa
 from papa.config.variant import AVERAGED
 from papa.data.packed import Examples
 from papa.errors import InputError
-from papa.method import fitting
 from papa.method.averaging import Averaging
 from papa.method.importance import LossOfHeads, distances_to, mean_over_tokens
 from papa.method.notebook import examples_of, objective_on
@@ -28,7 +27,6 @@ from papa.method.tied import structure_of
 from papa.model import attention
 from papa.model.budget import TokenBudget
 from papa.model.model import Model
-from papa.model.norms import norm_parameters
 from papa.model.replacement import Matrices, Outputs
 from papa.model.verification import verify
 
@@ -241,23 +239,6 @@ def test_other_weights_of_heads(both, inputs):
     for value, other in zip(*results, strict=True):
         assert value.abs().max() > 0
         equal(value, other)
-
-
-def test_norms_on_two_devices_are_trained(both):
-    """Their gradients are clipped together."""
-    trained = []
-    for model in both:
-        norms = {name: torch.nn.Parameter(values.clone()) for name, values in norm_parameters(model.full).items()}
-        state = fitting.TrainingState([*norms.values()], 0.1)
-        for values in norms.values():
-            values.grad = torch.ones_like(values)
-        fitting._clip([*norms.values()])
-        state.step()
-        trained.append(norms)
-    one, two = trained
-    assert one.keys() == two.keys() and len({values.device for values in two.values()}) == 2
-    for name, values in one.items():
-        equal(values, two[name])
 
 
 @pytest.mark.slow

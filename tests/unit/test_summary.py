@@ -48,7 +48,7 @@ def scored(scores: Scores, task: str = "t", subsets: Any = None, readings: Any =
     for fraction, of_seeds in scores.items():
         for seed, score in enumerate(of_seeds):
             record = run_record(task, fraction, seed)
-            row = {name: record[name] for name in RUN_COLUMNS if name in record} | {"title": task, "adapt": "probe"}
+            row = {name: record[name] for name in RUN_COLUMNS if name in record} | {"title": task}
             row |= {
                 f"{name}_{split}": record[name][split] for name in ("rows", "rows_available", "cut") for split in SPLITS
             }
@@ -165,7 +165,7 @@ def test_series_share_their_ends():
     settings = [(None, None), ("average", "lambda"), ("average", "random"), ("average", None), ("zeros", None)]
     fractions = ["1", "1/2", "1/2", "0", "1/2"]
     rows = [
-        {"task": "a", "constant": constant, "order": order, "fraction": fraction, "adapt": "probe"}
+        {"task": "a", "constant": constant, "order": order, "fraction": fraction}
         for (constant, order), fraction in zip(settings, fractions, strict=True)
     ]
     # b was run in one order and only with averages, c with nothing between all heads and none, d as it is

@@ -1,6 +1,5 @@
 """The names of constants, orders and variants, and the heads and rows that they mean."""
 
-import dataclasses
 import re
 from fractions import Fraction
 
@@ -11,9 +10,7 @@ from papa.config.variant import (
     CONSTANT_PATTERN,
     DATA_FREE,
     ORDERS,
-    STORED_PATTERN,
     TRAINABLE,
-    VARIANT_PATTERN,
     Constant,
     Order,
     Variant,
@@ -148,40 +145,3 @@ def test_parts_cover_all_rows_once() -> None:
     assert rows == list(range(23))
     with pytest.raises(InputError, match="2 examples cannot be split into 3 parts; lower `shards`"):
         row_range("1of3", 2)
-
-
-@pytest.mark.parametrize("adapt", ["none", "norms"])
-@pytest.mark.parametrize("replaced", ["average/all", "average-of-mnli/random-2/kept-1of16"])
-def test_an_adaptation_other_than_the_default_is_the_end_of_the_path(adapt: str, replaced: str) -> None:
-    variant = Variant.parse(f"{replaced}/adapt-{adapt}")
-    assert variant == dataclasses.replace(Variant.parse(replaced), adapt=adapt) != Variant.parse(replaced)
-    assert variant.path == f"{replaced}/adapt-{adapt}" and variant.replacement.path == replaced
-    assert variant.changes_states == (adapt == "norms")
-    assert re.fullmatch(VARIANT_PATTERN, variant.path)
-    assert bool(re.fullmatch(STORED_PATTERN, variant.path)) == (adapt == "none")
-
-
-def test_trained_constants_are_an_adaptation_with_one_spelling() -> None:
-    average, order = Constant.parse("average"), Order.parse("lambda-0")
-    assert Variant.of(average, None, "0", "constants") == Variant.parse("average-trained/all")
-    assert (
-        Variant.of(average, order, "1", "constants")
-        == Variant.of(average, order, "1", "none")
-        == Variant.parse("original")
-    )
-    assert Variant.of(average, order, "1", "norms").path == "original/adapt-norms"
-    assert Variant.of(average, order, "1/2", "norms").path == "average/lambda-0/kept-1of2/adapt-norms"
-
-
-@pytest.mark.parametrize(
-    ("constant", "fraction", "adapt", "message"),
-    [
-        ("zeros", "0", "constants", "The constant 'zeros' cannot be trained; use one of average, toeplitz"),
-        ("average-of-mnli", "0", "constants", "The constant 'average-of-mnli' cannot be trained"),
-        ("average-trained", "0", "norms", "A trained constant adapts with the probe, not with 'norms'"),
-        ("average", "0", "everything", "A variant cannot have the adaptation 'everything'"),
-    ],
-)
-def test_an_adaptation_that_does_not_fit_is_refused(constant: str, fraction: str, adapt: str, message: str) -> None:
-    with pytest.raises(InputError, match=message):
-        Variant.of(Constant.parse(constant), None, fraction, adapt)

@@ -98,31 +98,6 @@ def test_all_heads_but_the_lookup_head_are_claimed(lookup):
     assert "lookup" in (lookup / "report/index.html").read_text()
 
 
-# -- what adaptation can repair ---------------------------------------------------------------------------------------
-
-
-@pytest.fixture(scope="module")
-def adaptation(results_of):
-    return results_of("known-adaptation", lambda config: None)
-
-
-def test_training_repairs_shifted_states_and_not_lost_information(adaptation):
-    """Trained constants and trained norms do, and training the norms leaves the original intact."""
-    rows = read_table(adaptation / "tables/recovery.parquet").to_pandas().set_index(["model", "subset", "adapt"])
-    lost = rows.loc[("lookup", "lookup")]
-    assert (lost["loss"] > 0.9).all() and (lost["low"] > 0.8).all(), "no training brings the information back"
-    assert (lost["recovered_low"].dropna() <= 0).all()
-    assert (rows.loc[("lookup", "position"), "loss"].abs() < 0.05).all()
-    shifted = rows.loc[("shifted", "position")]
-    assert shifted.loc["none", "low"] > 0.5 and shifted.loc["probe", "loss"] > 0.2
-    for adapt in ("constants", "norms"):
-        assert shifted.loc[adapt, "recovered_low"] > 0 and abs(shifted.loc[adapt, "loss"]) < 0.05, adapt
-    assert lost["original"].min() > 0.98 and shifted["original"].min() > 0.98
-    claims = json.loads((adaptation / "tables/claims.json").read_text())
-    of_lookup, of_shifted = claims["sentence"].split("(lookup): ")[-1].split("(shifted): ")
-    assert "needs input-dependent attention" in of_lookup and "needs input-dependent attention" not in of_shifted
-
-
 # -- heads that interact -----------------------------------------------------------------------------------------------
 
 

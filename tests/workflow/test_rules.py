@@ -66,7 +66,7 @@ def test_profiles_name_rules_that_exist():
 @pytest.mark.parametrize("keys", [{}, {"encoder_dropout": True}, {"tasks.tags.features": "stream"}])
 def test_a_run_belongs_to_one_rule(keys):
     """If its path matched both, snakemake would also create the jobs of the other; the study knows the right one."""
-    grid = {"adapted": {"fractions": ["1/2"], "adapt": ["none", "probe", "constants", "norms"], "seeds": [1]}}
+    grid = {"trained": {"fractions": ["1/2"], "constants": ["average", "average-trained"], "seeds": [1]}}
     study = Study(config_of(with_keys(CONFIG, keys) | {"grids": grid}), "results/tiny")
     jobs = study.probes()
     tasks = {"probe": f"(?:{study.stored_tasks_pattern()})", "stream_probe": study.streamed_tasks_pattern()}

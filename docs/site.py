@@ -24,7 +24,6 @@ ELSEWHERE = {
     "README.md": "index.md",
     "benchmarks/README.md": "benchmarks.md",
     "config/README.md": "config.md",
-    "docs/colab.ipynb": "colab.md",
     "docs/notebook.ipynb": "notebook.md",
     "results/README.md": "artefacts.md",
 }

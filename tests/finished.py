@@ -42,7 +42,7 @@ CONFIG: dict[str, Any] = {
         "seeds": [1, 2, 3],
     },
     "grids": {"ends": ENDS},
-    "models": {"small": {"random": "roberta"}, "other": {"path": "somewhere/on/this/machine"}},
+    "models": {"small": {"hub": "some/roberta"}, "other": {"path": "somewhere/on/this/machine"}},
     "corpora": {"texts": {"files": {"train": "a.csv", "validation": "b.csv"}, "first": "text", "slots": SLOTS}},
     "tasks": {name: TASK | {"label": name, "title": title} for name, title in (("first", TITLE), ("second", "Second"))},
 }

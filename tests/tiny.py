@@ -174,6 +174,20 @@ def copy_of_repository(folder: Path) -> Copy:
     return Copy(folder)
 
 
+def first_rows(folder: Path, name: str, train=60, validation=30):
+    """Write the first rows of a corpus of the demo to a folder; returns the corpus of a config."""
+    files = {}
+    for split, rows in (("train", train), ("validation", validation)):
+        [path] = (REPOSITORY / "data/demo" / name).glob(f"{split}.*")
+        text, end = path.read_text(encoding="utf-8"), "\n\n" if path.suffix == ".conll" else "\n"
+        target = folder / name / path.name
+        target.parent.mkdir(parents=True, exist_ok=True)
+        target.write_text(end.join([*text.split(end)[: rows + (path.suffix == ".csv")], ""]), encoding="utf-8")
+        files[split] = str(target)
+    demo = yaml.safe_load((REPOSITORY / "config/config.yaml").read_text(encoding="utf-8"))
+    return demo["corpora"][name] | {"files": files}
+
+
 def write_model(folder: Path, seed=0):
     """A BERT of 2 layers and 2 heads with random weights, and a tokenizer that knows `WORDS`."""
     import torch

@@ -88,28 +88,9 @@ ONLY_WITH = {
     "validation": "hub",
     "more_validation": "hub",
     "columns": "files",
-    "rows": "generated",
-    "seed": "generated",
 }
 """Keys of a corpus that apply to only one source."""
 
-Random = Literal[
-    "bert",
-    "roberta",
-    "deberta",
-    "electra",
-    "xlm-roberta",
-    "distilbert",
-    "albert",
-    "deberta-v2",
-    "modernbert",
-    "gpt2",
-    "gpt_neox",
-    "llama",
-    "qwen2",
-    "modernbert-decoder",
-]
-Known = Literal["induction", "long", "lookup", "redundant", "shifted", "trap"]
 if TYPE_CHECKING:
     Metric = str
     OrderName = str
@@ -294,7 +275,7 @@ class Grid(RunSettings):
 
 
 class ModelSettings(Block):
-    """A model: its identity (hub, revision, sha256, random, known) and its location on this machine (path, package)."""
+    """A model: its identity (hub, revision, sha256) and its location on this machine (path, package)."""
 
     hub: Annotated[HubId | None, key("id on the hub, owner/name; a mirror has a folder of that name")] = None
     revision: Annotated[Revision | None, key("branch, tag or commit on the hub")] = None
@@ -308,14 +289,6 @@ class ModelSettings(Block):
         str | None,
         Field(pattern=r"^[A-Za-z_][A-Za-z0-9_-]*(\.[A-Za-z_][A-Za-z0-9_-]*)*$"),
         key("an installed Python package with get_model_path(), or its name for pip; like `path`, only a location"),
-    ] = None
-    random: Annotated[
-        Random | None,
-        key("type of a small random model that papa builds, to run every stage without a download"),
-    ] = None
-    known: Annotated[
-        Known | None,
-        key("a small model that papa builds with known roles of its heads, to check that papa finds them"),
     ] = None
 
 
@@ -332,19 +305,8 @@ class Files(Block):
         return paths[split]
 
 
-class RowCounts(Block):
-    """The number of examples to generate for each split."""
-
-    train: Annotated[Positive, key("number of training examples", "examples")]
-    validation: Annotated[Positive, key("number of validation examples", "examples")]
-
-    def __getitem__(self, split: str) -> int:
-        rows: dict[str, int] = self.model_dump()
-        return rows[split]
-
-
 class Corpus(Block):
-    """A corpus from one source: hub, files or generated."""
+    """A corpus from one source: hub or files."""
 
     hub: Annotated[HubId | None, key("id of a dataset on the hub, owner/name; a mirror has a folder of that name")] = (
         None
@@ -361,9 +323,6 @@ class Corpus(Block):
         ),
     ] = None
     columns: Annotated[Texts | None, key("names of the columns of CoNLL files, which have no header")] = None
-    generated: Annotated[Text | None, key("kind of diagnostic task that papa generates")] = None
-    rows: Annotated[RowCounts | None, key("number of examples to generate for each split")] = None
-    seed: Annotated[Seed | None, key("seed of the generated texts", "none")] = None
     train: Annotated[Text, key("name of the training split of the dataset on the hub")] = "train"
     validation: Annotated[
         str,
@@ -986,32 +945,23 @@ def _check_once(where: str, values: Iterable[str | int]) -> None:
 
 
 def _check_model(where: str, model: ModelSettings) -> None:
-    keys = [key for key, value in model if value is not None]
     if model.path and model.package:
         raise InputError(f"{where} has both `path` and `package`, but a model has one location; keep one of them.")
-    built = next((key for key in ("random", "known") if key in keys), None)
-    if built and len(keys) > 1:
-        extra = ", ".join(key for key in keys if key != built)
-        raise InputError(f"{where} has `{built}`, which allows no other keys; leave out {extra}.")
-    if not {"hub", "path", "package", "random", "known"} & set(keys):
-        raise InputError(f"{where} does not identify a model; add `hub`, `path`, `package`, `random` or `known`.")
+    if not (model.hub or model.path or model.package):
+        raise InputError(f"{where} does not identify a model; add `hub`, `path` or `package`.")
     if model.revision and not model.hub:
         raise InputError(f"{where}.revision is a revision on the hub, but {where} has no `hub`; add it.")
 
 
 def _check_corpus(where: str, corpus: Corpus) -> None:
-    sources = [source for source in ("hub", "files", "generated") if getattr(corpus, source) is not None]
-    if len(sources) != 1:
-        raise InputError(
-            f"{where} must have one of `hub`, `files` and `generated`, but it has {' and '.join(sources) or 'none'}."
-        )
-    for key, source in ONLY_WITH.items():
-        if source != sources[0] and getattr(corpus, key) != Corpus.model_fields[key].default:
+    if (corpus.hub is None) == (corpus.files is None):
+        raise InputError(f"{where} must have either `hub` or `files`, but it has {'both' if corpus.hub else 'none'}.")
+    source = "files" if corpus.hub is None else "hub"
+    for key, needed in ONLY_WITH.items():
+        if needed != source and getattr(corpus, key) != Corpus.model_fields[key].default:
             raise InputError(
-                f"{where}.{key} applies only with `{source}`, but {where} has `{sources[0]}`; leave out `{key}`."
+                f"{where}.{key} applies only with `{needed}`, but {where} has `{source}`; leave out `{key}`."
             )
-    if corpus.generated and corpus.rows is None:
-        raise InputError(f"{where} is generated; add `rows`, the numbers of training and validation examples.")
     for split, path in corpus.files or ():
         if path is not None and Path(path).suffix.lower() not in FORMATS:
             raise InputError(

@@ -62,28 +62,21 @@ class ModelId(Settings):
         weights: SHA-256 of the weights, if they are on this machine when the workflow starts.
     """
 
-    unrecorded = frozenset({"hub", "revision", "random", "known", "weights"})
+    unrecorded = frozenset({"hub", "revision", "weights"})
 
     name: str
     hub: str | None = None
     revision: str | None = None
-    random: str | None = None
-    known: str | None = None
     weights: str | None = None
 
     @classmethod
     def of(cls, name: str, settings: ModelSettings) -> ModelId:
         """Return the identity of the config's model `name`, without the digest of its weights."""
-        fields = settings.model_dump(include={"hub", "revision", "random", "known"})
-        return cls(name=name, **fields)
+        return cls(name=name, hub=settings.hub, revision=settings.revision)
 
     @property
     def origin(self) -> str:
         """The origin of the model as a short text."""
-        if self.random is not None:
-            return f"random {self.random}"
-        if self.known is not None:
-            return f"known {self.known}"
         return "a folder" if self.hub is None else f"{self.hub}@{self.revision or 'main'}"
 
 

@@ -1,4 +1,4 @@
-"""Rows of a corpus in the order of its source: the hub, a mirror folder, local files, or a generator."""
+"""Rows of a corpus in the order of its source: the hub, a mirror folder or local files."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ def load_rows(
     """Load the rows of one split of a corpus, in the order of the source.
 
     Args:
-        corpus: A corpus on the hub, in local files, or to be generated.
+        corpus: A corpus on the hub or in local files.
         split: One of `corpus.splits`.
         wanted: Names of the columns to read; all of them if None.
         mirror: The mirror folder, from which a corpus on the hub is read without a network.
@@ -43,8 +43,6 @@ def load_rows(
         raise InputError(f"The corpus of {describe(corpus, 'train')} has no {split} split; every task needs one.")
     if corpus.files is not None:
         return read_file(Path(corpus.files[split]), wanted, corpus.words is not None, corpus.columns)
-    if corpus.generated is not None and corpus.rows is not None:
-        return _generated(corpus.generated, split, corpus.rows[split], corpus.seed or 0)
     folder = Path(snapshot) if snapshot else None
     return _from_hub(corpus, split, wanted, folder if mirror is None else _mirrored(Path(mirror), corpus))
 
@@ -53,8 +51,6 @@ def describe(corpus: Corpus, split: str) -> str:
     """Describe a split of a corpus for messages: "nyu-mll/glue cola, split validation"."""
     if corpus.files is not None:
         return dict(corpus.files).get(split) or f"{split} file"
-    if corpus.generated is not None:
-        return f"generated {corpus.generated}, split {split}"
     return " ".join(filter(None, (corpus.hub, corpus.config))) + f", split {_split_on_hub(corpus, split)}"
 
 
@@ -63,7 +59,7 @@ def source_digests(corpus: Corpus, mirror: str | None) -> dict[str, str]:
 
     Returns:
         For local files, the digest of each split; for a dataset in a `mirror` folder, the digest of all its files,
-        under "mirror"; for generated texts, the version of the grammars. Empty for a dataset that is only on the hub.
+        under "mirror". Empty for a dataset that is only on the hub.
     """
     if corpus.files is not None:
         paths = {split: path for split, path in corpus.files if path}
@@ -71,10 +67,6 @@ def source_digests(corpus: Corpus, mirror: str | None) -> dict[str, str]:
         if missing is not None:
             raise InputError(f"There is no file {missing} (relative paths start from {Path.cwd()}).")
         return {split: digest_of_file(path) for split, path in paths.items()}
-    if corpus.generated is not None:
-        from papa.data.generated import GRAMMAR_VERSION
-
-        return {"grammar": str(GRAMMAR_VERSION)}
     folder = Path(mirror or "", corpus.hub or "")
     if mirror is None or not folder.is_dir():
         return {}
@@ -150,13 +142,3 @@ def _mirrored(mirror: Path, corpus: Corpus) -> Path:
         f"The mirror folder {mirror} has no {corpus.hub}; it has "
         f"{', '.join(mirrored) or 'no folder owner/name'}. To add it, {HOW_TO_FETCH}."
     )
-
-
-def _generated(name: str, split: str, rows: int, seed: int) -> SourceRows:
-    import pyarrow as pa
-
-    from papa.data import generated
-
-    frame = generated.generate(name, split, rows, seed)
-    table = pa.Table.from_pandas(frame, preserve_index=False)
-    return SourceRows(table, table.column_names)

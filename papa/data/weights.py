@@ -60,20 +60,12 @@ def predicts_next(architectures: object, is_decoder: object = False) -> bool:
 def location_of(model: ModelId, machine: Machine) -> str:
     """Return the folder of a model on this machine, or its hub id if it is only on the hub (at `revision_of`).
 
-    Random and known models are generated in the user's cache. Other models are looked up in this order: the machine's
-    entry for the model (a path, or a package with `get_model_path()`), the mirror folder, the run's snapshots, the hub.
+    It is looked up in this order: the machine's entry for the model (a path, or a package with `get_model_path()`), the
+    mirror folder, the run's snapshots, the hub.
 
     Raises:
         InputError: The folder is missing or contains no model, or the mirror has another revision.
     """
-    if model.random is not None:
-        from papa.data.generated.models import random_model
-
-        return str(random_model(model.random))
-    if model.known is not None:
-        from papa.data.generated.known import known_model
-
-        return str(known_model(model.known))
     local = machine.models.get(model.name, {})
     if local.get("path"):
         return _model_folder(model.name, Path(local["path"]))

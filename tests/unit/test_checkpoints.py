@@ -8,6 +8,7 @@ from pathlib import Path
 import jobs
 import pytest
 import torch
+from random_models import random_model
 from safetensors.torch import load_file
 from sizes import TRAIN
 
@@ -165,8 +166,7 @@ def test_averaging_resumes_at_every_group_to_the_same_bytes(always, course, tiny
 
 @pytest.mark.parametrize("kind", ["masked", "masked lambda"])
 def test_masked_language_modelling_resumes_to_the_same_bytes(always, course, tmp_path, monkeypatch, kind):
-    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
-    model = ModelId(name="electra", random="electra")
+    model = ModelId(name="electra", hub=random_model("electra"))
     texts = [f"the old nurse near the {word} sees the teacher ." for word in ["doctors", "tree", "dogs"] * 33]
     jobs.write_texts(tmp_path, train=texts[:TRAIN], validation=texts[TRAIN:])
     jobs.lay_out(model, tmp_path, 17)

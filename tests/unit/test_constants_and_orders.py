@@ -3,6 +3,7 @@
 import jobs
 import pytest
 import torch
+from random_models import random_model
 
 import papa
 from papa.config.stages import ModelId
@@ -30,13 +31,12 @@ def test_an_average_needs_texts():
 
 
 @pytest.fixture
-def ordered(tmp_path, monkeypatch):
+def ordered(tmp_path):
     """From the name of an order and a seed to the heads of a random model, 2 layers of 4 heads, in that order."""
-    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
 
     def run(name, seed=0):
         path = tmp_path / "order.parquet"
-        jobs.put_in_order(ModelId(name="m", random="bert"), path, name, seed)
+        jobs.put_in_order(ModelId(name="m", hub=random_model("bert")), path, name, seed)
         table = read_table(path).to_pandas()
         assert table["rank"].tolist() == list(range(8))
         return list(zip(table["layer"], table["head"], strict=True))

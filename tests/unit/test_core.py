@@ -6,9 +6,9 @@ from importlib.metadata import packages_distributions
 
 import pytest
 import yaml
+from random_models import random_model
 from tiny import REPOSITORY, in_python
 
-from papa.data.generated.models import random_model
 from papa.errors import EXTRAS
 
 PROJECT = tomllib.loads((REPOSITORY / "pyproject.toml").read_text(encoding="utf-8"))["project"]
@@ -18,20 +18,17 @@ OTHERS = "IPython click huggingface_cli matplotlib pyarrow.parquet sklearn seqev
 HIDE = f"import sys; sys.modules.update(dict.fromkeys({sorted({*EXTRAS['workflow'], *OTHERS} - OF_TRANSFORMERS)}))\n"
 """Importing a module that is None in `sys.modules` fails as if it were not installed."""
 BEGIN = """
+import sys
 import torch
 from pathlib import Path
-from random import Random
 from transformers import AutoModel, AutoTokenizer
 import papa
-from papa.data.generated.known import known_model
-from papa.data.generated.recall import repeats
-from papa.data.generated.models import random_model
 
+folder = sys.argv[1]
 def laid_out(folder, texts, slots):
     return papa.lay_out(AutoTokenizer.from_pretrained(folder), texts, slots=slots)
 """
 ENCODER = """
-folder = random_model("bert")
 model, inputs = papa.load_model(folder), laid_out(folder, ["the cat is tired", "where are the big flowers"], 11)
 constants = papa.average_attention(model, [inputs])
 constants.save("c.h5")
@@ -47,8 +44,8 @@ with papa.replaced_attention(stock, constants, heads=[(0, 1)]) as plain:
 print("end")
 """
 DECODER = """
-folder = known_model("induction")
-model, inputs = papa.load_model(folder), laid_out(folder, [repeats(Random(0))["first"] for _ in range(3)], 13)
+texts = Path(folder, "../repeats/train.txt").read_text().splitlines()[:3]
+model, inputs = papa.load_model(folder), laid_out(folder, texts, 13)
 constants = papa.average_attention(model, [inputs], kind="by-distance")
 assert model.logits(inputs, constants).shape[:2] == (3, 13)
 assert papa.learn_lambda(model, constants, [inputs], recipe=papa.Recipe(epochs=1)).shape == (2, 5)
@@ -58,8 +55,8 @@ print("end")
 
 @pytest.mark.parametrize("part", [ENCODER, DECODER], ids=["encoder", "decoder"])
 def test_the_base_works_without_the_extras(tmp_path, part):
-    random_model("bert")  # its tokenizer is trained once, on a table of pandas
-    process = in_python(HIDE + BEGIN + part, folder=tmp_path)
+    folder = random_model("bert") if part is ENCODER else REPOSITORY / "data/demo/induction"
+    process = in_python(HIDE + BEGIN + part, folder, folder=tmp_path)
     assert process.stdout == "end\n", process.stderr
 
 

@@ -1,6 +1,7 @@
 """Lists of heads in files: each format to the scores of a model's heads, wrong files to a sentence, lists as orders."""
 
 import json
+from dataclasses import replace
 from itertools import product
 from typing import Any
 
@@ -8,6 +9,7 @@ import jobs
 import numpy as np
 import pytest
 from builders import head_rows
+from random_models import random_model
 from sizes import HEADS, LAYERS
 from test_measure import QUICK, folder, texts_of  # noqa: F401  fixtures
 from test_parts import SLOTS, given, recipe, same  # noqa: F401  fixtures
@@ -17,7 +19,7 @@ import papa
 from papa.config.declaration import declared_by, differences
 from papa.config.freshness import FRESH, SourceDigests
 from papa.config.reading import config_of
-from papa.config.settings import Machine, check_files
+from papa.config.settings import check_files
 from papa.config.stages import ListOf, ModelId, OrderFromWeights
 from papa.config.study import Study
 from papa.data.head_lists import read_list
@@ -29,7 +31,7 @@ SCORES = np.array([[0.5, -1.0, 0.25, 8.0], [3.0, 0.125, 0.75, 2.0]])
 """Scores of 2 layers of 4 heads."""
 GROUPS = SCORES[:, :2]
 BY_HEAD = {f"{layer}-{head}": SCORES[layer, head] for layer, head in product(range(2), range(4))}
-MODEL = ModelId(name="m", random="llama")
+MODEL = ModelId(name="m", hub=random_model("llama"))
 """A model of 2 layers with 4 heads in 2 groups."""
 LIST = {"file": "heads.tsv", "name": "duo"}
 
@@ -240,15 +242,16 @@ def with_texts(tmp_path, monkeypatch):
 def test_a_changed_list_is_out_of_date_and_a_moved_one_is_not(tmp_path):
 
     def state(file):
-        keys = {"models.tiny": {"random": "llama"}, "run.orders": [LIST | {"file": file}]}
-        study = Study(config_of(with_keys(CONFIG, keys)), tmp_path, LocalSourceDigests(Machine()))
+        keys = {"models.tiny": {"path": random_model("llama")}, "run.orders": [LIST | {"file": file}]}
+        config = config_of(with_keys(CONFIG, keys))
+        study = Study(config, tmp_path, LocalSourceDigests(config.machine))
         job = next(job for job in study.jobs() if job.stage == "list")
         return study, job, study.state(job)
 
     for name, text in {"a.tsv": table(SCORES), "b.tsv": table(SCORES), "c.tsv": table(SCORES + 1)}.items():
         (tmp_path / name).write_text(text)
-    _, job, _ = state("a.tsv")
-    weigh_listed(job.placed(tmp_path))
+    study, job, _ = state("a.tsv")
+    weigh_listed(replace(job.placed(tmp_path), machine=study.config.machine))
     assert state("a.tsv")[2] == state("b.tsv")[2] == FRESH
     study, _, why = state("c.tsv")
     assert why == "`digest` changed"

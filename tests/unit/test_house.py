@@ -19,10 +19,6 @@ ORDER = ["errors", "files", "config", "data", "model", "method", "results", "job
 TRANSFORMERS = {
     "data/tokenize.py": "tokenizers, and sizes from configs",
     "data/weights.py": "the progress bars of files of weights",
-    "data/generated/known.py": "the known decoder",
-    "data/generated/known_parts.py": "the tokenizer of known models",
-    "data/generated/looking.py": "the known encoder",
-    "data/generated/models.py": "random models",
     "method/probes.py": "the activations of heads for masked tokens",
     "model/attention.py": "the registries of attention and of masks",
     "model/forms.py": "the layers that can recompute activations",

@@ -2,6 +2,7 @@ import pyarrow as pa
 import pytest
 import torch
 from families import byte_tokenizer
+from random_models import random_model
 
 import papa
 from papa.config.job import Job
@@ -126,13 +127,13 @@ def texts_file(path, words=False):
     return path
 
 
+MODEL = ModelId(name="tiny", hub=random_model("bert"))
 FACTS = {"fingerprint": "x", "rows": {"train": 2}, "rows_available": {"train": 9}}
 
 
 def tokenized(texts, slots, blocks=False):
     """Lay out the texts in a file; returns the stage's message and the path of the tokens."""
-    model = ModelId(name="tiny", random="bert")
-    settings = TokensOf(model=model, slots=slots, style="paper", segments="aligned", blocks=blocks)
+    settings = TokensOf(model=MODEL, slots=slots, style="paper", segments="aligned", blocks=blocks)
     tokens = texts.with_name("tokens.parquet")
     return tokenize_corpus(
         Job("tokens", settings, {"texts": (str(texts),)}, {"tokens": str(tokens)}, machine=Machine.current())
@@ -161,8 +162,12 @@ def test_tokenize_keeps_real_tokens_and_reads_back(tmp_path, of_tokenizer, words
         assert train.words.tolist() == [-1, 0, -1, 1, -1, -1, 0, -1]
     about, trace = both["train"].provenance, trace_of(tokens)
     assert about["corpus"] == "x" and about["rows"] == FACTS["rows"] and about["slots"] == 7
-    assert trace.inputs.pop("model") == digest_of_model(ModelId(name="tiny", random="bert"), "w", Machine.current())
-    assert trace.inputs == {"texts": digest_of(tmp_path / "texts.parquet"), "origin": "random bert", "sha256": "w"}
+    assert trace.inputs.pop("model") == digest_of_model(MODEL, "w", Machine.current())
+    assert trace.inputs == {
+        "texts": digest_of(tmp_path / "texts.parquet"),
+        "origin": MODEL.origin,
+        "sha256": "w",
+    }
 
 
 @pytest.mark.parametrize("columns", [{"words": [["a"]]}, {"first": ["a"], "second": ["b"]}])

@@ -10,6 +10,7 @@ import pytest
 import torch
 import transformers
 from families import needs_t5
+from random_models import random_model
 from sizes import CHANNELS, EXAMPLES, HEADS, LAYERS, SLOTS, VOCABULARY
 from torch.nn.functional import cross_entropy, gelu
 from transformers.activations import ACT2FN
@@ -346,9 +347,8 @@ def test_trained_constants_and_texts_too_short_to_be_masked_are_refused(tiny, to
 @pytest.mark.parametrize("family", ["roberta", "deberta", "electra", "distilbert", "modernbert"])
 def test_every_family_learns_to_guess(family, tmp_path, monkeypatch):
     """The random ELECTRA has embeddings of half its hidden size, so that a projection precedes the decoder."""
-    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
     monkeypatch.setenv("PAPA_MACHINE", json.dumps({"device": "cpu"}))
-    random, average = ModelId(name=family, random=family), tmp_path / "average.h5"
+    random, average = ModelId(name=family, hub=random_model(family)), tmp_path / "average.h5"
     text = ["the old nurse near the doctors sees the teacher ."]
     jobs.write_texts(tmp_path, train=text * 59, validation=text * 14)
     tokens = jobs.lay_out(random, tmp_path, 17, blocks=True)

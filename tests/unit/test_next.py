@@ -11,12 +11,12 @@ import pytest
 import torch
 import transformers
 from builders import texts
+from random_models import DECODERS, random_model
 from sizes import VOCABULARY
 from torch.nn.functional import cross_entropy, kl_div
 
 import papa
 from papa.config.stages import ModelId, Training
-from papa.data.generated.models import DECODERS, random_model
 from papa.data.tokens import Tokens
 from papa.files import read_table
 from papa.method.likelihoods import NextTokens
@@ -238,8 +238,7 @@ def test_a_head_that_is_worse_without_attention_than_a_guess_has_the_guess_as_it
 
 
 @pytest.mark.parametrize("family", DECODERS)
-def test_every_small_decoder_has_its_stock_loss_and_sees_no_later_token(family, tmp_path_factory, monkeypatch):
-    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path_factory.getbasetemp() / "cache"))
+def test_every_small_decoder_has_its_stock_loss_and_sees_no_later_token(family):
     folder = random_model(family)
     plain = transformers.AutoModelForCausalLM.from_pretrained(folder, attn_implementation="eager").eval()
     tokenizer = transformers.AutoTokenizer.from_pretrained(folder)
@@ -270,9 +269,8 @@ def test_without_a_contextless_floor_there_is_no_loss_and_no_warning(recwarn):
     assert measured["status"].tolist() == ["no context-free floor was measured"] and not recwarn.list
 
 
-def test_neither_tokenizer_nor_model_needs_an_id_of_padding(tmp_path, monkeypatch):
+def test_neither_tokenizer_nor_model_needs_an_id_of_padding():
     """GPT-2 has none: the mask says what is real, and no id of padding enters a packed row."""
-    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
     folder = random_model("gpt2")
     tokenizer = transformers.AutoTokenizer.from_pretrained(folder)
     plain = transformers.AutoModelForCausalLM.from_pretrained(folder, attn_implementation="eager").eval()

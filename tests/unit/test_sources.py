@@ -345,15 +345,6 @@ def test_missing_files_are_named(tmp_path):
             read(in_file(tmp_path / "nope.csv"))
 
 
-def test_generated_rows():
-    from papa.data.generated import GRAMMAR_VERSION, generate
-
-    corpus = Corpus(generated="reading", rows={"train": 7, "validation": 5}, seed=3)
-    rows = load_rows(corpus, "validation")
-    assert rows.table["words"].to_pylist() == generate("reading", "validation", 5, 3).words.to_list()
-    assert source_digests(corpus, None) == {"grammar": str(GRAMMAR_VERSION)}
-
-
 def test_digests_of_sources_are_those_of_their_content(tmp_path):
     (tmp_path / "a.csv").write_bytes(b"text\na\n")
     (tmp_path / "b.csv").write_bytes(b"text\nb\n")

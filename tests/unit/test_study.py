@@ -258,7 +258,7 @@ def test_hidden_states_that_were_deleted_are_made_again_for_weights_that_are_to_
         {"models__m__path": "models/m"},
         {"corpora__texts__files": {"train": "elsewhere/c.csv", "validation": "./b.csv"}},
         {"device": "cpu", "threads__encoder": 3, "token_budget": 7, "checkpoint_minutes": 0, "hub_mirror": "hub"},
-        {"corpora__unused": {"generated": "roles", "rows": {"train": 1, "validation": 1}, "first": "first"}},
+        {"corpora__unused": {"files": {"train": "unused.csv"}, "first": "first"}},
     ],
 )
 def test_an_edit_that_changes_nothing_makes_nothing_again(results: Path, changes: dict[str, Any]) -> None:

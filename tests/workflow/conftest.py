@@ -3,20 +3,7 @@
 import fcntl
 
 import pytest
-import yaml
-from tiny import CONFIG, REPOSITORY, Copy, copy_of_repository, write_data, write_model
-
-
-@pytest.fixture(scope="module")
-def results_of(tmp_path_factory):
-    """Compute a changed config of the project; returns the folder of its results."""
-
-    def run(name, change):
-        config = yaml.safe_load((REPOSITORY / f"config/{name}.yaml").read_text(encoding="utf-8"))
-        change(config)
-        return copy_of_repository(tmp_path_factory.mktemp(name)).compute(config)
-
-    return run
+from tiny import CONFIG, Copy, copy_of_repository, write_data, write_model
 
 
 @pytest.fixture(scope="session")

@@ -53,7 +53,6 @@ CONFIG: dict[str, Any] = {
 }
 CONLL = {"files": {split: f"data/words.{split}.conll" for split in SPLITS}, "columns": ["words", "tags"]}
 HUB = {"hub": "some/data", "config": "tiny", "first": "sentence", "slots": 13}
-MADE = {"generated": "roles", "rows": {"train": 23, "validation": 11}, "first": "first", "slots": 11}
 RUNNING = SENTENCES | {"slots": 9}
 MODEL, CORPUS, TASK, GRID = "models.tiny", "corpora.sentences", "tasks.animals", "grids.more"
 NEXT = {
@@ -108,8 +107,6 @@ DRAWN: dict[str, list[dict[str, Any]]] = {
     "models.*.hub": [{f"{MODEL}": {"hub": "some/model"}, "hub_mirror": "hub"}],
     "models.*.revision": [{f"{MODEL}": {"path": "models/other", "hub": "some/model", "revision": "b"}}],
     "models.*.path": [{f"{MODEL}": {"path": value}} for value in ("models/other", "models/tiny", "models/moved")],
-    "models.*.random": [{f"{MODEL}": {"random": value}} for value in ("bert", "roberta")],
-    "models.*.known": [{f"{MODEL}": {"known": "lookup"}}],
     "models.*.sha256": [
         {MODEL: {"path": "models/tiny"}, f"{MODEL}.sha256": value}
         for value in (lambda: digest_of_file("models/tiny/model.safetensors"), "0" * 64)
@@ -126,11 +123,6 @@ DRAWN: dict[str, list[dict[str, Any]]] = {
     "corpora.*.files.train": [{f"{CORPUS}.files.train": f"data/sentences.{split}.csv"} for split in SPLITS],
     "corpora.*.files.validation": [{f"{CORPUS}.files.validation": f"data/sentences.{split}.csv"} for split in SPLITS],
     "corpora.*.columns": [TAGS | {"corpora.words": CONLL | {"words": "words", "slots": 11}, "run.tasks": ["tags"]}],
-    "corpora.*.generated": [{"corpora.made": MADE, "run.constants": ["average-of-made"]}],
-    "corpora.*.rows": [{"corpora.made": MADE, "run.constants": ["average-of-made"]}],
-    "corpora.*.rows.train": [{"corpora.made": MADE, "corpora.made.rows.train": 19}],
-    "corpora.*.rows.validation": [{"corpora.made": MADE, "corpora.made.rows.validation": 7}],
-    "corpora.*.seed": [{"corpora.made": MADE | {"seed": 5}, "run.constants": ["average-of-made"]}],
     "corpora.*.words": [TAGS | {"corpora.words.words": "words"}],
     "corpora.*.blocks": [NEXT, NEXT | {"corpora.running.blocks": False}],
     "tasks": [MASKED],

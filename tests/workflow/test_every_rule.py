@@ -1,11 +1,11 @@
-"""Every family through every rule: the config of small random models, really run."""
+"""Several families through every rule: small random models on some texts of the demo, really run."""
 
 import copy
 import re
-from pathlib import Path
 
 import pytest
-from tiny import CONFIG, REPOSITORY, copy_of_repository
+from random_models import random_model
+from tiny import CONFIG, REPOSITORY, copy_of_repository, first_rows
 
 from papa.files import read_json, read_table
 
@@ -16,12 +16,45 @@ NOT_RUN = {"all", "fetch", "prune", "half_lambda", "weigh_heads", "prepare_clust
 Clusters are in test_clusters and in the walk of test_edits."""
 
 
+FAMILIES = ("roberta", "deberta", "electra")
+LADDER = ["mean-output", "uniform", "sink", "by-distance", "average", "toeplitz-trained"]
+TRAINING = {"learning_rate": 1.0e-3, "batch_size": 16, "epochs": 1}
+
+
+def config_of_families(folder):
+    roles = first_rows(folder, "roles") | {"slots": 64, "shards": 2}
+    running = first_rows(folder, "agreement") | {"blocks": True}
+    by_word = {"label": "entity", "metric": "entity_f1", "features": "stream"}
+    return {
+        "name": "families",
+        "run": {"models": [*FAMILIES], "tasks": ["roles"], "fractions": ["1", "1/2", "0"], "seeds": [1]},
+        "grids": {
+            "kinds": {"models": ["electra"], "constants": ["average", "toeplitz-trained"], "fractions": ["1", "0"]},
+            "rungs": {"models": ["roberta"], "constants": LADDER, "fractions": ["1", "0"]},
+            "orders": {"title": "Orders of heads", "models": ["roberta"], "orders": ["lambda", "random"]},
+            "words": {"tasks": ["entities"], "models": ["deberta"], "fractions": ["1", "0"]},
+            "masked": {"tasks": ["masked"], "models": ["electra"]},
+        },
+        "models": {family: {"path": random_model(family)} for family in FAMILIES},
+        "corpora": {"roles": roles, "reading": first_rows(folder, "reading") | {"slots": 64}, "running": running},
+        "tasks": {
+            "roles": {"corpus": "roles", "label": "label", "subset": "kind", "metric": "accuracy"} | TRAINING,
+            "entities": {"corpus": "reading", "subset": "kind"} | by_word | TRAINING,
+            "masked": {"corpus": "running", "metric": "negative_log_perplexity"} | TRAINING | {"batch_size": 8},
+        },
+        "ranking": {"draws": 1},
+        "patterns": {"tasks": ["roles"], "heads": [[0, 1], [1, 3]]},
+        "threads": {"encoder": 1, "probe": 1},
+    }
+
+
 @pytest.fixture(scope="module")
 def families(tmp_path_factory):
     workflow = copy_of_repository(tmp_path_factory.mktemp("families"))
+    config = config_of_families(workflow.folder / "texts")
     with pytest.MonkeyPatch.context() as patch:
         patch.setenv("XDG_CACHE_HOME", str(workflow.folder / "cache"))
-        process = workflow.run("--cores", "2", "--configfile", str(Path(__file__).with_name("families.yaml")))
+        process = workflow.run("--cores", "2", "--configfile", workflow.write(config))
     workflow.printed = process.stdout + process.stderr
     return workflow
 

@@ -11,6 +11,7 @@ import numpy as np
 import pytest
 import yaml
 from builders import labelled
+from random_models import random_model
 from tiny import CONFIG, REPOSITORY, ROWS, write_data, write_model
 from typer.testing import CliRunner
 
@@ -227,12 +228,14 @@ def test_the_column_of_clusters_has_to_exist(plan):
     assert "it has no column 'document'" in " ".join(plan(config).stdout.split())
 
 
-def test_models_that_do_not_fit_a_task_are_named_before_the_run(plan, tmp_path, monkeypatch):
-    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
+def test_models_that_do_not_fit_a_task_are_named_before_the_run(plan):
     corpora = {"blocks": {**CONFIG["corpora"]["sentences"], "blocks": True}}
     how = {"corpus": "blocks", "learning_rate": 1e-3, "batch_size": 2, "epochs": 1}
     tasks = {metric.split("_")[0]: how | {"metric": metric} for metric in ("negative_log_perplexity", "log_likelihood")}
-    config = CONFIG | {"models": {"gpt": {"random": "gpt2"}, "bert": {"random": "bert"}}, "corpora": corpora}
+    config = CONFIG | {
+        "models": {"gpt": {"path": random_model("gpt2")}, "bert": {"path": random_model("bert")}},
+        "corpora": corpora,
+    }
     config |= {"tasks": tasks, "run": CONFIG["run"] | {"tasks": [*tasks], "models": ["gpt", "bert"]}}
     assert json.loads(plan(config, "--json").stdout)["problems"] == [
         "Model gpt: it is a decoder, which cannot predict the masked tokens of task negative; use the metric "

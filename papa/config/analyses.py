@@ -17,7 +17,7 @@ from papa.config.artefacts import ARTEFACTS
 from papa.config.declaration import compared
 from papa.config.settings import RUN
 from papa.config.stages import AnalysisOf, GridView, TaskOf
-from papa.config.variant import AVERAGE_OF, DEFAULT_FLOORS, Order, is_list
+from papa.config.variant import AVERAGE_OF, DEFAULT_FLOORS, Order
 
 if TYPE_CHECKING:
     from papa.config.job import AnyJob
@@ -284,5 +284,5 @@ def weights_row(job: AnyJob) -> dict[str, str]:
     """Return the model, task, constant, order, part and seed of a job's head weights, as far as they apply."""
     row = dict(job.wildcards)
     weights = row.pop("weights", f"lambda-{row.pop('seed', '')}")
-    order = Order(weights) if is_list(weights) else Order.parse(weights)
+    order = Order.parse(weights)
     return row | {"order": order.base} | ({} if order.draw is None else {"seed": str(order.draw)})

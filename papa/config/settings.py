@@ -48,8 +48,6 @@ from papa.config.variant import (
     LIST_PREFIX,
     NAMES,
     ORDERS,
-    RANDOM_BY_LAYER,
-    SHUFFLED,
     TRAINED_NAMES,
     Constant,
 )
@@ -173,41 +171,25 @@ class Block(BaseModel):
 
 
 class HeadFile(Block):
-    """An order of heads by a list in a file: heads with small scores, or heads that are not listed, go first."""
+    """An order of heads by a list in a file."""
 
-    file: Annotated[FilePath, key("file with a list of heads: .tsv, .csv, .json, .yaml or .parquet")]
+    file: Annotated[
+        FilePath,
+        key(
+            "CSV with the columns layer and head, counted from 0; the head in the first line is replaced last, and "
+            "heads that are not listed are replaced before all others, from the first layer on"
+        ),
+    ]
     name: Annotated[
         str,
-        Field(pattern=f"^(?!.*{SHUFFLED}$){LIST_NAME_PATTERN}$"),
+        Field(pattern=f"^{LIST_NAME_PATTERN}$"),
         key(f"name of the list: a-z, 0-9 and -, after a letter; the order is called {LIST_PREFIX}NAME"),
     ]
-    draws: Annotated[
-        int | None,
-        Field(ge=1, le=99),
-        key(
-            "number of orders, which differ in the random order of equal scores; 1 is enough if no two scores are "
-            "equal (default: `ranking.draws`)",
-            "orders",
-        ),
-    ] = None
-
-    by_layer: Annotated[
-        bool,
-        key(
-            f"whether random orders with the same layer at each rank are run too; they are called "
-            f"{LIST_PREFIX}NAME{SHUFFLED}, and there are `ranking.draws` of them"
-        ),
-    ] = False
 
     @property
-    def base(self) -> str:
-        """The name of the order, without the number of a draw."""
+    def order(self) -> str:
+        """The name of the order."""
         return LIST_PREFIX + self.name
-
-    @property
-    def bases(self) -> list[str]:
-        """The name of the order, and of its random orders, without the numbers of draws."""
-        return [self.base, *([self.base + SHUFFLED] if self.by_layer else [])]
 
 
 BY_NAME, BY_FILE = "[name]", "[file]"
@@ -235,8 +217,7 @@ class RunSettings(Block):
         Orders,
         key(
             "orders in which heads are replaced, for fractions between 0 and 1; a list of heads in a file is "
-            "{file: PATH, name: NAME}, perhaps with `draws`, the number of random orders of equal scores (default: "
-            "`ranking.draws`), and with `by_layer: true`, for random orders with the list's layers"
+            "{file: PATH, name: NAME}"
         ),
     ] = ("lambda",)
     fractions: Annotated[
@@ -249,14 +230,13 @@ class RunSettings(Block):
 
     @property
     def lists(self) -> dict[str, HeadFile]:
-        """The orders by lists in files, by their names without the number of a draw."""
-        return {order.base: order for order in self.orders if isinstance(order, HeadFile)}
+        """The orders by lists in files, by their names."""
+        return {order.order: order for order in self.orders if isinstance(order, HeadFile)}
 
     @property
     def order_names(self) -> tuple[str, ...]:
         """The names of all orders, without the number of a draw or a seed."""
-        listed = [order.bases if isinstance(order, HeadFile) else [order] for order in self.orders]
-        return tuple(name for names in listed for name in names)
+        return tuple(order.order if isinstance(order, HeadFile) else order for order in self.orders)
 
 
 def _make_keys_optional(schema: JsonSchemaValue) -> None:
@@ -763,8 +743,8 @@ class Config(Block):
 
     @property
     def lists(self) -> dict[str, HeadFile]:
-        """The orders by lists in files, by their names without the number of a draw."""
-        return {base: order for grid in self.analyses.values() for base, order in grid.lists.items()}
+        """The orders by lists in files, by their names."""
+        return {name: order for grid in self.analyses.values() for name, order in grid.lists.items()}
 
     @property
     def pairs(self) -> list[tuple[str, str]]:
@@ -866,9 +846,9 @@ def check_files(config: Config) -> None:
         for split, path in config.corpora[name].files or ():
             if path is not None and not os.path.isfile(path):
                 raise InputError(f"corpora.{name}.files.{split}: there is no file {path} {start}.")
-    for base, listed in config.lists.items():
+    for name, listed in config.lists.items():
         if not os.path.isfile(listed.file):
-            raise InputError(f"orders, {base}: there is no file {listed.file} {start}.")
+            raise InputError(f"orders, {name}: there is no file {listed.file} {start}.")
     for name in dict.fromkeys(name for name, _ in config.pairs):
         path, package = config.models[name].path, config.models[name].package
         if path is not None and not os.path.isfile(os.path.join(path, "config.json")):
@@ -910,16 +890,11 @@ def _check_runs(config: Config) -> None:
         for key in ("models", "tasks", "constants", "fractions", "seeds"):
             _check_once(f"{where}.{key}", getattr(run, key))
         _check_once(f"{where}.orders", run.order_names)
-        other = next((order for order in run.lists.values() if order != config.lists[order.base]), None)
+        other = next((order for name, order in run.lists.items() if order != config.lists[name]), None)
         if other is not None:
             raise InputError(
                 f"{where}.orders has a list with the name {other.name!r}, but another grid has a different one with "
-                "this name; rename one of them, or give both the same file and draws."
-            )
-        if RANDOM_BY_LAYER in run.orders and config.ranking.unit == "layer":
-            raise InputError(
-                f"{where}.orders lists {RANDOM_BY_LAYER}, which draws the units of each layer, but with `ranking.unit: "
-                f"layer` a layer is a single unit; leave out {RANDOM_BY_LAYER}, or rank heads or groups."
+                "this name; rename one of them, or give both the same file."
             )
     for name in config.grids:
         if name in reserved_names():

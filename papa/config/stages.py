@@ -316,41 +316,34 @@ class WeightsOf(OfTask):
     unit: Unit = "head"
 
 
-class ListOf(OfModel):
-    """Stage *list*: the scores of heads in a list; `digest` is that of its file, None if the file is unknown."""
-
-    stage = "list"
-    function = "papa.method.orders:weigh_listed"
-    unrecorded = frozenset({"file"})
-
-    file: str
-    digest: str | None = None
-    unit: Unit = "head"
-
-
 class OrderFromWeights(Settings):
     """Stage *rank*: an order of heads by their weights.
 
     Args:
         order: the name of the order.
-        weights: the name of the order by these weights, if `order` is drawn within its layers.
     """
 
     stage = "rank"
     function = "papa.method.orders:rank_heads"
 
     order: str
-    weights: str | None = None
 
 
 class OrderFromModel(OfModel):
-    """Stage *order*: an order of heads that needs no text. Only random orders depend on the seed."""
+    """Stage *order*: an order of heads that needs no text. Only random orders depend on the seed.
+
+    Args:
+        file: the list of heads, if the order is one, and `digest` that of its content; None if the file is unknown.
+    """
 
     stage = "order"
     function = "papa.method.orders:order_heads"
+    unrecorded = frozenset({"file"})
 
     order: str
     seed: int
+    file: str | None = None
+    digest: str | None = None
     unit: Unit = "head"
 
 

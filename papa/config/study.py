@@ -16,12 +16,12 @@ from papa.config.settings import NAME_PATTERN, Config, Grid
 from papa.config.stages import AnalysisOf, ModelId, ProbeOf
 from papa.config.variant import (
     ORIGINAL,
+    RANDOM,
     SEEDED,
     STORED_PATTERN,
     Constant,
     Order,
     Variant,
-    is_drawn,
     part_names,
 )
 from papa.config.wiring import ANALYSIS_RULES, BUILDERS
@@ -56,10 +56,9 @@ class Study:
 
     def orders(self, grid: Grid) -> list[Order]:
         """Return the orders of a grid, one for each seed or random draw."""
-        ranking, numbers = self.config.ranking, dict[str, Sequence[int]]()
-        drawn = filter(is_drawn, grid.order_names)
-        numbers |= dict.fromkeys(SEEDED, ranking.seeds) | dict.fromkeys(drawn, range(1, ranking.draws + 1))
-        numbers |= {base: range(1, (listed.draws or ranking.draws) + 1) for base, listed in grid.lists.items()}
+        ranking = self.config.ranking
+        numbers: dict[str, Sequence[int]] = dict.fromkeys(SEEDED, ranking.seeds)
+        numbers[RANDOM] = range(1, ranking.draws + 1)
         return [Order(name, draw) for name in grid.order_names for draw in numbers.get(name, (None,))]
 
     @cache  # noqa: B019  a study lives as long as its process

@@ -71,21 +71,17 @@ BY_LAMBDA = ("lambda", "lambda-reversed")
 FROM_LOSS, FROM_ACTIVATIONS = ("gradient", "leave-one-out"), ("variance", "output-norm")
 """Head weights other than λ: from a loss, which depends on a seed, or from activations."""
 SEEDED = (*BY_LAMBDA, *FROM_LOSS)
-RANDOM, RANDOM_BY_LAYER = "random", "random-by-layer"
-DRAWN = (RANDOM, RANDOM_BY_LAYER)
-"""Random orders; those by layer have the layer of each rank in common with the order of λ."""
+RANDOM = "random"
 BY_POSITION: dict[str, Callable[[int, int], tuple[int, int]]] = {
     "first-layer-first": lambda layer, unit: (layer, unit),
     "last-layer-first": lambda layer, unit: (-layer, unit),
 }
 """Orders by position. Each function maps a layer and an index in it to a sort key; the smallest is replaced first."""
-ORDERS = (*BY_LAMBDA, *BY_POSITION, *DRAWN, *FROM_LOSS, *FROM_ACTIVATIONS)
-NUMBERED = (*SEEDED, *DRAWN)
+ORDERS = (*BY_LAMBDA, *BY_POSITION, RANDOM, *FROM_LOSS, *FROM_ACTIVATIONS)
+NUMBERED = (*SEEDED, RANDOM)
 """Orders whose names end in a number: the seed of their weights, or the index of a random draw."""
 LIST_PREFIX = "list-"
-"""The beginning of the names of orders by a list in a file. These names also end in the index of a random draw."""
-SHUFFLED = "-shuffled"
-"""The end of the names of random orders that have the layer of each rank in common with the order of a list."""
+"""The beginning of the names of orders by a list in a file."""
 LIST_NAME_PATTERN = "[a-z][a-z0-9-]{0,39}"
 
 ORIGINAL, ALL_REPLACED = "original", "all"
@@ -98,7 +94,7 @@ DEFAULT_FLOORS = CONTEXT_FREE[:1]
 CONSTANT_PATTERN = f"(?:{'|'.join(KINDS)}|{AVERAGE_OF}[a-z0-9_-]+)"
 """Constants that are not trained, so hidden states under them can be stored."""
 ORDER_PATTERN, KEPT_PATTERN = "[a-z0-9-]+", "kept-[0-9]+of[0-9]+"
-WEIGHTS_PATTERN = f"(?:{'|'.join(FROM_LOSS)})-[0-9]+|{'|'.join(FROM_ACTIVATIONS)}|{LIST_PREFIX}{LIST_NAME_PATTERN}"
+WEIGHTS_PATTERN = f"(?:{'|'.join(FROM_LOSS)})-[0-9]+|{'|'.join(FROM_ACTIVATIONS)}"
 """Head weights other than λ; orders made from them have the same names."""
 CORPUS_VARIANT_PATTERN = f"{ORIGINAL}|{CONSTANT_PATTERN}/{ALL_REPLACED}"
 """Variants that depend only on texts, because no head or every head is replaced."""
@@ -167,8 +163,7 @@ class Order:
 
     Args:
         base: one of `ORDERS`, or `LIST_PREFIX` and the name of a list.
-        draw: the index of a random draw, counted from 1, or the seed of the head weights that give the order. Draws of
-            a list differ in the order of equal scores.
+        draw: the index of a random draw, counted from 1, or the seed of the head weights that give the order.
     """
 
     base: str
@@ -177,12 +172,12 @@ class Order:
     @classmethod
     @cache
     def parse(cls, name: str) -> Order:
-        """Return the order with this name, which may end in a draw or seed: random-1, lambda-0, list-duo-1, …"""
-        numbered = re.fullmatch(f"({'|'.join(NUMBERED)}|{LIST_PREFIX}{LIST_NAME_PATTERN})-(0|[1-9][0-9]*)", name)
+        """Return the order with this name, which may end in a draw or seed: random-1, lambda-0, list-mine, …"""
+        numbered = re.fullmatch(f"({'|'.join(NUMBERED)})-(0|[1-9][0-9]*)", name)
         order = cls(numbered[1], int(numbered[2])) if numbered else cls(name)
-        without_number = order.numbered != (order.draw is not None)
-        drawn_first = order.draw == 0 and (order.base in DRAWN or order.listed)
-        if (order.base not in ORDERS and not order.listed) or without_number or drawn_first:
+        known = order.base in ORDERS or re.fullmatch(LIST_PREFIX + LIST_NAME_PATTERN, order.base)
+        with_number = (order.base in NUMBERED) == (order.draw is not None)
+        if not known or not with_number or order == cls(RANDOM, 0):
             raise InputError(
                 f"The order {name!r} does not exist; use one of {', '.join(ORDERS)} (with a draw: random-1, …; with "
                 "a seed: lambda-0, …)."
@@ -196,13 +191,8 @@ class Order:
 
     @property
     def listed(self) -> bool:
-        """Whether the order follows a list in a file, or only the list's layers."""
-        return is_list(self.base)
-
-    @property
-    def numbered(self) -> bool:
-        """Whether the name ends in a number."""
-        return self.base in NUMBERED or self.listed
+        """Whether the order is a list in a file."""
+        return self.base.startswith(LIST_PREFIX)
 
     @property
     def by_lambda(self) -> bool:
@@ -212,17 +202,7 @@ class Order:
     @property
     def by_weight(self) -> bool:
         """Whether the order follows head weights for a task: λ or others."""
-        return self.listed or self.base in (*SEEDED, RANDOM_BY_LAYER, *FROM_ACTIVATIONS)
-
-
-def is_list(order: str) -> bool:
-    """Return whether an order, by its name without a number, follows a list in a file, or only the list's layers."""
-    return order.startswith(LIST_PREFIX)
-
-
-def is_drawn(order: str) -> bool:
-    """Return whether an order, by its name without a number, is random, perhaps except for layers."""
-    return order in DRAWN or (is_list(order) and order.endswith(SHUFFLED))
+        return self.base in (*SEEDED, *FROM_ACTIVATIONS)
 
 
 @dataclass(frozen=True)

@@ -13,14 +13,10 @@ from papa.config.job import AnyJob
 from papa.config.settings import Corpus
 from papa.config.variant import (
     ORIGINAL,
-    RANDOM_BY_LAYER,
-    SHUFFLED,
     WHOLE,
     Constant,
     Order,
     Variant,
-    is_drawn,
-    is_list,
 )
 from papa.errors import InputError
 
@@ -130,15 +126,6 @@ def _lambda(study: Study, model: str, task: str, constant: str, seed: str, part:
 
 
 def _weights(study: Study, model: str, task: str, constant: str, weights: str) -> Wiring:
-    if is_list(weights):
-        file = study.config.lists[weights].file
-        listed = stages.ListOf(
-            model=_model(study, model),
-            file=file,
-            digest=study.sources.head_list(file),
-            unit=study.config.ranking.unit,
-        )
-        return Wiring(listed, {}, {"weights": "weights"})
     block, order = study.config.tasks[task], Order.parse(weights)
     from_loss, with_constant = order.draw is not None, order.base != "output-norm"
     training = stages.Training.of_probe(block, block.batch_size) if from_loss else stages.Training.none()
@@ -164,23 +151,26 @@ def _weights(study: Study, model: str, task: str, constant: str, weights: str) -
 
 def _order_from_weights(study: Study, model: str, task: str, constant: str, order: str) -> Wiring:
     names, parsed = {"model": model, "task": task, "constant": constant}, Order.parse(order)
-    in_layers = Order("lambda", study.config.ranking.seeds[0]) if parsed.base == RANDOM_BY_LAYER else None
-    if parsed.listed and is_drawn(parsed.base):
-        in_layers = Order(parsed.base.removesuffix(SHUFFLED), 1)
-    source = in_layers or parsed
-    if source.by_lambda:
-        weights = study.job("train_lambda", **names, seed=str(source.draw))
+    if parsed.by_lambda:
+        weights = study.job("train_lambda", **names, seed=str(parsed.draw))
     else:
-        weights = study.job("weigh_heads", **names, weights=source.base if source.listed else order)
-    settings = stages.OrderFromWeights(order=order, weights=None if in_layers is None else in_layers.name)
+        weights = study.job("weigh_heads", **names, weights=order)
+    settings = stages.OrderFromWeights(order=order)
     # the input has this name for all head weights, because finished orders record it
     return Wiring(settings, {"lambdas": [weights]}, {"order": "order"})
 
 
 def _order_from_model(study: Study, model: str, order: str) -> Wiring:
-    ranking = study.config.ranking
-    seed = ranking.seeds[0] if Order.parse(order).draw is not None else 0
-    settings = stages.OrderFromModel(model=_model(study, model), order=order, seed=seed, unit=ranking.unit)
+    ranking, listed = study.config.ranking, study.config.lists.get(order)
+    file = None if listed is None else listed.file
+    settings = stages.OrderFromModel(
+        model=_model(study, model),
+        order=order,
+        seed=ranking.seeds[0] if Order.parse(order).draw is not None else 0,
+        file=file,
+        digest=None if file is None else study.sources.head_list(file),
+        unit=ranking.unit,
+    )
     return Wiring(settings, {}, {"order": "heads_in_order"})
 
 

@@ -7,7 +7,7 @@ from math import floor
 from pathlib import Path
 
 from papa.config.artefacts import ARTEFACTS
-from papa.config.variant import Order, is_drawn
+from papa.config.variant import RANDOM, Order
 from papa.files import PathLike, read_table
 
 
@@ -27,7 +27,7 @@ def write_kept_heads(results: PathLike, target: PathLike, fraction: str = "1/2",
     artefact, wildcards = ARTEFACTS["order"], dict.fromkeys(("task", "constant", "order"), "*")
     for path in sorted(Path(results).glob(artefact.path(model=model, **wildcards))):
         parsed = artefact.parsed(path)
-        if parsed is None or is_drawn(Order.parse(parsed[1]["order"]).base):
+        if parsed is None or Order.parse(parsed[1]["order"]).base == RANDOM:
             continue
         rows = read_table(path).select(["layer", "head"]).to_pylist()[::-1]
         lines = [f"{row['layer']},{row['head']}" for row in rows[: floor(Fraction(fraction) * len(rows))]]

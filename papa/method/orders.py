@@ -1,10 +1,12 @@
-"""The orders in which heads are replaced: by λ or other weights, by layer, or random (Sec. 3.2)."""
+"""The orders in which heads are replaced: by λ or other weights, by layer, by a list, or random (Sec. 3.2)."""
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping, Sequence
 from hashlib import sha256
 from itertools import product
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 from papa.config.variant import (
@@ -12,18 +14,16 @@ from papa.config.variant import (
     BY_POSITION,
     FROM_ACTIVATIONS,
     FROM_LOSS,
-    RANDOM_BY_LAYER,
     Order,
     Variant,
-    is_drawn,
 )
 from papa.data.weights import sources_of, weights_digest
-from papa.errors import InputError, count
+from papa.errors import InputError, count, first_line
 from papa.files import PathLike, Trace, must_agree, provenance_of, read_table, write_table
 
 if TYPE_CHECKING:
     from papa.config.job import Job
-    from papa.config.stages import ListOf, OrderFromModel, OrderFromWeights, Unit
+    from papa.config.stages import OrderFromModel, OrderFromWeights, Unit
     from papa.model.model import Model
     from papa.model.replacement import Head
 
@@ -37,10 +37,8 @@ def rank_heads(job: Job[OrderFromWeights]) -> str:
     """Stage *rank*: order heads by their weights; the head of rank 0 is replaced first.
 
     `lambda-SEED` sorts the heads of all layers by λ after the last epoch, in ascending order (Sec. 3.2).
-    `lambda-reversed-SEED` is its reverse. Orders by other weights, and by lists, also start with the smallest. Units of
-    equal weight are in random order. `random-by-layer-DRAW` keeps the layer at each rank of λ's order, and draws the
-    heads of each layer at random; `list-NAME-shuffled-DRAW` does the same with a list. The name of an order determines
-    all draws.
+    `lambda-reversed-SEED` is its reverse. Orders by other weights also start with the smallest. Units of equal weight
+    are in random order, which the name of the order determines.
 
     Raises:
         InputError: the order is not based on weights.
@@ -49,51 +47,25 @@ def rank_heads(job: Job[OrderFromWeights]) -> str:
     if not order.by_weight:
         raise InputError(
             f"The order {name!r} is not based on λ or other weights; those that are: "
-            f"{', '.join((*BY_LAMBDA, RANDOM_BY_LAYER, *FROM_LOSS, *FROM_ACTIVATIONS))}."
+            f"{', '.join((*BY_LAMBDA, *FROM_LOSS, *FROM_ACTIVATIONS))}."
         )
     table = read_table(job.input("lambdas"))
     rows = list(zip(*(table.column(key).to_pylist() for key in ("epoch", "value", "layer", "head")), strict=True))
     last, size = max(row[0] for row in rows), int(provenance_of(table).get("unit_size", 1))
     weights = {(layer, head): value for epoch, value, layer, head in rows if epoch == last}
-    heads = smallest_first(weights, job.settings.weights or name.replace("lambda-reversed", "lambda"), size)
+    heads = smallest_first(weights, name.replace("lambda-reversed", "lambda"), size)
     if order.base == "lambda-reversed":
         heads = heads[::-1]
-    elif is_drawn(order.base):
-        heads = drawn_in_layers(heads, name, size)
     return _write_order(heads, job.output("order"), {**provenance_of(table), "order": name}, job.trace())
 
 
-def weigh_listed(job: Job[ListOf]) -> str:
-    """Stage *list*: read the scores of a list as weights of a model's heads; a unit has the largest score of its heads.
-
-    Raises:
-        InputError: the list cannot be read, or does not fit the model.
-    """
-    import pyarrow as pa
-
-    from papa.data.head_lists import read_list
-    from papa.data.tokenize import shape_of_model
-
-    settings = job.settings
-    layers, heads, key_heads = shape = shape_of_model(settings.model, job.machine)
-    listed, units = read_list(settings.file), units_of(settings.unit, heads, key_heads)
-    by_unit = listed.on(*shape).reshape(layers, units, -1).max(axis=2)
-    digest, size = weights_digest(settings.model, job.machine), heads // units
-    pairs = list(product(range(layers), range(heads)))
-    columns = {"epoch": [1] * len(pairs), "layer": [layer for layer, _ in pairs], "head": [head for _, head in pairs]}
-    table = pa.table(columns | {"value": by_unit.repeat(size, axis=1).ravel()})
-    facts = {"model": settings.model.name, "weights": digest, "unit_size": size}
-    write_table(table, job.output("weights"), facts, job.trace(**sources_of(settings.model, digest, job.machine)))
-    return f"{count(len(listed.places), listed.unit or 'score')} listed in {settings.file}"
-
-
 def order_heads(job: Job[OrderFromModel]) -> str:
-    """Stage *order*: write an order that needs no data (Figure 5): one of `BY_POSITION`, or random.
+    """Stage *order*: write an order that needs no data (Figure 5): one of `BY_POSITION`, a list, or random.
 
     `random-1`, `random-2`, … are determined by their number and the seed.
 
     Raises:
-        InputError: the order is based on weights, or there is no such order.
+        InputError: the order is based on weights, there is no such order, or the list does not fit the model.
     """
     from papa.data.tokenize import shape_of_model
 
@@ -101,9 +73,11 @@ def order_heads(job: Job[OrderFromModel]) -> str:
     if order.by_weight:
         raise InputError(f"The order {order.name!r} needs λ or other weights of heads, which depend on a task.")
     layers, heads, key_heads = shape_of_model(settings.model, job.machine)
-    units = units_of(settings.unit, heads, key_heads)
+    units = heads if settings.file else units_of(settings.unit, heads, key_heads)
     listed = [(layer, unit) for layer in range(layers) for unit in range(units)]
-    if order.base in BY_POSITION:
+    if settings.file:
+        listed = listed_heads(settings.file, layers, heads)
+    elif order.base in BY_POSITION:
         listed.sort(key=lambda unit: BY_POSITION[order.base](*unit))
     elif order.draw is not None:
         import torch
@@ -118,6 +92,37 @@ def order_heads(job: Job[OrderFromModel]) -> str:
     return _write_order(heads_in_order, job.output("order"), about, trace)
 
 
+def listed_heads(path: str, layers: int, heads: int) -> list[Head]:
+    """Return the heads of a model in the order in which they are replaced, from a CSV with the columns layer and head.
+
+    The first line of the file is the head that is replaced last. Heads that are not listed are replaced before all
+    listed ones, from the first layer on.
+
+    Raises:
+        InputError: the file cannot be read, or lists a head twice or one that the model does not have.
+    """
+    try:
+        header, *lines = Path(path).read_text(encoding="utf-8-sig").splitlines() or [""]
+    except (OSError, UnicodeDecodeError) as error:
+        raise InputError(f"{path} cannot be read ({first_line(error)}); give a CSV with the heads.") from error
+    if header.replace(" ", "") != "layer,head":
+        raise InputError(f"{path} begins with {header!r}; a list of heads begins with the line layer,head.")
+    best: list[Head] = []
+    for line in filter(str.strip, lines):
+        numbers = re.fullmatch(r"\s*([0-9]+)\s*,\s*([0-9]+)\s*", line)
+        if numbers is None:
+            raise InputError(f"{path} has the line {line!r}; name a head by two numbers, layer and head, such as 4,7.")
+        best.append((int(numbers[1]), int(numbers[2])))
+    every = list(product(range(layers), range(heads)))
+    for place, (layer, head) in enumerate(best):
+        if (layer, head) not in every:
+            has = f"the model has {count(layers, 'layer')} of {count(heads, 'head')}, counted from 0"
+            raise InputError(f"{path} lists head {head} of layer {layer}, but {has}; use a list for this model.")
+        if (layer, head) in best[:place]:
+            raise InputError(f"{path} lists head {head} of layer {layer} twice; list each head once.")
+    return [head for head in every if head not in best] + best[::-1]
+
+
 def smallest_first(weights: Mapping[Head, float], name: str, size: int = 1) -> list[Head]:
     """Sort heads by weight, in the order of their replacement; units of equal weight are in random order.
 
@@ -126,23 +131,11 @@ def smallest_first(weights: Mapping[Head, float], name: str, size: int = 1) -> l
         name: the name of the order, which determines the random order of equal weights.
         size: the number of heads in a unit; they have one weight and follow each other.
     """
-    return sorted(weights, key=lambda head: (weights[head], _chance(name, head[0], head[1] // size), head))
 
+    def chance(layer: int, head: int) -> bytes:
+        return sha256(f"{name}/{layer}/{head // size}".encode()).digest()
 
-def drawn_in_layers(ranked: Sequence[Head], name: str, size: int = 1) -> list[Head]:
-    """Return an order with the same layer at every rank as `ranked`, but with random units of each layer.
-
-    >>> [layer for layer, _ in drawn_in_layers([(0, 1), (1, 0), (0, 0), (1, 1)], "random-by-layer-1")]
-    [0, 1, 0, 1]
-    """
-    drawn = sorted(ranked, key=lambda head: (_chance(name, head[0], head[1] // size), head))
-    of_layer = {layer: iter([head for head in drawn if head[0] == layer]) for layer, _ in ranked}
-    return [next(of_layer[layer]) for layer, _ in ranked]
-
-
-def _chance(name: str, layer: int, unit: int) -> bytes:
-    """Return a random key of a unit, which is the same on all machines."""
-    return sha256(f"{name}/{layer}/{unit}".encode()).digest()
+    return sorted(weights, key=lambda head: (weights[head], chance(*head), head))
 
 
 def _write_order(heads: list[Head], path: PathLike, about: Mapping[str, object], trace: Trace) -> str:

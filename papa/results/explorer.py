@@ -18,7 +18,7 @@ import torch
 from papa.config.job import AnyJob
 from papa.config.stages import GridView
 from papa.config.study import Study
-from papa.config.variant import Constant, Order, Variant, is_drawn
+from papa.config.variant import RANDOM, Constant, Order, Variant
 from papa.data.tokens import TokensFile
 from papa.files import PathLike, read_table
 from papa.method.averages import ConstantMatrices
@@ -76,7 +76,7 @@ def explorer_data(study: Study, grid: GridView, summary: pd.DataFrame) -> tuple[
     """
     jobs = {job.main for job in study.jobs()}
     grid_orders = study.orders(study.grids[grid.name]) if has_between(grid.fractions) else []
-    first_seed = {order.base: order for order in reversed(grid_orders) if not is_drawn(order.base)}
+    first_seed = {order.base: order for order in reversed(grid_orders) if order.base != RANDOM}
     orders: list[Order | None] = [first_seed[base] for base in grid.orders if base in first_seed]
     entries: list[HeadChoice] = []
     averages: dict[str, AnyJob] = {}

@@ -17,7 +17,7 @@ import pandas as pd
 
 from papa.config.job import Job
 from papa.config.stages import AnalysisOf, GridView
-from papa.config.variant import Constant, Order
+from papa.config.variant import NUMBERED, Constant
 from papa.errors import InputError, count
 from papa.results.analysis import Analysis, Computed, Drawing
 from papa.results.outcomes import ALL, VARIANT_KEYS
@@ -71,7 +71,7 @@ class GridAnalysis(GridView, Analysis):
         """Return the note that explains rows, columns and cells, with the settings that all lines share."""
         if has_between(self.fractions):
             parts = [f"Columns: {BY_FRACTION}.", common_settings(self), score_note(rows)]
-            if any(Order(name).numbered for name in self.orders):
+            if not set(self.orders).isdisjoint(NUMBERED):
                 parts.append(
                     "If an order is drawn or learned several times, a seed's score is its mean over these orders."
                 )

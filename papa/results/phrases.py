@@ -10,7 +10,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from itertools import pairwise
 from math import ceil, isfinite, isnan
 
-from papa.config.variant import AVERAGE_OF, SHUFFLED, TRAINED_SUFFIX, Constant, is_drawn, is_list
+from papa.config.variant import AVERAGE_OF, LIST_PREFIX, TRAINED_SUFFIX, Constant
 from papa.errors import count
 from papa.results.conclusion import (
     Assumption,
@@ -64,7 +64,6 @@ ORDER_PHRASES = {
     "first-layer-first": ("from the first layer to the last", ""),
     "last-layer-first": ("from the last layer to the first", ""),
     "random": ("in a random order", "averaged over {} random orders"),
-    "random-by-layer": ("in a random order within layers", "averaged over {} random orders within layers"),
     "gradient": ("in the order of gradients", "averaged over {} orders of gradients"),
     "leave-one-out": ("in the order of leave-one-out", "averaged over {} orders of leave-one-out"),
     "variance": ("in the order of variances", ""),
@@ -252,10 +251,8 @@ def in_order(order: str | None, orders: int) -> str:
     if order is None:
         return ""
     single, several = ORDER_PHRASES.get(order, ("", ""))
-    if is_list(order):
-        name, within = order_name(order.removesuffix(SHUFFLED)), "within layers " if is_drawn(order) else ""
-        first, further = ("a random order", "random orders") if is_drawn(order) else ("the order", "orders")
-        single, several = f"in {first} {within}of the {name}", f"averaged over {{}} {further} {within}of the {name}"
+    if order.startswith(LIST_PREFIX):
+        single = f"in the order of the {order_name(order)}"
     if orders < 2:
         return single or f"in the order {order}"
     return (several or f"averaged over {{}} orders {order}").format(orders)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from fractions import Fraction
@@ -14,10 +13,8 @@ from torch import Tensor
 
 from papa.config.measures import METRICS
 from papa.config.variant import DEFAULT_FLOORS, ORIGINAL, Constant, Order, Variant
-from papa.data.head_lists import read_list
 from papa.data.tokens import Tokens
 from papa.errors import InputError
-from papa.files import PathLike
 from papa.method.constants import constants_for
 from papa.method.labelled import GoldLabels
 from papa.method.notebook import LabelValues, Recipe, examples_of, metric_of, objective_on
@@ -46,7 +43,7 @@ PLACEHOLDER = "given"
 def sweep(
     model: Model,
     constants: Constants,
-    order: Tensor | Sequence[Head] | PathLike,
+    order: Tensor | Sequence[Head],
     train: Batches | tuple[Batches, LabelValues],
     validation: Batches | tuple[Batches, LabelValues],
     recipe: Recipe | None = None,
@@ -60,8 +57,7 @@ def sweep(
         model: a model returned by `load_model`.
         constants: the constants that replace attention, such as those returned by `average_attention`.
         order: heads (layer, head) in the order in which they are replaced; or weights `[layer, head]`, smallest
-            replaced first, such as those returned by `learn_lambda`; or the file of a list (docs/lists.md), with one
-            random order of equal scores.
+            replaced first, such as those returned by `learn_lambda`.
         train: batches and their labels, (batches, labels); or only batches if there are no labels.
         validation: the examples to score, in the same form.
         recipe: fractions, seeds, metric and training; by default `Recipe()`.
@@ -154,10 +150,8 @@ def _pair(data: Batches | tuple[Batches, LabelValues]) -> tuple[Batches, LabelVa
     return cast(Batches, data), None
 
 
-def _ranked(order: Tensor | Sequence[Head] | PathLike, model: Model) -> list[Head]:
+def _ranked(order: Tensor | Sequence[Head], model: Model) -> list[Head]:
     """Return the heads in the order in which they are replaced."""
-    if isinstance(order, str | os.PathLike):
-        order = torch.from_numpy(read_list(order).on(model.layers, model.heads, model.groups))
     if isinstance(order, Tensor):
         if tuple(order.shape) != (model.layers, model.heads):
             raise InputError(
@@ -171,7 +165,7 @@ def _ranked(order: Tensor | Sequence[Head] | PathLike, model: Model) -> list[Hea
         ranked = [(int(layer), int(head)) for layer, head in order]
     except (TypeError, ValueError):
         raise InputError(
-            "An order must be a list of all heads (layer, head), a tensor of weights [layer, head], or a file."
+            "An order must be a list of all heads (layer, head), or a tensor of weights [layer, head]."
         ) from None
     check_ranked(ranked, model, "This order")
     return ranked

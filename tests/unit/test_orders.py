@@ -1,6 +1,6 @@
-"""Orders with equal weights, random orders within layers, and the agreement of seeds, against hand counts."""
+"""Orders with equal weights, and the agreement of seeds, against hand counts."""
 
-from itertools import groupby, permutations
+from itertools import groupby
 
 import jobs
 import numpy as np
@@ -10,13 +10,11 @@ from builders import head_rows
 from scipy.stats import kendalltau
 from tiny import CONFIG, with_keys
 
-import papa
 from papa.config.reading import config_of
 from papa.config.stages import OrderFromWeights
 from papa.config.study import Study
-from papa.config.variant import Order
 from papa.files import Trace, digest_of, provenance_of, read_table, write_table
-from papa.method.orders import drawn_in_layers, rank_heads, smallest_first
+from papa.method.orders import rank_heads, smallest_first
 from papa.results.stability import stability_of, table_of
 
 LAYERS, HEADS = 3, 7
@@ -25,10 +23,10 @@ DIFFERENT = [0.1 + (5 * place % 21) / 50 for place in range(LAYERS * HEADS)]
 TRACE = Trace("lambda", 1, {}, {})
 
 
-def ranked(folder, weights, name="lambda-0", size=1, source=None):
+def ranked(folder, weights, name="lambda-0", size=1):
     """The heads in an order by these weights, and the facts of the order."""
     write_table(head_rows([0.0] * len(weights), weights, heads=HEADS), folder / "l.parquet", {"unit_size": size}, TRACE)
-    settings = OrderFromWeights(order=name, weights=source)
+    settings = OrderFromWeights(order=name)
     rank_heads(jobs.job("rank", settings, {"lambdas": folder / "l.parquet"}, order=folder / "o.parquet"))
     table = read_table(folder / "o.parquet")
     return list(zip(table["layer"].to_pylist(), table["head"].to_pylist(), strict=True)), provenance_of(table)
@@ -79,42 +77,6 @@ def test_heads_of_tied_units_stay_together():
     units = [(layer, head // 3) for layer, head in heads]
     assert [unit for unit, _ in groupby(units)] != sorted(set(units)) and len(list(groupby(units))) == 4
     assert all(heads[place : place + 3] == sorted(heads[place : place + 3]) for place in range(0, 12, 3))
-
-
-# -- random within layers ----------------------------------------------------------------------------------------------
-
-
-def test_random_orders_within_layers_replace_as_many_heads_of_each_layer(tmp_path):
-    original, _ = ranked(tmp_path, DIFFERENT)
-    draws = [ranked(tmp_path, DIFFERENT, f"random-by-layer-{n}", source="lambda-0")[0] for n in (1, 2, 3, 1)]
-    assert draws[0] == draws[3] and len({tuple(heads) for heads in draws}) == 3
-    for heads in draws:
-        assert [layer for layer, _ in heads] == [layer for layer, _ in original] and sorted(heads) == sorted(original)
-        assert heads != original
-
-
-def test_every_order_within_a_layer_is_equally_likely():
-    original = [(0, 2), (1, 0), (0, 0), (0, 1)]
-    draws = [tuple(head for _, head in drawn_in_layers(original, f"random-by-layer-{n}")) for n in range(1200)]
-    counts = pd.Series(draws).value_counts()
-    assert set(counts.index) == {(a, 0, b, c) for a, b, c in permutations(range(3))}
-    assert counts.to_numpy() == pytest.approx(200, abs=55)  # four standard deviations
-
-
-def test_random_orders_within_layers_follow_the_first_lambda(tmp_path):
-    orders = {"run.orders": ["lambda", "random-by-layer"], "ranking.seeds": [3, 5], "ranking.draws": 2}
-    study = study_of(orders, tmp_path)
-    ranks = {job.wildcards["order"]: job for job in study.jobs() if job.rule == "rank"}
-    assert sorted(ranks) == ["lambda-3", "lambda-5", "random-by-layer-1", "random-by-layer-2"]
-    drawn = ranks["random-by-layer-2"]
-    assert [job.wildcards["seed"] for job in drawn.needed] == ["3"] and drawn.settings.weights == "lambda-3"
-    assert "weights" not in ranks["lambda-3"].settings.recorded(), "finished orders stay up to date"
-    assert Order.parse("random-by-layer-2") == Order("random-by-layer", 2)
-
-
-def test_layers_as_units_cannot_be_drawn_within_layers():
-    with pytest.raises(papa.InputError, match="leave out random-by-layer, or rank heads"):
-        config_of(with_keys(CONFIG, {"run.orders": ["random-by-layer"], "ranking.unit": "layer"}))
 
 
 # -- stability ---------------------------------------------------------------------------------------------------------

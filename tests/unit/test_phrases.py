@@ -48,7 +48,7 @@ STEP = {"grid": "g", "line": "l", "model": "m", "heads": 16, "constant": "averag
 STEP |= {"fraction": "1/8", "replaced": 14, "tasks": 2, "worst": "A"}
 
 
-@pytest.mark.parametrize("order", [*ORDERS, "layers-in-turn", "list-duo", "list-duo-shuffled"])
+@pytest.mark.parametrize("order", [*ORDERS, "layers-in-turn", "list-duo"])
 def test_every_order_has_words(order):
     """Also an order that somebody adds, and then gives seeds or draws."""
     words = [in_order(order, draws) for draws in (0, 1, 3)]

@@ -175,7 +175,7 @@ def test_what_is_done_is_not_done_again(results: Path) -> None:
         ({"run__orders": ["lambda", "lambda-reversed"]}, {"rank": 2, "hidden_states": 2, "probe": 2} | RESULTS),
         (
             {"run__orders": ["lambda", "gradient", "variance"]},
-            {"weigh_heads": 4, "rank": 4, "hidden_states": 4, "probe": 4, "analysis": 1} | RESULTS,
+            {"weigh_heads": 4, "rank": 4, "hidden_states": 4, "probe": 4} | RESULTS,
         ),
         ({"ranking__settled": 0.9}, OF_LAMBDA | RESULTS),
         ({"ranking__l1": 0.05}, OF_LAMBDA | RESULTS),
@@ -503,7 +503,6 @@ def test_default_values_are_not_recorded_and_those_of_a_version_never_change() -
         ("AverageOf", 1): {"kind": "average"},
         ("LambdaOf", 1): {"part": "1of1", "unit": "head", "start": "half", "l1": 0.0},
         ("WeightsOf", 1): {"unit": "head"},
-        ("ListOf", 1): {"unit": "head"},
         ("OrderFromModel", 1): {"unit": "head"},
     }
     assert [STAGES[name].version for name in ("TextsOf", "LabelsOf", "SubsetsOf", "ClustersOf")] == [1, 2, 1, 1]

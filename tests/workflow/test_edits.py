@@ -69,7 +69,7 @@ MASKED = {
     "run.tasks": ["animals", "hidden"],
 }
 VALUES: dict[str, tuple[Any, ...]] = {"run.constants": (["zeros"], ["average", "uniform"], ABSENT)}
-VALUES |= {"run.orders": (["random"], ["lambda", "gradient"], ["variance"], ["random-by-layer"], ABSENT)}
+VALUES |= {"run.orders": (["random"], ["lambda", "gradient"], ["variance"], ["random"], ABSENT)}
 VALUES |= {"run.fractions": (["1", "0"], ["1", "1/4", "0"], ["1", "1/2", "0"]), "run.seeds": ([2], [1, 2], [1])}
 VALUES |= {"grids": (ABSENT,), "grids.*.constants": (["toeplitz"], ["toeplitz-trained"], ["average"])}
 VALUES |= {"grids.*.orders": (["last-layer-first"], ["output-norm"]), "grids.*.fractions": (["1", "0"], ["1/2"])}
@@ -155,9 +155,7 @@ NOT_DRAWN = {
     "threads.probe": "changes rounding",
 }
 LIST = "needs a list of heads"
-NOT_DRAWN |= {
-    f"{place}.orders.{key}": LIST for place in ("run", "grids.*") for key in ("file", "name", "draws", "by_layer")
-}
+NOT_DRAWN |= {f"{place}.orders.{key}": LIST for place in ("run", "grids.*") for key in ("file", "name")}
 """Keys that the walk cannot draw, with the reason."""
 RESTORED = ("grids", "corpora.*.files", "layout", "ranking", "patterns", "plots")
 """Keys whose edits undo those of other keys."""

@@ -13,7 +13,6 @@ from functools import cached_property
 import torch
 from torch import Tensor
 from torch.autograd.function import BackwardCFunction, FunctionCtx
-from torch.nn.functional import pad
 
 from papa.errors import InputError
 
@@ -147,7 +146,7 @@ class Examples:
     known_same_slots: bool | None = None
     known_on_host: Examples | None = None
     visibilities: list[object] = field(default_factory=list)
-    _selections: dict[tuple[int, int], tuple[Selection, Selection]] = field(default_factory=dict)
+    _selections: dict[int, tuple[Selection, Selection]] = field(default_factory=dict)
     _on_devices: dict[torch.device, Examples] = field(default_factory=dict)
 
     @classmethod
@@ -262,31 +261,30 @@ class Examples:
     def spread(self, row: Tensor) -> Tensor:
         """Rearrange a row `[token, head, channel]` as `[example, head, position, channel]`.
 
-        Idle tokens are left out; they are at the end of the row and belong to no example. An empty position gets a copy
-        of its example's first token; the copy is never read.
+        An empty position gets a copy of its example's first token; the copy is never read.
         """
         tokens, heads, channels = row.shape
         if row.device.type != "cpu":  # a GPU moves whole tokens, or none if no position is empty
             whole = row.reshape(tokens, -1)
-            if self.positions is not None or tokens != self.slots.numel():
-                whole = _Moved.apply(whole, *self._selections_of(tokens, 1))
+            if self.positions is not None:
+                whole = _Moved.apply(whole, *self._selections_of(1))
             return whole.view(*self.slots.shape, heads, channels).transpose(1, 2)
-        to, back = self._selections_of(tokens, heads)
+        to, back = self._selections_of(heads)
         moved: Tensor = _Moved.apply(row.reshape(-1, channels), to, back)
         return moved.view(len(self.slots), heads, self.slots.shape[1], channels)
 
-    def gather(self, spread: Tensor, tokens: int) -> Tensor:
+    def gather(self, spread: Tensor) -> Tensor:
         """Rearrange `[example, head, position, channel]` as a row `[token, head, channel]`, the reverse of `spread`."""
         heads, channels = spread.shape[1], spread.shape[3]
         together = spread.transpose(1, 2)
-        if spread.device.type != "cpu" and self.positions is None and tokens == self.slots.numel():
-            return together.reshape(tokens, heads, channels)
+        if spread.device.type != "cpu" and self.positions is None:
+            return together.reshape(-1, heads, channels)
         # fused attention returns a token's heads side by side, and a GPU moves them faster than single heads
         if heads > 1 and (together.is_contiguous() or spread.device.type != "cpu"):
-            return self.gather(together.flatten(2).unsqueeze(1), tokens).view(tokens, heads, channels)
-        back, to = self._selections_of(tokens, heads)
+            return self.gather(together.flatten(2).unsqueeze(1)).view(-1, heads, channels)
+        back, to = self._selections_of(heads)
         moved: Tensor = _Moved.apply(spread.reshape(-1, channels), to, back)
-        return moved.view(tokens, heads, channels)
+        return moved.view(-1, heads, channels)
 
     def spread_heads(self, heads: Tensor, chosen: Tensor | None = None) -> Tensor:
         """Return the `chosen` heads (None: all) as `[example, head, position, channel]`.
@@ -298,18 +296,18 @@ class Examples:
         tokens = heads.squeeze(0).transpose(0, 1)
         return self.spread(tokens if chosen is None else tokens.index_select(1, chosen))
 
-    def gather_heads(self, spread: Tensor, tokens: int) -> Tensor:
+    def gather_heads(self, spread: Tensor) -> Tensor:
         """Return `[example, head, position, channel]` in the model's form.
 
         This is a packed row `[1, token, head, channel]` or, if inputs are dense, `[example, position, head, channel]`.
         """
         if not self.packed:
             return spread.transpose(1, 2).contiguous()  # models reshape it by views
-        return self.gather(spread, tokens).unsqueeze(0)
+        return self.gather(spread).unsqueeze(0)
 
-    def _selections_of(self, tokens: int, heads: int) -> tuple[Selection, Selection]:
+    def _selections_of(self, heads: int) -> tuple[Selection, Selection]:
         """Return the moves from rows (token, head) to rows (example, head, position) and back, shared by all layers."""
-        if (tokens, heads) not in self._selections:
+        if heads not in self._selections:
             examples, longest = self.slots.shape
             device, head = self.slots.device, torch.arange(heads, device=self.slots.device)
             positions = torch.arange(examples * longest, device=device) if self.positions is None else self.positions
@@ -318,14 +316,13 @@ class Examples:
             token_at = token_at.view(examples, longest)
             empty, places = (token_at < 0)[:, None].expand(-1, heads, -1), examples * longest
             empty = _true_indices(empty.flatten(), heads * (places - len(positions)))
-            token_at = token_at.where(token_at >= 0, token_at[:, :1]).clamp(min=0)
+            token_at = token_at.where(token_at >= 0, token_at[:, :1])
             rows = token_at[:, None] * heads + head[:, None]  # [example, head, position]
-            idle = torch.arange(len(positions) * heads, tokens * heads, device=device)
-            positions = pad(positions, (0, tokens - len(positions)))
             example, column = positions // longest, positions % longest
             back = (example * heads)[:, None] * longest + head * longest + column[:, None]
-            self._selections[tokens, heads] = Selection(rows.flatten(), idle), Selection(back.flatten(), empty)
-        return self._selections[tokens, heads]
+            every = empty.new_empty(0)
+            self._selections[heads] = Selection(rows.flatten(), every), Selection(back.flatten(), empty)
+        return self._selections[heads]
 
 
 def sent(values: Tensor, device: torch.device) -> Tensor:

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 import torch
 from torch import Tensor
 from torch.autograd.function import BackwardCFunction, FunctionCtx, once_differentiable
-from torch.nn.functional import cross_entropy, pad
+from torch.nn.functional import cross_entropy, linear
 
 from papa.config.measures import MASKED
 from papa.data.masking import VALIDATION, Masking, Masks
@@ -20,7 +20,6 @@ from papa.method.fitting import Recorded
 from papa.method.objective import Batch, columns_by_epoch
 from papa.method.probes import MlmProbe, activation_of, spread_of
 from papa.method.token_prediction import DECODED_AT_ONCE, TokenPrediction, table_of_texts
-from papa.model.linear import linear
 from papa.model.model import Model
 
 if TYPE_CHECKING:
@@ -28,11 +27,6 @@ if TYPE_CHECKING:
 
     from papa.config.job import Job
     from papa.config.stages import OfTask
-
-NO_TOKEN = -1
-"""The gold token of a padding row."""
-ROWS_MULTIPLE = 64
-"""Masked tokens are padded to a multiple of this number, because oneDNN caches a kernel for every size."""
 
 
 class MaskedTokens(TokenPrediction):
@@ -125,11 +119,8 @@ def _embeddings_of(model: Model) -> Tensor:
 
 def token_losses(probe: MlmProbe, hidden: Tensor, gold: Tensor) -> Tensor:
     """Return the cross-entropy in nats of each token `gold` `[masked]`, from `hidden` `[masked, L+1, hidden]`."""
-    padding = ROWS_MULTIPLE - len(gold) % ROWS_MULTIPLE
-    rows, right = pad(hidden, (0, 0, 0, 0, 0, padding)), pad(gold.to(hidden.device), (0, padding))
-    chunks = zip(rows.split(DECODED_AT_ONCE), right.split(DECODED_AT_ONCE), strict=True)
-    nats = [cross_entropy(probe.packed(states), tokens, reduction="none") for states, tokens in chunks]
-    return torch.cat(nats)[: len(gold)]
+    chunks = zip(hidden.split(DECODED_AT_ONCE), gold.to(hidden.device).split(DECODED_AT_ONCE), strict=True)
+    return torch.cat([cross_entropy(probe.packed(states), tokens, reduction="none") for states, tokens in chunks])
 
 
 def summed_loss(probe: MlmProbe, hidden: Tensor, gold: Tensor) -> Tensor:
@@ -137,15 +128,13 @@ def summed_loss(probe: MlmProbe, hidden: Tensor, gold: Tensor) -> Tensor:
 
     Gradients reach the probe's parameters and `hidden`, but not the embeddings.
     """
-    padding = ROWS_MULTIPLE - len(gold) % ROWS_MULTIPLE
-    states = probe.states(pad(hidden, (0, 0, 0, 0, 0, padding)))
-    gold = pad(gold.to(hidden.device), (0, padding), value=NO_TOKEN)
-    total: Tensor = _TiedCrossEntropy.apply(states, probe.embeddings, probe.bias, gold, torch.is_grad_enabled())
+    states, gold, learning = probe.states(hidden), gold.to(hidden.device), torch.is_grad_enabled()
+    total: Tensor = _TiedCrossEntropy.apply(states, probe.embeddings, probe.bias, gold, learning)
     return total
 
 
 class _TiedCrossEntropy(torch.autograd.Function):
-    """The cross-entropy of a frozen decoder, summed over tokens whose `gold` is not NO_TOKEN.
+    """The cross-entropy of a frozen decoder, summed over tokens.
 
     The forward pass computes the gradients chunk by chunk, so the backward pass needs no logits.
     """
@@ -158,12 +147,12 @@ class _TiedCrossEntropy(torch.autograd.Function):
         state_slopes, bias_slopes = torch.empty_like(states), torch.zeros_like(bias)
         for begin in range(0, len(states), DECODED_AT_ONCE):
             rows = slice(begin, begin + DECODED_AT_ONCE)
-            real, right = gold[rows, None] != NO_TOKEN, gold[rows, None].clamp(min=0)
-            logits = linear(states[rows], embeddings).add_(bias)  # [chunk, vocabulary]
+            right = gold[rows, None]
+            logits = linear(states[rows], embeddings, bias)  # [chunk, vocabulary]
             logits.sub_(logits.logsumexp(1, keepdim=True))
-            total -= logits.gather(1, right)[real].sum(dtype=torch.float64)
+            total -= logits.gather(1, right).sum(dtype=torch.float64)
             if learning:
-                slopes = logits.exp_().scatter_add_(1, right, logits.new_full(right.shape, -1.0)).mul_(real)
+                slopes = logits.exp_().scatter_add_(1, right, logits.new_full(right.shape, -1.0))
                 state_slopes[rows] = linear(slopes, embeddings.t())
                 bias_slopes += slopes.sum(0)
         if learning:

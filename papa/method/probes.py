@@ -11,12 +11,11 @@ from typing import TYPE_CHECKING
 
 import torch
 from torch import Tensor, nn
-from torch.nn.functional import embedding_bag
+from torch.nn.functional import embedding_bag, linear
 
 from papa.data.packed import Packed
 from papa.errors import InputError
 from papa.model.forms import probe_dropout
-from papa.model.linear import linear
 from papa.model.model import Model
 
 if TYPE_CHECKING:

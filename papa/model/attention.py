@@ -354,7 +354,7 @@ def attention(
     heads = len(instruction.kept) + len(instruction.heads) if isinstance(instruction, Replace) else query.shape[1]
     allowed, values = scoring.allowed, examples.spread_heads(value)
     layer = ProjectedLayer(index, examples, allowed, scoring.dropout, query, key, values, heads, scoring)
-    return examples.gather_heads(context_of(session, layer), query.shape[2]), None
+    return examples.gather_heads(context_of(session, layer)), None
 
 
 def visible(mask: Tensor) -> Tensor:

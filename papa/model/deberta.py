@@ -52,7 +52,7 @@ class DisentangledAttention(nn.Module, ABC):
     def forward(
         self, hidden_states: Tensor, *_: object, rel_embeddings: Tensor | None = None, **__: object
     ) -> tuple[Tensor, None]:
-        """Return the context of all tokens; idle tokens follow those of the examples."""
+        """Return the context of all tokens."""
         session = current()
         examples, index = session.layout.on(hidden_states.device), session.next_layer(self)
         instruction = session.replacement[index] if index < len(session.replacement) else None
@@ -68,7 +68,7 @@ class DisentangledAttention(nn.Module, ABC):
             context = session.stand_in(self, heads.query, heads.key, values).transpose(1, 2)
         else:
             context = context_of(session, layer)
-        return examples.gather(context, len(value)).flatten(1).view_as(hidden_states), None
+        return examples.gather(context).flatten(1).view_as(hidden_states), None
 
     @abstractmethod
     def project(self, tokens: Tensor, kept: Tensor | None) -> Projected:

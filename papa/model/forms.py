@@ -14,13 +14,11 @@ from typing import TYPE_CHECKING, Any, Literal, cast
 
 import torch
 from torch import Tensor, nn
-from torch.nn.functional import pad
 
 from papa.data.packed import Examples, Packed, RawBatch
 from papa.errors import InputError
 from papa.model.attention import NAME, register, set_attention
 from papa.model.deberta import DebertaAttention, DebertaV2Attention, DisentangledAttention
-from papa.model.linear import rounded_up
 
 if TYPE_CHECKING:
     from transformers import PreTrainedConfig, PreTrainedModel
@@ -67,15 +65,12 @@ class Form:
         return Examples.of_mask(dense(batch)[1], from_first=from_first)
 
     def arguments(self, model: PreTrainedModel, batch: Packed) -> dict[str, Tensor]:
-        """Return the model's arguments; idle tokens are appended to a packed row."""
+        """Return the model's arguments."""
         if isinstance(batch, RawBatch):
             return dict(batch.arguments)
         accepted = accepted_by(model)
         if self.packed:
-            idle = rounded_up(len(batch.ids)) - len(batch.ids)
-            ids, segments, positions = (
-                pad(values, (0, idle))[None] for values in (batch.ids, batch.segments, self._positions(batch))
-            )
+            ids, segments, positions = batch.ids[None], batch.segments[None], self._positions(batch)[None]
             arguments = {"input_ids": ids, "attention_mask": torch.ones_like(ids)}
             if self.positions != "none":
                 arguments["position_ids"] = positions
@@ -92,16 +87,14 @@ class Form:
         """Select the rows of a model's output that belong to a batch's tokens, `[token, ...]`, on its device."""
         output = output.to(batch.ids.device)
         if self.packed:
-            return output.squeeze(0)[: len(batch.ids)]
+            return output.squeeze(0)
         if output.shape[:2] != (len(batch.lengths), batch.n):
             raise InputError(f"it returns hidden states for {output.shape[1]} tokens, but the inputs have {batch.n}.")
         return output[batch.example_of, batch.slots]
 
     def rows(self, tokens: Tensor, batch: Packed) -> Tensor:
         """Rearrange `[token, channel]` as the rows of a model's output, zero for padding; the reverse of `tokens`."""
-        if self.packed:
-            return pad(tokens, (0, 0, 0, rounded_up(len(batch.ids)) - len(batch.ids)))[None]
-        return batch.unpack(tokens)
+        return tokens[None] if self.packed else batch.unpack(tokens)
 
     def states(self, model: PreTrainedModel, batch: Packed) -> list[Tensor]:
         """Return the hidden states of a batch's tokens, embeddings first: one tensor `[token, hidden]` per layer."""

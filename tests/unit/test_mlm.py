@@ -202,7 +202,7 @@ def test_no_more_logits_than_a_chunk_exist_at_once(monkeypatch):
     with torch.autograd.graph.saved_tensors_hooks(lambda saved: kept.append(saved.shape) or saved, lambda saved: saved):
         summed_loss(probe, hidden, gold).backward()
     decoded = [shape[0] for shape in shapes if shape[1] == VOCABULARY]
-    assert decoded == [64, 64]
+    assert decoded == [64, 37]
     assert (VOCABULARY,) in kept and not any(shape[1:] == (VOCABULARY,) for shape in kept)
 
 
@@ -287,7 +287,7 @@ def test_losses_of_tokens_are_those_of_all_logits_at_once(monkeypatch):
             losses = token_losses(probe, hidden, gold)
             dense = cross_entropy(probe.packed(hidden), gold, reduction="none")
         torch.testing.assert_close(losses, dense)
-    assert set(shapes) == {(64, VOCABULARY)}
+    assert max(shapes) == (64, VOCABULARY)
 
 
 def test_a_probe_learns_and_the_same_seed_gives_the_same_bytes(tiny, tokens):

@@ -317,22 +317,18 @@ def inspect(
 
 @app.command(
     epilog="Examples:\n\n- `papa compare results/demo results/demo2`\n"
-    "- `papa compare old/outcomes.parquet results/demo/tables/outcomes.parquet --margin 0.05 --json`\n"
-    "- `papa compare a/samples_arc_easy_2026-01-02T03-04-05.jsonl b/samples_arc_easy_2026-01-03T04-05-06.jsonl`\n\n"
+    "- `papa compare old/outcomes.parquet results/demo/tables/outcomes.parquet --margin 0.05 --json`\n\n"
     "Exit codes: 0 no significant difference, 1 a significant difference, 2 the results cannot be compared or the "
     "command is wrong."
 )
 def compare(
-    a: Annotated[
-        Path, typer.Argument(metavar="A", help="A results folder, its tables/outcomes.parquet, or a log of samples.")
-    ],
+    a: Annotated[Path, typer.Argument(metavar="A", help="A results folder, or its tables/outcomes.parquet.")],
     b: Annotated[Path, typer.Argument(metavar="B", help="Other results, in the same form.")],
     margin: Annotated[
         float | None,
         typer.Option(
             metavar="SHARE",
-            help="δ as a share of attention's contribution to a task in A; the default is the margin in A's config. "
-            "For logs of samples, δ is in units of the metric; the default is 0.01.",
+            help="δ as a share of attention's contribution to a task in A; the default is the margin in A's config.",
         ),
     ] = None,
     as_json: AsJson = False,
@@ -343,20 +339,16 @@ def compare(
     same. "Differs" is significant at 5 % over all comparisons (Holm's correction). So is "equal within δ", which
     requires two one-sided tests; a score can be both. Scores with the same outcomes are identical and need no δ.
     Differences in hyperparameters, data, weights and versions are listed.
-
-    Two samples_TASK_DATE.jsonl of lm-evaluation-harness (`--log_samples`) are compared too, paired by doc_id.
     """
     from papa.results.compare import compare as compared
     from papa.results.compare import print_comparison
-    from papa.results.sample_logs import compare_logs, is_log, print_logs
 
-    logs = is_log(a) or is_log(b)
     with _wrong_input():
-        comparison = compare_logs(a, b, margin) if logs else compared(a, b, margin)
+        comparison = compared(a, b, margin)
     if as_json:
         _print_json(comparison)
     else:
-        (print_logs if logs else print_comparison)(comparison, _console())
+        print_comparison(comparison, _console())
     if comparison["differ"]:
         raise typer.Exit(DIFFERENT)
 

@@ -157,12 +157,8 @@ def writing_table(
     schema: pa.Schema,
     facts: Mapping[str, object],
     trace: Trace | None = None,
-    repeats: bool = True,
 ) -> Iterator[TableWriter]:
-    """Write a Parquet file by row groups; it appears only if the `with` block succeeds.
-
-    Columns whose values hardly repeat (`repeats` is False) need less space without dictionaries.
-    """
+    """Write a Parquet file by row groups; it appears only if the `with` block succeeds."""
     import pyarrow.parquet as pq
 
     # Outcomes repeat the same columns for every run; in pages that contain several runs, they are five times smaller.
@@ -170,7 +166,7 @@ def writing_table(
     options = {"max_rows_per_page": 2**31 - 1} if has_large_pages else {}
     with (
         replacing(path) as temporary,
-        pq.ParquetWriter(temporary, schema, compression="zstd", use_dictionary=repeats, **options) as file,
+        pq.ParquetWriter(temporary, schema, compression="zstd", **options) as file,
     ):
         writer = TableWriter(file, facts, trace)
         yield writer

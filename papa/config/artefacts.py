@@ -92,7 +92,6 @@ ARTEFACTS = {
     "runs": Artefact(f"{_TASK}/runs/{{variant}}/runs.json"),
     "outcomes": Artefact(f"{_TASK}/runs/{{variant}}/outcomes.parquet"),
     "probes": Artefact(f"{_TASK}/runs/{{variant}}/probes.safetensors"),
-    "last_states": Artefact(f"{_TASK}/runs/{{variant}}/last.states"),
     "all_outcomes": Artefact("tables/outcomes.parquet"),
     "curves": Artefact("tables/curves.parquet"),
     "all_runs": Artefact("tables/runs.parquet"),

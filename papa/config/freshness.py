@@ -30,8 +30,6 @@ PRUNED = "its hidden states were deleted, and a job has to read them"
 """The reason to rebuild hidden states whose index is up to date; artefacts made from them are kept."""
 LACKS_SEEDS = "it lacks some seeds"
 """The reason to train further probes; finished probes are kept."""
-AFTER = "after"
-"""The name of inputs that a job waits for, in the workflow, but that do not determine its outputs."""
 MARKER = ".outdated"
 """The name of a file that is newer than every outdated artefact."""
 MTIME_MARGIN_SECONDS = 60.0

@@ -49,7 +49,6 @@ OUTCOME_TYPES = {
     "cluster": "int32",  # index of the cluster that the text or sentence belongs to
     "predicted": "int16",  # index of a label
     "loss": "float64",  # of all tokens, in nats
-    "kl": "float64",  # Kullback-Leibler divergence from the original's predictions of all tokens, in nats
 }
 """The columns of outcomes and their types; each kind of task has some of them.
 
@@ -72,8 +71,6 @@ class Target:
         per_word: whether each word has a label and an outcome, instead of each text.
         decoder: whether the model must be a decoder (True), must not be one (False), or can be either (None).
         decoded: the share of tokens for which logits over the vocabulary are computed.
-        compared: whether outcomes of variants have the divergence from the original's predictions.
-        column: a column of outcomes that identifies such tasks: later targets in `TARGETS` do not have it.
         right: the column of outcomes that predictions are compared with, or divided by.
     """
 
@@ -87,8 +84,6 @@ class Target:
     per_word: bool = False
     decoder: bool | None = None
     decoded: float = 0.0
-    compared: bool = False
-    column: str = "gold"
     right: str = "gold"
 
     @property
@@ -335,7 +330,6 @@ WORD = Target(
     labelled=True,
     keys=KEYS_OF_LABELS + KEYS_OF_PROBES,
     per_word=True,
-    column="word",
 )
 MASKED = Target(
     "without labels (masked language modelling)",
@@ -345,7 +339,6 @@ MASKED = Target(
     keys=KEYS_OF_SAMPLES,
     decoder=False,
     decoded=0.15,
-    column="tokens",
     right="tokens",
 )
 NEXT = Target(
@@ -356,12 +349,10 @@ NEXT = Target(
     probed=False,
     decoder=True,
     decoded=1.0,
-    compared=True,
-    column="kl",
     right="tokens",
 )
 TARGETS = (NEXT, MASKED, WORD, TEXT)
-"""All kinds of tasks. Outcomes belong to the first kind whose `column` they have."""
+"""All kinds of tasks."""
 
 METRICS = {
     measure.name: measure
@@ -430,7 +421,7 @@ METRICS = {
             high=0.0,
             column="loss",
             log_scaled=True,
-            also_reported=("perplexity", "kl_to_original"),
+            also_reported=("perplexity",),
             note="Log-likelihood: of a validation token by the model's own head, in nats, ± half-width of the 95 % "
             "interval over texts and orders.",
             task_name="next",
@@ -445,7 +436,6 @@ MEASURES = METRICS | {
         # like the published code, accept any label names, even tags without a type
         Measure("chunk_f1", "Chunk F1", WORD, _entities, _f1),
         Measure("perplexity", "Perplexity", NEXT, _sums, _perplexity, 1.0, math.inf, "loss", has_floors=False),
-        Measure("kl_to_original", "KL to original", NEXT, _sums, _share, 0.0, math.inf, "kl", has_floors=False),
     )
 }
 """All metrics by name, including those that are only reported with a task's metric."""

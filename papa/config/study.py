@@ -10,7 +10,7 @@ from typing import cast
 
 from papa.config.analyses import ANALYSES, Entry, grid_entry
 from papa.config.artefacts import ARTEFACTS
-from papa.config.freshness import AFTER, Freshness, SourceDigests
+from papa.config.freshness import Freshness, SourceDigests
 from papa.config.job import AnyJob, Job, JobParameters
 from papa.config.settings import NAME_PATTERN, Config, Grid
 from papa.config.stages import AnalysisOf, ModelId, ProbeOf
@@ -253,15 +253,8 @@ class Study:
         return self._makers[path.removeprefix(f"{self.results}/")]
 
     def workflow_inputs(self, job: AnyJob) -> dict[str, tuple[str, ...]]:
-        """Return the inputs of a job for the workflow, including hidden states that are deleted after use.
-
-        A job that compares predictions with the original's waits for the original, which keeps states for it.
-        """
-        read, original = dict(job.inputs), Variant.parse(ORIGINAL)
-        if isinstance(job.settings, ProbeOf) and job.settings.target.compared and job.settings.variant != ORIGINAL:
-            model, task = job.wildcards["model"], job.wildcards["task"]
-            if original in self.variants(model, task):
-                read[AFTER] = (self.probe_of(model, task, original).outputs["probes"],)
+        """Return the inputs of a job for the workflow, including hidden states that are deleted after use."""
+        read = dict(job.inputs)
         if "index" in job.needs and not self.config.keep_hidden_states:
             read["hidden"] = tuple(needed.outputs["hidden"] for needed in job.needs["index"])
         return read

@@ -10,7 +10,7 @@ from statistics import fmean
 from typing import TYPE_CHECKING, Any, TypedDict
 
 from papa.config.artefacts import ARTEFACTS
-from papa.config.measures import METRICS, TARGETS, check_metric
+from papa.config.measures import METRICS, check_metric, labelled_target
 from papa.config.stages import STAGES
 from papa.errors import DamagedArtefact, InputError, count
 from papa.files import REBUILD, Trace, opened_table, read_json, read_provenance, read_tensors, trace_of
@@ -175,13 +175,13 @@ def _table(path: Path, trace: Trace | None) -> Content:
 
 
 def _scores(outcomes: pa.Table, facts: Mapping[str, Any]) -> dict[str, dict[str, float]]:
-    """Return each split's mean score by every metric that fits, because outcomes do not record their task's metric."""
+    """Return each split's mean score by every metric that fits, because outcomes of labels record no metric."""
     import pyarrow.compute as pc
 
     from papa.method.metrics import counts_of
 
-    target = next(target for target in TARGETS if target.column in outcomes.column_names)
     names, scores = facts.get("label_names", ()), dict[str, dict[str, float]]()
+    target = METRICS[facts["metric"]].target if "metric" in facts else labelled_target("word" in outcomes.column_names)
     for metric, measure in METRICS.items():
         try:
             check_metric(metric, target, names)

@@ -374,15 +374,12 @@ def _learn(job: AnyJob, settings: LambdaOf | WeightsOf | ProbeOf, config: Config
     memory += 2 * FLOAT32 * learned  # trained probes and the file with all of them are in memory at once
 
     rounds, loss_passes = seeds * settings.training.epochs * trained_share, 0.0
-    compared = isinstance(settings, ProbeOf) and target.compared and variant.path != ORIGINAL
     if isinstance(settings, WeightsOf):
         loss_passes = _loss_passes(settings, sizes)
     elif probe and not settings.training.epochs:
-        # passes over the validation texts: one for each probe; without floors, the original may not be in the study
-        loss_passes = (seeds + (compared and not config.floors)) * sizes.scored / max(sizes.examples, 1)
+        loss_passes = seeds * sizes.scored / max(sizes.examples, 1)  # passes over the validation texts
     passes = rounds * (0 if stored else 3 if trained else 1) + loss_passes * (not stored or not probe)
-    heads = 2 if compared and config.floors else 1  # the original's states are decoded too
-    probed = rounds + heads * loss_passes / 3  # scoring has no backward pass
+    probed = rounds + loss_passes / 3  # scoring has no backward pass
     decoded = target.decoded * sizes.tokens
     predictions = decoded or sizes.examples * sizes.labels(target)
     operations = passes * sizes.operation_count + 6 * probed * decoded * sizes.vocabulary * sizes.hidden
@@ -396,8 +393,6 @@ def _learn(job: AnyJob, settings: LambdaOf | WeightsOf | ProbeOf, config: Config
         else 0.0
     )
     written = FLOAT32 * learned * (settings.training.epochs > 0) + outcomes
-    if isinstance(settings, ProbeOf) and target.compared and not compared:
-        written += FLOAT32 * sizes.hidden * sizes.scored * sizes.mean_length
     return Needs(memory, operations, step_and_read_seconds, written, runs_model, on_gpu)
 
 

@@ -15,7 +15,6 @@ from pathlib import Path
 from pkgutil import resolve_name
 from typing import Literal, Protocol, TextIO, cast
 
-from papa.config.freshness import AFTER
 from papa.config.job import AnyJob, Job, JobParameters
 from papa.config.settings import Machine
 from papa.errors import InputError, first_line, without_secrets
@@ -51,7 +50,7 @@ def run(snakemake: Snakemake, online: bool = False) -> None:
         online: whether the job may use the hub even if there is a mirror.
     """
     # inputs that only order jobs are no part of the record
-    inputs = {name: _paths(value) for name, value in snakemake.input.items() if name not in ("outdated", AFTER)}
+    inputs = {name: _paths(value) for name, value in snakemake.input.items() if name != "outdated"}
     machine = Machine.current()
     job = Job.of(dict(snakemake.params.items())["parameters"], inputs, dict(snakemake.output.items()), machine)
     with stage(snakemake, machine, job.settings.threads, online) as say:

@@ -14,8 +14,7 @@ from papa.data.packed import Packed
 from papa.data.tokens import Tokens
 from papa.errors import InputError
 from papa.method.fitting import Recorded
-from papa.method.objective import IGNORED, Batch, States
-from papa.method.original_logits import OriginalLogits
+from papa.method.objective import IGNORED, Batch
 from papa.method.token_prediction import DECODED_AT_ONCE, TokenPrediction, table_of_texts
 from papa.model.model import Model
 
@@ -31,24 +30,21 @@ class NextTokens(TokenPrediction):
 
     Raises:
         InputError: the model sees later tokens, or no validation text has two tokens.
-
-    Outcomes have the divergence from the `original`; None runs it on each text again.
     """
 
     target = NEXT
 
-    def __init__(self, splits: Mapping[str, Tokens], model: Model, original: OriginalLogits | None = None):
+    def __init__(self, splits: Mapping[str, Tokens], model: Model):
         _check_causal(model, "log_likelihood needs a decoder, and negative_log_perplexity masks tokens")
         if "validation" in splits and not bool((splits["validation"].lengths > 1).any()):
             raise InputError(
                 "No text of the validation split has a next token, because each has only one token; use longer texts."
             )
         self.splits, self.model, self.probe = splits, model, nn.Identity()
-        self.original = original or OriginalLogits(model)
 
     @classmethod
     def of_model(cls, job: Job[OfTask], splits: Mapping[str, Tokens], model: Model, seed: int) -> NextTokens:
-        return cls(splits, model, OriginalLogits.of(job, model))
+        return cls(splits, model)
 
     def loss(self, batch: Batch, hidden: Tensor) -> Tensor:
         """Return the mean cross-entropy in nats, differentiable in the logits `hidden` `[token, word]`."""
@@ -58,34 +54,27 @@ class NextTokens(TokenPrediction):
     def predictions(self, batch: Batch) -> int:
         return int((batch.gold != IGNORED).sum())
 
-    def outcomes_on(self, states: States) -> Recorded:
-        with self.original.kept():
-            return super().outcomes_on(states)
-
     def outcomes(self, batch: Batch, hidden: Tensor) -> Tensor:
-        """Return each text's summed loss, and its summed divergence from the original, in nats: `[example, 2]`."""
-        original = self.original.logits(batch.packed, hidden)
+        """Return each text's summed loss in nats, `[example]`."""
         gold = batch.gold.to(hidden.device)
         text = batch.example_of.to(hidden.device)
-        sums = hidden.new_zeros(len(batch.examples), 2, dtype=torch.float64)
+        sums = hidden.new_zeros(len(batch.examples), dtype=torch.float64)
         for chunk in torch.arange(len(gold), device=hidden.device).split(DECODED_AT_ONCE):
             rows = chunk[gold[chunk] != IGNORED]
-            predicted, reference = hidden[rows].log_softmax(-1), original[rows].log_softmax(-1)
-            loss = -predicted.gather(1, gold[rows, None]).squeeze(1)
-            divergence = (reference.exp() * (reference - predicted)).sum(-1)
-            sums.index_add_(0, text[rows], torch.stack([loss, divergence], dim=1).double())
+            loss = cross_entropy(hidden[rows], gold[rows], reduction="none")
+            sums.index_add_(0, text[rows], loss.double())
         return sums
 
     def table(self, epochs: Sequence[Recorded]) -> pa.Table:
-        """Return a row for each text of the validation split: its number of tokens, summed loss and divergence.
+        """Return a row for each text of the validation split: its number of tokens and summed loss.
 
         `trivial` is the loss of a guess from the token counts in the training texts, each increased by one.
         """
         tokens, train = self.splits["validation"], self.splits["train"]
         words = int(self.model.config.get_text_config().vocab_size)
         counts = torch.bincount(train.ids[_has_predecessor(train)].long(), minlength=words).double()
-        loss, kl = self.in_text_order(epochs[-1]["validation"]).unbind(1)
-        return table_of_texts(tokens, _has_predecessor(tokens), counts + 1, {"loss": loss, "kl": kl})
+        loss = self.in_text_order(epochs[-1]["validation"])
+        return table_of_texts(tokens, _has_predecessor(tokens), counts + 1, {"loss": loss})
 
     def _batch(self, split: str, examples: Tensor) -> Batch:
         tokens = self.splits[split]

@@ -65,7 +65,7 @@ class MaskedTokens(TokenPrediction):
 
     @property
     def facts(self) -> dict[str, object]:
-        return {"masked": int(self.masks["validation"].chosen.count_nonzero())}
+        return super().facts | {"masked": int(self.masks["validation"].chosen.count_nonzero())}
 
     def begin(self, epoch: int) -> None:
         self.masks["train"] = self.masking.draw(self.splits["train"].ids, self.seed, epoch)

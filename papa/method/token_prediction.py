@@ -48,6 +48,10 @@ class TokenPrediction(Objective):
     def of_model(cls, job: Job[OfTask], splits: Mapping[str, Tokens], model: Model, seed: int) -> TokenPrediction:
         """Return the objective of a job with a model; `seed` determines the masks."""
 
+    @property
+    def facts(self) -> dict[str, object]:
+        return {"metric": self.target.usual_metric}
+
     def scored(self) -> Iterator[Batch]:
         yield from (self._batch("validation", examples) for examples in self._scored_batches())
 

@@ -92,10 +92,6 @@ class Form:
             raise InputError(f"it returns hidden states for {output.shape[1]} tokens, but the inputs have {batch.n}.")
         return output[batch.example_of, batch.slots]
 
-    def rows(self, tokens: Tensor, batch: Packed) -> Tensor:
-        """Rearrange `[token, channel]` as the rows of a model's output, zero for padding; the reverse of `tokens`."""
-        return tokens[None] if self.packed else batch.unpack(tokens)
-
     def states(self, model: PreTrainedModel, batch: Packed) -> list[Tensor]:
         """Return the hidden states of a batch's tokens, embeddings first: one tensor `[token, hidden]` per layer."""
         return [self.tokens(state, batch) for state in states_of(model, self.arguments(model, batch))]

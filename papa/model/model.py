@@ -23,7 +23,6 @@ from papa.model.settling import settle
 
 if TYPE_CHECKING:
     from transformers import PreTrainedConfig, PreTrainedModel
-    from transformers.utils import ModelOutput
 
 
 PADDING_BEFORE = "{name} gives correct results only with padding after the tokens; put it there."
@@ -66,7 +65,6 @@ class Model:
         self.weights: str | None = None
         """The SHA-256 digest of the weight files, if `model_of` loaded the model."""
         self.session = Session()
-        self._output: ModelOutput | None = None
         with torch.no_grad(), torch.inference_mode(False):
             settled = settle(model, self.session)
         self.form, facts = settled.form, settled.facts
@@ -243,48 +241,6 @@ class Model:
                 "load a checkpoint with a language-modelling head."
             )
         return self.form.tokens(output, packed)
-
-    @contextmanager
-    def keeping_output(self) -> Iterator[None]:
-        """Keep the output of the layers, from which the prediction head makes `scores`, until the next call."""
-
-        def keep(_module: nn.Module, _arguments: object, output: ModelOutput) -> None:
-            self._output = output
-
-        handle = self.model.register_forward_hook(keep)
-        try:
-            yield
-        finally:
-            handle.remove()
-            self._output = None
-
-    def states_below_head(self, packed: Packed) -> Tensor | None:
-        """Return the states `[token, hidden]` in the kept output for this batch; None if it has none."""
-        states = getattr(self._output, "last_hidden_state", None)
-        return None if states is None else self.form.tokens(states, packed)
-
-    def scores_of(self, packed: Packed, states: Tensor) -> Tensor:
-        """Return the prediction head's logits for other states than those of the kept output, `[token, word]`.
-
-        Args:
-            packed: the batch of the kept output.
-            states: `[token, hidden]` or flat, in any dtype.
-
-        Raises:
-            InputError: no output with states is kept.
-        """
-        output = self._output
-        if output is None or not isinstance(last := getattr(output, "last_hidden_state", None), Tensor):
-            raise InputError(f"No states of {type(self.full).__name__} are kept; run it in `keeping_output`.")
-        rows = self.form.rows(states.view(len(packed.ids), -1).to(last), packed)
-        changed = type(output)(**{**output, "last_hidden_state": rows})
-        before = {name: forward for name, forward in vars(self.model).items() if name == "forward"}  # accelerate's
-        vars(self.model)["forward"] = lambda *_, **__: changed
-        try:
-            return self.scores(packed)
-        finally:
-            del vars(self.model)["forward"]
-            vars(self.model).update(before)
 
 
 def _padding_of(config: PreTrainedConfig) -> int | None:

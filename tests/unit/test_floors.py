@@ -1,7 +1,5 @@
 """Several context-free floors: which one losses use, what they are against the others, and what a choice costs."""
 
-from dataclasses import replace
-
 import numpy as np
 import pandas as pd
 import pytest
@@ -83,7 +81,6 @@ def test_a_blind_guess_as_the_floor_is_said_with_the_examples_that_decided(floor
     def concluded(nats_of_zeros):
         nats = {ORIGINALS: 3.0, ZEROS: nats_of_zeros, IDENTITY: 9.5, REPLACED: 3.25}
         task = texts({setting: value + wave for setting, value in nats.items()}, np.full(101, 7), floors=floors)
-        task = replace(task, values=task.values | {"kl": np.zeros_like(task.values["loss"])})
         return claims_of(lines_of(grid_view(fractions=("1", "0")), summary_of([task]), [task]), 0.2, NO_CURVES)[1]
 
     with_guess, without = concluded(9.0), concluded(3.5)

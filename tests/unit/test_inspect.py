@@ -186,7 +186,8 @@ def test_outcomes_have_scores_by_split(file, tmp_path):
     of_words = scores(word=[0, 1, 2, 3, 4, 5, 0])["validation"]
     assert of_words == {"token_accuracy": pytest.approx(4 / 6)}, "no, yes are no names of entities"
     masked = {"seed": [1, 1], "split": ["validation"] * 2, "example": [0, 1], "tokens": [3, 1], "loss": [2.0, 1.0]}
-    write_table(pa.table(masked), tmp_path / "3.outcomes.parquet", {"masked": 4}, trace("probe"))
+    facts = {"masked": 4, "metric": "negative_log_perplexity"}
+    write_table(pa.table(masked), tmp_path / "3.outcomes.parquet", facts, trace("probe"))
     losses = content_of(tmp_path / "3.outcomes.parquet")["facts"]["scores"]
     assert losses == {"validation": {"negative_log_perplexity": pytest.approx(-0.75)}}
 

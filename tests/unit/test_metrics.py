@@ -168,10 +168,10 @@ def test_losses_are_summed_over_tokens_and_turned_round():
     assert pseudo_values(MEASURES[metric], counts_of(metric, table, ())).mean() == pytest.approx(-7 / 4)
 
 
-def test_next_tokens_have_a_likelihood_a_perplexity_and_a_divergence():
-    table = table_of(split=["validation"] * 2, example=[0, 1], tokens=[3, 1], loss=[6.0, 1.0], kl=[1.0, 0.5])
+def test_next_tokens_have_a_likelihood_and_a_perplexity():
+    table = table_of(split=["validation"] * 2, example=[0, 1], tokens=[3, 1], loss=[6.0, 1.0])
     scores = {metric: score_of_table(metric, table, ()) for metric in METRICS["log_likelihood"].readings}
-    assert scores == {"log_likelihood": -7 / 4, "perplexity": np.exp(7 / 4), "kl_to_original": 1.5 / 4}
+    assert scores == {"log_likelihood": -7 / 4, "perplexity": np.exp(7 / 4)}
 
 
 # -- readings and errors ----------------------------------------------------------------------------------------------

@@ -158,22 +158,6 @@ def test_what_is_not_there_yet_is_a_missing_file(tmp_path):
     assert error.value.filename == str(tmp_path / "tokens.parquet")
 
 
-def test_variants_of_a_decoder_read_the_states_of_the_original():
-    """The original writes 4 bytes per token and channel; without it in the study, it runs again for each variant."""
-
-    def scoring(variant, config=CONFIG):
-        about = {"task": "next", "metric": "log_likelihood", "seeds": (0,), "encoder_dropout": False}
-        settings = ProbeOf(model=ENCODING, training=Training.none(), variant=variant, streamed=True, **about)
-        scored = job(settings, "next")
-        return seconds(scored, config, BERT_BASE, 1) - START_SECONDS, disk(scored, config, BERT_BASE)
-
-    original, variant = scoring("original"), scoring("zeros/all")
-    assert original[1] - variant[1] == pytest.approx(4 * 768 * 30_000 / MB, abs=2)
-    head = 2 * BERT_BASE.scored * BERT_BASE.mean_length * BERT_BASE.vocabulary * BERT_BASE.hidden / 1e10
-    assert variant[0] - original[0] == pytest.approx(head) and head < original[0] / 3
-    assert scoring("zeros/all", config(floors=[]))[0] > 1.5 * original[0]
-
-
 def test_the_missing_file_is_one_that_the_job_reads(tmp_path):
     """Also for the parts of a merge, if neither they are there nor the corpus that says how large they are."""
     config = copy.deepcopy(TINY)

@@ -148,22 +148,6 @@ def test_replaced_and_mixed_heads(both, inputs, convolved, monkeypatch):
             equal(*(model.hidden_states(inputs, constants, **options) for model in both)), name
 
 
-def test_logits_and_those_of_other_states(order, inputs):
-    model = stock("llama")
-    one, two = Model(copy.deepcopy(model)), Model(spread(model, order))
-    constants = substitutes(one)["average"]
-    equal(*(model.logits(inputs, constants, HEADS) for model in (one, two)))
-    again = []
-    for model in (one, two):
-        packed = model.pack(inputs)
-        with model.keeping_output():
-            model.scores(packed)
-            states = model.states_below_head(packed)
-            again += [model.scores(packed), model.scores_of(packed, 2 * states), model.scores(packed)]
-    for first, second in zip(again[:3], again[3:], strict=True):
-        equal(first, second)
-
-
 @pytest.mark.slow
 @pytest.mark.parametrize("recomputed", [False, True])
 def test_gradients(both, inputs, recomputed):

@@ -5,10 +5,8 @@ import re
 import shutil
 import time
 from collections import Counter
-from contextlib import nullcontext
 from dataclasses import replace
 from pathlib import Path
-from types import SimpleNamespace
 from typing import Any, get_args
 
 import h5py
@@ -21,13 +19,12 @@ from tiny import ABSENT, with_keys
 from tiny import CONFIG as TINY
 
 from papa.config.analyses import grid_has_figure
-from papa.config.freshness import AFTER, FRESH, MISSING, PRUNED, SourceDigests, _difference
+from papa.config.freshness import FRESH, MISSING, PRUNED, SourceDigests, _difference
 from papa.config.job import Job
 from papa.config.reading import config_of
 from papa.config.settings import Config, Corpus, Machine
 from papa.config.stages import STAGES, ModelId, OrderFromModel, Settings, TextsOf
 from papa.config.study import Study
-from papa.config.variant import Variant
 from papa.config.wiring import BUILDERS
 from papa.files import (
     KEY,
@@ -40,7 +37,6 @@ from papa.files import (
     write_table,
     write_tensors,
 )
-from papa.jobs import stage as running
 
 HOW = {"learning_rate": 0.001, "batch_size": 8, "epochs": 1}
 CONFIG: dict[str, Any] = {
@@ -610,18 +606,3 @@ def test_a_setting_that_may_be_left_out_has_a_default(stage):
     fields = STAGES[stage].model_fields
     optional = {name for name, field in fields.items() if type(None) in get_args(field.annotation)}
     assert not {name for name in optional if fields[name].is_required()}
-
-
-def test_an_input_that_a_job_only_waits_for_is_not_recorded(tmp_path, monkeypatch):
-    config = edited(tasks__next=HOW | {"corpus": "texts", "metric": "log_likelihood"}, run__tasks=["next"])
-    study = study_of(config, tmp_path, Known())
-    original, variant = (study.probe_of("m", "next", Variant.parse(name)) for name in ("original", "average/all"))
-    waiting = study.workflow_inputs(variant)
-    assert waiting.keys() - variant.inputs.keys() == {AFTER} and waiting[AFTER] == (original.outputs["probes"],)
-    assert AFTER not in study.workflow_inputs(original)
-    seen: list[Job[Settings]] = []
-    monkeypatch.setattr(running, "performed", lambda job: seen.append(job) or "done")
-    monkeypatch.setattr(running, "stage", lambda *arguments: nullcontext(print))
-    params = {"parameters": study.parameters(variant)}
-    running.run(SimpleNamespace(params=params, input=waiting, output=variant.outputs, threads=1, rule="stream_probe"))
-    assert seen[0].inputs == variant.inputs

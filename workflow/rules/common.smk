@@ -1,6 +1,6 @@
 from papa.config import variant
 from papa.config.artefacts import ARTEFACTS
-from papa.config.freshness import AFTER, FRESH
+from papa.config.freshness import FRESH
 from papa.config.settings import NAME_PATTERN
 from papa.errors import InputError
 from papa.jobs import resources
@@ -28,7 +28,7 @@ def reads(rule, *names):
     def inputs(wildcards):
         job = job_of(rule, wildcards)
         counts, files = ancient if STUDY.state(job) == FRESH else str, STUDY.workflow_inputs(job)
-        if hidden := files.keys() - {*names, AFTER}:
+        if hidden := files.keys() - {*names}:
             raise InputError(f"The rule {rule} also reads {', '.join(hidden)}; list these inputs in the rule.")
         paths = {name: [counts(f"<results>/{path}") for path in several] for name, several in files.items()}
         return paths | {"outdated": counts(OUTDATED)}

@@ -115,8 +115,8 @@ use rule train_lambda as hidden_states with:
         **sized("hidden_states"),
 
 
-# Only on request (snakemake prune): delete stored hidden states, which are rebuilt when a job needs them, states of
-# decoders without replaced heads, and checkpoints of killed jobs.
+# Only on request (snakemake prune): delete stored hidden states, which are rebuilt when a job needs them, and
+# checkpoints of killed jobs.
 rule prune:
     log:
         "<results>/logs/prune.log",
@@ -126,4 +126,4 @@ rule prune:
     params:
         models=STUDY.results / "models",
     shell:
-        "[ ! -d {params.models} ] || find {params.models} '(' -name '*.hidden' -o -name last.states -o -name '.*.checkpoint*' ')' -print -delete > {log}"
+        "[ ! -d {params.models} ] || find {params.models} '(' -name '*.hidden' -o -name '.*.checkpoint*' ')' -print -delete > {log}"

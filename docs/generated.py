@@ -1,4 +1,4 @@
-"""Write the generated parts of pages: commands, glossary, and tables of measured studies.
+"""Write the generated parts of pages: commands, and tables of measured studies.
 
 `make docs` calls it. The tables of a study are in docs/measured/STUDY/tables, as papa wrote them.
 """
@@ -17,7 +17,6 @@ from typer.testing import CliRunner
 from papa.config.settings import Plots
 from papa.config.stages import GridView
 from papa.results.figures import grid_figure
-from papa.results.page import GLOSSARY
 
 DOCS = Path(__file__).parent
 GENERATED = "<!-- Written by `make docs`; change {} instead. -->"
@@ -36,21 +35,6 @@ def commands() -> str:
 {listed}
 
 Next: [../config/README.md](../config/README.md) has the keys of a config, [api.md](api.md) the same in Python.
-"""
-
-
-def glossary() -> str:
-    """The words of papa, as the page of a study explains them."""
-    words = "\n".join(f"- **{word}**: {meaning}." for word, meaning in GLOSSARY.items())
-    return f"""# Glossary
-
-{GENERATED.format("GLOSSARY in papa/results/page.py")}
-
-These words mean one thing each, in papa's code, on its pages and in its results.
-
-{words}
-
-Next: [method.md](method.md) puts them together, [statistics.md](statistics.md) says how sure losses and claims are.
 """
 
 
@@ -120,7 +104,6 @@ def demo_figure() -> str:
 
 PAGES = {
     "cli.md": commands,
-    "glossary.md": glossary,
     "results.md": lambda: with_tables("results.md"),
     "known-answers.md": lambda: with_tables("known-answers.md"),
 }

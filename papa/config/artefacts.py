@@ -58,8 +58,6 @@ class Artefact:
         return str(PurePosixPath(self.pattern).with_suffix(""))
 
 
-BENCHMARK = ".benchmark.tsv"
-"""The suffix of the file with a job's time and memory, which snakemake writes next to the job's first output."""
 LAST_GOOD = ".seed-{seed}.last-good.safetensors"
 """The suffix of the file with the last state before training diverged, next to the file of the probes."""
 

@@ -205,9 +205,7 @@ def _of_entry(study: Study, entry: Entry, name: str) -> Wiring:
 
 
 def _page(study: Study) -> Wiring:
-    # finished reports record these inputs by name, and all other analyses as one input
-    named: InputJobs = {name: [study.analysis("summary")] for name in ("summary", "runs", "curves")}
-    named |= {name: [study.analysis(name)] for name in ("claims", "stability") if name in study.entries()}
+    named: InputJobs = {name: [study.analysis(name)] for name in ("summary", "claims")}
     others = [job for job in study.analyses() if [job] not in named.values()]
     return Wiring(stages.PageOf(config=study.config.shown()), named | {"analyses": others}, {"page": "page"})
 

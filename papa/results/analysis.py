@@ -1,7 +1,7 @@
 """An analysis: rows that are computed once, and the tables, figure and sentence that present them.
 
-`analyse` runs every analysis. It writes the rows as Parquet, the tables as Markdown and LaTeX, and the figure as SVG,
-PNG and HTML. The HTML report reads the rows back and shows the same tables and the same figure.
+`analyse` runs every analysis. It writes the rows as Parquet, the tables as Markdown and LaTeX, and the figure as SVG
+and PNG. The HTML report reads the rows back and shows the same tables and the same figure.
 """
 
 from __future__ import annotations
@@ -19,7 +19,6 @@ import pandas as pd
 from pydantic import BaseModel, ConfigDict
 
 from papa.config.job import Job
-from papa.config.settings import Plots
 from papa.config.stages import AnalysisOf
 from papa.errors import InputError, count
 from papa.files import PathLike, replacing, write_json, write_table
@@ -31,6 +30,10 @@ if TYPE_CHECKING:
 
 UNDRAWABLE = re.compile("[\x00-\x08\x0b\x0c\x0e-\x1f\ufffe\uffff]")
 """Characters that XML, and so SVG, cannot contain; any of them makes vl-convert abort the whole process."""
+
+
+PNG_SCALE = 2
+"""The resolution of PNG figures, as a multiple of their size on the screen."""
 
 
 @dataclass(frozen=True)
@@ -152,30 +155,28 @@ def analyse(job: Job[AnalysisOf]) -> str:
     title = computed.title or analysis.heading()
     write_pages(title, analysis.tables(rows), analysis.note(rows), *pages)
     if "svg" in job.outputs and (drawing := analysis.drawing(rows, job)):
-        save_figure(drawing.chart, job.outputs, Plots.model_validate(job.settings.parameters["plots"]))
+        save_figure(drawing.chart, job.outputs)
     write_table(arrow_of(rows, analysis.columns), job.main, computed.facts, trace)
     return computed.sentence or analysis.sentence(rows)
 
 
-def save_figure(figure: alt.TopLevelMixin, outputs: Mapping[str, PathLike], plots: Plots) -> None:
-    """Write a figure to the `outputs` that end in .svg, .png or .html; `plots` sets the resolution of the PNG.
+def save_figure(figure: alt.TopLevelMixin, outputs: Mapping[str, PathLike]) -> None:
+    """Write a figure as SVG and as PNG.
 
     Raises:
         InputError: a text contains a control character.
     """
-    options: dict[str, dict[str, Any]] = {
-        ".svg": {"format": "svg"},
-        ".png": {"format": "png", "scale_factor": plots.scale},
-        ".html": {"format": "html", "inline": True, "json_kwds": {"cls": _SafeInScript}},
-    }
-    if bad := next((text for text in _texts_of(figure.to_dict()) if UNDRAWABLE.search(text)), None):
+    import vl_convert
+
+    specification = figure.to_dict()
+    if bad := next((text for text in _texts_of(specification) if UNDRAWABLE.search(text)), None):
         raise InputError(
             f"The text {bad!r} contains a control character, which cannot be drawn; remove it from the data."
         )
-    for path in outputs.values():
-        if option := options.get(PurePath(path).suffix):
-            with replacing(path) as temporary:
-                figure.save(str(temporary), **option)
+    with replacing(outputs["svg"]) as temporary:
+        temporary.write_text(vl_convert.vegalite_to_svg(specification), encoding="utf-8")
+    with replacing(outputs["png"]) as temporary:
+        temporary.write_bytes(vl_convert.vegalite_to_png(specification, scale=PNG_SCALE))
 
 
 def _texts_of(specification: object) -> Iterator[str]:
@@ -184,10 +185,3 @@ def _texts_of(specification: object) -> Iterator[str]:
     elif isinstance(specification, Mapping | list):
         for value in specification.values() if isinstance(specification, Mapping) else specification:
             yield from _texts_of(value)
-
-
-class _SafeInScript(json.JSONEncoder):
-    """JSON for HTML: no text in it, such as the name of a subset, can begin or end a script."""
-
-    def encode(self, o: object) -> str:
-        return super().encode(o).replace("<", "\\u003c")

@@ -46,7 +46,7 @@ class AttentionPatterns(Analysis):
     columns = COLUMNS
     title_text = "Patterns of averaged attention"
     note_text = NOTE
-    in_report = False  # the explorer shows the patterns of every head
+    in_report = False  # the report shows the matrix of every head
 
     heads: tuple[tuple[int, int], ...] = PAPER_HEADS
     plots: Plots

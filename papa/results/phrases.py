@@ -330,11 +330,6 @@ def floors_used(line: LineClaim) -> str:
     return " ".join([f"The context-free floor is {listed}, of {tried}.", *guesses])
 
 
-def lead(line: LineClaim, margin: float) -> str:
-    """Return the beginning of a line's conclusion: the loss, and before it whether the verdict depends on the floor."""
-    return " ".join(filter(None, [floor_dependence([line], margin), headline(line)])).replace("?.", "?")
-
-
 def headline(line: LineClaim) -> str:
     """Describe the loss of a line with every head replaced in one sentence; empty if it was not measured."""
     end, tasks = line.at_end, line.tasks

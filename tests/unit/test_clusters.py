@@ -25,7 +25,7 @@ from papa.errors import DamagedArtefact, InputError
 from papa.files import provenance_of, read_table, write_table
 from papa.results.losses import status_of
 from papa.results.outcomes import ALL, FLOOR, ORIGINALS, TaskOutcomes, outcomes_in, read_task_outcomes, table_of
-from papa.results.page_section import data_note
+from papa.results.page_data import data_note
 from papa.results.summary import cluster_note
 
 PREMISES = {"premise": ["p", "q", "p"], "hypothesis": ["a", "b", "c"]}

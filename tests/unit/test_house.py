@@ -10,7 +10,7 @@ from importlib.metadata import packages_distributions
 from pathlib import Path, PurePosixPath
 
 from papa.config import measures
-from papa.config.artefacts import ARTEFACTS, BENCHMARK
+from papa.config.artefacts import ARTEFACTS
 
 ROOT = Path(__file__).parents[2]
 PAPA = ROOT / "papa"
@@ -138,7 +138,7 @@ def spelled_paths(module: Path) -> Iterator[str]:
     patterns = [PurePosixPath(artefact.pattern) for artefact in ARTEFACTS.values()]
     files = {pattern.name for pattern in patterns if "{" not in pattern.name}
     folders = {part for pattern in patterns for part in pattern.parent.parts if "{" not in part}
-    suffixes = {pattern.suffix for pattern in patterns} | {BENCHMARK}
+    suffixes = {pattern.suffix for pattern in patterns} | {".benchmark.tsv"}
     inside = re.compile(
         "|".join(rf"(?<![\w.-]){re.escape(part)}" for part in (*files, *(f"{name}/" for name in folders)))
     )

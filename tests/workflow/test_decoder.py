@@ -1,7 +1,6 @@
 """The workflow with a decoder: texts without gaps, averages, λ, probes, losses and all orders, as for encoders."""
 
 import copy
-import html
 import json
 import shutil
 
@@ -56,8 +55,6 @@ def test_a_decoder_goes_through_the_workflow(workflow):
     assert (curves["epoch"] == 0).all() and set(curves["seed"]) == {0}
     claims = json.loads((results / "tables/claims.json").read_text())
     assert "next" in claims["sentence"] and "based on 2 seeds" in claims["sentence"]
-    page = html.unescape((results / "report/index.html").read_text())
-    assert "by the model's own head" in page
     assert workflow.planned(config) == {}
     config["run"]["seeds"] = [1, 2, 3]  # its own head has no seed, so a further seed trains only probes
     assert "stream_probe" not in workflow.planned(config)
@@ -101,8 +98,7 @@ def test_every_order_is_in_the_report_and_is_compared(fresh_copy):
             assert values == sorted(values) and len(set(values)) > 1
     claims = json.loads((results / "tables/claims.json").read_text())
     assert {line["order"] for line in claims["lines"]} == set(ORDERS)
-    page = html.unescape((results / "report/index.html").read_text())
-    assert "Cost of orders" in page and "leave one out" in page
+    assert "leave one out" in (results / "report/index.html").read_text()
     # an edit of how probes are trained weighs heads again where a probe has the loss
     config["tasks"]["animals"]["learning_rate"] = 0.002
     left = workflow.planned(config)

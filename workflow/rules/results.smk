@@ -85,7 +85,7 @@ use rule prepare_texts as describe_patterns with:
 
 use rule prepare_texts as page with:
     input:
-        unpack(reads("page", "summary", "runs", "curves", "claims", "stability", "analyses")),
+        unpack(reads("page", "summary", "claims", "analyses")),
     output:
         page=file("page"),
     pathvars:

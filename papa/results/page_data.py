@@ -1,56 +1,61 @@
-"""A section of the HTML report: tables, a figure, and sentences that explain them."""
+"""The sentences and tables about data and models in the HTML report."""
 
 from __future__ import annotations
 
 import re
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING
 
 import pandas as pd
 
+from papa.config.stages import ModelId
 from papa.config.study import Study
+from papa.files import opened_table
+from papa.method.runs import read_runs
 from papa.results.outcomes import ALL
 from papa.results.summary import cluster_note, is_main, moved_note
 from papa.results.table import Table
 
-if TYPE_CHECKING:
-    import altair as alt
+UNKNOWN_CELL = "–"
 
 
-FOLDED_ROWS = 30
-"""Tables are folded at first if they have more rows than this in total."""
+def data_table(study: Study, summary: pd.DataFrame) -> Table:
+    """Return a table with the numbers of rows used, of validation rows also in training, and of examples cut."""
+    rows = summary[is_main(summary)]
+    corpora = rows["task"].map(lambda task: study.config.tasks[task].corpus)
+    shared = {corpus: _shared(study, corpus) for corpus in corpora.unique()}
+
+    counts = rows[[name for name in rows if str(name).startswith(("rows_", "cut_"))]].map("{:,}".format)
+    columns = {
+        "task": rows["title"],
+        "model": rows["model"],
+        "training rows used / available": counts["rows_train"] + " / " + counts["rows_available_train"],
+        "validation rows used / available": counts["rows_validation"] + " / " + counts["rows_available_validation"],
+        "validation rows also in training": corpora.map(shared),
+        "training examples cut": counts["cut_train"],
+        "validation examples cut": counts["cut_validation"],
+    }
+    return Table("", pd.DataFrame(columns).drop_duplicates(), 2)
 
 
-@dataclass(frozen=True)
-class Section:
-    """A section of the HTML report: tables, and a figure if there is one.
+def _shared(study: Study, corpus: str) -> str:
+    """Count the validation rows of a corpus that are also in its training split."""
+    with opened_table(study.results / study.path("texts", corpus=corpus)) as texts:
+        shared = texts.facts.get("shared", {}).get("validation")
+    return UNKNOWN_CELL if shared is None else f"{shared:,}"
 
-    Args:
-        id, title: the target of links, and the heading.
-        note: the note below the tables.
-        figure: a Vega-Lite specification.
-        alternative: the alternative text of the figure.
-        caption: a sentence below the figure, or in place of a figure.
-    """
 
-    id: str
-    title: str
-    note: str
-    tables: Sequence[Table]
-    figure: dict[str, object] | None = None
-    alternative: str = ""
-    caption: str = ""
-
-    @property
-    def folded(self) -> bool:
-        """Whether the tables are folded at first, because there is a figure or they are long."""
-        return self.figure is not None or sum(len(table.rows) for table in self.tables) > FOLDED_ROWS
-
-    def drawn(self, chart: alt.TopLevelMixin, alternative: str, caption: str) -> Section:
-        """Return the section with a figure, whose title is dropped in favour of the section's heading."""
-        specification = {key: value for key, value in chart.to_dict().items() if key != "title"}
-        return replace(self, figure=specification, alternative=alternative, caption=caption)
+def models_table(study: Study) -> Table:
+    """Return a table with every model's origin, the digest of its weights, and the versions of libraries."""
+    first_runs = {model: study.probes_of(model, task)[0].main for model, task in reversed(study.config.pairs)}
+    rows = []
+    for name in dict.fromkeys(model for model, _ in study.config.pairs):
+        model = study.config.models[name]
+        origin = read_runs(study.results / first_runs[name])[0].provenance.model_dump(exclude_none=True)
+        row = {"model": name, "hub id": model.hub or ModelId.of(name, model).origin, "revision": model.revision or ""}
+        row |= {"SHA-256 of the weights": origin.get("weights", "")}
+        row |= {key.removesuffix("_version"): origin[key] for key in sorted(origin) if key.endswith("_version")}
+        rows.append(row)
+    return Table("", pd.DataFrame(rows), len(rows[0]))
 
 
 def sentence(text: str) -> str:

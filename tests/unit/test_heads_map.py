@@ -1,0 +1,56 @@
+"""The map of heads in a report: bytes that come back as the matrices, and λ of every head."""
+
+from base64 import b64decode
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from finished import CONFIG, HEADS, LAYERS, SLOTS, averages, learned, write_results
+
+import papa
+from papa.method.pictures import MAXIMUM_SLOTS
+from papa.results.heads_map import MAXIMUM_BYTES, NEVER, STEPS, MapMatrices, head_maps, matrices_of, maximum_slots
+from papa.results.summary import read_summary
+
+
+def cells_of(matrices: MapMatrices) -> np.ndarray:
+    return np.frombuffer(b64decode(matrices["cells"]), dtype=np.uint8)
+
+
+def test_bytes_come_back_as_the_matrices():
+    constants = averages()
+    matrices = matrices_of(constants, [0, SLOTS - 1])
+    cells = cells_of(matrices).reshape(LAYERS, HEADS, SLOTS, SLOTS)
+    never = constants.count.numpy() == 0
+    assert (cells[:, :, never] == NEVER).all() and (cells[:, :, ~never] <= STEPS).all()
+    largest = np.array(matrices["largest"]).reshape(LAYERS, HEADS, 1, 1)
+    wrong = np.abs((cells / STEPS) ** 2 * largest - constants.mean.numpy()) / largest
+    assert wrong[:, :, ~never].max() < 1 / 250 + 1e-3  # largest has four digits
+    assert (matrices["slots"], matrices["special"]) == (list(range(SLOTS)), {0: "[CLS]", SLOTS - 1: "[SEP]"})
+
+
+def test_slots_in_most_use_are_carried_where_not_all_have_room():
+    use = torch.tensor([9, 9, 3, 5, 9])
+    count = torch.minimum(use[:, None], use)
+    constants = papa.ConstantMatrices(torch.rand(2, 3, 5, 5).double() * count, count, 9)
+    matrices = matrices_of(constants, [0, 4], maximum=4)
+    assert matrices["slots"] == [0, 1, 3, 4] and len(cells_of(matrices)) == 2 * 3 * 4 * 4
+
+
+@pytest.mark.parametrize("heads", [[], [72] * 5, [144, 384] * 21, [384] * 60])
+def test_all_sets_fit_into_a_page(heads):
+    most = maximum_slots(heads)
+    assert 8 < most <= MAXIMUM_SLOTS and sum(heads) * most**2 <= MAXIMUM_BYTES
+
+
+@pytest.mark.parametrize(("fractions", "seed"), [(["1", "1/2"], 3), (["1", "0"], None)])
+def test_a_map_has_lambda_of_the_first_seed_if_it_was_learned_and_the_averages(fractions, seed, tmp_path):
+    run: dict[str, Any] = CONFIG["run"] | {"fractions": fractions, "constants": ["average", "zeros"]}
+    run |= {"tasks": ["second"]}
+    study = write_results(tmp_path, run=run, grids={}, ranking={"seeds": [3, 0]})
+    maps, sets = head_maps(study, read_summary(study.results / study.path("summary")))
+    weights = None if seed is None else [learned(seed, head) for head in range(LAYERS * HEADS)]
+    assert [maps[0][name] for name in ("title", "layers", "heads")] == ["Second, small, average", LAYERS, HEADS]
+    assert maps[0]["weights"] == weights and len(maps) == (2 if seed is None else 4)
+    assert list(sets) == [f"models/{model}/corpora/texts/average.h5" for model in ("small", "other")]

@@ -14,7 +14,6 @@ import typer.cli
 import vl_convert
 from typer.testing import CliRunner
 
-from papa.config.settings import Plots
 from papa.config.stages import GridView
 from papa.results.figures import grid_figure
 
@@ -96,7 +95,6 @@ def demo_figure() -> str:
         orders=("lambda",),
         fractions=tuple(DEMO_COLUMNS.values()),
         tasks=tasks,
-        plots=Plots(),
         drawn=True,
     )
     return vl_convert.vegalite_to_svg(grid_figure(frame, view)[0].to_dict())

@@ -13,7 +13,6 @@ import pyarrow as pa
 
 from papa.config.analyses import ANALYSES
 from papa.config.job import Job
-from papa.config.settings import Plots
 from papa.config.stages import AnalysisOf, GridView
 from papa.files import write_table
 from papa.method.runs import Run
@@ -25,7 +24,7 @@ from papa.results.summary import SUMMARY_COLUMNS, with_losses
 
 ROWS = {"train": 1000, "validation": 53}
 TABLE_FORMS = {"table": "parquet", "markdown": "md", "latex": "tex"}
-FIGURE_FORMS = {"svg": "svg", "png": "png", "html": "html"}
+FIGURE_FORMS = {"svg": "svg", "png": "png"}
 CLASSES = {
     "grid": "papa.results.grids:GridAnalysis",
     "patterns": "papa.results.attention_patterns:AttentionPatterns",
@@ -163,7 +162,7 @@ def grid_view(tasks: Mapping[str, str] | Sequence[str] = ("t",), **fields: Any) 
     """The view of a grid with one model, averages and the order of λ; tasks by name, or with their corpus."""
     corpora = dict(tasks) if isinstance(tasks, Mapping) else dict.fromkeys(tasks, "texts")
     view = {"name": "grid", "title": "Grid", "models": ("m",), "constants": ("average",), "orders": ("lambda",)}
-    view |= {"fractions": ("1", "1/2", "0"), "tasks": corpora, "plots": Plots(), "drawn": True}
+    view |= {"fractions": ("1", "1/2", "0"), "tasks": corpora, "drawn": True}
     return GridView.model_validate(view | fields)
 
 

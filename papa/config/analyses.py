@@ -28,10 +28,10 @@ Parameters = Mapping[str, object]
 
 TABLE_OUTPUTS = {"table": "table", "markdown": "table_md", "latex": "table_tex"}
 """The outputs of every analysis: maps names to keys in `ARTEFACTS`."""
-FIGURE_OUTPUTS = {"svg": "figure_svg", "png": "figure_png", "html": "figure_html"}
+FIGURE_OUTPUTS = {"svg": "figure_svg", "png": "figure_png"}
 """The outputs of an analysis with a figure."""
 PATTERNS_OUTPUTS = {"table": "patterns", "markdown": "patterns_md", "latex": "patterns_tex"}
-PATTERNS_OUTPUTS |= {"svg": "patterns_svg", "png": "patterns_png", "html": "patterns_html"}
+PATTERNS_OUTPUTS |= {"svg": "patterns_svg", "png": "patterns_png"}
 """The outputs of the patterns of a model on a corpus; each pair has its own folder."""
 
 
@@ -84,10 +84,6 @@ def _tasks(study: Study) -> object:
         task: TaskOf(title=tasks[task].title or task, metric=tasks[task].metric).model_dump(mode="json")
         for _, task in study.config.pairs
     }
-
-
-def _plots(study: Study) -> object:
-    return study.config.plots.model_dump(mode="json")
 
 
 def _runs(study: Study) -> Inputs:
@@ -193,7 +189,7 @@ ANALYSES = {
     "losses": Entry(
         "papa.results.forest:Forest",
         lambda study: {"claims": [study.analysis("claims")]},
-        lambda study: {"margin": study.config.margin, "plots": _plots(study)},
+        lambda study: {"margin": study.config.margin},
         lambda study: "0" in study.grids[RUN].fractions and bool(study.config.floors),
         has_figure=True,
     ),
@@ -207,8 +203,7 @@ ANALYSES = {
     "score_and_drop": Entry(
         "papa.results.drops:Drops",
         lambda study: {"grid": [study.analysis(RUN)]},
-        lambda study: {"plots": _plots(study)},
-        lambda study: {"0", "1"} <= set(study.grids[RUN].fractions),
+        included=lambda study: {"0", "1"} <= set(study.grids[RUN].fractions),
         has_figure=True,
         stage="drops",
     ),
@@ -239,7 +234,6 @@ def grid_view(study: Study, name: str) -> GridView:
         orders=grid.order_names,
         fractions=grid.fractions,
         tasks={task: tasks[task].corpus for task in grid.tasks},
-        plots=study.config.plots,
         drawn=grid_has_figure(study, name),
         order=tuple(grid.tasks),
     )
@@ -272,7 +266,6 @@ def patterns_entry(study: Study, model: str, laid_out: str) -> Entry:
         },
         lambda study: {
             "heads": patterns and patterns.heads and [list(head) for head in patterns.heads],
-            "plots": _plots(study),
         },
         has_figure=True,
         more_outputs=PATTERNS_OUTPUTS,

@@ -101,12 +101,10 @@ ARTEFACTS = {
     "table_tex": Artefact("tables/{analysis}.tex"),
     "figure_svg": Artefact("figures/{analysis}.svg"),
     "figure_png": Artefact("figures/{analysis}.png"),
-    "figure_html": Artefact("figures/{analysis}.html"),
     "patterns": Artefact(f"{_LAID_OUT}/patterns.parquet"),
     "patterns_md": Artefact(f"{_LAID_OUT}/patterns.md"),
     "patterns_tex": Artefact(f"{_LAID_OUT}/patterns.tex"),
     "patterns_svg": Artefact("figures/patterns/{model}/{laid_out}.svg"),
     "patterns_png": Artefact("figures/patterns/{model}/{laid_out}.png"),
-    "patterns_html": Artefact("figures/patterns/{model}/{laid_out}.html"),
     "page": Artefact("report/index.html"),
 }

@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 
 DECLARED_SEPARATELY = {"name", "run", "grids", "margin", "floors", "ranking"}
 """Keys of a config that a declaration has under other names, and the name, on which nothing depends."""
-PRESENTATION = dict.fromkeys(("plots", "patterns"), True) | {"tasks": {"__all__": {"title", "published", "features"}}}
+PRESENTATION = {"patterns": True} | {"tasks": {"__all__": {"title", "published", "features"}}}
 """Keys of a config on which no claim depends."""
 IN_EARLIER_DIGESTS = {"declared", "expected"}
 IN_DIGEST = IN_EARLIER_DIGESTS | {"written", "papa"}

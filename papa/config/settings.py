@@ -554,16 +554,6 @@ class Patterns(Block):
     ] = None
 
 
-class Plots(Block):
-    """Style of the figures."""
-
-    width: Annotated[int, Field(ge=20, le=4000), key("width of one panel", "pixels")] = 220
-    height: Annotated[int, Field(ge=20, le=4000), key("height of one panel", "pixels")] = 160
-    scale: Annotated[
-        float, Field(gt=0, le=10), key("resolution of the PNG", "pixels of the PNG per pixel of the figure")
-    ] = 2.0
-
-
 class Threads(Block):
     """Threads of one job, independent of --cores, so results are bit-identical everywhere."""
 
@@ -638,7 +628,6 @@ class Config(Block):
     patterns: Annotated[
         Patterns | None, key("pictures and statistics of the averaged attention of each model (the paper's Figure 4)")
     ] = None
-    plots: Annotated[Plots, key("style of the figures"), Field(default_factory=Plots)]
     hub_mirror: Annotated[
         Text | None,
         key(

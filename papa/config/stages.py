@@ -13,7 +13,7 @@ from typing import ClassVar, Literal
 from pydantic import BaseModel, ConfigDict
 
 from papa.config.measures import Target, measure_of
-from papa.config.settings import Corpus, ModelSettings, Plots, Task
+from papa.config.settings import Corpus, ModelSettings, Task
 from papa.config.variant import WHOLE
 from papa.errors import InputError
 
@@ -411,7 +411,6 @@ class GridView(BaseModel):
     orders: tuple[str, ...]
     fractions: tuple[str, ...]
     tasks: dict[str, str]
-    plots: Plots
     drawn: bool
     order: tuple[str, ...] = ()
 

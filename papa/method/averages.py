@@ -102,7 +102,7 @@ class ConstantMatrices:
             raise ImportError(missing)
         from papa.method.pictures import pictures
 
-        return pictures(self, [(layer, head)], 260)
+        return pictures(self, [(layer, head)])
 
     def __repr__(self) -> str:
         layers, heads = self.sum.shape[:2]

@@ -15,6 +15,8 @@ if TYPE_CHECKING:
 
 Figure = TypeVar("Figure", bound="alt.TopLevelMixin")
 PANELS_PER_ROW = 3
+WIDTH, HEIGHT = 220, 160
+"""The size of a panel in pixels."""
 COLOR_RAMP = ["white", "#0072B2", "#00213a"]
 """Colours from no attention to the highest attention."""
 MAXIMUM_SLOTS = 64
@@ -36,7 +38,7 @@ def drawn_slots(averages: ConstantMatrices, maximum: int = MAXIMUM_SLOTS) -> lis
     return sorted(sorted(used, key=lambda slot: -uses[slot])[:maximum])
 
 
-def pictures(averages: ConstantMatrices, heads: Sequence[tuple[int, int]], side: float) -> alt.ConcatChart:
+def pictures(averages: ConstantMatrices, heads: Sequence[tuple[int, int]]) -> alt.ConcatChart:
     """Draw the average attention of some heads: rows are queries, columns are keys.
 
     Each head has a separate colour scale up to its largest entry; otherwise a diagonal of 0.2 would vanish next to a
@@ -46,7 +48,6 @@ def pictures(averages: ConstantMatrices, heads: Sequence[tuple[int, int]], side:
     Args:
         averages: the attention of all heads.
         heads: (layer, head) of each picture, counted from 0.
-        side: approximate width and height of a picture in pixels.
 
     Raises:
         InputError: there are no such heads, or no pairs of slots to show.
@@ -65,7 +66,6 @@ def pictures(averages: ConstantMatrices, heads: Sequence[tuple[int, int]], side:
     slots, mean, examples = drawn_slots(averages), averages.mean, averages.count
     pairs = [(query, key) for query in slots for key in slots if examples[query, key]]
     cells = pd.DataFrame(pairs, columns=["query", "key"])
-    cells["examples"] = [int(examples[pair]) for pair in pairs]
     for layer, head in heads:
         cells[f"{layer}_{head}"] = [round(float(mean[layer, head, *pair]), 4) for pair in pairs]
     # slots are categories, so no space is left for slots that are not shown
@@ -73,7 +73,7 @@ def pictures(averages: ConstantMatrices, heads: Sequence[tuple[int, int]], side:
     labelled = [*slots[: -step or None : step], slots[-1]]
     scale = alt.Scale(domain=slots)
     axis = alt.Axis(values=labelled, labelAngle=0, labelOverlap=False, ticks=False, domain=False)
-    side = max(1, round(side / len(slots))) * len(slots)  # cells of whole pixels have no seams
+    side = max(1, round(WIDTH / len(slots))) * len(slots)  # cells of whole pixels have no seams
     x = alt.X("key:O", title="key slot", scale=scale, axis=axis)
     y = alt.Y("query:O", title="query slot", scale=scale, axis=axis)
 
@@ -88,14 +88,8 @@ def pictures(averages: ConstantMatrices, heads: Sequence[tuple[int, int]], side:
                 title=["mean attention,", "square-root scale"], gradientLength=side - 36, values=ticks, format=".2r"
             ),
         )
-        tooltip = [
-            alt.Tooltip("query:O", title="query slot"),
-            alt.Tooltip("key:O", title="key slot"),
-            alt.Tooltip(f"{value}:Q", title="mean attention", format=".4f"),
-            alt.Tooltip("examples:Q", title="examples with both"),
-        ]
         chart = alt.Chart(width=side, height=side, title=f"layer {layer}, head {head}")
-        drawn: alt.Chart = chart.mark_rect(aria=False).encode(x, y, color, tooltip=tooltip)
+        drawn: alt.Chart = chart.mark_rect().encode(x, y, color)
         return drawn
 
     pictures = alt.concat(
@@ -109,18 +103,11 @@ def pictures(averages: ConstantMatrices, heads: Sequence[tuple[int, int]], side:
 
 
 def styled(figure: Figure) -> Figure:
-    """Apply the fonts and lines of all figures to a figure; the HTML report overrides its colours.
-
-    Screen readers read only marks with a description, such as dots: positions of lines and labels would be noise.
-    """
+    """Apply the fonts and lines of all figures to a figure."""
     drawn: Figure = (
         figure.configure_axis(labelFontSize=11, titleFontSize=11, titleFontWeight="normal", gridColor="#e6e6e6")
         .configure_title(fontSize=13, subtitleFontSize=11, anchor="start", frame="group")
         .configure_view(stroke=None)
-        .configure_line(aria=False)
-        .configure_area(aria=False)
-        .configure_rule(aria=False)
-        .configure_text(aria=False)
     )
     return drawn
 

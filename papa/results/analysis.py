@@ -6,14 +6,12 @@ and PNG. The HTML report reads the rows back and shows the same tables and the s
 
 from __future__ import annotations
 
-import json
 import re
 from abc import ABC, abstractmethod
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
-from pathlib import PurePath
 from pkgutil import resolve_name
-from typing import TYPE_CHECKING, Any, ClassVar
+from typing import TYPE_CHECKING, ClassVar
 
 import pandas as pd
 from pydantic import BaseModel, ConfigDict

@@ -7,7 +7,6 @@ from dataclasses import asdict
 import pandas as pd
 
 from papa.config.job import Job
-from papa.config.settings import Plots
 from papa.config.stages import AnalysisOf
 from papa.data.tokens import Tokens
 from papa.errors import InputError, count
@@ -40,7 +39,6 @@ class AttentionPatterns(Analysis):
 
     Args:
         heads: the layer and head of each picture, counted from 0; by default those of the paper.
-        plots: the size of the pictures, which are square and about as wide as a panel.
     """
 
     columns = COLUMNS
@@ -49,7 +47,6 @@ class AttentionPatterns(Analysis):
     in_report = False  # the report shows the matrix of every head
 
     heads: tuple[tuple[int, int], ...] = PAPER_HEADS
-    plots: Plots
 
     def compute(self, job: Job[AnalysisOf]) -> Computed:
         """Measure the heads of the averages `constants`; the `tokens` show which slots hold special tokens.
@@ -84,7 +81,7 @@ class AttentionPatterns(Analysis):
     def drawing(self, rows: pd.DataFrame, job: Job[AnalysisOf]) -> Drawing:
         """Draw the average attention of some heads (Figure 4); raise `InputError` if a head does not exist."""
         averages = ConstantMatrices.load(job.input("constants"))
-        chart = pictures(averages, self.heads, self.plots.width)
+        chart = pictures(averages, self.heads)
         return Drawing(chart, f"Average attention of {count(len(self.heads), 'head')}. Of all {self.sentence(rows)}")
 
     def sentence(self, rows: pd.DataFrame) -> str:

@@ -9,14 +9,13 @@ from typing import TYPE_CHECKING
 import pandas as pd
 
 from papa.config.job import Job
-from papa.config.settings import Plots
 from papa.config.stages import AnalysisOf
 from papa.errors import count
-from papa.method.pictures import inline, styled
+from papa.method.pictures import HEIGHT, WIDTH, inline, styled
 from papa.results.analysis import Analysis, Computed, Drawing
 from papa.results.grids import GRID_COLUMNS
 from papa.results.losses import COUNTS
-from papa.results.panels import COLORS, GREY, described, leaders, padded_range, without_overlap, words_only
+from papa.results.panels import COLORS, GREY, leaders, padded_range, without_overlap, words_only
 from papa.results.phrases import LOSS_NOTE, constant_name, mean_text
 from papa.results.summary import DROP_NOTE, MEAN_DROP_NOTE, has_drop, is_main
 from papa.results.table import Table, read_frame, score_text, texts
@@ -32,11 +31,7 @@ TITLE = "Original score and drop at fraction 0"
 
 
 class Drops(Analysis):
-    """Compare the original scores of models with their drops when every head is replaced.
-
-    Args:
-        plots: the size of a panel; this figure is twice as wide and high.
-    """
+    """Compare the original scores of models with their drops when every head is replaced."""
 
     columns = COLUMNS
     title_text = TITLE
@@ -45,8 +40,6 @@ class Drops(Analysis):
         f" drop: at fraction 0, with every head replaced. {DROP_NOTE} {MEAN_DROP_NOTE} Mean loss: at fraction 0, over"
         f" the tasks that have a loss. {LOSS_NOTE}"
     )
-
-    plots: Plots
 
     def compute(self, job: Job[AnalysisOf]) -> Computed:
         """Compute the means from a `grid` with fractions 1 and 0."""
@@ -74,7 +67,7 @@ class Drops(Analysis):
         """Draw drops against scores."""
         caption = "Each point is a model: its mean original score, and its mean relative drop with every head replaced."
         several = rows["mean_relative_drop"].notna().sum() > 1
-        return Drawing(*drop_figure(rows, self.plots), caption if several else "")
+        return Drawing(*drop_figure(rows), caption if several else "")
 
     def comparable(self, rows: pd.DataFrame) -> bool:
         """Whether there are several models or constants."""
@@ -122,7 +115,7 @@ def _mean(values: pd.Series[float]) -> float | None:
     return fmean(values) if len(values) else None
 
 
-def drop_figure(frame: pd.DataFrame, plots: Plots) -> tuple[alt.TopLevelMixin, str]:
+def drop_figure(frame: pd.DataFrame) -> tuple[alt.TopLevelMixin, str]:
     """Draw the mean drop at fraction 0 against the mean original score (Figure 3), with its alternative text.
 
     With fewer than two drops, there is nothing to compare, and the figure consists of words.
@@ -134,7 +127,6 @@ def drop_figure(frame: pd.DataFrame, plots: Plots) -> tuple[alt.TopLevelMixin, s
     frame = frame.assign(text=names, end=frame["mean_relative_drop"], at=frame["mean_original"])
     points = frame[frame["end"].notna()].sort_values("end", kind="stable")
     points = points.assign(score=points["at"].map("{:.3f}".format), drop=points["end"].map(mean_text))
-    width, height = 2 * plots.width, 2 * plots.height
     undefined = frame.loc[frame["end"].isna(), "text"]
     missing = f"No drop is defined for {', '.join(undefined)}." if len(undefined) else ""
     alternative = f"{TITLE}: " + "; ".join(texts("{}: score {}, drop {}".format, points, "text", "score", "drop"))
@@ -143,9 +135,7 @@ def drop_figure(frame: pd.DataFrame, plots: Plots) -> tuple[alt.TopLevelMixin, s
             f"One model, so nothing to compare. {name}: mean relative drop {drop:.1%}, mean original score {score:.3f}."
             for name, drop, score in points[["text", "end", "at"]].itertuples(index=False)
         ]
-        return words_only(TITLE, " ".join([*sentences, missing]).strip(), width), alternative
-    titles = {"text": "model", "score": "mean original score", "drop": "mean relative drop"}
-    titles |= {"tasks_with_drop": "tasks with a drop", "tasks_without_drop": "tasks without"}
+        return words_only(TITLE, " ".join([*sentences, missing]).strip()), alternative
     across, up = padded_range(points["at"]), padded_range(pd.Series([0.0, *points["end"]]))
     scale, ticks = alt.Scale(domain=across, nice=False, zero=False), alt.Axis(tickCount=5, labelFlush=False)
     x = alt.X("at:Q", title="mean original score", scale=scale, axis=ticks)
@@ -153,13 +143,13 @@ def drop_figure(frame: pd.DataFrame, plots: Plots) -> tuple[alt.TopLevelMixin, s
     y, at = (
         alt.Y(f"{name}:Q", title=title, axis=axis, scale=alt.Scale(domain=up, nice=False)) for name in ("end", "y")
     )
-    labels = alt.Chart(inline(without_overlap(points, up, height))).encode(y)
+    labels = alt.Chart(inline(without_overlap(points, up, 2 * HEIGHT))).encode(y)
     dots = alt.Chart(inline(points)).mark_circle(size=70, color=COLORS[0], opacity=1)
     figure = alt.layer(
         *leaders(labels, x, at, alt.StrokeValue(GREY), dash=[1, 3]),
-        described(dots.encode(x, y), titles),
-        title=alt.Title(wrap(TITLE, width // 8), subtitle=wrap(missing, width // 6), offset=14),
-        width=width,
-        height=height,
+        dots.encode(x, y),
+        title=alt.Title(TITLE, subtitle=wrap(missing, 2 * WIDTH // 6), offset=14),
+        width=2 * WIDTH,
+        height=2 * HEIGHT,
     )
-    return styled(figure.properties(usermeta={"margin": 90 + 6 * min(30, names.map(len).max())})), alternative
+    return styled(figure), alternative

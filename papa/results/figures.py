@@ -4,14 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from textwrap import wrap
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import pandas as pd
 
 from papa.config.measures import MEASURES, METRICS
 from papa.config.stages import GridView
 from papa.errors import InputError, count
-from papa.method.pictures import PANELS_PER_ROW, inline, styled
+from papa.method.pictures import HEIGHT, PANELS_PER_ROW, WIDTH, inline, styled
 from papa.results.grids import common_settings, varied
 from papa.results.losses import COUNTS
 from papa.results.outcomes import ALL, is_probed
@@ -22,17 +22,15 @@ from papa.results.panels import (
     GREY,
     MARK,
     RULE,
-    curves,
     domain_of,
     heads_axis,
     labels_of,
     leaders,
     line_legend,
-    short_score,
     without_overlap,
 )
-from papa.results.phrases import MORE_THAN_ALL, floor_name, loss_text
-from papa.results.table import metric_name, texts
+from papa.results.phrases import MORE_THAN_ALL, floor_name
+from papa.results.table import metric_name
 
 if TYPE_CHECKING:
     import altair as alt
@@ -51,14 +49,12 @@ def grid_figure(frame: pd.DataFrame, grid: GridView) -> tuple[alt.ConcatChart, s
     """Draw a grid's rows; return the figure and its alternative text.
 
     Each task has a panel. If there is one line, each subset of the examples has a colour. If there are several, each
-    line has a colour, and each subset a dash pattern. In HTML, a click on an entry of a legend fades all other lines or
-    subsets. A panel has at most two dashed lines, floors that all curves share; each has a label on the right. A panel
-    needs `usermeta.margin` pixels beyond its width, for its axis and for these labels.
+    line has a colour, and each subset a dash pattern. A panel has at most two dashed lines, floors that all curves
+    share; each has a label on the right.
     """
     import altair as alt
 
-    width, height = grid.plots.width, grid.plots.height
-    points = _points(frame, width)
+    points = _points(frame)
     if points.empty:
         raise InputError(f"{grid.title} has no score to draw; pass rows with scores.")
     lines, tasks = points["line"].unique().tolist(), points["task"].unique().tolist()
@@ -67,37 +63,21 @@ def grid_figure(frame: pd.DataFrame, grid: GridView) -> tuple[alt.ConcatChart, s
     colors = _colors(lines, subsets)
     points["color"] = points[field].map(dict(zip(names, colors, strict=True)))
     points = points.sort_values("replaced", kind="stable")
-    x = heads_axis(points, width)
-    titles = {"line": " / ".join(varied(grid)), "subset": "examples", "fraction": "fraction kept", "kept": "heads kept"}
-    titles |= {"score": "mean", "interval": "95 % interval", "seeds": "seeds", "floors": "trivial, context-free"}
-    titles = {"title": "task"} | titles | {"loss_text": "loss"}
-
-    # without a legend, only the HTML report can select a line
-    lines_clicked: dict[str, Any] = {"bind": "legend"} if len(lines) > 1 else {"on": "never"}
-    clicks = [alt.selection_point("lines", fields=["line"], **lines_clicked)]
-    if len(subsets) > 1:
-        clicks.append(alt.selection_point("subsets", fields=["subset"], bind="legend"))
-    chosen = {"or": ["!datum.line", {"and": [{"param": click.name} for click in clicks]}]}
+    x = heads_axis(points)
+    title = " / ".join(varied(grid)) if field == "line" else "examples"
     scale = alt.Scale(domain=names, range=colors)
-    curve: list[alt.Color | alt.StrokeDash] = [
-        alt.Color(f"{field}:N", scale=scale, legend=line_legend(titles[field], names, symbolOpacity=1))
-    ]
+    curve: list[alt.Color | alt.StrokeDash] = [alt.Color(f"{field}:N", scale=scale, legend=line_legend(title, names))]
     if field == "line":
         dashes = alt.Scale(domain=subsets, range=[DASHES[index % len(DASHES)] for index in range(len(subsets))])
-        curve.append(
-            alt.StrokeDash("subset:N", scale=dashes, legend=line_legend(titles["subset"], subsets, symbolOpacity=1))
-        )
-    # floors use Stroke: if they used Color, clicks in the legend of the curves, which are drawn later, would do nothing
+        curve.append(alt.StrokeDash("subset:N", scale=dashes, legend=line_legend("examples", subsets)))
+    # floors use Stroke, because Color has the legend of the curves
     stroke = alt.Stroke("color:N", scale=None)
     key = alt.Legend(title=None, symbolStrokeColor=GREY)
     shape = alt.Shape("kind:N", scale=alt.Scale(domain=[MARK], range=["diamond"]), legend=key)
-    labels_by_task = {task: labels_of(rows, field, height) for task, rows in points.groupby("task")}
+    labels_by_task = {task: labels_of(rows, field, HEIGHT) for task, rows in points.groupby("task")}
     barred = len(points.groupby(CURVE_KEYS)) > MAXIMUM_BANDS
 
-    def faded(opacity: float) -> alt.OpacityValue:
-        return alt.OpacityValue(opacity / 12, condition={"test": chosen, "value": opacity})
-
-    def panel(task: str, clicks: Sequence[alt.Parameter] = ()) -> alt.LayerChart | alt.FacetChart:
+    def panel(task: str) -> alt.LayerChart | alt.FacetChart:
         rows = points[points["task"] == task]
         domain = domain_of(rows, labels_by_task[task])
         scale = alt.Scale(domain=domain, nice=False, zero=False)
@@ -108,41 +88,36 @@ def grid_figure(frame: pd.DataFrame, grid: GridView) -> tuple[alt.ConcatChart, s
         )
         base = alt.Chart(inline(rows)).encode(x, y, *curve, detail="subset:N")
         intervals = base.transform_filter("isValid(datum.low)").encode(low, alt.Y2("high:Q"))
-        bars = intervals.mark_rule(strokeWidth=1.2, strokeDash=[1, 0]).encode(opacity=faded(0.8))
-        labels = without_overlap(labels_by_task[task], domain, height)
-        labelled = alt.Chart(inline(labels)).encode(end, opacity=faded(1))
+        bars = intervals.mark_rule(strokeWidth=1.2, strokeDash=[1, 0], opacity=0.8)
+        labels = without_overlap(labels_by_task[task], domain, HEIGHT)
+        labelled = alt.Chart(inline(labels)).encode(end)
         line_width, dot_size = (1.4, 18) if barred else (1.8, 30)
-        line, dots = curves(base.encode(opacity=faded(1)), titles, {"strokeWidth": line_width}, {"size": dot_size})
         drawn_as = {kind: labelled.transform_filter(alt.datum.kind == kind) for kind in FLOOR_KINDS}
         rules = drawn_as[RULE].mark_rule(strokeDash=[4, 3]).encode(stroke)
-        marks = drawn_as[MARK].mark_point(size=50, strokeWidth=1.6, aria=False).encode(x, stroke, shape)
-        characters = max(12, width // 7)
+        marks = drawn_as[MARK].mark_point(size=50, strokeWidth=1.6).encode(x, stroke, shape)
+        characters = WIDTH // 7
         status = rows.loc[rows["subset"] == ALL, "status"].dropna().unique().tolist()
         excluded = bool(status) and COUNTS not in status
         reason = wrap(f"Excluded: {'; '.join(status)}.", characters + characters // 4) if excluded else alt.Undefined
         return alt.layer(
             rules,
-            bars if barred else intervals.mark_area().encode(opacity=faded(0.15)),
-            line.add_params(*clicks),
-            dots,
+            bars if barred else intervals.mark_area(opacity=0.15),
+            base.mark_line(strokeWidth=line_width),
+            base.mark_circle(size=dot_size, opacity=1),
             *([marks] if labels["kind"].eq(MARK).any() else []),
             *leaders(labelled, x, at, stroke),
             title=alt.Title(wrap(rows["title"].iloc[0], characters), subtitle=reason),
-            width=width,
-            height=height,
+            width=WIDTH,
+            height=HEIGHT,
         )
 
-    # all panels share the legends, so only the first panel declares the clicks
-    first, *others = tasks
     columns = min(PANELS_PER_ROW, len(tasks))
     longest = max((len(text) for labels in labels_by_task.values() for text in labels["text"]), default=0)
-    margin = 90 + 5 * min(34, max(18, longest))
-    room = columns * (width + margin - 24)
+    room = columns * (WIDTH + 66 + 5 * min(34, max(18, longest)))
     subtitle = wrap(common_settings(grid), room // 6)
-    title = alt.Title(wrap(grid.title, room // 9), subtitle=subtitle, fontSize=15, offset=14)
-    panels = alt.concat(panel(first, clicks), *map(panel, others), columns=columns, spacing=24, title=title)
+    heading = alt.Title(wrap(grid.title, room // 9), subtitle=subtitle, fontSize=15, offset=14)
     figure = (
-        styled(panels.properties(usermeta={"margin": margin}))
+        styled(alt.concat(*map(panel, tasks), columns=columns, spacing=24, title=heading))
         .configure_axisX(labelAngle=0, labelOverlap=False, labelBound=False, labelFlush=False, grid=False)
         .configure_axisY(minExtent=36, tickCount=5)
         .configure_legend(orient="bottom", columns=max(1, room // (60 + 6 * max(map(len, names)))), labelFontSize=12)
@@ -188,7 +163,7 @@ def figure_note(frame: pd.DataFrame) -> str:
 
 def _floors_in_words(frame: pd.DataFrame) -> list[str]:
     """Return sentences that name the floors in the figure and say how to read them; empty if there are none."""
-    points = _points(frame, 1).assign(color=GREY)
+    points = _points(frame).assign(color=GREY)
     field = "line" if points["line"].nunique() > 1 else "subset"
     labels = pd.concat([labels_of(rows, field, 10_000) for _, rows in points.groupby("task")])
     rules = " ".join(labels.loc[labels["kind"].eq(RULE), "text"])
@@ -210,7 +185,7 @@ def _colors(lines: Sequence[str], subsets: Sequence[str]) -> list[str]:
     return [color or left[index % len(left)] for index, color in enumerate(known)]
 
 
-def _points(frame: pd.DataFrame, width: float) -> pd.DataFrame:
+def _points(frame: pd.DataFrame) -> pd.DataFrame:
     """Return the points of a figure.
 
     `replaced` is the number of heads replaced, or their share if models have different numbers of heads. `whole` is
@@ -218,7 +193,7 @@ def _points(frame: pd.DataFrame, width: float) -> pd.DataFrame:
     `replaced`, shifted by a few pixels if there are error bars. Intervals are cut at the metric's range.
     """
     rows = frame[frame["main"] & frame["mean"].notna()]
-    columns = ["line", "model", "task", "title", "metric", "subset", "fraction", "mean", "seeds", "status"]
+    columns = ["line", "model", "task", "title", "metric", "subset", "fraction", "mean", "status"]
     points = rows[[*columns, *FLOOR_WORDS]]
     several = rows["heads"].nunique() > 1
     share = 1 - rows["kept"] / rows["heads"]
@@ -230,15 +205,10 @@ def _points(frame: pd.DataFrame, width: float) -> pd.DataFrame:
     return points.assign(
         replaced=replaced,
         whole=whole,
-        edge=whole * (1 + 8 / width),
-        at=replaced + shift * min(2.5, 10 / max(1, curve.max())) * whole / width,
+        edge=whole * (1 + 8 / WIDTH),
+        at=replaced + shift * min(2.5, 10 / max(1, curve.max())) * whole / WIDTH,
         low=rows["low"].astype("float64").clip(low, high),
         high=rows["high"].astype("float64").clip(low, high),
         kept=rows["kept"].astype(str) + " of " + rows["heads"].astype(str),
         score=rows["mean"].map("{:.3f}".format),
-        interval=texts(
-            lambda low, high: "none: one seed" if pd.isna(low) else f"{low:.3f} to {high:.3f}", rows, "low", "high"
-        ),
-        floors=texts(lambda *floors: ", ".join(map(short_score, floors)), rows, "trivial", "contextless"),
-        loss_text=texts(loss_text, rows, "loss", "loss_low", "loss_high"),
     )

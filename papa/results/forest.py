@@ -9,13 +9,13 @@ from typing import TYPE_CHECKING
 import pandas as pd
 
 from papa.config.job import Job
-from papa.config.settings import RUN, Plots
+from papa.config.settings import RUN
 from papa.config.stages import AnalysisOf
 from papa.errors import count
-from papa.method.pictures import inline, styled
+from papa.method.pictures import WIDTH, inline, styled
 from papa.results.analysis import Analysis, Computed, Drawing
 from papa.results.conclusion import Conclusion, LineClaim, TaskLoss
-from papa.results.panels import COLORS, GREY, described, percent_axis, words_only
+from papa.results.panels import COLORS, GREY, percent_axis, words_only
 from papa.results.phrases import loss_text, percent
 from papa.results.table import Table, texts
 
@@ -42,7 +42,6 @@ class Forest(Analysis):
 
     Args:
         margin: the margin of the study, which the figure marks.
-        plots: the width of the figure is twice that of a panel.
     """
 
     columns = COLUMNS
@@ -53,7 +52,6 @@ class Forest(Analysis):
     )
 
     margin: float
-    plots: Plots
 
     def compute(self, job: Job[AnalysisOf]) -> Computed:
         """Compute the rows from the `claims`."""
@@ -87,7 +85,7 @@ class Forest(Analysis):
         known = rows[rows["loss"].notna()]
         cut = (known["low"].lt(SHOWN[0]) | known["high"].gt(SHOWN[1])).any()
         caption = CAPTION.format(cut=f", cut at {percent(SHOWN[0])} and {percent(SHOWN[1])}" if cut else "")
-        chart = figure_of(rows, self.margin, self.plots)
+        chart = figure_of(rows, self.margin)
         return Drawing(chart, f"{TITLE}. {_in_words(rows)}", caption if len(known) else "")
 
     def comparable(self, rows: pd.DataFrame) -> bool:
@@ -128,10 +126,10 @@ def _in_words(rows: pd.DataFrame) -> str:
     return " ".join(f"{label}: {loss}." for label, loss in zip(labels, losses, strict=True))
 
 
-def figure_of(rows: pd.DataFrame, margin: float, plots: Plots) -> alt.TopLevelMixin:
+def figure_of(rows: pd.DataFrame, margin: float) -> alt.TopLevelMixin:
     """Draw the losses of tasks and, below each, of its subsets, with rules at the margin and at the floor."""
     if rows["loss"].isna().all():
-        return words_only(TITLE, "No task has a loss with every head replaced.", 2 * plots.width)
+        return words_only(TITLE, "No task has a loss with every head replaced.")
     import altair as alt
 
     single = rows["line"].nunique() == 1
@@ -143,12 +141,10 @@ def figure_of(rows: pd.DataFrame, margin: float, plots: Plots) -> alt.TopLevelMi
     points = pd.DataFrame(
         {
             "place": [places.index(name) for name in label],
-            "label": label,
             "line": rows["line"],
             "loss": rows["loss"].clip(*SHOWN),
             "low": rows["low"].clip(*SHOWN),
             "high": rows["high"].clip(*SHOWN),
-            "text": texts(loss_text, rows, *LOSS),
             "excluded": [f"excluded: {why}" if isinstance(why, str) and single else None for why in rows["excluded"]],
         }
     )
@@ -159,7 +155,6 @@ def figure_of(rows: pd.DataFrame, margin: float, plots: Plots) -> alt.TopLevelMi
         ticks=False,
         labelLimit=260,
         labelFontSize=12,
-        aria=False,
     )
     legend = alt.Legend(title=None, symbolType="circle") if len(lines) > 1 else None
     palette = alt.Scale(domain=lines, range=[COLORS[number % len(COLORS)] for number in range(len(lines))])
@@ -171,9 +166,7 @@ def figure_of(rows: pd.DataFrame, margin: float, plots: Plots) -> alt.TopLevelMi
     base = alt.Chart(inline(points)).encode(y, alt.Color("line:N", scale=palette, legend=legend), yOffset=offset)
     counted = base.transform_filter("isValid(datum.loss)")
     intervals = counted.mark_rule(strokeWidth=1.6).encode(alt.X("low:Q", scale=scale), alt.X2("high:Q"))
-    dots = described(
-        counted.mark_circle(size=60, opacity=1).encode(x), {"label": "task", "line": "line", "text": "loss"}
-    )
+    dots = counted.mark_circle(size=60, opacity=1).encode(x)
     without = base.transform_filter("isValid(datum.excluded)")
     excluded = without.mark_text(align="left", fontSize=11).encode(
         alt.XDatum(0), text="excluded:N", color=alt.value("#000000")
@@ -184,7 +177,7 @@ def figure_of(rows: pd.DataFrame, margin: float, plots: Plots) -> alt.TopLevelMi
     named = rules.mark_text(align="left", baseline="bottom", dx=3, dy=-2, fontSize=11)
     height = ROW_HEIGHT * len(places) * max(1.0, len(lines) / 2)
     chart = alt.layer(ruled, named.encode(alt.YValue(0), text="text:N"), intervals, dots, excluded).properties(
-        title=TITLE, width=2 * plots.width, height=height
+        title=TITLE, width=2 * WIDTH, height=height
     )
     figure: alt.LayerChart = styled(chart).configure_legend(orient="bottom")
     return figure

@@ -1,6 +1,6 @@
 """The map of heads in the HTML report: λ of every head, and the matrix that replaces the chosen one.
 
-MapMatrices in float32 would make the report too large, so each entry is stored in a byte: the square root of its share of
+Matrices in float32 would make the report too large, so each entry is stored in a byte: the square root of its share of
 the head's largest entry, in 254 steps. The error is below a 250th of the largest entry, and smaller for small entries.
 """
 

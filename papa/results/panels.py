@@ -4,17 +4,16 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Sequence
 from fractions import Fraction
 from textwrap import wrap
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import numpy as np
 import pandas as pd
 
 from papa.config.measures import MEASURES
-from papa.method.pictures import PANELS_PER_ROW, styled
+from papa.method.pictures import WIDTH, styled
 from papa.results.outcomes import ALL
 from papa.results.phrases import floor_name
 from papa.results.summary import fractions_of
@@ -39,45 +38,14 @@ CURVE_KEYS = ["line", "subset"]
 """The columns that identify a curve in a panel."""
 LABEL_HEIGHT = 11
 """The height of a label on the right of a panel, in pixels."""
-LABEL_COLUMNS = ("text", "end", "at", "kind", "color", "line", "subset")
-REPORT_LEGEND: Mapping[str, Any] = {"columns": PANELS_PER_ROW, "labelFontSize": 12, "labelLimit": 400}
-"""The legend of figures that only the HTML report shows."""
-Layers = list["alt.Chart"]
-"""The layers of an Altair chart."""
+LABEL_COLUMNS = ("text", "end", "at", "kind", "color")
 
 
-@dataclass(frozen=True)
-class PanelGrid:
-    """The size and arrangement of panels, the title above them, and the style of the legend."""
-
-    width: float
-    height: float
-    columns: int = PANELS_PER_ROW
-    title: str = ""
-    legend: Mapping[str, Any] = field(default_factory=dict)
-
-
-def described(marks: alt.Chart, titles: Mapping[str, str]) -> alt.Chart:
-    """Make marks show these columns as text under these titles, in a tooltip and to screen readers.
-
-    Without a description, screen readers would read out positions, which differ from values by the layout's offsets.
-    """
-    import altair as alt
-
-    parts = [
-        f"(isValid(datum[{json.dumps(column)}]) ? {json.dumps(f'{title}: ')} + datum[{json.dumps(column)}] + '. ' : '')"
-        for column, title in titles.items()
-    ]
-    tooltip = [alt.Tooltip(f"{column}:N", title=title) for column, title in titles.items()]
-    encoded: alt.Chart = marks.encode(tooltip=tooltip, description=alt.DescriptionValue(alt.expr(" + ".join(parts))))
-    return encoded
-
-
-def line_legend(title: str, names: Sequence[str], **style: Any) -> alt.Legend | None:
+def line_legend(title: str, names: Sequence[str]) -> alt.Legend | None:
     """Return the legend of lines; None if there is only one line."""
     import altair as alt
 
-    return alt.Legend(title=title, symbolType="stroke", symbolSize=400, **style) if len(names) > 1 else None
+    return alt.Legend(title=title, symbolType="stroke", symbolSize=400) if len(names) > 1 else None
 
 
 def percent_axis(ticks: int) -> alt.Axis:
@@ -87,55 +55,23 @@ def percent_axis(ticks: int) -> alt.Axis:
     return alt.Axis(labelExpr="format(100 * datum.value, '.0f') + ' %'", tickCount=ticks)
 
 
-def curves(base: alt.Chart, titles: Mapping[str, str], line: Mapping[str, Any], dot: Mapping[str, Any]) -> Layers:
-    """Draw a line through the points of a chart, and dots that are `described` by `titles`."""
-    return [base.mark_line(**line), described(base.mark_circle(**dot), titles)]
-
-
-def panels(rows: pd.DataFrame, draw: Callable[[pd.DataFrame], Layers], layout: PanelGrid) -> alt.ConcatChart:
-    """Draw a panel for each model and task of `rows`, with a common legend below.
-
-    Args:
-        rows: `model`, `task`, `title` and the columns that `draw` reads.
-        draw: returns the layers of a panel from its rows.
-        layout: the size and arrangement of the panels.
-    """
-    import altair as alt
-
-    several = rows["model"].nunique() > 1
-    charts = [
-        alt.layer(
-            *draw(group),
-            title=wrap(f"{title} ({model})" if several else str(title), max(12, int(layout.width // 7))),
-            width=layout.width,
-            height=layout.height,
-        )
-        for (model, _, title), group in rows.groupby(["model", "task", "title"], sort=False)
-    ]
-    heading = {"title": layout.title} if layout.title else {}
-    figure = styled(alt.concat(*charts, columns=layout.columns, spacing=24, **heading))
-    below: alt.ConcatChart = figure.configure_legend(orient="bottom", **layout.legend)
-    return below
-
-
-def words_only(title: str, text: str, width: float) -> alt.Chart:
+def words_only(title: str, text: str) -> alt.Chart:
     """Return a figure that explains in words why there is nothing to draw."""
     import altair as alt
 
-    data = alt.Data(values=[{"text": wrap(text, int(width // 6))}])
-    chart = alt.Chart(data, title=title, width=width, height=40).encode(text="text:N")
+    data = alt.Data(values=[{"text": wrap(text, 2 * WIDTH // 6)}])
+    chart = alt.Chart(data, title=title, width=2 * WIDTH, height=40).encode(text="text:N")
     words: alt.Chart = styled(chart.mark_text(align="left", baseline="top", x=0, y=0, fontSize=12))
     return words
 
 
-def heads_axis(points: pd.DataFrame, width: float) -> alt.X:
+def heads_axis(points: pd.DataFrame) -> alt.X:
     """Return a linear axis of replaced heads, on which each measured number has a tick.
 
     If models have different numbers of heads, the axis shows shares, with a tick at the exact share of each fraction.
 
     Args:
         points: `fraction`, `replaced`, `whole` and `edge` of all points of a figure.
-        width: the width of a panel in pixels.
     """
     import altair as alt
 
@@ -144,11 +80,11 @@ def heads_axis(points: pd.DataFrame, width: float) -> alt.X:
     places = [float(1 - Fraction(name)) if shares else int(replaced[name]) for name in fractions_of(points)]
     ticks = list(dict.fromkeys(places))
     labels = [f"{100 * at:.0f}" if shares else str(at) for at in ticks]
-    rows = tick_rows([width * at / whole for at in ticks], list(map(len, labels)))
+    rows = tick_rows([WIDTH * at / whole for at in ticks], list(map(len, labels)))
     shown = [label if row is not None else "" for label, row in zip(labels, rows, strict=True)]
     at_tick = f"[indexof({ticks}, datum.value)]"
     lower = {"condition": {"test": f"{json.dumps(rows)}{at_tick} === 1", "value": 15}, "value": 2}
-    axis = alt.Axis(values=ticks, labelExpr=f"{json.dumps(shown)}{at_tick}", labelPadding=lower, aria=False)
+    axis = alt.Axis(values=ticks, labelExpr=f"{json.dumps(shown)}{at_tick}", labelPadding=lower)
     return alt.X(
         "at:Q",
         title=f"heads replaced, {'%' if shares else f'of {whole:.0f}'}",
@@ -198,7 +134,7 @@ def labels_of(rows: pd.DataFrame, field: str, height: float) -> pd.DataFrame:
     curves.sort(key=lambda curve: curve["mean"].tolist()[::-1])  # curves with the same end keep their previous order
     names = [
         {"text": _curve_name(last[field]), "end": last["mean"], "kind": CURVE}
-        | {key: last[key] for key in ("at", "color", "line", "subset")}
+        | {"at": last["at"], "color": last["color"]}
         for last in (curve.iloc[-1] for curve in curves)
         if field == "line" or len(curves) > 1
     ]
@@ -233,8 +169,7 @@ def _floors(points: pd.DataFrame, field: str) -> list[dict[str, object]]:
             for row in known.to_dict("records"):
                 owner = row["model"] if crowded else _curve_name(row[field])
                 label = {"text": f"{owner} floor {short_score(row[name])}", "end": row[name], "at": row["edge"]}
-                label |= {"kind": MARK, "color": GREY}
-                labels.append(label if crowded else label | {key: row[key] for key in ("color", "line", "subset")})
+                labels.append(label | {"kind": MARK, "color": GREY if crowded else row["color"]})
     return labels
 
 

@@ -69,10 +69,8 @@ def test_pages_repeat_the_code(name):
 
 @pytest.mark.parametrize("name", generated.FIGURES)
 def test_figures_show_the_numbers_of_today(name):
-    """Every text, and every description of a dot."""
-
     def shown(svg):
-        return re.findall('>([^<]+)</text>|aria-label="([^"]+)"', svg)
+        return re.findall(">([^<]+)</text>", svg)
 
     drawn = (DOCS / "figures" / name).read_text(encoding="utf-8")
     assert shown(drawn) == shown(generated.FIGURES[name]()), "run `make docs`"
@@ -83,10 +81,6 @@ def test_the_demo_figure_has_few_reference_lines_and_one_meaning_of_0():
     assert svg.count('stroke-dasharray="4,3"') <= 2 * 6
     texts = re.findall(">([^<]+)</text>", svg)
     assert texts.count("heads replaced, of 72") == 6 and texts.count("0") == 6, "0 is the number of replaced heads only"
-    points = re.findall('aria-label="(task: [^"]+)"', svg)
-    assert len(points) == 6 * 2 * 3
-    [last] = [text for text in points if "Inference" in text and "lookup" in text and "heads kept: 0 of 72" in text]
-    assert "mean: 0.323. 95 % interval: 0.296 to 0.350." in last
 
 
 @pytest.mark.slow

@@ -203,7 +203,6 @@ def test_nothing_can_be_changed_afterwards():
         ("grids", {"more": {"fractions": ["2"]}}, r"grids.more.fractions\[0\]: '2' is not a fraction"),
         ("grids", {"More": {}}, r"'More' \(a key of grids\) cannot be a name"),
         ("run.title", "Mine", "unknown key run.title"),
-        ("plots", {"width": 100000}, "plots.width is 100000, but must be at most"),
         ("name", "demo\0", "name contains a line break or another control character"),
         (("corpora", "../up"), {}, r"'../up' \(a key of corpora\) cannot be a name: a name has 1 to 64 characters"),
         (("tasks", "tags\n"), {}, r"'tags\\n' \(a key of tasks\) cannot be a name"),
@@ -230,7 +229,6 @@ def test_nothing_can_be_changed_afterwards():
         ("hub_mirror", "", "hub_mirror is too short"),
         ("tasks.animals.labels", ["a", None], r"tasks.animals.labels\[1\] is empty"),
         ("name", datetime.date(2020, 1, 1), "name must be text, but it is datetime.date.*; put it in quotes"),
-        ("plots", {"scale": "2"}, "plots.scale must be a number, but it is '2'"),
     ],
 )
 def test_refused(path, value, message):

@@ -7,7 +7,6 @@ import pandas as pd
 import pytest
 from builders import analysis_job, summary_row, write_rows
 
-from papa.config.settings import Plots
 from papa.files import read_table
 from papa.results.analysis import analyse
 from papa.results.drops import COLUMNS
@@ -24,15 +23,14 @@ def row(task: str, fraction: str, mean: float, drop: float | None, **columns: An
 def drawn(monkeypatch: pytest.MonkeyPatch) -> list[pd.DataFrame]:
     """The rows of each figure; figures have other tests, which take long."""
     frames: list[pd.DataFrame] = []
-    monkeypatch.setattr("papa.results.drops.drop_figure", lambda rows, plots: frames.append(rows) or (None, ""))
-    monkeypatch.setattr("papa.results.analysis.save_figure", lambda figure, outputs, plots: None)
+    monkeypatch.setattr("papa.results.drops.drop_figure", lambda rows: frames.append(rows) or (None, ""))
+    monkeypatch.setattr("papa.results.analysis.save_figure", lambda figure, outputs: None)
     return frames
 
 
 def analysed(folder: Path, rows: list[dict[str, Any]]) -> tuple[list[dict[str, Any]], list[str]]:
     grid = write_rows(rows, folder / "grid.parquet", GRID_COLUMNS)
-    parameters = {"plots": Plots().model_dump()}
-    message = analyse(analysis_job("score_and_drop", parameters, {"grid": grid}, folder / "d", drawn=True))
+    message = analyse(analysis_job("score_and_drop", {}, {"grid": grid}, folder / "d", drawn=True))
     assert message == ("2 mean drops" if len({row["model"] for row in rows}) == 2 else "1 mean drop")
     lines = (folder / "d.md").read_text(encoding="utf-8").splitlines()
     assert r"\toprule" in (folder / "d.tex").read_text(encoding="utf-8")

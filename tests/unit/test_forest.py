@@ -5,7 +5,6 @@ import math
 import pytest
 from builders import line_claim
 
-from papa.config.settings import Plots
 from papa.results.conclusion import EndLoss, Exclusion, SubsetLosses, TaskLoss
 from papa.results.forest import MEAN, Forest, figure_of, losses_of
 
@@ -18,7 +17,7 @@ EASY = SubsetLosses(
 )
 END = EndLoss(loss=0.4, low=0.31, high=0.52, tasks=(A, B), subsets=(EASY,))
 LINE = line_claim(at_end=END, excluded=(Exclusion(task="C", why="at chance"),))
-FOREST = Forest(margin=0.1, plots=Plots())
+FOREST = Forest(margin=0.1)
 
 
 def test_the_mean_comes_first_and_subsets_follow_their_task():
@@ -51,7 +50,7 @@ def test_the_figure_shows_each_loss_once_and_cuts_long_intervals(lines):
         f"Loss with every head replaced. {begin}{MEAN}: 40 % (31 to 52). {begin}A: 82 %"
     )
     assert drawing.alternative.endswith("C: excluded, at chance.")
-    figure = figure_of(rows, 0.1, Plots()).to_dict()
+    figure = figure_of(rows, 0.1).to_dict()
     assert len(figure["layer"]) == 5
     marks, points = sorted(figure["datasets"].values(), key=len)
     of_dots = [row for row in points if row["loss"] is not None]
@@ -65,5 +64,5 @@ def test_the_figure_shows_each_loss_once_and_cuts_long_intervals(lines):
 
 def test_without_any_loss_the_figure_says_so():
     rows = losses_of([LINE.model_copy(update={"at_end": END.model_copy(update={"tasks": (), "subsets": ()})})])
-    assert "No task has a loss" in str(figure_of(rows, 0.1, Plots()).to_dict()) and not FOREST.comparable(rows)
+    assert "No task has a loss" in str(figure_of(rows, 0.1).to_dict()) and not FOREST.comparable(rows)
     assert FOREST.drawing(rows, None).caption == "" and FOREST.sentence(rows).startswith("No task has")

@@ -11,7 +11,6 @@ from builders import analysis_job
 
 import papa
 from papa.config.job import Job
-from papa.config.settings import Plots
 from papa.config.stages import AnalysisOf
 from papa.data.tokens import Tokens
 from papa.files import digest_of, provenance_of, read_table, trace_of, write_table
@@ -171,7 +170,7 @@ def test_two_separators_between_texts():
 
 
 def patterns_job(folder: Path, tokens: Path) -> Job[AnalysisOf]:
-    parameters = {"heads": [[0, 4]], "plots": Plots().model_dump()}
+    parameters = {"heads": [[0, 4]]}
     inputs = {"constants": folder / "average.h5", "tokens": tokens}
     return analysis_job("patterns", parameters, inputs, folder / "patterns", drawn=True)
 

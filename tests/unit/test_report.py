@@ -175,7 +175,7 @@ def test_published_values_are_next_to_ours(tmp_path):
 
 def test_models_and_config_are_shown_without_places(page, written):
     assert page.tables["models-0"][1:] == [
-        ["small", "some/roberta@main", "", "5ba", "0.1.0"],
+        ["small", "some/roberta", "", "5ba", "0.1.0"],
         ["other", "a folder", "", "5ba", "0.1.0"],
     ]
     assert "somewhere/on/this/machine" not in written

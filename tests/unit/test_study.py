@@ -177,7 +177,6 @@ def test_what_is_done_is_not_done_again(results: Path) -> None:
         ({"ranking__l1": 0.05}, OF_LAMBDA | RESULTS),
         ({"run__constants": ["average", "zeros"]}, OF_LAMBDA | RESULTS),
         ({"tasks__mood__title": "Mood"}, RESULTS),
-        ({"plots__width": 333}, {"drawn_analysis": 3, "claims": 1, "page": 1}),
         ({"margin": 0.2}, {"claims": 1, "drawn_analysis": 1, "page": 1}),
         ({"contextless": False}, RESULTS | {"drawn_analysis": 2}),
         ({"contextless": True}, {}),

@@ -93,8 +93,7 @@ VALUES |= {"ranking.epochs": (2, ABSENT), "ranking.start": ("open", "half"), "ra
 VALUES |= {"patterns": (ABSENT,), "hub_mirror": ("hub", "mirror", ABSENT), "precision": ("bfloat16", "float32")}
 VALUES |= {"keep_hidden_states": (False, True), "checkpoint_minutes": (0, 10)}
 VALUES |= {"container": ("docker://host/papa:1", ABSENT)}
-VALUES |= {"tasks.*.published": ("cola", ABSENT), "plots": (ABSENT,), "plots.width": (300, 220)}
-VALUES |= {"plots.height": (200, 160), "plots.scale": (1.0, 2.0)}
+VALUES |= {"tasks.*.published": ("cola", ABSENT)}
 """New values of keys, by the path of the key; the first model, corpus, task or grid stands for all of its kind."""
 NAMES = {"models.*": MODEL, "corpora.*": CORPUS, "tasks.*": TASK, "grids.*": GRID}
 
@@ -157,7 +156,7 @@ NOT_DRAWN = {
 LIST = "needs a list of heads"
 NOT_DRAWN |= {f"{place}.orders.{key}": LIST for place in ("run", "grids.*") for key in ("file", "name")}
 """Keys that the walk cannot draw, with the reason."""
-RESTORED = ("grids", "corpora.*.files", "layout", "ranking", "patterns", "plots")
+RESTORED = ("grids", "corpora.*.files", "layout", "ranking", "patterns")
 """Keys whose edits undo those of other keys."""
 
 

@@ -101,13 +101,12 @@ def test_data_that_must_not_be_read(finished_copy):
 @pytest.mark.parametrize(
     ("bytes_allowed", "sentence"),
     [
-        (500_000, "results/tiny/figures/score_by_fraction.html could not be written (File too large)"),
         (12_000, "results/tiny/figures/score_by_fraction.svg could not be written (File too large)"),
     ],
 )
 def test_files_that_must_not_grow(finished, finished_copy, bytes_allowed, sentence):
-    """As under a quota: no file may have more bytes than these, and the page of a figure or the table does."""
-    figure = RESULTS / "figures/score_by_fraction.html"
+    """As under a quota: no file may have more bytes than these, and a figure does."""
+    figure = RESULTS / "figures/score_by_fraction.svg"
     (finished_copy.folder / figure).unlink()
 
     def limit() -> None:

@@ -56,7 +56,6 @@ use rule analysis as drawn_analysis with:
         latex=file("table_tex"),
         svg=file("figure_svg"),
         png=file("figure_png"),
-        html=file("figure_html"),
     pathvars:
         path=ARTEFACTS["table"].stem,
     wildcard_constraints:
@@ -75,7 +74,6 @@ use rule prepare_texts as describe_patterns with:
         latex=file("patterns_tex"),
         svg=file("patterns_svg"),
         png=file("patterns_png"),
-        html=file("patterns_html"),
     pathvars:
         path=ARTEFACTS["patterns"].stem,
     localrule: True

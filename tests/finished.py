@@ -127,7 +127,7 @@ def write_results(folder: Path, skills: Mapping[str, Skill] = SKILLS, drawn: boo
             weights = _weights(job.settings.seed + (job.settings.part == "1of2"))
             write_table(head_rows([1 - weight for weight in weights], weights), job.main, {"epochs": 2})
         elif job.stage == "weights":
-            write_table(head_rows(_weights(len(job.settings.by) + (job.settings.seed or 0))), job.main, {})
+            write_table(head_rows(_weights(8 + job.settings.seed)), job.main, {})
         elif job.stage in ("rank", "order"):
             order = head_rows(range(LAYERS * HEADS)).drop(["epoch"]).rename_columns({"value": "rank"})
             write_table(order, job.main, {})

@@ -439,8 +439,8 @@ class Task(Block):
     train_rows: Annotated[
         RowsOrShare | None,
         key(
-            'share ("1/4") or number of the training rows that probes, λ, gradient and leave-one-out learn from; a '
-            "smaller sample is part of a larger one; averages, variance and output-norm still use all rows "
+            'share ("1/4") or number of the training rows that probes, λ and gradient learn from; a '
+            "smaller sample is part of a larger one; averages still use all rows "
             "(default: all rows)",
             "rows",
         ),
@@ -494,7 +494,7 @@ class Ranking(Block):
     seeds: Annotated[
         Seeds,
         key(
-            "seeds of the training for λ, gradient and leave-one-out; each seed gives one order of heads, and with "
+            "seeds of the training for λ and gradient; each seed gives one order of heads, and with "
             "several seeds, intervals include the differences between orders",
             "none",
         ),

@@ -293,25 +293,17 @@ class LambdaOf(OfTask, Gating):
         return super().recorded() | {"masked": self.target.probed and not self.target.labelled}
 
 
-LEAVE_ONE_OUT_EXAMPLES = 1000
-"""The maximum number of training examples for *leave-one-out*, which runs all of them once for each unit."""
-
-
 class WeightsOf(OfTask):
-    """Stage *weights*: weights of heads other than λ, from the training texts of a task.
-
-    A setting is None, and is not recorded, if the weights do not depend on it.
-    """
+    """Stage *weights*: the mean absolute gradient of each head's gate, from the training texts of a task."""
 
     stage = "weights"
     function = "papa.method.head_weights:weigh_heads"
 
-    by: str
-    constant: str | None = None
-    seed: int | None = None
+    constant: str
+    seed: int
     training: Training
     """The training of the probe whose loss is used."""
-    encoder_dropout: bool | None = None
+    encoder_dropout: bool
     """Whether the encoder applies dropout while that probe is trained."""
     unit: Unit = "head"
 

@@ -68,16 +68,15 @@ NAMES = ("average", f"{AVERAGE_OF}CORPUS", *AVERAGED[1:], *DATA_FREE)
 TRAINED_NAMES = tuple(f"{start}{TRAINED_SUFFIX}" for start in TRAINABLE)
 """The names of trained constants in a config."""
 BY_LAMBDA = ("lambda", "lambda-reversed")
-FROM_LOSS, FROM_ACTIVATIONS = ("gradient", "leave-one-out"), ("variance", "output-norm")
-"""Head weights other than λ: from a loss, which depends on a seed, or from activations."""
-SEEDED = (*BY_LAMBDA, *FROM_LOSS)
+SEEDED = (*BY_LAMBDA, "gradient")
+"""Orders by head weights, which depend on a seed."""
 RANDOM = "random"
 BY_POSITION: dict[str, Callable[[int, int], tuple[int, int]]] = {
     "first-layer-first": lambda layer, unit: (layer, unit),
     "last-layer-first": lambda layer, unit: (-layer, unit),
 }
 """Orders by position. Each function maps a layer and an index in it to a sort key; the smallest is replaced first."""
-ORDERS = (*BY_LAMBDA, *BY_POSITION, RANDOM, *FROM_LOSS, *FROM_ACTIVATIONS)
+ORDERS = (*BY_LAMBDA, *BY_POSITION, RANDOM, "gradient")
 NUMBERED = (*SEEDED, RANDOM)
 """Orders whose names end in a number: the seed of their weights, or the index of a random draw."""
 LIST_PREFIX = "list-"
@@ -94,7 +93,7 @@ DEFAULT_FLOORS = CONTEXT_FREE[:1]
 CONSTANT_PATTERN = f"(?:{'|'.join(KINDS)}|{AVERAGE_OF}[a-z0-9_-]+)"
 """Constants that are not trained, so hidden states under them can be stored."""
 ORDER_PATTERN, KEPT_PATTERN = "[a-z0-9-]+", "kept-[0-9]+of[0-9]+"
-WEIGHTS_PATTERN = f"(?:{'|'.join(FROM_LOSS)})-[0-9]+|{'|'.join(FROM_ACTIVATIONS)}"
+WEIGHTS_PATTERN = "gradient-[0-9]+"
 """Head weights other than λ; orders made from them have the same names."""
 CORPUS_VARIANT_PATTERN = f"{ORIGINAL}|{CONSTANT_PATTERN}/{ALL_REPLACED}"
 """Variants that depend only on texts, because no head or every head is replaced."""
@@ -202,7 +201,7 @@ class Order:
     @property
     def by_weight(self) -> bool:
         """Whether the order follows head weights for a task: λ or others."""
-        return self.base in (*SEEDED, *FROM_ACTIVATIONS)
+        return self.base in SEEDED
 
 
 @dataclass(frozen=True)

@@ -126,26 +126,20 @@ def _lambda(study: Study, model: str, task: str, constant: str, seed: str, part:
 
 
 def _weights(study: Study, model: str, task: str, constant: str, weights: str) -> Wiring:
-    block, order = study.config.tasks[task], Order.parse(weights)
-    from_loss, with_constant = order.draw is not None, order.base != "output-norm"
-    training = stages.Training.of_probe(block, block.batch_size) if from_loss else stages.Training.none()
+    block = study.config.tasks[task]
     settings = stages.WeightsOf(
-        model=_encoding(study, model, with_gradients=from_loss),
-        metric=block.metric if from_loss else None,
-        by=order.base,
-        constant=constant if with_constant else None,
-        seed=order.draw,
-        training=training,
-        encoder_dropout=study.config.encoder_dropout if from_loss else None,
+        model=_encoding(study, model, with_gradients=True),
+        metric=block.metric,
+        constant=constant,
+        seed=int(weights.removeprefix("gradient-")),
+        training=stages.Training.of_probe(block, block.batch_size),
+        encoder_dropout=study.config.encoder_dropout,
         unit=study.config.ranking.unit,
     )
     needs = _examples(study, model, task)
-    if not from_loss:
-        del needs["labels"]
-    elif not study.streamed(task, Variant.parse(ORIGINAL)):
+    if not study.streamed(task, Variant.parse(ORIGINAL)):
         needs["index"] = _hidden_states(study, model, task, ORIGINAL)
-    if with_constant:
-        needs["constants"] = study.constants(model, block.corpus, Constant.parse(constant))
+    needs["constants"] = study.constants(model, block.corpus, Constant.parse(constant))
     return Wiring(settings, needs, {"weights": "weights"})
 
 

@@ -17,7 +17,6 @@ from papa.config.job import AnyJob
 from papa.config.measures import Target
 from papa.config.settings import Config, budget_on
 from papa.config.stages import (
-    LEAVE_ONE_OUT_EXAMPLES,
     AverageOf,
     HiddenOf,
     LambdaOf,
@@ -33,7 +32,6 @@ from papa.config.stages import (
 )
 from papa.config.study import Study
 from papa.config.variant import (
-    FROM_ACTIVATIONS,
     OBSERVED_AT_ONCE,
     ORIGINAL,
     Constant,
@@ -321,8 +319,6 @@ def _needs(job: AnyJob, config: Config, sizes: Sizes) -> Needs | None:
             needs = _one_pass(job, config, sizes, 1 / _part_count(part), stored / _part_count(part))
             copies = (2 * FLOAT32 + FLOAT16) * budget_on(config.device, config.token_budget) * sizes.state_size
             return replace(needs, memory=needs.memory + copies, on_gpu=needs.on_gpu + copies)
-        case WeightsOf(by=by) if by in FROM_ACTIVATIONS:
-            return _one_pass(job, config, sizes)
         case LambdaOf() | WeightsOf() | ProbeOf() as settings:
             return _learn(job, settings, config, sizes)
     return None
@@ -356,7 +352,7 @@ def _learn(job: AnyJob, settings: LambdaOf | WeightsOf | ProbeOf, config: Config
     # tokens in memory during training and during scoring
     batch = sizes.batch_tokens(settings.training.batch_size)
     scored = sizes.batch_tokens(min(SCORING_BATCH, sizes.scored)) if probe else 0.0
-    backwards = trained or (isinstance(settings, WeightsOf) and settings.by == "gradient")
+    backwards = trained or isinstance(settings, WeightsOf)
     activations = max(batch * sizes.layers if backwards else batch, scored)
     if scored and not settings.training.epochs:
         scored = float(budget_on(config.device, config.token_budget))
@@ -375,7 +371,7 @@ def _learn(job: AnyJob, settings: LambdaOf | WeightsOf | ProbeOf, config: Config
 
     rounds, loss_passes = seeds * settings.training.epochs * trained_share, 0.0
     if isinstance(settings, WeightsOf):
-        loss_passes = _loss_passes(settings, sizes)
+        loss_passes = 3.0 * trained_share  # a backward pass counts as two
     elif probe and not settings.training.epochs:
         loss_passes = seeds * sizes.scored / max(sizes.examples, 1)  # passes over the validation texts
     passes = rounds * (0 if stored else 3 if trained else 1) + loss_passes * (not stored or not probe)
@@ -425,19 +421,11 @@ def _kind(settings: Settings) -> str:
     match settings:
         case AverageOf(kind=kind):
             return kind
-        case LambdaOf(constant=name) | WeightsOf(constant=str(name)):
+        case LambdaOf(constant=name) | WeightsOf(constant=name):
             constant = Constant.parse(name)
         case HiddenOf(variant=variant) | ProbeOf(variant=variant):
             constant = Variant.parse(variant).constant
     return "zeros" if constant is None else constant.start
-
-
-def _loss_passes(settings: WeightsOf, sizes: Sizes) -> float:
-    """Count the forward passes over the training texts that weigh heads by a loss; a backward pass counts as two."""
-    if settings.by == "gradient":
-        return 3.0 * sizes.trained_share(settings.training)
-    units = sizes.layers * (1 if settings.unit == "layer" else sizes.heads)
-    return (1 + units) * min(1.0, LEAVE_ONE_OUT_EXAMPLES / max(sizes.examples, 1))
 
 
 def _part_count(part: str) -> int:

@@ -1,4 +1,4 @@
-"""The stages that weight heads on the training texts of a task, by λ or another measure of importance.
+"""The stages that weight heads on the training texts of a task, by λ or by the gradient of a gate.
 
 All weights have the same form: a value for each head. Heads with small values are replaced first.
 """
@@ -13,8 +13,8 @@ import torch
 from torch import Tensor
 
 from papa.config.job import Job
-from papa.config.stages import LEAVE_ONE_OUT_EXAMPLES, LambdaOf, WeightsOf
-from papa.config.variant import FROM_ACTIVATIONS, ORIGINAL, Constant, Variant
+from papa.config.stages import LambdaOf, WeightsOf
+from papa.config.variant import ORIGINAL, Constant, Variant
 from papa.data.tokens import Tokens
 from papa.errors import InputError, count
 from papa.files import PathLike, Trace, write_table
@@ -22,15 +22,14 @@ from papa.method.checkpoints import Checkpoint
 from papa.method.constants import constants_for
 from papa.method.fitting import TrainingTask, fit
 from papa.method.gates import learn_gates, rows_of_gating
-from papa.method.importance import LossOfHeads, distances_to, mean_over_tokens, norms_of_contexts
-from papa.method.objective import States, held_out_loss, objective_of
+from papa.method.importance import gate_slopes
+from papa.method.objective import Objective, States, held_out_loss, objective_of
 from papa.method.orders import units_of
 from papa.method.probes import ProbeSizes
 from papa.method.states import StreamedStates, stored_states
 from papa.method.training_rows import training_rows
 from papa.model.load import model_of, trace_with
 from papa.model.model import Model
-from papa.model.replacement import Constants
 
 
 def train_lambda(job: Job[LambdaOf]) -> str:
@@ -61,10 +60,7 @@ def train_lambda(job: Job[LambdaOf]) -> str:
 
 
 def weigh_heads(job: Job[WeightsOf]) -> str:
-    """Stage *weights*: measure the importance of each head, and write it in the format of λ, with one epoch.
-
-    Heads of one unit share a value. Depending on the measure, it is the slope of their common gate, the loss if all
-    of them are replaced, or the mean of their values.
+    """Stage *weights*: measure the gradient of each head's gate, and write it in the format of λ, with one epoch.
 
     Raises:
         InputError: the constants belong to another model or layout, or a weight is not finite.
@@ -76,37 +72,26 @@ def weigh_heads(job: Job[WeightsOf]) -> str:
     units = units_of(settings.unit, model.heads, model.groups)
     trace = trace_with(job, model)
     checkpoint = Checkpoint(job.output("weights"), trace, job.machine, model.device.type, to_the_end=True)
-    constants: Constants = torch.empty(0)
-    if settings.constant is not None:
-        constant = Constant.parse(settings.constant)
-        constants = constants_for(constant, job.optional_input("constants"), model, train.provenance).to(model.device)
+    constant = Constant.parse(settings.constant)
+    constants = constants_for(constant, job.optional_input("constants"), model, train.provenance).to(model.device)
+    begin, after_probe = time.monotonic(), ""
+    objective, rows = _original_probe(job, split, model, checkpoint)
+    if settings.training.epochs:
+        after_probe = f" after {time.monotonic() - begin:.1f} s for its probe"
     begin = time.monotonic()
-    examples, after_probe = len(train), ""
-    if settings.by in FROM_ACTIVATIONS:
-        measure_rows = distances_to(model.replacement(constants)) if settings.by == "variance" else norms_of_contexts
-        values = mean_over_tokens(model, train, measure_rows).view(model.layers, units, -1).mean(2)  # [layer, unit]
-    else:
-        loss = _loss_of_heads(job, split, model, checkpoint)
-        if settings.training.epochs:
-            after_probe = f" after {time.monotonic() - begin:.1f} s for its probe"
-        begin, examples = time.monotonic(), len(loss.rows)
-        if settings.by == "gradient":
-            values = loss.gradients(constants, units)
-        else:
-            examples = min(examples, LEAVE_ONE_OUT_EXAMPLES)
-            values = loss.left_out(constants, units, LEAVE_ONE_OUT_EXAMPLES)
+    values = gate_slopes(model, objective, constants, rows, settings.training.batch_size, units)
     seconds = f"{time.monotonic() - begin:.1f} s{after_probe}"
     if not bool(values.isfinite().all()):
         raise InputError(
-            f"The {settings.by} of a head of {identity.name} is not finite; lower the learning rate of the task, or "
+            f"The gradient of a head of {identity.name} is not finite; lower the learning rate of the task, or "
             "run the model in float32."
         )
     head_values = values.float().repeat_interleave(model.heads // units, dim=1)  # [layer, head]
     _write_weights(head_values[None].cpu(), job.output("weights"), _facts(job, model, train), trace)
     checkpoint.discard()
     low, high = float(values.min()), float(values.max())
-    over = f"over {count(examples, 'example')} in {seconds}{checkpoint.resumed}"
-    return f"{settings.by} between {low:.3g} and {high:.3g} {over}"
+    over = f"over {count(len(rows), 'example')} in {seconds}{checkpoint.resumed}"
+    return f"gradient between {low:.3g} and {high:.3g} {over}"
 
 
 def _facts(job: Job[LambdaOf] | Job[WeightsOf], model: Model, train: Tokens) -> dict[str, object]:
@@ -124,13 +109,11 @@ def _write_weights(values: Tensor, path: PathLike, facts: Mapping[str, object], 
     write_table(pa.table({name: column.flatten().numpy() for name, column in columns.items()}), path, facts, trace)
 
 
-def _loss_of_heads(
+def _original_probe(
     job: Job[WeightsOf], split: Mapping[str, Tokens], model: Model, checkpoint: Checkpoint
-) -> LossOfHeads:
-    """Return the loss of a probe of the original, which is trained here, or of the model's prediction head."""
+) -> tuple[Objective, Tensor]:
+    """Return an objective and its training rows; unless the model's own head predicts, a probe is trained here."""
     settings, train = job.settings, split["train"]
-    if settings.seed is None:
-        raise InputError(f"The weights {settings.by} require a trained probe, and a probe needs a seed; give one.")
     torch.manual_seed(settings.seed)
     objective = objective_of(job, split, ProbeSizes.of(model, train.n), model, settings.seed)
     rows = training_rows(objective.examples, settings.training, settings.seed)
@@ -149,7 +132,7 @@ def _loss_of_heads(
             fit(task, settings.training, settings.seed, checkpoint)
     objective.probe.eval()
     objective.begin(settings.training.epochs + 1)  # draw masks that the probe has not seen
-    return LossOfHeads(model, objective, rows.all, settings.training.batch_size, settings.seed)
+    return objective, rows.all
 
 
 @contextmanager
@@ -160,5 +143,5 @@ def _states_of_original(job: Job[WeightsOf], split: Mapping[str, Tokens], model:
         with stored_states(indices, split, job.settings.model.model.name, Variant.parse(ORIGINAL)) as (read, _):
             yield lambda batch: read(batch).to(model.device)
     else:
-        dropout, rounded = bool(job.settings.encoder_dropout), job.settings.target.labelled
+        dropout, rounded = job.settings.encoder_dropout, job.settings.target.labelled
         yield StreamedStates(model, lambda: original, dropout, rounded)

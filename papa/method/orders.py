@@ -10,10 +10,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from papa.config.variant import (
-    BY_LAMBDA,
     BY_POSITION,
-    FROM_ACTIVATIONS,
-    FROM_LOSS,
+    SEEDED,
     Order,
     Variant,
 )
@@ -45,10 +43,7 @@ def rank_heads(job: Job[OrderFromWeights]) -> str:
     """
     name, order = job.settings.order, Order.parse(job.settings.order)
     if not order.by_weight:
-        raise InputError(
-            f"The order {name!r} is not based on λ or other weights; those that are: "
-            f"{', '.join((*BY_LAMBDA, *FROM_LOSS, *FROM_ACTIVATIONS))}."
-        )
+        raise InputError(f"The order {name!r} is not based on λ or other weights; those that are: {', '.join(SEEDED)}.")
     table = read_table(job.input("lambdas"))
     rows = list(zip(*(table.column(key).to_pylist() for key in ("epoch", "value", "layer", "head")), strict=True))
     last, size = max(row[0] for row in rows), int(provenance_of(table).get("unit_size", 1))

@@ -47,10 +47,6 @@ class Substitute(ABC):
 
     values: Tensor
 
-    @abstractmethod
-    def distances(self, attention: Tensor, layer: Layer) -> Tensor:
-        """Return the squared distances of all heads from their constants, `[example, head, query]`."""
-
     @property
     @abstractmethod
     def slots(self) -> int:
@@ -105,10 +101,6 @@ class Outputs(Substitute):
         del dropout
         slots = _slots(self, seen.examples)[:, -seen.examples.queries :]
         return self.values[:, slots].transpose(0, 1).expand(len(values), -1, -1, -1)
-
-    def distances(self, attention: Tensor, layer: Layer) -> Tensor:
-        values = layer.values(None)
-        return _squared(attention @ values, self.context(values, layer.seen, 0.0))
 
 
 @dataclass(frozen=True)
@@ -169,9 +161,6 @@ class Full(Substitute):
         # a sum has the layout of its first term: the product needs that of attention, dropout draws in the other
         mixed = constants + difference if dropout else difference + constants
         return _dropped(mixed, len(values), dropout) @ values
-
-    def distances(self, attention: Tensor, layer: Layer) -> Tensor:
-        return _squared(attention, restrict(self, layer.examples, layer.allowed))
 
 
 @dataclass(frozen=True)
@@ -524,10 +513,6 @@ def kept_context(heads: Attending, values: Tensor, dropout: float) -> Tensor:
 
 def _between(context: Tensor, weights: Tensor, kept: Tensor) -> Tensor:
     return context + weights[..., None, None] * (kept - context)
-
-
-def _squared(actual: Tensor, expected: Tensor) -> Tensor:
-    return (actual.float() - expected.float()).square().sum(-1)
 
 
 def _dropped(attention: Tensor, examples: int, dropout: float) -> Tensor:

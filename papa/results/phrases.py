@@ -65,9 +65,6 @@ ORDER_PHRASES = {
     "last-layer-first": ("from the last layer to the first", ""),
     "random": ("in a random order", "averaged over {} random orders"),
     "gradient": ("in the order of gradients", "averaged over {} orders of gradients"),
-    "leave-one-out": ("in the order of leave-one-out", "averaged over {} orders of leave-one-out"),
-    "variance": ("in the order of variances", ""),
-    "output-norm": ("in the order of output norms", ""),
 }
 """Phrases for a single order and for several draws of it; an order that is not listed goes by its name."""
 

@@ -106,12 +106,10 @@ def usual_metric(inputs):
     return "accuracy" if "labels" in inputs else "negative_log_perplexity"
 
 
-def weigh(model, weights, by, more=None, **inputs):
-    """Weigh heads; `more` are further settings."""
-    settings = stages.WeightsOf(model=encoding(model), by=by, **({"training": stages.Training.none()} | (more or {})))
-    if settings.seed is not None and settings.metric is None:
-        settings = settings.model_copy(update={"metric": usual_metric(inputs)})
-    return weigh_heads(job("weights", settings, inputs, weights=weights))
+def weigh(model, weights, more, **inputs):
+    """Weigh heads by gradients; `more` are further settings."""
+    settings = {"metric": usual_metric(inputs), "encoder_dropout": False} | more
+    return weigh_heads(job("weights", stages.WeightsOf(model=encoding(model), **settings), inputs, weights=weights))
 
 
 def rank(lambdas, order, name="lambda-0"):

@@ -153,7 +153,7 @@ def scarce(monkeypatch):
 
 @pytest.mark.parametrize(
     ("corpus", "weights"),
-    [("words", "lambda"), ("words", "gradient"), ("text", "leave-one-out")],
+    [("words", "lambda"), ("words", "gradient")],
     indirect=["corpus"],
 )
 def test_less_memory_gives_the_same_weights_of_heads(model, place_tiny, data, corpus, metric, weights, scarce, caplog):
@@ -168,7 +168,7 @@ def test_less_memory_gives_the_same_weights_of_heads(model, place_tiny, data, co
             jobs.learn(tiny, path, how, more={"metric": metric}, **options, **data)
         else:
             more = {"training": how, "encoder_dropout": False, "metric": metric}
-            jobs.weigh(tiny, path, weights, options | more, **data)
+            jobs.weigh(tiny, path, options | more, **data)
         return torch.tensor(read_table(path).to_pandas()["value"].to_numpy())
 
     tables.append(weigh(corpus / "whole.parquet"))

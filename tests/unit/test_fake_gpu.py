@@ -152,17 +152,11 @@ def test_lambda(on_both, tiny, corpus, data, averages, constant):
 
 @pytest.mark.slow
 @TEXTS
-@pytest.mark.parametrize("by", ["gradient", "leave-one-out", "variance", "output-norm"])
-def test_other_weights_of_heads(on_both, tiny, corpus, data, averages, by):
-    more = {"constant": None if by == "output-norm" else "average"}
-    if by in ("gradient", "leave-one-out"):
-        more |= {"seed": 1, "training": HOW, "encoder_dropout": False}
-    else:
-        data.pop("labels")
+def test_gradients(on_both, tiny, corpus, data, averages):
+    more = {"constant": "average", "seed": 1, "training": HOW}
 
     def stage(name):
-        constants = {} if by == "output-norm" else {"constants": averages["average"]}
-        jobs.weigh(tiny, path := corpus / f"{name}.parquet", by, more, **data, **constants)
+        jobs.weigh(tiny, path := corpus / f"{name}.parquet", more, **data, constants=averages["average"])
         return [path]
 
     on_both(stage)

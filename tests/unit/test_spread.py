@@ -21,7 +21,7 @@ from papa.config.variant import AVERAGED
 from papa.data.packed import Examples
 from papa.errors import InputError
 from papa.method.averaging import Averaging
-from papa.method.importance import LossOfHeads, distances_to, mean_over_tokens
+from papa.method.importance import gate_slopes
 from papa.method.notebook import examples_of, objective_on
 from papa.method.tied import structure_of
 from papa.model import attention
@@ -217,12 +217,9 @@ def test_other_weights_of_heads(both, inputs):
         torch.manual_seed(0)
         splits, gold = examples_of(model, {"train": ([inputs], labels)}, "weights")
         objective, constants = objective_on(model, splits, gold), substitutes(model)["average"]
-        loss = LossOfHeads(model, objective, torch.arange(len(labels)), 4, 0)
-        variances = mean_over_tokens(model, splits["train"], distances_to(model.replacement(constants)))
-        results.append((loss.gradients(constants, model.heads), variances))
-    for value, other in zip(*results, strict=True):
-        assert value.abs().max() > 0
-        equal(value, other)
+        results.append(gate_slopes(model, objective, constants, torch.arange(len(labels)), 4, model.heads))
+    assert results[0].abs().max() > 0
+    equal(*results)
 
 
 @pytest.mark.slow

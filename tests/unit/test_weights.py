@@ -5,7 +5,7 @@ from dataclasses import replace
 import jobs
 import pytest
 import torch
-from sizes import CHANNELS, HEADS, LAYERS, TRAIN
+from sizes import HEADS, LAYERS, TRAIN
 from test_decoders import stock, texts
 from torch.nn.functional import cross_entropy
 
@@ -32,9 +32,9 @@ def constants(tiny, corpus, data):
     return corpus / "average.h5"
 
 
-def weighed(tiny, path, by, more=None, **inputs):
+def weighed(tiny, path, more, **inputs):
     """Weights `[layer, head]` as a job writes them."""
-    jobs.weigh(tiny, path, by, more, **inputs)
+    jobs.weigh(tiny, path, more, **inputs)
     table = read_table(path)
     frame = table.to_pandas()
     assert set(frame["epoch"]) == {1}
@@ -72,7 +72,7 @@ def lossy(tiny, corpus, data, metric, constants, loaded):
 
 
 def test_a_gradient_is_the_slope_of_the_loss_of_each_example(lossy, tiny, corpus, data, constants):
-    actual, about = weighed(tiny, corpus / "gradient-3.parquet", "gradient", BY_PROBE, constants=constants, **data)
+    actual, about = weighed(tiny, corpus / "gradient-3.parquet", BY_PROBE, constants=constants, **data)
     assert about["unit_size"] == 1 and actual.shape == (LAYERS, HEADS)
     expected = torch.zeros(LAYERS, HEADS, dtype=torch.float64)
     with torch.no_grad():
@@ -93,103 +93,32 @@ def test_a_gradient_is_the_slope_of_the_loss_of_each_example(lossy, tiny, corpus
     torch.testing.assert_close(actual.double()[some], expected[some], rtol=0.05, atol=1e-5)
 
 
-@pytest.mark.parametrize(("by", "corpus"), [("gradient", "text"), ("leave-one-out", "words")], indirect=["corpus"])
-def test_the_probe_may_read_stored_states(by, tiny, corpus, data, constants):
+def test_the_probe_may_read_stored_states(tiny, corpus, data, constants):
     """They are those of the model as it goes, and the probe and its loss are the same."""
     inputs = {"constants": constants, **data}
-    streamed, _ = weighed(tiny, corpus / "streamed.parquet", by, BY_PROBE, **inputs)
+    streamed, _ = weighed(tiny, corpus / "streamed.parquet", BY_PROBE, **inputs)
     index = corpus / "1of1.json"
     jobs.store(tiny, index, tokens=data["tokens"])
-    read, _ = weighed(tiny, corpus / "read.parquet", by, BY_PROBE, index=index, **inputs)
+    read, _ = weighed(tiny, corpus / "read.parquet", BY_PROBE, index=index, **inputs)
     torch.testing.assert_close(read, streamed, rtol=1e-3, atol=1e-6)
     jobs.store(tiny, index, "zeros/all", tokens=data["tokens"])
     with pytest.raises(papa.DamagedArtefact, match="belongs to hidden states with constant zeros instead of None"):
-        weighed(tiny, corpus / "read.parquet", by, BY_PROBE, index=index, **inputs)
+        weighed(tiny, corpus / "read.parquet", BY_PROBE, index=index, **inputs)
 
 
-def test_what_is_left_out_raises_the_loss_by_its_weight(lossy, tiny, corpus, data, constants, monkeypatch):
-    monkeypatch.setattr(head_weights, "LEAVE_ONE_OUT_EXAMPLES", 11)
-    actual, _ = weighed(tiny, corpus / "left-out-3.parquet", "leave-one-out", BY_PROBE, constants=constants, **data)
-    sample = torch.randperm(TRAIN, generator=torch.Generator().manual_seed(SEED))[:11].sort().values
-
-    def mean_loss(**changed):
-        parts = [
-            lossy.loss(part, [lossy.states(int(example), **changed) for example in part]) * len(part) / 11
-            for part in sample.split(BATCH)
-        ]
-        return sum(parts)
-
-    with torch.no_grad():
-        expected = torch.tensor(
-            [
-                [mean_loss(constants=lossy.mean, heads=[(layer, head)]) - mean_loss() for head in range(HEADS)]
-                for layer in range(LAYERS)
-            ]
-        )
-    assert expected.abs().max() > 1e-3
-    torch.testing.assert_close(actual, expected, rtol=1e-3, atol=1e-5)
-
-
-def test_variance_is_the_squared_distance_of_rows_to_the_constant(tiny, corpus, data, constants, loaded):
-    inputs = {"constants": constants, "tokens": data["tokens"]}
-    actual, _ = weighed(tiny, corpus / "variance.parquet", "variance", {"constant": "average"}, **inputs)
-    tokens = Tokens.read(data["tokens"], "train")["train"]
-    mean = papa.ConstantMatrices.load(constants).mean
-    expected, rows = torch.zeros(LAYERS, HEADS, dtype=torch.float64), 0
-    for example in range(TRAIN):
-        batch = tokens.batch(torch.tensor([example]))
-        rows += len(batch.slots)
-
-        def see(layer, attention, _, batch=batch):
-            for head in range(HEADS):
-                constant = mean[layer, head][batch.slots][:, batch.slots]
-                constant = constant / constant.sum(1, keepdim=True)
-                expected[layer, head] += ((attention[0, head] - constant) ** 2).sum()
-
-        with torch.no_grad():
-            loaded.observe(batch, see)
-    torch.testing.assert_close(actual.double(), expected / rows, rtol=1e-4, atol=1e-7)
-
-
-def test_output_norm_is_that_of_what_goes_into_the_output_projection(tiny, corpus, data, model):
-    actual, _ = weighed(tiny, corpus / "output-norm.parquet", "output-norm", tokens=data["tokens"])
-    tokens, sums, rows = Tokens.read(data["tokens"], "train")["train"], torch.zeros(LAYERS, HEADS), 0
-    contexts = {}
-    for layer, block in enumerate(model.encoder.layer):
-        block.attention.output.dense.register_forward_pre_hook(
-            lambda _, given, layer=layer: contexts.update({layer: given[0]})
-        )
-    for example in range(TRAIN):
-        inputs = jobs.dense(tokens.batch(torch.tensor([example])))
-        real = inputs["attention_mask"][0].bool()
-        with torch.no_grad():
-            model(**inputs)
-        rows += int(real.sum())
-        for layer in range(LAYERS):
-            heads = contexts[layer][0, real].view(-1, HEADS, CHANNELS)
-            sums[layer] += heads.norm(dim=2).sum(0)
-    torch.testing.assert_close(actual, sums / rows, rtol=1e-4, atol=1e-6)
-
-
-def test_orders_go_from_the_smallest_weight_up(tiny, corpus, data):
-    path, order = corpus / "output-norm.parquet", corpus / "order.parquet"
-    actual, _ = weighed(tiny, path, "output-norm", tokens=data["tokens"])
-    jobs.rank(path, order, "output-norm")
+def test_orders_go_from_the_smallest_weight_up(tiny, corpus, data, constants):
+    path, order = corpus / "gradient.parquet", corpus / "order.parquet"
+    actual, _ = weighed(tiny, path, BY_PROBE, constants=constants, **data)
+    jobs.rank(path, order, "gradient-3")
     ranked = read_table(order).to_pandas()
     values = [float(actual[pair]) for pair in zip(ranked["layer"], ranked["head"], strict=True)]
-    assert values == sorted(actual.flatten().tolist()) and provenance_of(read_table(order))["order"] == "output-norm"
+    assert values == sorted(actual.flatten().tolist()) and provenance_of(read_table(order))["order"] == "gradient-3"
 
 
-@pytest.mark.parametrize("by", ["gradient", "leave-one-out"])
-def test_a_probe_needs_a_seed(by, tiny, corpus, data):
-    with pytest.raises(papa.InputError, match=f"The weights {by} require a trained probe, and a probe needs a seed"):
-        jobs.weigh(tiny, corpus / "w.parquet", by, {"constant": "zeros"}, **data)
-
-
-def test_weights_that_are_not_finite_are_refused(tiny, corpus, data, monkeypatch):
-    monkeypatch.setattr(head_weights, "norms_of_contexts", lambda layer, attention: attention.sum(-1) / 0)
-    with pytest.raises(papa.InputError, match="The output-norm of a head of tiny is not finite; lower the learning"):
-        jobs.weigh(tiny, corpus / "w.parquet", "output-norm", tokens=data["tokens"])
+def test_weights_that_are_not_finite_are_refused(tiny, corpus, data, constants, monkeypatch):
+    monkeypatch.setattr(head_weights, "gate_slopes", lambda *_: torch.full((LAYERS, HEADS), torch.nan))
+    with pytest.raises(papa.InputError, match="The gradient of a head of tiny is not finite; lower the learning"):
+        jobs.weigh(tiny, corpus / "w.parquet", BY_PROBE, constants=constants, **data)
 
 
 @pytest.mark.parametrize("name", ["distilbert", "deberta-v2", "t5"])
@@ -248,14 +177,14 @@ def spread(model, layer, unit, size, value):
 
 
 @UNITS
-def test_a_unit_has_one_gate_and_is_left_out_as_one(unit, size, grouped, tmp_path):
+def test_a_unit_has_one_gate(unit, size, grouped, tmp_path):
     """By the own head of a decoder, whose loss needs no probe; Toeplitz matrices are used only below the diagonal."""
     identity, tokens, ids = grouped
     model = load_model(tmp_path / "tiny", device="cpu")
     units = model.heads // size
     more = DIRECT | {"constant": "toeplitz", "unit": unit}
     toeplitz = papa.constant_matrices("toeplitz", model.layers, model.heads, LENGTH)
-    slopes, rises = (torch.zeros(model.layers, units) for _ in range(2))
+    slopes = torch.zeros(model.layers, units)
     with torch.no_grad():
         usual = losses_of(model, ids)
         for layer in range(model.layers):
@@ -266,37 +195,9 @@ def test_a_unit_has_one_gate_and_is_left_out_as_one(unit, size, grouped, tmp_pat
                     for value in values
                 )
                 slopes[layer, number] = ((3 * usual - 4 * one + two) / (2 * FINE)).abs().mean()
-                heads = [(layer, head) for head in range(number * size, (number + 1) * size)]
-                rises[layer, number] = (losses_of(model, ids, constants=toeplitz, heads=heads) - usual).mean()
-    for by, expected in (("gradient", slopes), ("leave-one-out", rises)):
-        actual, about = weighed(identity, tmp_path / "weights.parquet", by, more, tokens=tokens)
-        assert about["unit_size"] == size
-        near = {"rtol": 0.05, "atol": 1e-3} if by == "gradient" else {"rtol": 1e-3, "atol": 1e-4}
-        torch.testing.assert_close(actual, expected.repeat_interleave(size, dim=1), **near)
-
-
-@pytest.mark.parametrize("by", ["variance", "output-norm"])
-def test_what_is_seen_of_a_unit_is_the_mean_over_its_heads(by, grouped, tmp_path):
-    identity, tokens, _ = grouped
-    more = {"constant": "toeplitz"} if by == "variance" else {}
-    alone, _ = weighed(identity, tmp_path / "one.parquet", by, more, tokens=tokens)
-    for unit, size in (("group", 2), ("layer", 4)):
-        actual, about = weighed(identity, tmp_path / "unit.parquet", by, more | {"unit": unit}, tokens=tokens)
-        means = alone.view(len(alone), -1, size).mean(2)
-        torch.testing.assert_close(actual, means.repeat_interleave(size, dim=1))
-        assert about["unit_size"] == size
-
-
-def test_a_decoder_is_as_far_from_a_constant_as_it_uses_of_it(grouped, tmp_path):
-    """A query of a decoder sees its own and earlier slots, and a constant is cut and divided in the same way."""
-    identity, tokens, ids = grouped
-    actual, _ = weighed(identity, tmp_path / "w.parquet", "variance", {"constant": "toeplitz"}, tokens=tokens)
-    plain = stock("llama")
-    with torch.no_grad():
-        attention = torch.stack(plain(ids, output_attentions=True).attentions)  # [layer, example, head, query, key]
-    constant = papa.constant_matrices("toeplitz", 1, 1, LENGTH)[0, 0].tril()
-    constant = constant / constant.sum(1, keepdim=True)
-    torch.testing.assert_close(actual, (attention - constant).square().sum(-1).mean((1, 3)), rtol=1e-4, atol=1e-6)
+    actual, about = weighed(identity, tmp_path / "weights.parquet", more, tokens=tokens)
+    assert about["unit_size"] == size
+    torch.testing.assert_close(actual, slopes.repeat_interleave(size, dim=1), rtol=0.05, atol=1e-3)
 
 
 @UNITS

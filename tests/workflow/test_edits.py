@@ -69,10 +69,10 @@ MASKED = {
     "run.tasks": ["animals", "hidden"],
 }
 VALUES: dict[str, tuple[Any, ...]] = {"run.constants": (["zeros"], ["average", "uniform"], ABSENT)}
-VALUES |= {"run.orders": (["random"], ["lambda", "gradient"], ["variance"], ["random"], ABSENT)}
+VALUES |= {"run.orders": (["random"], ["lambda", "gradient"], ABSENT)}
 VALUES |= {"run.fractions": (["1", "0"], ["1", "1/4", "0"], ["1", "1/2", "0"]), "run.seeds": ([2], [1, 2], [1])}
 VALUES |= {"grids": (ABSENT,), "grids.*.constants": (["toeplitz"], ["toeplitz-trained"], ["average"])}
-VALUES |= {"grids.*.orders": (["last-layer-first"], ["output-norm"]), "grids.*.fractions": (["1", "0"], ["1/2"])}
+VALUES |= {"grids.*.orders": (["last-layer-first"], ["gradient"]), "grids.*.fractions": (["1", "0"], ["1/2"])}
 VALUES |= {"grids.*.seeds": ([3], [1, 3]), "grids.*.title": ("More", "Even more")}
 VALUES |= {"corpora.*.first": ("sentence", "long"), "corpora.*.second": ("long", ABSENT), "corpora.*.slots": (7, 13)}
 VALUES |= {"corpora.*.shards": (2, 1), "corpora.*.train_limit": (17, 1000, ABSENT)}

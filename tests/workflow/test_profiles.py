@@ -16,7 +16,7 @@ MORE = copy.deepcopy(CONFIG)
 MORE["tasks"]["tags"]["features"] = "stream"
 MORE["corpora"]["words"]["shards"] = 2
 MORE["ranking"] = {"halves": True}
-MORE["run"]["orders"] = ["lambda", "variance"]
+MORE["run"]["orders"] = ["lambda", "gradient"]
 MORE["threads"] = {"encoder": 3, "probe": 2}
 MORE["floors"] = ["zeros", "identity"]
 """A config that has a job of every rule that runs the encoder."""

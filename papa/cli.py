@@ -251,39 +251,6 @@ def plan(
 
 
 @app.command(
-    epilog="Examples:\n\n- `papa freeze mine.yaml && git add mine.frozen.json && git commit`\n\n"
-    "Exit codes: 0 declared; 2 outcomes or another declaration exist, or the config or the command is wrong."
-)
-def freeze(
-    config: Annotated[Path, typer.Argument(help="A config, as for `papa run`.")],
-    hub_mirror: Annotated[
-        Path | None,
-        typer.Option(metavar="FOLDER", help="A folder with models and data; replaces the config's `hub_mirror`."),
-    ] = None,
-    changes: Changes = None,
-    as_json: AsJson = False,
-) -> None:
-    """Declare the claims of a study before its first outcome exists, in NAME.frozen.json next to the config.
-
-    The file has the margin, floors, tasks, constants, orders, fractions, seeds and training settings, the digests of
-    data and weights, the expected power, the time, and a digest of all of these. An existing file that declares
-    something else is not replaced. Commit the file before the run, because only a commit proves the time. The terminal,
-    the report and claims.json then say whether the study is the declared one, and list all keys that differ.
-    """
-    with _wrong_input():
-        from papa.jobs.freeze import freeze as frozen
-        from papa.jobs.freeze import print_frozen
-        from papa.jobs.run import keys_of
-
-        replaced = keys_of(changes or [], hub_mirror=hub_mirror and str(hub_mirror))
-        declaration = frozen(config, replaced)
-    if as_json:
-        _print_json(declaration.declaration.model_dump())
-    else:
-        print_frozen(declaration, _console())
-
-
-@app.command(
     epilog="Examples:\n\n- `papa inspect results/demo`\n- `papa inspect results/demo/tables/summary.parquet`\n"
     "- `papa inspect results/demo/models/minilm/corpora/roles/average.h5 --layer 4`\n\n"
     "Exit codes: 0 intact, 1 damaged, 2 the file does not exist or is not papa's, or the command is wrong."

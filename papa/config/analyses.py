@@ -14,7 +14,6 @@ from pathlib import PurePosixPath
 from typing import TYPE_CHECKING
 
 from papa.config.artefacts import ARTEFACTS
-from papa.config.declaration import compared
 from papa.config.settings import RUN
 from papa.config.stages import AnalysisOf, GridView, TaskOf
 from papa.config.variant import AVERAGE_OF, DEFAULT_FLOORS, Order
@@ -161,7 +160,6 @@ def _claims(study: Study) -> Parameters:
         "grids": _grids(study),
         "tasks": _tasks(study),
         "margin": study.config.margin,
-        "declaration": compared(study),
     }
 
 
@@ -184,7 +182,7 @@ ANALYSES = {
         _summary("summary", "all_outcomes", "curves"),
         _claims,
         more_outputs={"claims": "claims_json"},
-        version=6,
+        version=7,
     ),
     "losses": Entry(
         "papa.results.forest:Forest",

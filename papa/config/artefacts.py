@@ -61,14 +61,6 @@ class Artefact:
 LAST_GOOD = ".seed-{seed}.last-good.safetensors"
 """The suffix of the file with the last state before training diverged, next to the file of the probes."""
 
-DECLARATION = ".frozen.json"
-"""The suffix of the declaration that `papa freeze` writes next to a config."""
-
-
-def declaration_path(config: str | os.PathLike[str]) -> Path:
-    """Return the path of the declaration that belongs to the file of a config."""
-    return Path(config).with_suffix(DECLARATION)
-
 
 _MODEL, _LAID_OUT, _TASK = "models/{model}", "models/{model}/corpora/{laid_out}", "models/{model}/tasks/{task}"
 

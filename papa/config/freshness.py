@@ -20,7 +20,6 @@ from papa.config.settings import Corpus, with_floors
 from papa.files import Provenance, Trace, digest_of_json, read_provenance
 
 if TYPE_CHECKING:
-    from papa.config.declaration import Declaration
     from papa.config.study import Study
 
 MISSING, FRESH = "missing", "fresh"
@@ -171,7 +170,7 @@ class SourceDigests:
     names = ("model", "tokenizer", *of_origin)
     """All names in a trace that describe a model; `tokenizer` is for files that only rare tokenizers have."""
     config_files: tuple[str | os.PathLike[str], ...] = ()
-    """The files of the config; a declaration is next to one of them."""
+    """The files of the config."""
 
     def source(self, corpus: Corpus) -> dict[str, str]:
         """Return the digests of a corpus's files by split or name; empty if the files are only on the hub."""
@@ -196,10 +195,6 @@ class SourceDigests:
     def published(self) -> str:
         """Return the digest of the published results."""
         return ""
-
-    def declaration(self) -> Declaration | None:
-        """Return the declaration next to the config; None if there is none."""
-        return None
 
     def of(self, settings: stages.Settings) -> dict[str, str]:
         """Return the inputs of a job's trace that describe its model.

@@ -5,8 +5,6 @@ from __future__ import annotations
 from collections.abc import Iterable
 from pathlib import Path
 
-from papa.config.artefacts import declaration_path
-from papa.config.declaration import Declaration
 from papa.config.freshness import SourceDigests
 from papa.config.settings import Corpus, Machine
 from papa.config.stages import ModelId
@@ -54,7 +52,3 @@ class LocalSourceDigests(SourceDigests):
 
     def published(self) -> str:
         return digest_of_file(PUBLISHED)
-
-    def declaration(self) -> Declaration | None:
-        paths = map(declaration_path, self.config_files)
-        return next((Declaration.read(path) for path in paths if path.exists()), None)

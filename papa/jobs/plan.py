@@ -413,20 +413,6 @@ def smallest_margins(study: Study, corpora: Mapping[str, Mapping[str, SplitSize]
     return margins
 
 
-def expected_margins(study: Study) -> dict[str, dict[str, float]]:
-    """Return the smallest margin of each task for which it can be estimated, rounded up to a tenth of a percent.
-
-    The `independent_margins` are those of tasks with clusters if examples are independent; see `SmallestMargin`.
-    """
-    entries = smallest_margins(study, _sizes(study)[2])
-    smallest = {entry["task"]: entry["smallest"] for entry in entries}
-    independent = {entry["task"]: entry["independent"] for entry in entries}
-    return {
-        name: {task: math.ceil(1000 * margin) / 1000 for task, margin in margins.items() if margin is not None}
-        for name, margins in {"smallest_margins": smallest, "independent_margins": independent}.items()
-    }
-
-
 def _examples_needed(noises: Sequence[Noise], seeds: int, examples: int, margin: float) -> int | None:
     """Return how many more examples make the smallest margin of all models pass, rounded up; None if none suffice."""
 

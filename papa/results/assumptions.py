@@ -1,16 +1,13 @@
-"""The frame of the claims: the quantity, its assumptions, the tests of these, and the declaration of the study."""
+"""The frame of the claims: the quantity, its assumptions, and the tests of these."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Mapping
-from datetime import UTC, datetime
-from pathlib import Path
 from typing import TYPE_CHECKING
 
-from papa.config.artefacts import ARTEFACTS
 from papa.config.variant import CONTEXT_FREE
 from papa.results import phrases
-from papa.results.conclusion import Assumption, Conclusion, DeclarationCheck, Estimand, TaskTest
+from papa.results.conclusion import Assumption, Conclusion, Estimand, TaskTest
 from papa.results.losses import COUNTS
 from papa.results.outcomes import ORIGINALS, Setting
 
@@ -20,19 +17,15 @@ if TYPE_CHECKING:
 QUANTITY = "(original - score) / (original - floor)"
 
 
-def framed(conclusion: Conclusion, lines: Iterable[Line], declaration: DeclarationCheck | None) -> Conclusion:
-    """Add the estimand, the assumptions with their tests, and the declaration to a conclusion."""
+def framed(conclusion: Conclusion, lines: Iterable[Line]) -> Conclusion:
+    """Add the estimand and the assumptions with their tests to a conclusion."""
     tasks = {(line.model, task): line for line in lines for task in line.titles if task in line.samples}
     samples = [line.samples[task] for (_, task), line in tasks.items()]
     measured = {floor for each in samples for floor in each.floors if Setting(floor, fraction="0") in each.settings}
-    declared = phrases.declaration(declaration)
     return conclusion.model_copy(
         update={
-            "sentence": f"{conclusion.sentence} {declared}",
-            "declaration": declaration,
-            "declared": declared,
             "estimand": Estimand(quantity=QUANTITY, floors=tuple(name for name in CONTEXT_FREE if name in measured)),
-            "assumptions": tuple(_worded(item, declared) for item in _assumptions(tasks)),
+            "assumptions": tuple(_assumptions(tasks)),
         }
     )
 
@@ -63,13 +56,8 @@ def _assumptions(tasks: Mapping[tuple[str, str], Line]) -> Iterator[Assumption]:
         if len(titles) < len(tasks):
             fields["tasks"] = tuple(dict.fromkeys(titles.values()))
         if titles or name not in CONDITIONS:
-            yield Assumption.model_validate(fields)
-
-
-def _worded(assumption: Assumption, declared: str) -> Assumption:
-    """Add the words of an assumption; those of the margin include the state of the declaration."""
-    words = phrases.assumption(assumption)
-    return assumption.model_copy(update={"sentence": f"{words} {declared}" if assumption.name == "margin" else words})
+            assumption = Assumption.model_validate(fields)
+            yield assumption.model_copy(update={"sentence": phrases.assumption(assumption)})
 
 
 def _contribution(line: Line, task: str) -> TaskTest:
@@ -80,27 +68,3 @@ def _contribution(line: Line, task: str) -> TaskTest:
     if spread is not None and spread.known:
         p = max(spread.estimate(weights).p_above() for weights in ([-1, 1, 0], [0, 1, -1]))
     return TaskTest(model=line.model, task=line.titles[task], p=p, passed=status == COUNTS)
-
-
-def checked(declaration: Mapping[str, object] | None, claims: str) -> DeclarationCheck | None:
-    """Return the comparison with a declaration, and whether it was written before the first outcome by file times.
-
-    Outcomes record no time, and a declaration can be written again, so the comparison of times is no proof.
-
-    Args:
-        declaration: the result of `papa.config.declaration.compared`.
-        claims: the path of an output of stage *claims*, which is in the results folder.
-    """
-    if declaration is None:
-        return None
-    written = datetime.fromisoformat(str(declaration["written"]))
-    first = min(_times_of_outcomes(claims), default=None)
-    before = first is None or written.astimezone(UTC) <= first
-    return DeclarationCheck.model_validate({**declaration, "before": before})
-
-
-def _times_of_outcomes(claims: str) -> Iterator[datetime]:
-    """Yield the time at which each file of outcomes was written, according to the file system."""
-    placed = ARTEFACTS["claims_json"].parsed(Path(claims))
-    for path in ARTEFACTS["outcomes"].existing(placed[0]) if placed else ():
-        yield datetime.fromtimestamp(path.stat().st_mtime, UTC)

@@ -17,7 +17,6 @@ from types import MappingProxyType
 
 import numpy as np
 import pandas as pd
-from pydantic import JsonValue
 
 from papa.config.job import Job
 from papa.config.stages import AnalysisOf, GridView, TaskOf
@@ -25,7 +24,7 @@ from papa.config.variant import Constant, Order
 from papa.errors import count
 from papa.files import read_table
 from papa.results.analysis import Analysis, Computed
-from papa.results.assumptions import checked, framed
+from papa.results.assumptions import framed
 from papa.results.conclusion import (
     Conclusion,
     EndLoss,
@@ -202,7 +201,6 @@ class ClaimsAnalysis(Analysis):
         grids: the grids of the config.
         tasks: title and metric of each task.
         margin: the accepted loss.
-        declaration: the result of `papa.config.declaration.compared`; None without a declaration.
     """
 
     columns = CLAIM_COLUMNS
@@ -213,7 +211,6 @@ class ClaimsAnalysis(Analysis):
     grids: tuple[GridView, ...]
     tasks: dict[str, TaskOf]
     margin: float
-    declaration: dict[str, JsonValue] | None = None
 
     def compute(self, job: Job[AnalysisOf]) -> Computed:
         """Draw the conclusion from `all_outcomes`, and also return it as JSON."""
@@ -224,8 +221,7 @@ class ClaimsAnalysis(Analysis):
         curves = read_frame(job.input("curves"), columns, "table of curves")
         lines = [line for grid in self.grids for line in lines_of(grid, summary, outcomes)]
         frame, conclusion = claims_of(lines, self.margin, curves)
-        declaration = checked(self.declaration, job.output("claims"))
-        conclusion = framed(conclusion, lines, declaration)
+        conclusion = framed(conclusion, lines)
         facts = {"table": "claims", "margin": self.margin}
         return Computed(frame, facts, {"claims": conclusion.to_json()}, sentence=f"{count(len(lines), 'line')}")
 

@@ -11,7 +11,7 @@ from collections.abc import Mapping
 from math import inf, nan
 from typing import Annotated
 
-from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, JsonValue, ValidationError
+from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, ValidationError
 
 from papa.errors import DamagedArtefact
 from papa.files import REBUILD, PathLike, read_json
@@ -280,37 +280,6 @@ class LineClaim(_Value):
         return next((step for step in self.bounded if 2 * step.replaced >= self.heads), None)
 
 
-class DeclaredDifference(_Value):
-    """A key whose value differs from the declaration; None if the key is missing on one side."""
-
-    key: str
-    declared: JsonValue = None
-    measured: JsonValue = None
-
-
-class DeclarationCheck(_Value):
-    """A comparison of a study with the declaration that `papa freeze` wrote.
-
-    Args:
-        digest: the digest of the declaration.
-        written: the time when it was written.
-        intact: whether the digest matches the content.
-        before: whether it was written before the first outcome, by the timestamps of files.
-        differences: the keys that differ.
-    """
-
-    digest: str
-    written: str
-    intact: bool
-    before: bool
-    differences: tuple[DeclaredDifference, ...]
-
-    @property
-    def holds(self) -> bool:
-        """Whether all that is claimed was declared before the first outcome."""
-        return self.intact and self.before and not self.differences
-
-
 class Estimand(_Value):
     """The quantity that is claimed: (original - score) / (original - floor).
 
@@ -364,8 +333,6 @@ class Conclusion(_Value):
         sentence: the conclusion about the first grid, in words.
         margin: the accepted loss.
         lines: the claims about each line of each grid.
-        declaration: a comparison with the declaration; None if there is none, or in results of earlier versions.
-        declared: the state of the declaration in words; empty in results of earlier versions.
         estimand: the claimed quantity; None in results of earlier versions.
         assumptions: the assumptions of the claims, and the tests of them.
         training: the training of each task's probes in the first grid; empty if no probe was trained.
@@ -374,8 +341,6 @@ class Conclusion(_Value):
     sentence: str
     margin: float
     lines: tuple[LineClaim, ...]
-    declaration: DeclarationCheck | None = None
-    declared: str = ""
     estimand: Estimand | None = None
     assumptions: tuple[Assumption, ...] = ()
     training: tuple[TaskTraining, ...] = ()

@@ -94,7 +94,6 @@ def write_report(job: Job[PageOf]) -> str:
         "sentences": [line.sentence for line in lines] or [conclusion.sentence],
         "losses": losses,
         "remarks": [
-            conclusion.declared if lines else "",
             phrases.holds_for(conclusion.training),
             leakage_note(study.results, grid_view(study, RUN).tasks.values()) if lines else "",
         ],

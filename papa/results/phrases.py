@@ -5,7 +5,6 @@ The HTML report, the terminal and JSON use the same words, because they all call
 
 from __future__ import annotations
 
-import json
 from collections.abc import Iterable, Mapping, Sequence
 from itertools import pairwise
 from math import ceil, isfinite, isnan
@@ -14,7 +13,6 @@ from papa.config.variant import AVERAGE_OF, LIST_PREFIX, TRAINED_SUFFIX, Constan
 from papa.errors import count
 from papa.results.conclusion import (
     Assumption,
-    DeclarationCheck,
     EndLoss,
     Estimand,
     Exclusion,
@@ -26,8 +24,6 @@ from papa.results.conclusion import (
     TaskTraining,
 )
 
-MAXIMUM_VALUE_LENGTH = 60
-"""The number of characters of a value in a sentence about a declaration."""
 MAXIMUM_SUBSETS = 4
 """A sentence leaves out subsets if there are more than this; tables have all of them."""
 
@@ -140,12 +136,8 @@ def with_interval(low: float, high: float) -> str:
     return f"95 % interval {interval_text(low, high)}" if _informative(low, high) else NO_INTERVAL
 
 
-# -- declaration, estimand and assumptions ------------------------------------------------------------------------
+# -- estimand and assumptions -------------------------------------------------------------------------------------
 
-NOT_DECLARED = "The margin was not declared beforehand."
-"""The state of a study without a declaration."""
-BY_FILE_TIMES = "according to file times"
-"""The evidence that a declaration precedes outcomes, which record no time."""
 ASSUMPTIONS = {
     "contribution": "The original beats both floors on every task that counts: the context-free floor and the best "
     "guess that ignores the input",
@@ -189,31 +181,6 @@ def _p_text(p: float | None) -> str:
     if p is None or isnan(p):
         return "without a p value"
     return "p < 0.001" if p < 0.001 else f"p = {p:.3f}"
-
-
-def declaration(check: DeclarationCheck | None) -> str:
-    """Describe in a sentence whether a study is the declared one."""
-    if check is None:
-        return NOT_DECLARED
-    name = f"declaration {check.digest[:12]}"
-    if check.holds:
-        return f"Declared before the first outcome, {BY_FILE_TIMES} ({name}; only a commit is proof)."
-    problems = [] if check.intact else ["its content was changed after it was written, so its digest does not match"]
-    problems += [] if check.before else [f"it was written after the first outcome, {BY_FILE_TIMES}"]
-    problems += [
-        f"{difference.key} was {_declared(difference.declared)} and is {_value(difference.measured)}"
-        for difference in check.differences
-    ]
-    return f"This study does not match its {name}: {'; '.join(problems)}."
-
-
-def _declared(value: object) -> str:
-    return "not declared" if value is None else f"declared as {_value(value)}"
-
-
-def _value(value: object) -> str:
-    text = "missing" if value is None else json.dumps(value, ensure_ascii=False)
-    return text if len(text) <= MAXIMUM_VALUE_LENGTH else f"{text[: MAXIMUM_VALUE_LENGTH - 1]}…"
 
 
 # -- names ------------------------------------------------------------------------------------------------------------

@@ -33,7 +33,7 @@ def concluded(*tasks: TaskOutcomes, resampled: tuple[str, ...] = ()) -> Conclusi
     summary = summary.assign(resampled=summary["task"].isin(resampled))
     lines = lines_of(grid_view([each.task for each in tasks], fractions=("1", "0")), summary, tasks)
     conclusion = claims_of(lines, 0.2, pd.DataFrame(columns=list(CURVE_COLUMNS)))[1]
-    return Conclusion.from_json(framed(conclusion, lines, None).to_json())
+    return Conclusion.from_json(framed(conclusion, lines).to_json())
 
 
 def sentences(conclusion: Conclusion) -> dict[str, str]:

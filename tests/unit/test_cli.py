@@ -17,7 +17,6 @@ from papa.files import Trace, write_table
 
 HEAVY = {"torch", "transformers", "datasets", "pandas", "scipy", "h5py", "altair"}
 VERBS = ("init", "config", "run", "demo", "plan", "inspect", "show", "compare", "verify", "measure")
-VERBS += ("freeze",)
 PAGES = ("summary", "grids", "drops", "published", "compare")
 
 

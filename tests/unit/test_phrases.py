@@ -9,7 +9,6 @@ from builders import line_claim
 from papa.config.variant import NUMBERED, ORDERS
 from papa.results.conclusion import (
     Assumption,
-    DeclarationCheck,
     EndLoss,
     Exclusion,
     RisingTask,
@@ -27,7 +26,6 @@ from papa.results.phrases import (
     bound,
     bound_text,
     by_task,
-    declaration,
     excluded,
     floors_used,
     holds_for,
@@ -169,41 +167,6 @@ def test_the_floor_of_each_task_is_named():
     assert floors_used(line_claim(floors=floors)) == (
         "The context-free floor is mean-output on A and C, and zeros on B, of mean-output and zeros."
     )
-
-
-CHECK = {"digest": "a" * 64, "written": "2026-01-02T03:04:05+00:00", "intact": True, "before": True, "differences": ()}
-
-
-@pytest.mark.parametrize(
-    ("fields", "text"),
-    [
-        (
-            {},
-            "Declared before the first outcome, according to file times "
-            "(declaration aaaaaaaaaaaa; only a commit is proof).",
-        ),
-        (
-            {"before": False},
-            "does not match its declaration aaaaaaaaaaaa: it was written after the first outcome, according to file "
-            "times.",
-        ),
-        ({"intact": False}, "its content was changed after it was written, so its digest does not match."),
-        (
-            {"differences": ({"key": "margin", "declared": 0.05, "measured": 0.1},)},
-            "margin was declared as 0.05 and is 0.1.",
-        ),
-        (
-            {"differences": ({"key": "grids.more", "declared": None, "measured": {"seeds": list(range(40))}},)},
-            'grids.more was not declared and is {"seeds": [0, 1, 2, 3,',
-        ),
-    ],
-)
-def test_a_declaration_holds_or_the_differences_are_listed(fields, text):
-    assert text in declaration(DeclarationCheck.model_validate(CHECK | fields))
-
-
-def test_without_a_declaration_the_margin_was_not_declared():
-    assert declaration(None) == "The margin was not declared beforehand."
 
 
 def test_an_assumption_names_its_tests():

@@ -212,7 +212,7 @@ def test_results_next_to_a_config_elsewhere_are_noted(here, monkeypatch, capsys)
     assert "Note" not in invoke("plan", "of mine/tiny.yaml").stderr, "both are the same folder"
 
 
-def test_plan_and_freeze_take_the_keys_that_run_takes(here):
+def test_plan_takes_the_keys_that_run_takes(here):
     write_model(here / "models/tiny")
     write_data(here / "data")
     (here / "mine.yaml").write_text(yaml.safe_dump(CONFIG), encoding="utf-8")
@@ -222,8 +222,6 @@ def test_plan_and_freeze_take_the_keys_that_run_takes(here):
     assert totals["changed"] == len(Study(config_of(CONFIG | {"run": fewer}), "results/tiny").jobs()) < totals["same"]
     on_gpu = invoke("plan", "mine.yaml", "--json", "--config", "device=cuda", "--config", "margin=0.3")
     assert json.loads(on_gpu.stdout)["device"] == "cuda", "an option --device that is not given replaces nothing"
-    invoke("freeze", "mine.yaml", "--config", "margin=0.25")
-    assert json.loads((here / "mine.frozen.json").read_text())["declared"]["margin"] == 0.25
     for wrong, command in product(["margin", "run.tasks=[a]"], ["plan", "run"]):
         message = invoke(command, "mine.yaml", "--config", wrong, code=2).stderr
         assert "must be KEY=VALUE" in message and len(message.splitlines()) == 1

@@ -95,7 +95,6 @@ def demo_figure() -> str:
         orders=("lambda",),
         fractions=tuple(DEMO_COLUMNS.values()),
         tasks=tasks,
-        drawn=True,
     )
     return vl_convert.vegalite_to_svg(grid_figure(frame, view)[0].to_dict())
 

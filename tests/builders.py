@@ -162,7 +162,7 @@ def grid_view(tasks: Mapping[str, str] | Sequence[str] = ("t",), **fields: Any) 
     """The view of a grid with one model, averages and the order of λ; tasks by name, or with their corpus."""
     corpora = dict(tasks) if isinstance(tasks, Mapping) else dict.fromkeys(tasks, "texts")
     view = {"name": "grid", "title": "Grid", "models": ("m",), "constants": ("average",), "orders": ("lambda",)}
-    view |= {"fractions": ("1", "1/2", "0"), "tasks": corpora, "drawn": True}
+    view |= {"fractions": ("1", "1/2", "0"), "tasks": corpora}
     return GridView.model_validate(view | fields)
 
 

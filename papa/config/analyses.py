@@ -232,7 +232,6 @@ def grid_view(study: Study, name: str) -> GridView:
         orders=grid.order_names,
         fractions=grid.fractions,
         tasks={task: tasks[task].corpus for task in grid.tasks},
-        drawn=grid_has_figure(study, name),
         order=tuple(grid.tasks),
     )
 

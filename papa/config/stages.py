@@ -389,7 +389,6 @@ class GridView(BaseModel):
     """The parts of a grid that its table and figure need.
 
     Args:
-        drawn: whether the grid has a figure.
         tasks: the corpus of each task.
         order: the tasks in the order in which they are shown, because JSON objects are unordered.
     """
@@ -403,7 +402,6 @@ class GridView(BaseModel):
     orders: tuple[str, ...]
     fractions: tuple[str, ...]
     tasks: dict[str, str]
-    drawn: bool
     order: tuple[str, ...] = ()
 
 

@@ -109,10 +109,6 @@ class Analysis(BaseModel, ABC):
         """Return the figure; None if the analysis has none."""
         return None
 
-    def report_tables(self, rows: pd.DataFrame) -> list[Table]:
-        """Lay out the rows for the HTML report, which has room for more tables than a printed page."""
-        return self.tables(rows)
-
     def caption(self, rows: pd.DataFrame) -> str:
         """Return the text that the HTML report shows if there is no figure."""
         return self.sentence(rows)

@@ -178,21 +178,6 @@ class Line:
         """Return a weighted sum of the losses of several settings on a task, as a term of a sum over tasks."""
         return Term(self.samples[task], self.corpora[task], lost_score(weights), weight)
 
-    def area_weights(self, task: str) -> Combination | None:
-        """Return the weight of each setting's loss in the area under a task's loss; None if it was not measured.
-
-        The area is a trapezoidal integral over the share of replaced heads, from 0, where nothing is lost, to 1.
-        """
-        steps = self.steps
-        settings = [self.setting(task, fraction) for fraction in steps["fraction"]]
-        x = np.array([0.0, *(steps["replaced"] / self.heads)])
-        if len(x) < 2 or x[-1] != 1:
-            return None
-        widths = np.diff(x)
-        weights = (np.append(widths[1:], 0) + widths) / 2
-        known = {setting: float(weight) for setting, weight in zip(settings, weights, strict=True) if setting}
-        return known if len(known) == len(settings) else None
-
 
 class ClaimsAnalysis(Analysis):
     """Conclude how many heads are replaceable along each line of each grid.

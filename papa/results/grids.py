@@ -87,8 +87,10 @@ class GridAnalysis(GridView, Analysis):
         return " ".join(filter(None, [*parts, same_heads_note(rows)]))
 
     def tables(self, rows: pd.DataFrame) -> list[Table]:
-        """Return tables by constant, or a table by fraction."""
-        rows = rows[is_main(rows)]
+        """Return tables by constant, or a table by fraction; and a table of subsets, if there are any."""
+        return [*self._main_tables(rows[is_main(rows)]), *self._subsets(rows)]
+
+    def _main_tables(self, rows: pd.DataFrame) -> list[Table]:
         if not has_between(self.fractions):
             return [table for model in self.models for table in self._by_task(rows[rows["model"] == model], model)]
         names = {"task": "title", "metric": "metric", " / ".join(varied(self)): "line"}
@@ -130,17 +132,13 @@ class GridAnalysis(GridView, Analysis):
             tables.append(Table(f"{title}. Loss", losses, 1, f"{LOSS_NOTE} {exclusion_note(rows)}".strip()))
         return tables
 
-    def report_tables(self, rows: pd.DataFrame) -> list[Table]:
-        """Return the same tables, and a table of subsets."""
+    def _subsets(self, rows: pd.DataFrame) -> list[Table]:
         on_subsets = rows["subset"].ne(ALL) & rows["main"]
         names = {"task": "title", " / ".join(varied(self)): "line", "subset": "subset", "examples": "examples"}
-        subsets = [Table("Subsets", by_fraction(rows, on_subsets, names), len(names))] if on_subsets.any() else []
-        return [*self.tables(rows), *subsets]
+        return [Table("Subsets", by_fraction(rows, on_subsets, names), len(names))] if on_subsets.any() else []
 
-    def drawing(self, rows: pd.DataFrame, job: Job[AnalysisOf]) -> Drawing | None:
+    def drawing(self, rows: pd.DataFrame, job: Job[AnalysisOf]) -> Drawing:
         """Draw scores against the number of heads replaced."""
-        if not self.drawn:
-            return None
         from papa.results.figures import figure_note, grid_figure
 
         figure, alternative = grid_figure(rows, self)

@@ -131,9 +131,9 @@ def section_of(study: Study, job: Job[AnalysisOf], summary: pd.DataFrame) -> Sec
     rows = analysis.read(placed.main)
     if not analysis.comparable(rows):
         return None
-    name, tables = job.wildcards["analysis"], analysis.report_tables(rows)
+    name, tables = job.wildcards["analysis"], analysis.tables(rows)
     section = Section(name, analysis.heading(), analysis.note(rows), tables, caption=sentence(analysis.caption(rows)))
-    drawing = analysis.drawing(rows, placed)
+    drawing = analysis.drawing(rows, placed) if "svg" in placed.outputs else None
     if drawing is None or not drawing.caption:
         return section
     examples = examples_in(rows if "examples" in rows else summary)

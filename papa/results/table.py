@@ -12,7 +12,7 @@ import pandas as pd
 
 from papa.config.measures import MEASURES
 from papa.errors import DamagedArtefact
-from papa.files import REBUILD, PathLike, Trace, read_table, replacing, write_table
+from papa.files import REBUILD, PathLike, read_table, replacing
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -226,13 +226,6 @@ def read_frame(path: PathLike, columns: Mapping[str, str], table_name: str, empt
         raise DamagedArtefact(f"{path} {problem}, so it is not a {table_name} of papa; {REBUILD}.")
     frame: pd.DataFrame = table.to_pandas()
     return frame
-
-
-def write_frame(
-    frame: pd.DataFrame, columns: Mapping[str, str], path: PathLike, facts: Mapping[str, object], trace: Trace
-) -> None:
-    """Write `columns` (name → type) of `frame` as Parquet, with `facts` to record; unknown values become null."""
-    write_table(arrow_of(frame, columns), path, facts, trace)
 
 
 def arrow_of(frame: pd.DataFrame, columns: Mapping[str, str]) -> pa.Table:

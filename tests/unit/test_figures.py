@@ -14,12 +14,12 @@ from builders import grid_view, summary_row
 import papa
 from papa.config.stages import GridView
 from papa.errors import InputError
-from papa.method.pictures import HEIGHT, MAXIMUM_SLOTS, WIDTH, drawn_slots, pictures
+from papa.method.pictures import HEIGHT, drawn_slots, pictures
 from papa.results.analysis import save_figure
 from papa.results.drops import COLUMNS as DROP_COLUMNS
 from papa.results.drops import drop_figure
 from papa.results.figures import figure_note, grid_figure
-from papa.results.panels import CURVE, LABEL_HEIGHT, MARK, RULE, spread_out, tick_rows
+from papa.results.panels import CURVE, LABEL_HEIGHT, RULE, spread_out
 
 LAYERS, HEADS, N = 3, 5, 7
 FRACTIONS = ("1", "1/2", "0")
@@ -70,13 +70,7 @@ class Panel:
         self.points = self.rows("circle")
         self.labels = self.rows("text")
         self.floors = [label for label in self.labels if label["kind"] != CURVE]
-        self.names = [label["text"] for label in sorted(self.labels, key=self.height_of) if label["kind"] == CURVE]
         self.x, self.y = (self.layer("circle")["encoding"][axis] for axis in "xy")
-
-    @property
-    def ends(self) -> tuple[float, float]:
-        low, high = self.y["scale"]["domain"]
-        return low, high
 
     def layer(self, mark: str) -> dict[str, Any]:
         return self.content["layer"][self.marks.index(mark)]
@@ -86,7 +80,7 @@ class Panel:
 
     def height_of(self, label: dict[str, Any]) -> float:
         """The height of a label in pixels above the axis."""
-        low, high = self.layer("circle")["encoding"]["y"]["scale"]["domain"]
+        low, high = self.y["scale"]["domain"]
         return HEIGHT * (label["y"] - low) / (high - low)
 
 
@@ -106,33 +100,11 @@ def test_files_show_models_tasks_and_subsets(tmp_path):
     assert sorted(path.name for path in tmp_path.iterdir()) == ["figure.png", "figure.svg"]
 
 
-def test_lines_and_panels_in_the_order_of_the_table():
-    rows = [row(f, 0.5, model=model, task=task) for task in ("t", "a") for model in ("z", "m") for f in ("0", "1")]
-    panel = Panel(rows)
-    assert [part["title"]["text"] for part in panel.figure["concat"]] == [["Title of t"], ["Title of a"]]
-    color = panel.layer("line")["encoding"]["color"]
-    assert (color["scale"]["domain"], color["legend"]["title"]) == (["z", "m"], "model")
-    assert [point["fraction"] for point in panel.points if point["line"] == "z"] == ["1", "0"]
-
-
-def test_without_scores_nothing_is_drawn(tmp_path):
-    with pytest.raises(InputError, match="Figure 2a: BASE has no score to draw"):
-        plot(tmp_path, [row("1", None)])
-    assert not list(tmp_path.iterdir())
-
-
 @pytest.mark.parametrize("character", ["\x1b", "\0", "\uffff"])
 def test_a_character_that_would_end_the_process_is_refused(tmp_path, character):
     with pytest.raises(InputError, match="contains a control character, which cannot be drawn"):
         plot(tmp_path, curve() + curve(subset=f"of{character}ten"))
     assert not list(tmp_path.iterdir())
-
-
-def test_more_points_than_altair_accepts_by_default():
-    rows = [row("1", 0.5)] * 5003
-    figure, words = grid_figure(pd.DataFrame(rows), view_of(rows))
-    assert max(map(len, figure.to_dict()["datasets"].values())) == 5003
-    assert words == "Title of t: 0.500 with 24 of 24 heads kept, context-free floor 0.300."
 
 
 @pytest.mark.parametrize(
@@ -146,50 +118,13 @@ def test_more_points_than_altair_accepts_by_default():
 )
 def test_scores_stay_within_the_range_of_the_metric(metric, scores, floors, limits):
     panel = Panel(curve(*scores, metric=metric, half=0.09, trivial=floors[0], contextless=floors[1]))
-    low, high = panel.ends
+    low, high = panel.y["scale"]["domain"]
     assert limits[0] <= low < high <= limits[1]
     for point in panel.points:
         assert low <= point["low"] <= point["mean"] <= point["high"] <= high
     # a panel begins at its lower floor or just below, or at its lowest interval
     begin = max(limits[0], min(*floors, min(scores) - 0.09))
     assert begin - 0.05 * (high - low) <= low <= begin
-
-
-@pytest.mark.parametrize("score", [0.535, 0.0, 1.0, 0.99])
-def test_equal_scores_have_an_axis(score, tmp_path):
-    rows = curve(*[score] * 3, trivial=score, contextless=score, half=0.0, metric="accuracy")
-    panel = Panel(rows)
-    low, high = panel.ends
-    assert 0 <= low < high <= 1 and high - low == pytest.approx(0.05)
-    # ticks are 0.01 apart, which two digits show
-    assert panel.y["axis"]["format"] == ".2f"
-    svg = plot(tmp_path, rows)
-    ticks = [float(text) for text in re.findall(r">(\d\.\d\d)<", svg)]
-    assert len(set(ticks)) == len(ticks) >= 4
-    assert min(ticks) <= score <= max(ticks) and max(ticks) - min(ticks) < 0.051
-
-
-def test_both_floors_are_rules_with_labels():
-    panel = Panel(curve(trivial=0.535, contextless=-0.012))
-    ends = {label["text"]: label["end"] for label in panel.floors}
-    assert ends == {"trivial .535": 0.535, "context-free −.012": -0.012}
-    rule = panel.content["layer"][0]
-    assert (rule["mark"]["type"], rule["mark"]["strokeDash"]) == ("rule", [4, 3])
-    assert rule["encoding"]["y"]["field"] == "end"
-    assert rule["transform"] == [{"filter": f"(datum.kind === '{RULE}')"}]
-    assert {label["kind"] for label in panel.floors} == {RULE} and "point" not in panel.marks
-    assert rule["data"] == panel.layer("text")["data"]
-    assert len({label["color"] for label in panel.floors}) == 1
-
-
-def test_a_floor_that_is_not_known_is_not_drawn():
-    panel = Panel(curve(contextless=None, status="no contextless floor was measured"))
-    assert [label["text"] for label in panel.floors] == ["trivial .200"]
-    assert panel.content["title"]["subtitle"] == ["Excluded: no contextless floor was", "measured."]
-    nothing = Panel(curve(contextless=None, trivial=None))
-    assert nothing.labels == [] and nothing.ends[0] == pytest.approx(0.69, abs=0.02)
-    assert "context-free" not in figure_note(pd.DataFrame(curve(contextless=None)))
-    assert "subtitle" not in nothing.content["title"]
 
 
 @pytest.mark.parametrize("models", [1, 2])
@@ -211,26 +146,6 @@ def test_a_panel_has_at_most_two_reference_lines_and_each_is_named(models, subse
     assert len(rules) == (2 if curves == 1 else 1) and len(panel.floors) == len(rules) + (curves if curves > 1 else 0)
     assert not any("by word" in label["text"] for label in panel.labels)
     assert all(label["text"].strip() for label in panel.floors)
-
-
-def test_a_trivial_floor_that_curves_do_not_share_is_only_in_tables():
-    panel = Panel(curve(trivial=0.2) + curve(subset="lookup", trivial=0.5))
-    assert [label["text"] for label in panel.floors] == ["context-free .300"]
-
-
-def test_floors_that_differ_by_model_have_its_colour():
-    rows = curve() + curve(0.8, 0.7, 0.6, model="n", contextless=0.45)
-    panel = Panel(rows)
-    floors = {label["text"]: label for label in panel.floors}
-    assert set(floors) == {"trivial .200", "m floor .300", "n floor .450"}
-    colors = {point["line"]: point["color"] for point in panel.points}
-    assert floors["n floor .450"]["color"] == colors["n"] != floors["trivial .200"]["color"]
-    mark = panel.layer("point")
-    assert mark["transform"] == [{"filter": f"(datum.kind === '{MARK}')"}]
-    assert mark["encoding"]["shape"]["scale"] == {"domain": ["context-free floor"], "range": ["diamond"]}
-    # several lines of each model: its name is in the label
-    texts = [label["text"] for label in Panel([r | {"line": f"{r['model']} / {n}"} for n in "ab" for r in rows]).floors]
-    assert sorted(texts) == ["m floor .300", "n floor .450", "trivial .200"]
 
 
 @pytest.mark.parametrize("floors", [(0.535, 0.535), (0.5, 0.505), (0.7, 0.699)])
@@ -269,39 +184,6 @@ def test_heads_replaced_are_to_scale(tmp_path):
     assert [text for _, text in ticks] == ["0", "21", "24"]
     first, second, third = (float(place) for place, _ in ticks)
     assert (second - first) / (third - first) == pytest.approx(21 / 24, abs=0.01)
-
-
-def test_labels_of_ticks_do_not_touch():
-    assert tick_rows([8, 110, 212], [1, 3, 1]) == [0, 0, 0]
-    assert tick_rows([0, 186, 200, 213], [1, 3, 4, 3]) == [0, 0, 1, 0]
-    assert tick_rows([0, 190, 200, 206, 212], [1, 3, 4, 4, 2]) == [0, 0, 1, None, 0]
-    padding = Panel([row(fraction, 0.5) for fraction in ("1", "1/12", "1/24", "0")]).x["axis"]["labelPadding"]
-    assert padding["condition"]["test"].startswith("[0, 0, 1, 0][") and padding["condition"]["value"] > 13
-
-
-def test_more_than_two_curves_have_bars_next_to_each_other():
-    assert Panel(lines("ab", curve())).marks[1] == "area"
-    panel = Panel(lines("abc", curve()))
-    assert panel.marks[1] == "rule" and "area" not in panel.marks
-    ends = [point["at"] for point in panel.points if point["fraction"] == "1/2"]
-    assert len(set(ends)) == 3 and sum(ends) / 3 == pytest.approx(12)
-    assert max(ends) - min(ends) <= 24 * 12 / WIDTH  # in pixels
-
-
-def test_one_line_has_a_colour_for_each_subset():
-    panel = Panel([r for subset in ("all", "lookup", "odd", "position") for r in curve(subset=subset)])
-    encoding = panel.layer("line")["encoding"]
-    colors = dict(zip(*(encoding["color"]["scale"][key] for key in ("domain", "range")), strict=True))
-    assert (colors["all"], colors["position"], colors["lookup"]) == ("#000000", "#0072B2", "#D55E00")
-    assert len(set(colors.values())) == 4 and "strokeDash" not in encoding
-    assert set(panel.names) == {"all examples", "lookup", "odd", "position"}
-
-
-def test_floors_of_subsets_are_named():
-    floors = {"all": 0.52, "lookup": 0.5, "position": 0.75}
-    panel = Panel([r for name in floors for r in curve(subset=name, contextless=floors[name], trivial=0.5)])
-    names = {"all examples floor .520", "lookup floor .500", "position floor .750", "trivial .500"}
-    assert {label["text"] for label in panel.floors} == names
 
 
 def test_the_alternative_text_has_the_ends_and_floors_of_curves():
@@ -349,14 +231,6 @@ def test_every_model_with_a_drop_is_a_labelled_point(tmp_path):
     assert abs(labels["first"]["y"] - labels["second"]["y"]) * 2 * HEIGHT / (high - low) >= LABEL_HEIGHT - 1e-6
 
 
-def test_one_drop_is_a_text_and_no_figure(tmp_path):
-    figure = drops_of(("m", "average", 0.7, 0.125), ("n", "average", 0.7, None))
-    [text] = [point["text"] for point in figure.to_dict()["data"]["values"]]
-    for words in ("nothing to compare", "12.5%", "0.700", "No drop is defined for n."):
-        assert words in " ".join(text)
-    assert "axis" not in save(tmp_path, figure)
-
-
 def averages(uses: list[int], layers: int = LAYERS) -> papa.ConstantMatrices:
     """Averages whose slot s is used by `uses[s]` examples, the last by all; every cell has another entry."""
     use = torch.tensor(uses)
@@ -384,26 +258,3 @@ def test_pictures_of_chosen_heads(tmp_path):
     assert color["scale"]["type"] == "sqrt" and color["scale"]["domain"] == [0, largest / 4, largest]
     assert "square-root" in " ".join(color["legend"]["title"])
     assert color["legend"]["values"][::4] == [0, largest]
-
-
-def test_pairs_of_slots_that_no_example_has_are_no_cells():
-    constants = averages([5] * N)
-    constants.count[2, 3] = constants.count[3, 2] = 0
-    assert len(drawn(pictures(constants, [(0, 0)]))) == N * N - 2
-
-
-def test_slots_in_most_use_are_drawn():
-    n = 131
-    uses = [200 - slot for slot in range(n)]
-    uses[n - 1], uses[97] = 200, 199
-    assert drawn_slots(averages(uses, layers=1)) == [*range(MAXIMUM_SLOTS - 2), 97, n - 1]
-    with pytest.raises(papa.InputError, match="over no token"):
-        drawn_slots(averages([0, 0, 0]))
-
-
-def test_heads_that_do_not_exist_are_named():
-    constants = averages([3] * N)
-    with pytest.raises(papa.InputError, match=r"no head \[0, 11\].*layers 0 to 2 and heads 0 to 4"):
-        pictures(constants, [(1, 1), (0, 11)])
-    with pytest.raises(papa.InputError, match=r"no head \[-1, 2\]"):
-        pictures(constants, [(-1, 2)])

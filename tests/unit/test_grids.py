@@ -25,7 +25,7 @@ class Grid:
         summary = write_rows(rows, folder / "summary.parquet")
         self.table = folder / "grid.parquet"
         tasks = {"cola": "glue", "ner": "conll"}
-        view = {"title": "Table 1: kinds", "tasks": tasks, "fractions": ("0", "1"), "drawn": False} | fields
+        view = {"title": "Table 1: kinds", "tasks": tasks, "fractions": ("0", "1")} | fields
         self.job = analysis_job(
             "grid", grid_view(**view).model_dump(mode="json"), {"summary": summary}, folder / "grid"
         )

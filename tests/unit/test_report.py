@@ -158,21 +158,6 @@ def test_data_and_subsets_say_what_was_used_and_what_training_had_already(page):
     assert first[-2:] == ["3", "0"] and len(page.tables["data-0"]) == 1 + 4
 
 
-def test_the_report_waits_for_all_that_it_shows(study):
-    assert {job.rule for job in study.job("page").needed} == {"summarise", "claims", "analysis", "drawn_analysis"}
-    assert study.jobs()[-1].rule == "page"
-
-
-def test_published_values_are_next_to_ours(tmp_path):
-    models = CONFIG["models"] | {"small": {"hub": "FacebookAI/roberta-base"}}
-    task = CONFIG["tasks"]["second"] | {"published": "sst2"}
-    page = Page(text_of(write_results(tmp_path, models=models, **(SMALL | {"tasks": {"second": task}}))))
-    header, *lines = page.tables["published-0"]
-    assert header[:5] == ["setting", "task", "metric", "published", "ours"]
-    assert {(line[1], line[3]) for line in lines if line[0] == "original"} == {("Second", "0.91")}
-    assert page.tables["models-0"][1][1] == "FacebookAI/roberta-base"
-
-
 def test_models_and_config_are_shown_without_places(page, written):
     assert page.tables["models-0"][1:] == [
         ["small", "some/roberta", "", "5ba", "0.1.0"],

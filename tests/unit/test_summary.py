@@ -32,7 +32,7 @@ from papa.results.summary import (
     summary_of,
     tables_of,
 )
-from papa.results.table import read_frame, write_frame, write_pages
+from papa.results.table import arrow_of, read_frame, write_pages
 
 # Student's t at 97.5 %, from printed tables.
 T_OF_2_DEGREES = 4.302653
@@ -233,7 +233,7 @@ def test_terminal_has_no_table_of_losses_without_losses(capsys):
 
 
 def write_summary(path: Path, score: float = 0.8) -> None:
-    write_frame(summary(scored({"1": [score]})), SUMMARY_COLUMNS, path, {}, TRACE)
+    write_table(arrow_of(summary(scored({"1": [score]})), SUMMARY_COLUMNS), path, {}, TRACE)
 
 
 def write_claims(sentence: str, path: Path, trace: Trace | None = None) -> None:
@@ -332,7 +332,7 @@ def test_bad_tables_are_named(tmp_path):
     write_summary(path)
     with pytest.raises(DamagedArtefact, match="has no column 'seed', so it is not a table of runs"):
         read_frame(path, RUN_COLUMNS, "table of runs")
-    write_frame(scored({"1": [0.8]}), RUN_COLUMNS, path, {}, TRACE)
+    write_table(arrow_of(scored({"1": [0.8]}), RUN_COLUMNS), path, {}, TRACE)
     with pytest.raises(DamagedArtefact, match="has no column 'mean', so it is not a summary"):
         read_summary(path)
 

@@ -330,7 +330,7 @@ PAGE = """# Which models papa can be used with
 papa was tried with every text model of transformers {transformers} (torch {torch}): all types of causal and masked
 language models and of encoders of text. Each had four layers and small random weights, in float32 on a processor.
 **{used} of {number} types can be used.** Any other checkpoint is checked in the same way when it is loaded, and
-refused if it is not computed exactly. `papa verify MODEL` shows the same for a checkpoint, with its own weights.
+refused if it is not computed exactly. `papa inspect MODEL` shows the same for a checkpoint, with its own weights.
 
 - *Packed*: the tokens of a batch run as one row without padding, which is fast. *Padded*: as the stock model does.
 - *As it is*: the largest distance of hidden states from those of transformers, relative to their norm.
@@ -354,7 +354,7 @@ refused if it is not computed exactly. `papa verify MODEL` shows the same for a 
 ## Text models that are not used
 
 *Refused*: papa says this when such a model is loaded. *Not made*: no small model of the type could be made here, so
-nothing is known; `papa verify` says what is true of a checkpoint. Of an encoder with a decoder papa loads the encoder
+nothing is known; `papa inspect` says what is true of a checkpoint. Of an encoder with a decoder papa loads the encoder
 where transformers has a class for it, as of T5. Checkpoints of the others are refused, and are not among the types that
 can be used, also if a half of them can: in Python, `papa.Model(model.get_encoder())`.
 

@@ -112,27 +112,6 @@ def init(
     _print_json(written) if as_json else print_started(written, _console())
 
 
-@app.command(
-    "config",
-    epilog="Examples:\n\n- `papa config`\n- `papa config tasks.NAME.metric`\n- `papa config seeds`\n\n"
-    "Exit codes: 0 shown; 2 there is no such key, or the command is wrong.",
-)
-def config_keys(
-    key: Annotated[
-        str | None,
-        typer.Argument(metavar="KEY", help="A key, a block of keys, or the last part of a key.", show_default=False),
-    ] = None,
-    as_json: AsJson = False,
-) -> None:
-    """Explain a key of configs: its type, default, unit and effect. Without a key, list all keys."""
-    from papa.config.reading import documented
-    from papa.jobs.keys import print_keys
-
-    with _wrong_input():
-        keys = documented(key or "")
-    _print_json({"keys": keys}) if as_json else print_keys(keys, _console())
-
-
 FOR_SNAKEMAKE = {"ignore_unknown_options": True}
 Cores = Annotated[
     str | None,
@@ -251,35 +230,55 @@ def plan(
 
 
 @app.command(
-    epilog="Examples:\n\n- `papa inspect results/demo`\n- `papa inspect results/demo/tables/summary.parquet`\n"
-    "- `papa inspect results/demo/models/minilm/corpora/roles/average.h5 --layer 4`\n\n"
-    "Exit codes: 0 intact, 1 damaged, 2 the file does not exist or is not papa's, or the command is wrong."
+    epilog="Examples:\n\n- `papa inspect results/demo`\n"
+    "- `papa inspect results/demo --kept heads --fraction 1/4`\n"
+    "- `papa inspect results/demo/tables/summary.parquet`\n"
+    "- `papa inspect sentence-transformers/all-MiniLM-L6-v2`\n\n"
+    "Exit codes: 0 shown; 1 the file is damaged, or papa cannot use the model; 2 there is no such file or model, "
+    "or the command is wrong."
 )
 def inspect(
-    path: Annotated[Path, typer.Argument(metavar="PATH", help="A results folder, or a file in it.")],
-    layer: Annotated[int | None, typer.Option(min=0, help="For averages: show the heads of this layer.")] = None,
-    head: Annotated[int | None, typer.Option(min=0, help="For averages: show this head.")] = None,
+    target: Annotated[
+        str,
+        typer.Argument(metavar="RESULTS|FILE|MODEL", help="A results folder, a file in it, or a model (id or folder)."),
+    ],
+    kept: Annotated[
+        Path | None, typer.Option(metavar="FOLDER", help="For results: write the kept heads of each order as CSV.")
+    ] = None,
+    fraction: Annotated[str, typer.Option(help="With --kept: share of heads that keep their attention.")] = "1/2",
+    device: Annotated[str, typer.Option(help="For a model: the device, auto, cpu, cuda or mps.")] = "auto",
     as_json: AsJson = False,
 ) -> None:
-    """Summarise a results folder, or show what a file is, what it was made from, whether it is intact, and its begin.
+    """Show the claims and scores of results, what a file is and what made it, or whether papa can use a model.
 
-    A folder is summarised by its study, how much is finished, the claim, and the files to open. Averages are summarised
-    for the heads that --layer and --head select, or else for the head with the most concentrated attention. Hidden
-    states are compared with their checksums, which reads them completely.
+    A file is read completely, to check whether it is intact. A model runs on a tiny batch with and without papa. Then
+    some and all of its heads are replaced, and the results are compared with an independent reference, which is dense
+    and padded and skips nothing.
     """
+    path, code = Path(target), 0
     with _wrong_input():
-        if path.is_dir():
-            from papa.jobs.overview import overview, print_overview
-
-            summary = overview(path)
-            return _print_json(summary) if as_json else print_overview(summary, _console())
+        from papa.jobs.inspect import READERS, print_inspected
         from papa.jobs.inspect import inspect as inspected
-        from papa.jobs.inspect import print_inspected
 
-        shown = inspected(path, layer, head)
-    _print_json(shown) if as_json else print_inspected(shown, _console())
-    if not shown["intact"]:
-        raise typer.Exit(DAMAGED)
+        if path.is_file() or path.suffix in READERS:
+            shown = inspected(path)
+            _print_json(shown) if as_json else print_inspected(shown, _console())
+            code = DAMAGED * (not shown["intact"])
+        elif path.is_dir() and not (path / "config.json").is_file():
+            from papa.jobs.heads import write_kept_heads
+            from papa.results.study_results import load
+
+            _print_study(load(path), as_json)
+            for file in write_kept_heads(path, kept, fraction) if kept else ():
+                typer.echo(f"Kept heads: {file}", err=as_json)
+        else:
+            from papa.jobs.verify import print_verified, verify
+
+            check = verify(target, device)
+            _print_json(check) if as_json else print_verified(check, _console())
+            code = REFUSED * (check["form"] == "refused")
+    if code:
+        raise typer.Exit(code)
 
 
 @app.command(
@@ -318,31 +317,6 @@ def compare(
         print_comparison(comparison, _console())
     if comparison["differ"]:
         raise typer.Exit(DIFFERENT)
-
-
-@app.command(
-    epilog="Examples:\n\n- `papa verify sentence-transformers/all-MiniLM-L6-v2`\n"
-    "- `papa verify models/mine models/other --json`\n\n"
-    "Exit codes: 0 all can be used, 1 papa refuses at least one, 2 a model cannot be loaded or the command is wrong."
-)
-def verify(
-    models: Annotated[list[str], typer.Argument(metavar="MODEL...", help="Hub ids, folders or installed packages.")],
-    device: Annotated[str, typer.Option(help="Device that runs the models: auto, cpu, cuda or mps.")] = "auto",
-    as_json: AsJson = False,
-) -> None:
-    """Check whether papa can use models, and how exactly it computes their hidden states.
-
-    Each model runs on a tiny batch with and without papa. Then some and all of its heads are replaced, and the results
-    are compared with an independent reference, which is dense and padded and skips nothing.
-    """
-    from papa.jobs.verify import print_verified
-    from papa.jobs.verify import verify as verified
-
-    with _wrong_input():
-        checks = verified(models, device)
-    _print_json(checks) if as_json else print_verified(checks, _console())
-    if any(check["form"] == "refused" for check in checks["models"]):
-        raise typer.Exit(REFUSED)
 
 
 @app.command(
@@ -386,23 +360,6 @@ def _print_study(study: StudyResults, as_json: bool) -> None:
         _print_json({"folder": str(study.folder), "page": str(study.page), **study.claims})
     else:
         print_results(study.folder)
-
-
-@app.command(
-    epilog="Examples:\n\n- `papa show results/demo`\n- `papa show results/study --json`\n\n"
-    "Exit codes: 0 shown, 2 there are no results of a finished study, or the command is wrong."
-)
-def show(
-    results: Annotated[Path, typer.Argument(metavar="FOLDER", help="A results folder.")], as_json: AsJson = False
-) -> None:
-    """Show the claims and scores of a finished study, as they were printed at its end.
-
-    `papa inspect FOLDER` shows the size of the results, how much is finished, and the files to open.
-    """
-    with _wrong_input():
-        from papa.results.study_results import load
-
-        _print_study(load(results), as_json)
 
 
 def main() -> None:

@@ -165,7 +165,7 @@ class Copy:
 
 
 def copy_of_repository(folder: Path) -> Copy:
-    for part in ("papa", "workflow", "config", "snakemake_logger_plugin_papa"):
+    for part in ("papa", "workflow", "config"):
         shutil.copytree(REPOSITORY / part, folder / part, ignore=shutil.ignore_patterns("__pycache__"))
     shutil.copy2(REPOSITORY / "Snakefile", folder)
     (folder / "profiles").symlink_to("workflow/profiles")

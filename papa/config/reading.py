@@ -1,7 +1,6 @@
 """Read a config from YAML, and report the first problem in one sentence.
 
-`python -m papa.config.reading` writes the JSON schema of configs and the key table of config/README.md. Both come from
-the types in `papa.config.settings`.
+`python -m papa.config.reading` writes the key table of config/README.md from the types in `papa.config.settings`.
 """
 
 from __future__ import annotations
@@ -15,7 +14,7 @@ from functools import cache
 from itertools import chain
 from pathlib import Path
 from reprlib import Repr
-from typing import TYPE_CHECKING, TypedDict
+from typing import TYPE_CHECKING
 
 import yaml
 from pydantic import ValidationError
@@ -43,7 +42,7 @@ MAX_VALUES = 100_000
 INTEGER, FLOAT = "tag:yaml.org,2002:int", "tag:yaml.org,2002:float"
 
 ROOT = Path(__file__).parents[2]
-SCHEMA, README = ROOT / "workflow/schemas/config.schema.yaml", ROOT / "config/README.md"
+README = ROOT / "config/README.md"
 BEGIN, END = "<!-- keys: written by `make docs` -->", "<!-- end of keys -->"
 
 
@@ -311,13 +310,13 @@ class _Plain(GenerateJsonSchema):
 
 @cache
 def schema() -> JsonSchemaValue:
-    """Return the JSON schema of configs: every key with its type, bounds, default, description and unit."""
+    """Return the rules of configs: every key with its type, bounds, default, description and unit."""
     rules = Config.model_json_schema(schema_generator=_Plain)
-    # `fidelity` sets the defaults of these keys; snakemake's validate() would fill in any default of the schema
+    # `fidelity` sets the defaults of these keys
     for block, by_fidelity in ((rules, PUBLISHED_CODE), (rules["$defs"]["Layout"], PUBLISHED_LAYOUT)):
         for key in by_fidelity:
             block["properties"][key].pop("default")
-    return {"$schema": GenerateJsonSchema.schema_dialect, **rules}
+    return rules
 
 
 def key_table() -> str:
@@ -336,54 +335,6 @@ def keys(rules: JsonSchemaValue, where: str = "") -> Iterator[tuple[str, JsonSch
             yield from keys(_resolved(nested["additionalProperties"]), f"{key}.NAME.")
 
 
-class DocumentedKey(TypedDict):
-    """The documentation of a key: its path, type, default (as JSON; "required" if there must be a value) and effect."""
-
-    key: str
-    type: str
-    default: str
-    unit: str
-    effect: str
-
-
-def documented(asked: str = "") -> list[DocumentedKey]:
-    """Return the documentation of a key and of the keys in its block; of all keys if none is asked for.
-
-    Args:
-        asked: the path of a key. Where the path has NAME, it may also have a name, as in `tasks.mood.metric`. A last
-            part, such as `metric`, stands for all keys that end in it.
-
-    Raises:
-        InputError: there is no such key.
-    """
-    rows = [_documentation(*key) for key in keys(schema())]
-    if not asked:
-        return rows
-    parts = asked.strip(".").split(".")
-    for prefixes in (True, False):
-        chosen = [row for row in rows if _is_asked(row["key"].split("."), parts, prefixes)]
-        if chosen:
-            return chosen
-    paths = [row["key"] for row in rows]
-    by_end = {path.rpartition(".")[2]: path for path in reversed(paths)}
-    close = get_close_matches(asked, paths, 1) or get_close_matches(parts[-1], by_end, 1, 0.5)
-    meant = f"did you mean {by_end.get(close[0], close[0])}? " if close else ""
-    raise InputError(f"There is no key {short(asked)}; {meant}`papa config` lists all keys.")
-
-
-def _is_asked(path: list[str], asked: list[str], from_begin: bool) -> bool:
-    """Whether a key's path begins with what was asked, in which a name stands for NAME; or else ends in it."""
-    part = path[: len(asked)] if from_begin else path[-len(asked) :]
-    return len(part) == len(asked) and all(has in ("NAME", wants) for has, wants in zip(part, asked, strict=True))
-
-
-def _documentation(key: str, rules: JsonSchemaValue, required: bool) -> DocumentedKey:
-    has_default = rules.get("default", {}) != {}
-    default = json.dumps(rules["default"]) if has_default else "required" if required else ""
-    unit, effect = rules.get("unit", ""), rules["description"]
-    return {"key": key, "type": _type(rules), "default": default, "unit": unit, "effect": effect}
-
-
 def with_key_table(page: str) -> str:
     """Return `page` with the key table between its two markers; raises `InputError` if they are missing."""
     before, begin, rest = page.partition(BEGIN)
@@ -391,12 +342,6 @@ def with_key_table(page: str) -> str:
     if not begin or not end:
         raise InputError(f"This page lacks the lines {BEGIN} and {END}; put them where the table belongs.")
     return f"{before}{BEGIN}\n\n{key_table()}\n\n{END}{after}"
-
-
-def schema_file() -> str:
-    """Return the schema as YAML."""
-    written = yaml.safe_dump(schema(), sort_keys=False, allow_unicode=True, width=120)
-    return f"# Written by `make docs` from papa/config/settings.py.\n{written}"
 
 
 def _resolved(rules: JsonSchemaValue) -> JsonSchemaValue:
@@ -423,10 +368,10 @@ def _rules_at(place: tuple[int | str, ...]) -> JsonSchemaValue:
 
 
 def _row(key: str, rules: JsonSchemaValue, required: bool) -> str:
-    row = _documentation(key, rules, required)
-    default = f"`{row['default']}`" if row["default"] not in ("", "required") else row["default"]
-    effect = row["effect"].replace("<", "&lt;")  # Markdown would take it for HTML
-    return f"| `{key}` | {row['type']} | {default} | {row['unit']} | {effect} |"
+    has_default = rules.get("default", {}) != {}
+    default = f"`{json.dumps(rules['default'])}`" if has_default else "required" if required else ""
+    effect = rules["description"].replace("<", "&lt;")  # Markdown would take it for HTML
+    return f"| `{key}` | {_type(rules)} | {default} | {rules.get('unit', '')} | {effect} |"
 
 
 def _type(rules: JsonSchemaValue) -> str:
@@ -455,5 +400,4 @@ def _type_names(rules: JsonSchemaValue) -> list[str]:
 
 
 if __name__ == "__main__":
-    SCHEMA.write_text(schema_file(), encoding="utf-8")
     README.write_text(with_key_table(README.read_text(encoding="utf-8")), encoding="utf-8")

@@ -276,7 +276,7 @@ def choices_of(name: str, model: str, data: Data, facts: Mapping[str, object]) -
         Choice(("run", "fractions"), None, "fractions of heads that keep their attention; the rest use its average"),
         Choice(("run", "fractions"), [1, "1/2", "1/8", 0]),
         *seeds,
-        Choice(("models", key), named(model), "an encoder or a decoder; `papa verify` checks it"),
+        Choice(("models", key), named(model), "an encoder or a decoder; `papa inspect` checks it"),
         Choice(("corpora", "texts", "files"), None, data.reasons.get("files", "")),
         *(Choice(("corpora", "texts", "files", split), file) for split, file in data.files.items()),
         *(Choice(("corpora", "texts", name), *choice) for name, choice in corpus.items()),
@@ -325,7 +325,7 @@ def as_yaml(choices: Sequence[Choice]) -> str:
     lines = [
         "# How much does this model rely on attention that depends on its input?",
         "# First run `papa plan` on this file, which estimates time and memory; then `papa run`.",
-        "# `papa config` explains all keys, and `papa config tasks.NAME.metric` explains one.",
+        "# config/README.md explains all keys.",
     ]
     blocks: list[str] = []
     for path, value, reason in choices:
@@ -406,16 +406,16 @@ def check_type(model: str, facts: Mapping[str, object] | None) -> str:
     Raises:
         InputError: papa refuses the type.
     """
-    verify = shlex.join(["papa", "verify", model])
+    command = shlex.join(["papa", "inspect", model])
     kind = (facts or {}).get("model_type")
     if not isinstance(kind, str):
-        return f"The type of {model} could not be looked up; `{verify}` checks the model."
+        return f"The type of {model} could not be looked up; `{command}` checks the model."
     page = home() / "docs/models.md"
     listed = re.findall(MODEL_TYPE_ROW, page.read_text(encoding="utf-8"), re.MULTILINE) if page.is_file() else []
     form, why = {name: (form, why) for name, form, why in listed}.get(kind, ("", ""))
     if form == "refused":
         raise InputError(f"{model} has the type {kind}, which papa cannot use: {why.rstrip('.')}.")
-    return "" if form else f"Models of the type {kind} are untested; `{verify}` checks this one."
+    return "" if form else f"Models of the type {kind} are untested; `{command}` checks this one."
 
 
 # -- the data ---------------------------------------------------------------------------------------------------------

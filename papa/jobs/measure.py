@@ -8,10 +8,10 @@ from __future__ import annotations
 import os
 import sys
 import tempfile
+import time
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
 from fractions import Fraction
-from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, TypeAlias, TypedDict, TypeGuard, Unpack, cast
 
@@ -29,7 +29,6 @@ from papa.data.snapshots import with_snapshots
 from papa.data.splits import RowChanges, columns_of_table, is_table
 from papa.errors import InputError
 from papa.files import PathLike
-from papa.jobs.display import shown_here
 from papa.jobs.init import (
     Data,
     as_config,
@@ -144,9 +143,14 @@ def run_here(study: Study, *targets: AnyJob) -> None:
     """
     waiting = [job for job in study.jobs(*targets) if study.state(job) != FRESH]
     machine = with_snapshots(study.config.machine, waiting, print)
-    with keeping_models(), shown_here([job.rule for job in waiting]) as run:
-        for job in waiting:
-            run(" ".join([job.rule, *job.wildcards.values()]), partial(performed, _placed(study, job, machine)))
+    with keeping_models():
+        for number, job in enumerate(waiting, 1):
+            begin = time.monotonic()
+            result = performed(_placed(study, job, machine))
+            if "ipykernel" not in sys.modules:  # a notebook would keep each line as an output of the cell
+                name = " ".join([job.rule, *job.wildcards.values()])
+                line = f"{number} of {len(waiting)}, {name}: {result} ({time.monotonic() - begin:.0f} s)"
+                print(line, file=sys.stderr, flush=True)
 
 
 def _placed(study: Study, job: AnyJob, machine: Machine) -> AnyJob:

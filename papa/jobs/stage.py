@@ -10,7 +10,7 @@ import sys
 import time
 import traceback
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from pkgutil import resolve_name
 from typing import Literal, Protocol, TextIO, cast
@@ -24,8 +24,6 @@ from papa.jobs.stopping import stop_once
 
 Threads = Literal["encoder", "probe"]
 Say = Callable[[str], None]
-LOGGER = "PAPA_LOGGER"
-"""Environment variable that is set if papa's snakemake logger prints the last line of each job's log."""
 log = logging.getLogger(__name__)
 
 
@@ -139,10 +137,9 @@ def _paths(value: str | Sequence[str]) -> tuple[str, ...]:
 
 
 def _show(line: str, stream: TextIO) -> None:
-    """Print a line in one write, because jobs share the terminal; skip it if papa's logger will print it."""
-    if LOGGER not in os.environ or getattr(sys.stderr, "lost", False):
-        stream.write(f"{line}\n")
-        stream.flush()
+    """Print a line in one write, because jobs share the terminal."""
+    stream.write(f"{line}\n")
+    stream.flush()
 
 
 @contextmanager
@@ -170,13 +167,9 @@ def _stderr_to(path: Path) -> Iterator[TextIO]:
 class _Log(io.TextIOBase):
     """A stderr that drops lines if the disk is full, so no job fails because of its log."""
 
-    lost = False
-
     def write(self, text: str) -> int:
-        try:
+        with suppress(OSError):
             os.write(2, text.encode("utf-8", "replace"))
-        except OSError:
-            self.lost = True
         return len(text)
 
     def fileno(self) -> int:

@@ -1,4 +1,4 @@
-"""`papa verify`: check whether papa can use models, and how exactly it computes their hidden states."""
+"""`papa inspect MODEL`: check whether papa can use a model, and how exactly it computes its hidden states."""
 
 from __future__ import annotations
 
@@ -35,31 +35,27 @@ NOTE = (
 )
 
 
-def verify(places: Sequence[str], device: str = "auto") -> dict[str, Any]:
-    """Check models, given as hub ids, folders or installed packages.
+def verify(model: str, device: str = "auto") -> dict[str, Any]:
+    """Check a model, given as a hub id, a folder or an installed package.
 
     Raises:
-        InputError: a model cannot be loaded.
+        InputError: the model cannot be loaded.
     """
     from papa.data.weights import locate
     from papa.model import verification
     from papa.model.load import stock_model
 
-    checks = [
-        {"model": place} | asdict(verification.verify(stock_model(locate(place), device=device))) for place in places
-    ]
-    return {"models": checks, "transformers": version("transformers"), "torch": version("torch")}
+    check = asdict(verification.verify(stock_model(locate(model), device=device)))
+    return {"model": model} | check | {"transformers": version("transformers"), "torch": version("torch")}
 
 
-def print_verified(checks: dict[str, Any], console: Console) -> None:
-    """Print a table of the models, and the reasons for refusals."""
-    table = table_of(checks["models"], ["model"])
-    for part in table.readable(console.width):
+def print_verified(check: dict[str, Any], console: Console) -> None:
+    """Print a table of the checks, and the reason for a refusal."""
+    for part in table_of([check], ["model"]).readable(console.width):
         part.print(console)
-    for check in checks["models"]:
-        if check["why"]:
-            console.print(f"{check['model']}: {check['why']}")
-    console.print(f"transformers {checks['transformers']}, torch {checks['torch']}. {NOTE}")
+    if check["why"]:
+        console.print(f"{check['model']}: {check['why']}")
+    console.print(f"transformers {check['transformers']}, torch {check['torch']}. {NOTE}")
 
 
 def table_of(models: Sequence[dict[str, Any]], names: Sequence[str] = ()) -> Table:

@@ -1,4 +1,4 @@
-"""`papa verify`: measure a model's distances from the stock model and, with heads replaced, from the reference."""
+"""Measure a model's distances from the stock model and, with heads replaced, from the reference."""
 
 from __future__ import annotations
 

@@ -63,7 +63,7 @@ def test_snakemake_understands_it(given):
     invoke("run", "mine.yaml", "-c2", "--keep-going", "--config", "device=cpu")
     _, read = parse_args(given[0])
     assert read.cores == 2 and read.keep_going and read.config == ["device=cpu"] and not read.targets
-    assert read.nolock and read.rerun_incomplete and read.logger == ["papa"]
+    assert read.nolock and read.rerun_incomplete
 
 
 def test_a_config_that_begins_with_a_hyphen_is_no_option_of_snakemake(given, here):

@@ -224,7 +224,7 @@ def test_other_weights_of_heads(both, inputs):
 
 @pytest.mark.slow
 def test_verification_and_a_plain_model(stocked, order, inputs):
-    """`papa verify` copies a model, and `replaced_attention` leaves its linear layers."""
+    """`papa inspect` copies a model, and `replaced_attention` leaves its linear layers."""
     constants = torch.rand(stocked.config.num_hidden_layers, stocked.config.num_attention_heads, SLOTS, SLOTS)
     states = []
     for model in (copy.deepcopy(stocked), spread(stocked, order)):

@@ -265,7 +265,7 @@ def test_the_file_has_a_reason_for_each_choice_and_a_space_between_blocks():
     assert re.findall("\n\n(.*):\n", text) == ["run", "models", "corpora", "tasks"]
     assert "\n  fractions: [1, 1/2, 1/8, 0]\n" in text and "\n    learning_rate: 2.0e-05  # for probes: a guess" in text
     assert all(f"# {reason}\n" in text for reason in PLACEHOLDER_DATA.reasons.values())
-    assert "# `papa config` explains all keys" in text
+    assert "# config/README.md explains all keys" in text
 
 
 def test_values_of_a_data_set_end_no_comment(here):
@@ -372,8 +372,8 @@ def test_the_type_of_a_model_is_looked_up(here, monkeypatch):
     for model, remark in [
         ("mine", ""),
         ("owner/bert", ""),
-        ("owner/newest", "Models of the type newest are untested; `papa verify owner/newest` checks this one."),
-        ("owner/slow", "The type of owner/slow could not be looked up; `papa verify owner/slow` checks the model."),
+        ("owner/newest", "Models of the type newest are untested; `papa inspect owner/newest` checks this one."),
+        ("owner/slow", "The type of owner/slow could not be looked up; `papa inspect owner/slow` checks the model."),
     ]:
         (here / "papa.yaml").unlink(missing_ok=True)
         assert json.loads(init("--model", model, "--json").stdout)["remark"] == remark

@@ -42,9 +42,8 @@ REFUSAL = "say('done'); raise InputError('There is no column.')"
     [
         ("print('50', file=sys.stderr); os.system('echo from C >&2'); say('done')", {}, (0, DONE, ""), "50\nfrom C\n"),
         (REFUSAL, {}, (1, DONE, f"{ERROR}Log: logs/job.log\n"), ""),
-        (REFUSAL, {"PAPA_LOGGER": "papa"}, (1, "", ""), ""),
     ],
-    ids=["done", "refused", "with the logger, which prints the lines"],
+    ids=["done", "refused"],
 )
 def test_one_line_for_the_terminal_and_the_rest_in_the_log(tmp_path, body, environment, printed, logged):
     process = run(tmp_path, body, **environment)

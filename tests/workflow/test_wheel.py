@@ -53,12 +53,12 @@ def test_the_wheel_has_what_a_clone_has(wheel):
     """Every module, the workflow with its profiles and schema, the configs; and nothing of tests or results."""
     with zipfile.ZipFile(wheel) as archive:
         names = {name for name in archive.namelist() if ".dist-info/" not in name}
-    listed = done("git", "ls-files", "papa", "snakemake_logger_plugin_papa", cwd=REPOSITORY).stdout.split()
+    listed = done("git", "ls-files", "papa", cwd=REPOSITORY).stdout.split()
     carried = done(
         "git", "ls-files", "Snakefile", "workflow", "config", "data/demo", "docs/models.md", cwd=REPOSITORY
     ).stdout.split()
     assert names == {*listed, *(f"papa/repository/{path}" for path in carried)}
-    assert "papa/py.typed" in names and "papa/repository/workflow/schemas/config.schema.yaml" in names
+    assert "papa/py.typed" in names and "papa/repository/workflow/scripts/job.py" in names
 
 
 def test_installed_it_runs_a_study_in_an_empty_folder(installed, tmp_path):

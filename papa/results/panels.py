@@ -45,7 +45,7 @@ def line_legend(title: str, names: Sequence[str]) -> alt.Legend | None:
     """Return the legend of lines; None if there is only one line."""
     import altair as alt
 
-    return alt.Legend(title=title, symbolType="stroke", symbolSize=400) if len(names) > 1 else None
+    return alt.Legend(title=title, symbolType="stroke", symbolSize=400, symbolOpacity=1) if len(names) > 1 else None
 
 
 def percent_axis(ticks: int) -> alt.Axis:

@@ -14,6 +14,7 @@ import numpy as np
 import pyarrow as pa
 import torch
 from builders import head_rows, run_record
+from tiny import empty_figure
 
 import papa
 from papa.config.job import Job
@@ -113,7 +114,7 @@ def write_results(folder: Path, skills: Mapping[str, Skill] = SKILLS, drawn: boo
         job = unplaced.placed(study.results)
         skill = skills.get(job.settings.task if job.stage == "probe" else job.wildcards.get("task", ""), Skill())
         if isinstance(job.settings, AnalysisOf):
-            with nullcontext() if drawn else patch("papa.results.analysis.save_figure", _stand_in):
+            with nullcontext() if drawn else patch("papa.results.analysis.save_figure", empty_figure):
                 analyse(job)
         elif job.stage == "texts":
             write_table(pa.table({"row": [0]}), job.main, {"shared": {"validation": SHARED}})
@@ -134,11 +135,6 @@ def write_results(folder: Path, skills: Mapping[str, Skill] = SKILLS, drawn: boo
         elif job.stage == "probe":
             _write_runs(job, skill)
     return study
-
-
-def _stand_in(figure: object, outputs: Mapping[str, str], *_: object) -> None:
-    Path(outputs["svg"]).parent.mkdir(parents=True, exist_ok=True)
-    Path(outputs["svg"]).write_text("<svg xmlns='http://www.w3.org/2000/svg'/>", encoding="utf-8")
 
 
 def averages() -> papa.ConstantMatrices:

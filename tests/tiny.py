@@ -65,10 +65,10 @@ def a_task(**keys):
     return copy.deepcopy(CONFIG["tasks"]["animals"]) | keys
 
 
-def empty_figure(figure, outputs, plots):
+def empty_figure(figure, outputs):
     """Stands in for `save_figure` in `papa.results.analysis`."""
     for path in map(Path, outputs.values()):
-        if path.suffix in (".svg", ".png", ".html"):
+        if path.suffix in (".svg", ".png"):
             path.parent.mkdir(parents=True, exist_ok=True)
             path.touch()
 

@@ -47,8 +47,8 @@ def places(work: Path) -> dict[str, Path]:
         "constants": "average.h5",
         "lambdas": "lambda-0.parquet",
         "order": "order.parquet",
-        "hidden": "1of1.hidden",
-        "index": "1of1.json",
+        "hidden": "states.hidden",
+        "index": "states.json",
         "average": "published-average.safetensors",
     }
     return {"work": work} | {name: work / file for name, file in names.items()}
@@ -127,7 +127,7 @@ def project_job(settings: Settings) -> AnyJob:
         "tokenize": stages.TokensOf(
             model=identity, slots=settings["slots"], style="paper", segments="aligned", blocks=False
         ),
-        "average": stages.AverageOf(model=encoding, part="1of1"),
+        "average": stages.AverageOf(model=encoding),
         "lambda": stages.LambdaOf(
             model=encoding,
             metric=metric,
@@ -138,7 +138,7 @@ def project_job(settings: Settings) -> AnyJob:
             settled=settings.get("settled"),
         ),
         "rank": stages.OrderFromWeights(order="lambda-0"),
-        "features": stages.HiddenOf(model=encoding, variant=variant, part="1of1"),
+        "features": stages.HiddenOf(model=encoding, variant=variant),
         "probe": stages.ProbeOf(
             model=encoding,
             task="cola",

@@ -75,7 +75,7 @@ PUBLISHED_CODE: dict[str, JsonValue] = {"encoder_dropout": True, "score_validati
 PUBLISHED_LAYOUT: dict[str, JsonValue] = {"style": "published_code", "segments": "published_code"}
 """Defaults of `layout` under `fidelity: published_code`."""
 
-_KEYS_OF_MACHINES = "hub_mirror device threads token_budget checkpoint_minutes container keep_hidden_states".split()
+_KEYS_OF_MACHINES = "hub_mirror device threads token_budget container keep_hidden_states".split()
 OF_MACHINES = dict.fromkeys(_KEYS_OF_MACHINES, True) | {"models": {"__all__": {"path", "package"}}}
 """Keys that may differ from machine to machine; no result depends on them, beyond rounding."""
 
@@ -334,15 +334,6 @@ class Corpus(Block):
             "language modelling and averages"
         ),
     ] = False
-    shards: Annotated[
-        int,
-        Field(ge=1, le=999),
-        key(
-            "number of parts in which the corpus is averaged and encoded, with one job for each part, for clusters and "
-            "for work that takes days; changing it rebuilds averages and hidden states",
-            "parts",
-        ),
-    ] = 1
     train_limit: Annotated[
         Positive | None,
         key("maximum number of training rows; the sample is always the same, and is reported in the results", "rows"),
@@ -681,15 +672,6 @@ class Config(Block):
             "tokens",
         ),
     ] = None
-    checkpoint_minutes: Annotated[
-        float,
-        Field(ge=0),
-        key(
-            "minutes between checkpoints of a long job; a job that was killed resumes at its last checkpoint (0: a "
-            "checkpoint at every step)",
-            "minutes",
-        ),
-    ] = 10.0
 
     @model_validator(mode="before")
     @classmethod
@@ -775,7 +757,6 @@ class Config(Block):
             encoder_threads=self.threads.encoder,
             probe_threads=self.threads.probe,
             token_budget=self.token_budget,
-            checkpoint_minutes=self.checkpoint_minutes,
             models={name: location for name, location in locations.items() if location},
         )
 
@@ -814,7 +795,6 @@ class Machine:
     encoder_threads: int = 2
     probe_threads: int = 1
     token_budget: int | None = None
-    checkpoint_minutes: float = 10
     models: dict[str, dict[str, str]] = field(default_factory=dict)
     snapshots: dict[str, str] = field(default_factory=dict)
 

@@ -186,7 +186,7 @@ class OfCorpus(Settings):
     def recorded(self) -> dict[str, object]:
         """Return the settings with file formats instead of paths."""
         recorded = super().recorded()
-        left_out = {"slots", "shards", *self.row_keys}
+        left_out = {"slots", *self.row_keys}
         corpus = self.corpus.model_dump(mode="json", exclude_none=True, exclude_defaults=True, exclude=left_out)
         if files := self.corpus.files:
             corpus["files"] = {split: PurePath(path).suffix.lower() for split, path in files if path}
@@ -247,20 +247,12 @@ class TokensOf(OfModel):
 
 
 class AverageOf(OfEncoding):
-    """Stage *average*: averages of every head over a corpus or one of its parts; `kind` is one of `AVERAGED`."""
+    """Stage *average*: averages of every head over a corpus; `kind` is one of `AVERAGED`."""
 
     stage = "average"
     function = "papa.method.corpus_averages:average_corpus"
 
-    part: str
     kind: str = "average"
-
-
-class MergeOf(Settings):
-    """Stage *average* of a corpus in parts: the sum over all parts."""
-
-    stage = "average"
-    function = "papa.method.corpus_averages:merge_averages"
 
 
 class Gating(Settings):
@@ -340,13 +332,12 @@ class OrderFromModel(OfModel):
 
 
 class HiddenOf(OfEncoding):
-    """Stage *hidden*: the hidden states of a corpus, or of one of its parts, under a variant."""
+    """Stage *hidden*: the hidden states of a corpus under a variant."""
 
     stage = "hidden"
     function = "papa.method.features:extract_features"
 
     variant: str
-    part: str
 
 
 class OfProbe(OfTask):

@@ -94,11 +94,6 @@ class Study:
 
     # -- patterns for the rules of the workflow -----------------------------------------------------------------------
 
-    def corpora_pattern(self, sharded: bool) -> str:
-        """Return a regular expression for corpora, in any layout, with several shards or with only one."""
-        names = [name for name, corpus in self.config.corpora.items() if (corpus.shards > 1) == sharded]
-        return f"(?:{'|'.join(names) or MATCHES_NOTHING})(?:/slots-[0-9]+)?"
-
     def stored_tasks_pattern(self) -> str:
         """Return a regular expression for tasks whose hidden states are stored, unless constants are trained."""
         original = Variant.parse(ORIGINAL)
@@ -223,14 +218,9 @@ class Study:
         """Return a list with the job of a task's labels; empty if it has none."""
         return [] if self.config.tasks[task].label is None else [self.job("prepare_labels", task=task)]
 
-    def parts(self, laid_out: str) -> list[str]:
-        """Return the names of a corpus's parts, one for each shard; parts are averaged and encoded separately."""
-        return part_names(self.config.corpora[laid_out.split("/")[0]].shards)
-
     def averaged(self, model: str, laid_out: str, kind: str = "average") -> AnyJob:
         """Return the job of a constant that is computed from a corpus."""
-        rule = "average" if len(self.parts(laid_out)) == 1 else "merge_averages"
-        return self.job(rule, model=model, laid_out=laid_out, averaged=kind)
+        return self.job("average", model=model, laid_out=laid_out, averaged=kind)
 
     def constants(self, model: str, corpus: str, constant: Constant | None) -> list[AnyJob]:
         """Return a list with the job of a constant for a model on a corpus; empty if the constant needs no text."""

@@ -301,16 +301,3 @@ def free_entries(kind: str, slots: int) -> int:
 def part_names(shards: int) -> list[str]:
     """Return the names of the parts of a corpus, such as "1of2" and "2of2"."""
     return [f"{index}of{shards}" for index in range(1, shards + 1)]
-
-
-def row_range(part: str, rows: int) -> tuple[int, int]:
-    """Return the rows of a part as a half-open range (begin, end), if `rows` rows are split evenly.
-
-    Raises:
-        InputError: the part has no row.
-    """
-    index, shards = (int(value) for value in part.split("of"))
-    begin, end = (rows * boundary // shards for boundary in (index - 1, index))
-    if begin == end:
-        raise InputError(f"{rows} examples cannot be split into {shards} parts; lower `shards` of the corpus.")
-    return begin, end

@@ -93,16 +93,10 @@ def _tokens(study: Study, model: str, laid_out: str) -> Wiring:
     return Wiring(settings, {"texts": [study.job("prepare_texts", corpus=name)]}, {"tokens": "tokens"})
 
 
-def _average(study: Study, model: str, laid_out: str, averaged: str, part: str = WHOLE) -> Wiring:
-    settings = stages.AverageOf(model=_encoding(study, model), part=part, kind=averaged)
+def _average(study: Study, model: str, laid_out: str, averaged: str) -> Wiring:
+    settings = stages.AverageOf(model=_encoding(study, model), kind=averaged)
     tokens = study.job("tokenize", model=model, laid_out=laid_out)
-    return Wiring(settings, {"tokens": [tokens]}, {"constants": "average" if part == WHOLE else "average_part"})
-
-
-def _merged_averages(study: Study, model: str, laid_out: str, averaged: str) -> Wiring:
-    names = {"model": model, "laid_out": laid_out, "averaged": averaged}
-    parts = [study.job("average_part", **names, part=part) for part in study.parts(laid_out)]
-    return Wiring(stages.MergeOf(), {"parts": parts}, {"constants": "average"})
+    return Wiring(settings, {"tokens": [tokens]}, {"constants": "average"})
 
 
 def _lambda(study: Study, model: str, task: str, constant: str, seed: str, part: str = WHOLE) -> Wiring:
@@ -168,11 +162,11 @@ def _order_from_model(study: Study, model: str, order: str) -> Wiring:
     return Wiring(settings, {}, {"order": "heads_in_order"})
 
 
-def _hidden(study: Study, model: str, owner: str, variant: str, part: str) -> Wiring:
+def _hidden(study: Study, model: str, owner: str, variant: str) -> Wiring:
     folder, _, name = owner.partition("/")
     task = name if folder == "tasks" else ""
     corpus = study.config.tasks[task].corpus if task else name
-    settings = stages.HiddenOf(model=_encoding(study, model), variant=variant, part=part)
+    settings = stages.HiddenOf(model=_encoding(study, model), variant=variant)
     tokens = study.job("tokenize", model=model, laid_out=corpus)
     needs = {"tokens": [tokens]} | _replacement(study, model, corpus, task, Variant.parse(variant))
     return Wiring(settings, needs, {"index": "index", "hidden": "hidden"})
@@ -226,8 +220,6 @@ BUILDERS: dict[str, Callable[..., Wiring]] = {
     "prepare_clusters": _clusters,
     "tokenize": _tokens,
     "average": _average,
-    "average_part": _average,
-    "merge_averages": _merged_averages,
     "train_lambda": _lambda,
     "half_lambda": _lambda,
     "weigh_heads": _weights,
@@ -277,12 +269,12 @@ def _states(study: Study, model: str, task: str, variant: Variant) -> InputJobs:
 
 
 def _hidden_states(study: Study, model: str, task: str, variant: str) -> list[AnyJob]:
-    """Return the jobs of the stored hidden states that a task reads, one for each part of its corpus."""
+    """Return a list with the job of the stored hidden states that a task reads."""
     corpus = study.config.tasks[task].corpus
     of_corpus = Variant.parse(variant).shared_by_tasks
     owner = ARTEFACTS["texts"].folder(corpus=corpus) if of_corpus else ARTEFACTS["labels"].folder(task=task)
     names = {"model": model, "owner": owner, "variant": variant}
-    return [study.job("hidden_states", **names, part=part) for part in study.parts(corpus)]
+    return [study.job("hidden_states", **names)]
 
 
 def _replacement(study: Study, model: str, corpus: str, task: str, variant: Variant) -> InputJobs:

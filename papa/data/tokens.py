@@ -159,17 +159,6 @@ class TokensFile:
         """Number of rows in the file."""
         return sum(group.rows for group in self.groups)
 
-    def tokens_before(self, row: int) -> int:
-        """Return the number of tokens before `row`."""
-        total = 0
-        for index, group in enumerate(self.groups):
-            if row >= group.first + group.rows:
-                total += group.tokens
-            elif row > group.first:
-                ids = self._file.group(index).column("ids")
-                total += int(whole_numbers(ids.combine_chunks().value_lengths())[: row - group.first].sum())
-        return total
-
     def between(self, begin: int, end: int, first_group: int = 0) -> Iterator[tuple[int, Tokens]]:
         """Yield the examples from row `begin` up to row `end` (excluded), as groups with their indices.
 

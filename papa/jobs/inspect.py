@@ -129,11 +129,11 @@ def _index_of(hidden: Path) -> Path:
 
 
 def _hidden(path: Path) -> Facts:
-    from papa.method.hidden import check_part
+    from papa.method.hidden import check_hidden
 
     index = _index_of(path)
+    check_hidden(index)
     facts: Facts = read_json(index)
-    check_part(index, None)
     return facts
 
 

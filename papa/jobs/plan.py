@@ -43,7 +43,6 @@ from papa.jobs.resources import (
     format_duration,
     gpu_memory_of,
     memory_of,
-    reader_of,
     seconds,
     sizes_of,
 )
@@ -770,7 +769,7 @@ def _constant_sizes(study: Study, sizes: Mapping[tuple[str, str], Sizes | None])
 
 def _sizes_of(job: AnyJob, sizes: Mapping[tuple[str, str], Sizes | None]) -> tuple[Sizes | None, bool]:
     """Return the sizes of the tokenized corpus that a job reads, if any, and whether the job can be estimated."""
-    for needed in reader_of(job).needs.get("tokens", ()):
+    for needed in job.needs.get("tokens", ()):
         corpus = sizes.get((needed.wildcards["model"], needed.wildcards["laid_out"]))
         return corpus, corpus is not None
     return None, True

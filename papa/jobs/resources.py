@@ -20,7 +20,6 @@ from papa.config.stages import (
     AverageOf,
     HiddenOf,
     LambdaOf,
-    MergeOf,
     OfCorpus,
     OfEncoding,
     OfProbe,
@@ -210,13 +209,8 @@ def files_of(job: AnyJob) -> list[str]:
     return [path for corpus in corpora[:1] for _, path in corpus.files or () if path]
 
 
-def reader_of(job: AnyJob) -> AnyJob:
-    """Return the job that reads the tokenized corpus: this job, or the first job whose part it merges."""
-    return job.needs["parts"][0] if "parts" in job.needs else job
-
-
 def _sizes_behind(study: Study, job: AnyJob) -> Sizes | None:
-    tokens = reader_of(job).optional_input("tokens")
+    tokens = job.optional_input("tokens")
     if tokens is None:
         return None
     try:
@@ -305,18 +299,11 @@ def disk_in_table(job: AnyJob, sizes: Sizes | None) -> float:
 def _needs(job: AnyJob, config: Config, sizes: Sizes) -> Needs | None:
     """Estimate the needs of a job from its stage; None if they do not depend on a tokenized corpus."""
     match job.settings:
-        case AverageOf(part=part, kind=kind):
-            return _one_pass(job, config, sizes, 1 / _part_count(part), _average_bytes(kind, sizes))
-        case MergeOf():
-            kind = _kind(reader_of(job).settings)
-            return Needs(
-                BYTES_PER_SUMMED_ENTRY * sizes.constant_entries(kind),
-                written=_average_bytes(kind, sizes),
-                runs_model=False,
-            )
-        case HiddenOf(part=part):
+        case AverageOf(kind=kind):
+            return _one_pass(job, config, sizes, _average_bytes(kind, sizes))
+        case HiddenOf():
             stored = FLOAT16 * sizes.state_size * sizes.tokens + FLOAT32 * sizes.examples
-            needs = _one_pass(job, config, sizes, 1 / _part_count(part), stored / _part_count(part))
+            needs = _one_pass(job, config, sizes, stored)
             copies = (2 * FLOAT32 + FLOAT16) * budget_on(config.device, config.token_budget) * sizes.state_size
             return replace(needs, memory=needs.memory + copies, on_gpu=needs.on_gpu + copies)
         case LambdaOf() | WeightsOf() | ProbeOf() as settings:
@@ -324,14 +311,14 @@ def _needs(job: AnyJob, config: Config, sizes: Sizes) -> Needs | None:
     return None
 
 
-def _one_pass(job: AnyJob, config: Config, sizes: Sizes, share: float = 1.0, written: float = 0.0) -> Needs:
+def _one_pass(job: AnyJob, config: Config, sizes: Sizes, written: float = 0.0) -> Needs:
     """Estimate the needs of one forward pass over a share of the texts, in batches of `token_budget` tokens."""
     averages = isinstance(job.settings, AverageOf)
     memory, on_gpu = (  # the host of a GPU has no activations, but its estimate was tested with those of a CPU
         _model_bytes(job, sizes, budget_on(device, config.token_budget), averages, gpu)
         for device, gpu in (("cpu", False), (config.device, True))
     )
-    return Needs(memory, share * sizes.operation_count, written=written, on_gpu=on_gpu)
+    return Needs(memory, sizes.operation_count, written=written, on_gpu=on_gpu)
 
 
 def _learn(job: AnyJob, settings: LambdaOf | WeightsOf | ProbeOf, config: Config, sizes: Sizes) -> Needs:
@@ -426,10 +413,6 @@ def _kind(settings: Settings) -> str:
         case HiddenOf(variant=variant) | ProbeOf(variant=variant):
             constant = Variant.parse(variant).constant
     return "zeros" if constant is None else constant.start
-
-
-def _part_count(part: str) -> int:
-    return int(part.split("of")[1])
 
 
 def _average_bytes(kind: str, sizes: Sizes) -> float:

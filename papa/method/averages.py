@@ -7,7 +7,7 @@ slots. It is 0 if there are none. Sums and counts can be added over the parts of
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from html import escape
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -114,17 +114,6 @@ class ConstantMatrices:
 
     def _repr_html_(self) -> str:
         return f"<p>{escape(repr(self)[1:-1])}</p>"
-
-    def merge(self, second: ConstantMatrices) -> ConstantMatrices:
-        """Return the average over both sets of examples; raise `InputError` if model, layout or corpus differ."""
-        left, right = ({**averages.about, "kind": averages.kind} for averages in (self, second))
-        if self.sum.shape != second.sum.shape or left != right:
-            differ = sorted(key for key in left | right if left.get(key) != right.get(key)) or [
-                f"shape {list(self.sum.shape)} and {list(second.sum.shape)}"
-            ]
-            raise InputError(f"These averages cannot be merged; they differ in {', '.join(differ)}.")
-        sums, counts = self.sum + second.sum, self.count + second.count
-        return replace(self, sum=sums, count=counts, examples=self.examples + second.examples, about=dict(self.about))
 
     def save(self, path: PathLike, trace: Trace | None = None) -> None:
         """Write HDF5 with the datasets sum (float64), count (int64) and mean (float32)."""

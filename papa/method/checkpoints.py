@@ -24,6 +24,9 @@ if TYPE_CHECKING:
 
 log = logging.getLogger(__name__)
 
+SECONDS = 600.0
+"""The time between two checkpoints."""
+
 
 @dataclass(frozen=True)
 class State:
@@ -52,7 +55,6 @@ class Checkpoint:
     ):
         path, self.to_the_end = Path(artefact), to_the_end
         self.path = path.with_name(f".{path.name}.checkpoint")
-        self.seconds = machine.checkpoint_minutes * 60
         self.resumed = ""
         self.identity = digest_of_json([asdict(trace), environment_of(machine, device)])
         self._saved = time.monotonic()
@@ -80,7 +82,7 @@ class Checkpoint:
 
         Errors are only logged.
         """
-        if time.monotonic() - self._saved < self.seconds and not (ended and self.to_the_end):
+        if time.monotonic() - self._saved < SECONDS and not (ended and self.to_the_end):
             return
         try:
             current = state()

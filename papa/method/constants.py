@@ -67,10 +67,6 @@ def constants_for(constant: Constant, averages: PathLike | None, model: Model, f
     if averages is None:
         raise InputError(f"The constant {constant.name} is read from a file of averages, but none was given; give one.")
     constants, about = ConstantMatrices.load_constants(averages)
-    if "part" in about:
-        raise InputError(
-            f"{averages} is an average over only part {about['part']} of a corpus; give the average over all parts."
-        )
     expected = {"weights": model.weights, "slots": facts["slots"], "style": facts["style"], "kind": constant.start}
     if constant.corpus is None:
         expected["corpus"] = facts["corpus"]

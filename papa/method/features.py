@@ -12,7 +12,7 @@ from torch import Tensor
 
 from papa.config.job import Job
 from papa.config.stages import HiddenOf
-from papa.config.variant import Variant, row_range
+from papa.config.variant import Variant
 from papa.data.tokens import TokensFile
 from papa.files import write_json
 from papa.method.hidden import Extent, HiddenWriter, writing_hidden
@@ -27,7 +27,7 @@ from papa.model.replacement import Replacement, replaced_in
 
 
 def extract_features(job: Job[HiddenOf]) -> str:
-    """Stage *hidden*: store the hidden states of a corpus, or of a part of it, with the heads of a variant replaced.
+    """Stage *hidden*: store the hidden states of a corpus with the heads of a variant replaced.
 
     Raises:
         InputError: the constants or the order belong to another model or layout, the disk is too small, or a value does
@@ -40,21 +40,18 @@ def extract_features(job: Job[HiddenOf]) -> str:
     with TokensFile.opened(job.input("tokens")) as file:
         facts = file.provenance
         replacement = model.replacement(*replaced_by(job, model, facts))
-        begin, end = row_range(settings.part, file.rows)
-        first = file.tokens_before(begin)
         sizes = ProbeSizes.of(model, int(facts["slots"]))
-        extent = Extent(begin, end, first, file.tokens_before(end) - first, sizes.layers * sizes.hidden * 2)
+        tokens = sum(group.tokens for group in file.groups)
+        extent = Extent(file.rows, tokens, sizes.layers * sizes.hidden * 2)
         with writing_hidden(hidden, extent) as writer, torch.inference_mode():
-            for _ in progress(_write_rows(model, replacement, file, extent, writer), "encoding", end - begin):
+            for _ in progress(_write_rows(model, replacement, file, writer), "encoding", file.rows):
                 pass
             checksums = writer.close()
         replaced, total = replaced_in(replacement), model.layers * model.heads
         write_json(
             {
                 "dtype": "float16",
-                "part": settings.part,
-                "rows": [begin, end],
-                "first_token": first,
+                "rows": extent.rows,
                 "tokens": extent.tokens,
                 "checksums": checksums,
                 "splits": [[group.split, group.first, group.rows, group.tokens] for group in file.splits.values()],
@@ -74,11 +71,9 @@ def extract_features(job: Job[HiddenOf]) -> str:
     return f"hidden states with {total - len(replaced)} of {total} heads kept, {size:.3g} GB"
 
 
-def _write_rows(
-    model: Model, replacement: Replacement, file: TokensFile, extent: Extent, writer: HiddenWriter
-) -> Iterator[Tensor]:
-    """Write the hidden states of an extent's rows, and yield the indices of the examples written."""
-    budget = TokenBudget(model.token_budget)
-    for _, group in file.between(extent.begin, extent.end):
-        store = partial(writer.write, group, file.tokens_before(group.rows[0]))
-        yield from encoded(model, replacement, group, budget, store)
+def _write_rows(model: Model, replacement: Replacement, file: TokensFile, writer: HiddenWriter) -> Iterator[Tensor]:
+    """Write the hidden states of all rows, and yield the indices of the examples written."""
+    budget, written = TokenBudget(model.token_budget), 0
+    for _, group in file.between(0, file.rows):
+        yield from encoded(model, replacement, group, budget, partial(writer.write, group, written))
+        written += len(group.ids)

@@ -138,9 +138,9 @@ def _original_probe(
 @contextmanager
 def _states_of_original(job: Job[WeightsOf], split: Mapping[str, Tokens], model: Model) -> Iterator[States]:
     """Open the original's hidden states: stored ones if the job reads an index, otherwise streamed from the model."""
-    indices, original = job.inputs.get("index"), model.replacement()
-    if indices:
-        with stored_states(indices, split, job.settings.model.model.name, Variant.parse(ORIGINAL)) as (read, _):
+    path, original = job.optional_input("index"), model.replacement()
+    if path is not None:
+        with stored_states(path, split, job.settings.model.model.name, Variant.parse(ORIGINAL)) as (read, _):
             yield lambda batch: read(batch).to(model.device)
     else:
         dropout, rounded = job.settings.encoder_dropout, job.settings.target.labelled

@@ -1,4 +1,4 @@
-"""The store of hidden states: flat files of float16, one for each part of a corpus, each with an index.
+"""The store of hidden states: flat files of float16, each with an index.
 
 A file contains the hidden states `[token, L+1, hidden]` of the real tokens, in the order of the tokens file, and then a
 checksum (CRC-32) of each example. The index records the digest of the checksums. So each example can be verified
@@ -10,9 +10,8 @@ from __future__ import annotations
 import os
 import shutil
 import zlib
-from bisect import bisect_right
-from collections.abc import Iterable, Iterator, Mapping, Sequence
-from contextlib import ExitStack, contextmanager
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, BinaryIO
@@ -28,30 +27,19 @@ from papa.files import REBUILD, PathLike, hashing, read_json, replacing
 
 Index = dict[str, Any]
 """The content of an index: facts about a file."""
-PART_KEYS = ("part", "rows", "first_token", "tokens", "checksums")
-"""The facts that differ between the parts of a corpus."""
 
 
 @dataclass(frozen=True)
 class Extent:
-    """The rows of a corpus in a file, `begin` to `end` - 1.
+    """The size of a file: its rows, their tokens, and the bytes of the hidden states of one token."""
 
-    Args:
-        first_token: the index of their first token in the corpus.
-        tokens: number of their tokens.
-        token_bytes: size of the hidden states of one token, in bytes.
-    """
-
-    begin: int
-    end: int
-    first_token: int
+    rows: int
     tokens: int
     token_bytes: int
 
     @classmethod
     def of(cls, index: Index) -> Extent:
-        begin, end = index["rows"]
-        return cls(begin, end, index["first_token"], index["tokens"], index["layers"] * index["hidden"] * 2)
+        return cls(index["rows"], index["tokens"], index["layers"] * index["hidden"] * 2)
 
     @property
     def checksums_at(self) -> int:
@@ -61,7 +49,7 @@ class Extent:
     @property
     def bytes(self) -> int:
         """Size of the file in bytes."""
-        return self.checksums_at + 4 * (self.end - self.begin)
+        return self.checksums_at + 4 * self.rows
 
 
 class HiddenWriter:
@@ -69,8 +57,8 @@ class HiddenWriter:
 
     def __init__(self, file: BinaryIO, extent: Extent):
         self._file, self._extent = file, extent
-        self._checksums = np.zeros(extent.end - extent.begin, dtype="<u4")
-        self._written = np.zeros(extent.end - extent.begin, dtype=bool)
+        self._checksums = np.zeros(extent.rows, dtype="<u4")
+        self._written = np.zeros(extent.rows, dtype=bool)
 
     def write(self, group: Tokens, first_token: int, examples: Tensor, half: Tensor) -> None:
         """Write the hidden states of `examples`; `first_token` is the index of the group's first token in the corpus.
@@ -78,12 +66,12 @@ class HiddenWriter:
         `half` is float16 `[token, L+1, hidden]`.
         """
         lengths, begins = group.lengths[examples].tolist(), group.offsets[examples].tolist()
-        rows = (examples + (group.rows[0] - self._extent.begin)).tolist()
+        rows = (examples + group.rows[0]).tolist()
         size, at = self._extent.token_bytes, 0
         view = half.contiguous().view(-1).numpy().data.cast("B")
         for length, begin, row in zip(lengths, begins, rows, strict=True):
             content = view[at : at + length * size]
-            _write_all(self._file.fileno(), content, (first_token - self._extent.first_token + begin) * size)
+            _write_all(self._file.fileno(), content, (first_token + begin) * size)
             self._checksums[row] = zlib.crc32(content)
             self._written[row] = True
             at += len(content)
@@ -98,7 +86,7 @@ class HiddenWriter:
 
 @contextmanager
 def writing_hidden(path: PathLike, extent: Extent) -> Iterator[HiddenWriter]:
-    """Open a writer for the rows of an extent; raise `InputError` if the disk is too small."""
+    """Open a writer for a file of this extent; raise `InputError` if the disk is too small."""
     with replacing(path) as temporary:
         free = shutil.disk_usage(temporary.parent).free
         if extent.bytes > free:
@@ -112,50 +100,28 @@ def writing_hidden(path: PathLike, extent: Extent) -> Iterator[HiddenWriter]:
 
 
 class HiddenStates:
-    """Hidden states on disk, read example by example; see `opened`.
+    """Hidden states on disk, read example by example; see `opened`. `index` contains the facts of the index."""
 
-    `index` contains the facts that the indices of all parts share.
-    """
-
-    def __init__(self, indices: Sequence[PathLike], stack: ExitStack):
-        all_facts = [read_json(path) for path in indices]
-        self.index, *further = [{key: facts[key] for key in facts if key not in PART_KEYS} for facts in all_facts]
-        for path, index in zip(indices[1:], further, strict=True):
-            if index != self.index:
-                differ = sorted(key for key in index | self.index if index.get(key) != self.index.get(key))
-                raise DamagedArtefact(f"{path} and {indices[0]} differ in {', '.join(differ)}; {REBUILD}.")
-        splits = [Group(*split) for split in self.index["splits"]]
+    def __init__(self, index: PathLike, file: BinaryIO):
+        self.index: Index = read_json(index)
+        self._file, self._path, self._extent = file, hidden_file(index), Extent.of(self.index)
         self._first_tokens, tokens = {}, 0
-        for split in splits:
+        for split in (Group(*split) for split in self.index["splits"]):
             self._first_tokens[split.split] = tokens
             tokens += split.tokens
-        parts = sorted(
-            ((Extent.of(facts), hidden_file(path), facts) for path, facts in zip(indices, all_facts, strict=True)),
-            key=lambda part: part[0].begin,
-        )
-        covered = 0
-        for extent, path, _ in parts:
-            if extent.begin != covered:
-                raise DamagedArtefact(f"{path} begins at row {extent.begin} and not {covered}; {REBUILD}.")
-            covered = extent.end
-        if covered != sum(split.rows for split in splits):
-            raise DamagedArtefact(f"{parts[-1][1]} ends after {covered} rows, but there are more; {REBUILD}.")
-        self._extents, self._paths = [part[0] for part in parts], [part[1] for part in parts]
-        self._checksums = [_read_checksums(path, facts) for _, path, facts in parts]
-        self._files = [stack.enter_context(open(path, "rb", buffering=0)) for path in self._paths]  # noqa: SIM115
-        self._begins = [extent.begin for extent in self._extents]
-        self._checked = np.zeros(covered, dtype=bool)
+        self._checksums = _read_checksums(self._path, self.index)
+        self._checked = np.zeros(self._extent.rows, dtype=bool)
 
     @classmethod
     @contextmanager
-    def opened(cls, indices: Sequence[PathLike]) -> Iterator[HiddenStates]:
-        """Open the hidden states of all parts of a corpus; each file is in the folder of its index.
-
-        Raises:
-            DamagedArtefact: a file does not match its index, or the parts are not those of one corpus.
-        """
-        with ExitStack() as stack:
-            yield cls(indices, stack)
+    def opened(cls, index: PathLike) -> Iterator[HiddenStates]:
+        """Open the hidden states next to an index; raise `DamagedArtefact` if they do not match it."""
+        try:
+            file = open(hidden_file(index), "rb", buffering=0)  # noqa: SIM115  closed below
+        except OSError as error:
+            raise DamagedArtefact(f"{hidden_file(index)} cannot be read ({error.strerror}); {REBUILD}.") from error
+        with file:
+            yield cls(index, file)
 
     def read(self, examples: Tensor, tokens: Tokens, positions: Tensor | None = None) -> Tensor:
         """Return the hidden states of a split's `examples` as float32.
@@ -167,17 +133,14 @@ class HiddenStates:
         begins = (tokens.offsets[examples] + self._first_tokens[tokens.split]).tolist()
         rows = (examples + tokens.rows[0]).tolist()
         half = torch.empty(sum(lengths), self.index["layers"], self.index["hidden"], dtype=torch.float16)
-        view, at = half.view(-1).numpy().data.cast("B"), 0
+        view, at, size = half.view(-1).numpy().data.cast("B"), 0, self._extent.token_bytes
         for length, begin, row in zip(lengths, begins, rows, strict=True):
-            part = bisect_right(self._begins, row) - 1
-            extent, path = self._extents[part], self._paths[part]
-            content = view[at : at + length * extent.token_bytes]
-            offset = (begin - extent.first_token) * extent.token_bytes
-            if os.preadv(self._files[part].fileno(), [content], offset) != len(content):
-                raise DamagedArtefact(f"{path} ends too early; {REBUILD}.")
+            content = view[at : at + length * size]
+            if os.preadv(self._file.fileno(), [content], begin * size) != len(content):
+                raise DamagedArtefact(f"{self._path} ends too early; {REBUILD}.")
             if not self._checked[row]:
-                if zlib.crc32(content) != self._checksums[part][row - extent.begin]:
-                    raise _damaged(path, row)
+                if zlib.crc32(content) != self._checksums[row]:
+                    raise _damaged(self._path, row)
                 self._checked[row] = True
             at += len(content)
         return (half if positions is None else half.index_select(0, positions)).float()
@@ -188,17 +151,9 @@ def hidden_file(index: PathLike) -> Path:
     return Path(index).with_suffix(ARTEFACTS["hidden"].suffix)
 
 
-def check_part(index: PathLike, lengths: Iterable[int] | None = None) -> None:
-    """Raise `DamagedArtefact` unless the file of hidden states next to an index matches it.
-
-    If `lengths` lists the number of tokens of each example, each example is compared with its checksum.
-    """
-    facts, path = read_json(index), hidden_file(index)
-    checksums, extent = _read_checksums(path, facts), Extent.of(facts)
-    with open(path, "rb") as file:
-        for row, length in enumerate(lengths or ()):
-            if zlib.crc32(file.read(length * extent.token_bytes)) != checksums[row]:
-                raise _damaged(path, extent.begin + row)
+def check_hidden(index: PathLike) -> None:
+    """Raise `DamagedArtefact` unless the file of hidden states next to an index matches it."""
+    _read_checksums(hidden_file(index), read_json(index))
 
 
 def _damaged(path: PathLike, row: int) -> DamagedArtefact:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
 
@@ -108,22 +108,22 @@ def encoded(
 
 @contextmanager
 def stored_states(
-    indices: Sequence[str], splits: Mapping[str, Tokens], model: str, variant: Variant
+    path: str, splits: Mapping[str, Tokens], model: str, variant: Variant
 ) -> Iterator[tuple[States, Index]]:
-    """Open stored hidden states, given the index of each part; yield them and the facts that the indices share.
+    """Open stored hidden states, given the path of their index; yield them and the index.
 
     Raises:
         DamagedArtefact: they belong to other texts, another model or another variant.
     """
-    with HiddenStates.opened(indices) as hidden:
+    with HiddenStates.opened(path) as hidden:
         index = hidden.index
         stored_tokens = {name: count for name, _, _, count in index["splits"]}
         if any(stored_tokens.get(split) != len(tokens.ids) for split, tokens in splits.items()):
-            raise DamagedArtefact(f"{indices[0]} belongs to the hidden states of other texts; {REBUILD}.")
+            raise DamagedArtefact(f"{path} belongs to the hidden states of other texts; {REBUILD}.")
         expected = {"corpus": splits["train"].provenance["corpus"], "model": model, **names_of(variant)}
         for key, value in expected.items():
             if index[key] != value:
                 raise DamagedArtefact(
-                    f"{indices[0]} belongs to hidden states with {key} {index[key]} instead of {value}; {REBUILD}."
+                    f"{path} belongs to hidden states with {key} {index[key]} instead of {value}; {REBUILD}."
                 )
         yield (lambda batch: hidden.read(batch.examples, batch.tokens, batch.positions)), index

@@ -215,10 +215,10 @@ def source_of(job: Job[ProbeOf], splits: Mapping[str, Tokens]) -> AbstractContex
 @contextmanager
 def _stored(job: Job[ProbeOf], splits: Mapping[str, Tokens]) -> Iterator[StateSource]:
     """Open the hidden states that earlier jobs stored."""
-    settings, indices = job.settings, job.inputs["index"]
-    with stored_states(indices, splits, settings.model.model.name, Variant.parse(settings.variant)) as (states, index):
+    settings, path = job.settings, job.input("index")
+    with stored_states(path, splits, settings.model.model.name, Variant.parse(settings.variant)) as (states, index):
         sizes = ProbeSizes(**{field.name: index[field.name] for field in fields(ProbeSizes)})
-        trace = trace_of(indices[0])
+        trace = trace_of(path)
         inputs = trace.inputs if trace else {}
         digests = {name: digest for name, digest in inputs.items() if name in SourceDigests.names}
         yield StateSource(states, sizes, index["heads"], index["kept"], index["weights"], digests)

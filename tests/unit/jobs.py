@@ -14,7 +14,7 @@ from papa.data.tokenize import _schema, tokenize_corpus, write_groups
 from papa.data.tokens import Tokens
 from papa.files import provenance_of, read_json, read_table, read_tensors, write_table
 from papa.method.averages import ConstantMatrices
-from papa.method.corpus_averages import average_corpus, merge_averages
+from papa.method.corpus_averages import average_corpus
 from papa.method.features import extract_features
 from papa.method.head_weights import train_lambda, weigh_heads
 from papa.method.metrics import counts_of
@@ -80,13 +80,9 @@ def dense(packed):
     return {name: packed.unpack(row) for name, row in (values | {"token_type_ids": packed.segments}).items()}
 
 
-def average(model, tokens, constants, part="1of1", precision="float32", kind="average"):
-    settings = stages.AverageOf(model=encoding(model, precision), part=part, kind=kind)
+def average(model, tokens, constants, precision="float32", kind="average"):
+    settings = stages.AverageOf(model=encoding(model, precision), kind=kind)
     return average_corpus(job("average", settings, {"tokens": tokens}, constants=constants))
-
-
-def merge(parts, constants):
-    return merge_averages(job("average", stages.MergeOf(), {"parts": parts}, constants=constants))
 
 
 def learn(model, lambdas, how=TRAINING, seed=0, constant="average", encoder_dropout=False, more=None, **inputs):
@@ -121,8 +117,8 @@ def put_in_order(model, order, name, seed=0, unit="head"):
     return order_heads(job("order", settings, {}, order=order))
 
 
-def store(model, index, variant="original", part="1of1", precision="float32", **inputs):
-    settings = stages.HiddenOf(model=encoding(model, precision), variant=variant, part=part)
+def store(model, index, variant="original", precision="float32", **inputs):
+    settings = stages.HiddenOf(model=encoding(model, precision), variant=variant)
     return extract_features(job("hidden", settings, inputs, index=index, hidden=Path(index).with_suffix(".hidden")))
 
 

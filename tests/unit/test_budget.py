@@ -9,7 +9,6 @@ import torch
 from sizes import LAYERS, TRAIN, VALIDATION
 
 import papa
-from papa.config.variant import part_names
 from papa.data.tokens import Tokens, TokensFile
 from papa.errors import InputError
 from papa.files import read_table
@@ -32,26 +31,7 @@ def test_groups_contain_every_row_once(corpus):
         some = [group for _, group in file.between(TRAIN - 3, TRAIN + 2)]
         assert [(group.split, group.rows) for group in some] == [("train", (TRAIN - 3, 3)), ("validation", (TRAIN, 2))]
         assert torch.equal(some[0].ids, whole["train"].ids[whole["train"].offsets[-4] :])
-        assert file.tokens_before(TRAIN - 3) == int(whole["train"].offsets[-4])
         assert [number for number, _ in file.between(0, ROWS, first_group=2)] == [2]
-
-
-def test_averages_of_parts_add_up_to_those_of_the_corpus(tiny, corpus):
-    tokens, places = corpus / "tokens.parquet", [corpus / f"{part}.h5" for part in part_names(3)]
-    jobs.average(tiny, tokens, corpus / "whole.h5")
-    for part, place in zip(part_names(3), places, strict=True):
-        jobs.average(tiny, tokens, place, part)
-    jobs.merge(places, corpus / "merged.h5")
-    whole, merged = (papa.ConstantMatrices.load(corpus / f"{name}.h5") for name in ("whole", "merged"))
-    assert (merged.examples, merged.about) == (TRAIN, whole.about) and torch.equal(merged.count, whole.count)
-    torch.testing.assert_close(merged.sum, whole.sum, atol=1e-5, rtol=1e-6)
-    # one unit in the last place of a weight of 1: sums in another order may round to the next float32
-    torch.testing.assert_close(merged.mean, whole.mean, atol=torch.finfo(torch.float32).eps, rtol=0)
-    for wrong in (places[:2], [places[0], places[0], places[1]], [corpus / "whole.h5"] * 3):
-        with pytest.raises(InputError, match=r"The averages of these . parts are needed"):
-            jobs.merge(wrong, corpus / "wrong.h5")
-    with pytest.raises(InputError, match="is an average over only part 1of3 of a corpus"):
-        jobs.store(tiny, corpus / "x.json", "average/all", tokens=tokens, constants=places[0])
 
 
 class Scarce:
@@ -217,13 +197,13 @@ def test_averages_that_cannot_fit_are_refused_before_the_corpus_is_read(loaded, 
 
 
 def states_of(index, tokens):
-    with HiddenStates.opened([index]) as hidden:
+    with HiddenStates.opened(index) as hidden:
         return hidden.read(torch.arange(TRAIN), tokens)
 
 
 @TEXTS
 def test_less_memory_gives_the_same_hidden_states(tiny, corpus, monkeypatch, caplog):
-    train, index = Tokens.read(corpus / "tokens.parquet")["train"], corpus / "1of1.json"
+    train, index = Tokens.read(corpus / "tokens.parquet")["train"], corpus / "states.json"
     jobs.store(tiny, index, tokens=corpus / "tokens.parquet")
     expected, run = states_of(index, train), Model.run
 

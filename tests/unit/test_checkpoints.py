@@ -1,7 +1,6 @@
 """Killed jobs resume to the same bytes; states that are not theirs are not used."""
 
 import errno
-import json
 import os
 from pathlib import Path
 
@@ -21,14 +20,10 @@ from papa.method.fitting import Diverged
 
 HOW = jobs.training(batch_size=17)
 STEPS = -(-TRAIN // HOW.batch_size)
-EPOCH = [*["step"] * STEPS, "evaluate"]
-MOMENTS = {
-    "in the first epoch": 1,
-    "in the middle of an epoch": len(EPOCH) + 2,
-    "while an epoch is evaluated": 2 * len(EPOCH) - 1,
-    "right after an epoch": 2 * len(EPOCH),
-    "before the result is written": 3 * len(EPOCH),
-}
+PROBE, LAMBDA = [*["step"] * STEPS, "evaluate"] * 3, ["step"] * STEPS * 3
+EPOCH = len(PROBE) // 3
+SOME = [1, EPOCH + 2, 2 * EPOCH - 1, 2 * EPOCH, 3 * EPOCH]
+"""In the first epoch, in the middle of one, while one is evaluated, after it, and before the result is written."""
 
 
 class Killed(BaseException):
@@ -78,11 +73,10 @@ def course(monkeypatch):
 @pytest.fixture
 def always(monkeypatch, tiny):
     """States are saved after every step."""
-    here = json.loads(os.environ["PAPA_MACHINE"]) | {"checkpoint_minutes": 0}
-    monkeypatch.setenv("PAPA_MACHINE", json.dumps(here))
+    monkeypatch.setattr(checkpoints, "SECONDS", 0)
 
 
-def job_of(kind, model, folder, name, epochs=3):
+def job_of(kind, model, folder, name, epochs=3, seed=1):
     """A stage, ready to run, and the artefacts that it makes."""
     data, how = {"tokens": folder / "tokens.parquet"}, HOW.model_copy(update={"epochs": epochs})
     run, lambdas, metric = folder / f"{name}.json", folder / f"{name}.parquet", "negative_log_perplexity"
@@ -91,16 +85,15 @@ def job_of(kind, model, folder, name, epochs=3):
     if kind == "average":
         average = folder / f"{name}.h5"
         return lambda: jobs.average(model, data["tokens"], average), [average]
-    if "lambda" in kind:
-        more = {"settled": -0.999} if kind == "settled lambda" else {}  # any two orders have settled
-        options = {"constant": "toeplitz", "seed": 1, "encoder_dropout": kind == "lambda", "more": more}
+    if kind == "lambda":
+        options = {"constant": "toeplitz", "seed": 1, "encoder_dropout": True}
         return lambda: jobs.learn(model, lambdas, how, **options, **data), [lambdas]
     variant = "toeplitz-trained/all" if kind == "trained constants" else "toeplitz/all"
     if "stored" in kind:
-        data["index"] = folder / "1of1.json"
+        data["index"] = folder / "states.json"
         if not data["index"].exists():
             jobs.store(model, data["index"], variant, tokens=data["tokens"])
-    options = {"variant": variant, "encoder_dropout": kind == "dropout"}
+    options = {"variant": variant, "encoder_dropout": kind == "dropout", "seed": seed}
     artefacts = [run, run.with_suffix(".safetensors"), jobs.outcomes_of(run)]
     return lambda: jobs.probe(model, run, metric, how, **options, **data), artefacts
 
@@ -115,11 +108,11 @@ def assert_same(undisturbed, artefacts, folder):
     assert not checkpoints_in(folder)
 
 
-def assert_goes_on(course, job_named, folder, moments, epoch, epochs=3):
+def assert_resumes(course, kind, model, folder, events, moments):
     """A job killed at all of these moments, one after the other, makes what it makes undisturbed, no step twice."""
-    job, undisturbed = job_named("undisturbed")
-    assert course.of(job)[0] == [*epoch * epochs, "write"]
-    job, artefacts = job_named("killed")
+    job, undisturbed = job_of(kind, model, folder, "undisturbed")
+    assert course.of(job)[0] == [*events, "write"]
+    job, artefacts = job_of(kind, model, folder, "killed")
     begin = 0
     for moment in moments:
         done, _ = course.of(job, killed_at=moment - begin)
@@ -127,75 +120,46 @@ def assert_goes_on(course, job_named, folder, moments, epoch, epochs=3):
         assert len(checkpoints_in(folder)) == 1
         begin = moment
     rest, said = course.of(job)
-    assert rest == [*epoch * epochs, "write"][begin:]
-    assert f", resumed in epoch {min(begin // len(epoch) + 1, 3)}" in said
+    assert rest == [*events, "write"][begin:]
+    assert ", resumed " in said
     assert_same(undisturbed, artefacts, folder)
 
 
-@pytest.mark.parametrize("corpus", ["text"], indirect=True)
-@pytest.mark.parametrize("kind", ["streamed", "dropout", "trained constants"])
-def test_a_probe_through_the_encoder_resumes_to_the_same_bytes(always, course, tiny, corpus, kind):
-    assert_goes_on(course, lambda name: job_of(kind, tiny, corpus, name), corpus, MOMENTS.values(), EPOCH)
+@pytest.mark.parametrize(
+    ("corpus", "kind", "events", "moments"),
+    [
+        ("text", "streamed", PROBE, SOME),
+        ("text", "dropout", PROBE, SOME),
+        ("text", "trained constants", PROBE, SOME),
+        ("text", "stored", PROBE, range(1, 3 * EPOCH + 1)),
+        ("words", "stored words", PROBE, range(1, 3 * EPOCH + 1)),
+        ("text", "lambda", LAMBDA, [1, STEPS + 2, 2 * STEPS, 3 * STEPS]),
+        ("text", "average", ["group", "group"], [1, 2]),
+    ],
+    indirect=["corpus"],
+)
+def test_a_job_killed_again_and_again_makes_the_same_bytes(always, course, tiny, corpus, kind, events, moments):
+    assert_resumes(course, kind, tiny, corpus, events, moments)
 
 
-@pytest.mark.parametrize("corpus", ["text", "words"], indirect=True)
-def test_a_probe_on_stored_states_resumes_at_every_moment(always, course, tiny, corpus, request):
-    kind = {"text": "stored", "words": "stored words"}[request.node.callspec.params["corpus"]]
-    every = range(1, 3 * len(EPOCH) + 1)
-    assert_goes_on(course, lambda name: job_of(kind, tiny, corpus, name), corpus, every, EPOCH)
-
-
-@pytest.mark.parametrize("corpus", ["text"], indirect=True)
-@pytest.mark.parametrize(("kind", "epochs"), [("lambda", 3), ("settled lambda", 2)])
-def test_lambda_resumes_to_the_same_bytes(always, course, tiny, corpus, kind, epochs):
-    moments = [1, STEPS + 2, *(epoch * STEPS for epoch in range(2, epochs + 1))]
-    steps = ["step"] * STEPS
-    assert_goes_on(course, lambda name: job_of(kind, tiny, corpus, name), corpus, moments, steps, epochs)
-
-
-def test_averaging_resumes_at_every_group_to_the_same_bytes(always, course, tiny, corpus):
-    job, [undisturbed] = job_of("average", tiny, corpus, "undisturbed")
-    assert course.of(job)[0] == ["group", "group", "write"]
-    job, [killed] = job_of("average", tiny, corpus, "killed")
-    assert course.of(job, killed_at=1)[0] == ["group"] and len(checkpoints_in(corpus)) == 1
-    assert course.of(job, killed_at=1)[0] == ["group"] and not killed.exists()
-    done, said = course.of(job)
-    assert done == ["write"] and said.endswith("67 examples, resumed after 67")
-    assert killed.read_bytes() == undisturbed.read_bytes() and not checkpoints_in(corpus)
-
-
-@pytest.mark.parametrize("kind", ["masked", "masked lambda"])
-def test_masked_language_modelling_resumes_to_the_same_bytes(always, course, tmp_path, monkeypatch, kind):
+def test_masked_language_modelling_resumes_to_the_same_bytes(always, course, tmp_path):
     model = ModelId(name="electra", hub=random_model("electra"))
     texts = [f"the old nurse near the {word} sees the teacher ." for word in ["doctors", "tree", "dogs"] * 33]
     jobs.write_texts(tmp_path, train=texts[:TRAIN], validation=texts[TRAIN:])
     jobs.lay_out(model, tmp_path, 17)
-    epoch, moments = EPOCH, MOMENTS.values()
-    if kind == "masked lambda":
-        epoch, moments = ["step"] * STEPS, [STEPS + 2, 2 * STEPS]
-    assert_goes_on(course, lambda name: job_of(kind, model, tmp_path, name), tmp_path, moments, epoch)
+    assert_resumes(course, "masked", model, tmp_path, PROBE, SOME)
 
 
 @pytest.mark.parametrize("corpus", ["text"], indirect=True)
-def test_a_kill_in_a_later_seed_repeats_no_earlier_one(monkeypatch, course, tiny, corpus):
+def test_a_kill_in_a_later_seed_repeats_no_earlier_one(course, tiny, corpus):
     """Without a state that was saved on the way, a finished probe waits for the others."""
-    here = json.loads(os.environ["PAPA_MACHINE"]) | {"checkpoint_minutes": 60}
-    monkeypatch.setenv("PAPA_MACHINE", json.dumps(here))
-    data = {"tokens": corpus / "tokens.parquet", "labels": corpus / "labels.parquet"}
-
-    def job_named(name):
-        run = corpus / f"{name}.json"
-        files = [run, run.with_suffix(".safetensors"), jobs.outcomes_of(run)]
-        return lambda: jobs.probe(tiny, run, how=HOW, seed=(1, 2, 3), **data), files
-
-    job, undisturbed = job_named("undisturbed")
-    one_seed = [*EPOCH * 3]
-    assert course.of(job)[0] == [*one_seed * 3, "write"]
-    job, killed = job_named("killed")
-    course.of(job, killed_at=len(one_seed) + 2)
+    job, undisturbed = job_of("streamed", tiny, corpus, "undisturbed", seed=(1, 2, 3))
+    assert course.of(job)[0] == [*PROBE * 3, "write"]
+    job, killed = job_of("streamed", tiny, corpus, "killed", seed=(1, 2, 3))
+    course.of(job, killed_at=len(PROBE) + 2)
     assert [path.name for path in checkpoints_in(corpus)] == [".killed.seed-1.checkpoint"]
     done, said = course.of(job)
-    assert done == [*one_seed * 2, "write"] and said.endswith("; seed 1, resumed in epoch 3")
+    assert done == [*PROBE * 2, "write"] and said.endswith("; seed 1, resumed in epoch 3")
     assert_same(undisturbed, killed, corpus)
 
 
@@ -219,29 +183,23 @@ def test_a_full_disk_stops_no_training(always, tiny, corpus, monkeypatch, caplog
 
 
 @pytest.mark.parametrize("corpus", ["text"], indirect=True)
-def test_after_an_edit_a_job_starts_from_the_beginning(always, course, tiny, corpus, caplog):
-    job, _ = job_of("stored", tiny, corpus, "run")
-    course.of(job, killed_at=7)
+def test_only_an_edit_makes_a_job_start_from_the_beginning(always, course, tiny, corpus, caplog):
+    (first, _), (job, _) = (job_of("stored", tiny, corpus, name) for name in ("first", "second"))
     labels = corpus / "labels.parquet"
+    course.of(first, killed_at=7)
+    labels.write_bytes(labels.read_bytes())
+    assert "resumed" in course.of(first)[1]
+    course.of(job, killed_at=7)
     write_table(read_table(labels), labels, {"fingerprint": "f", "label_names": ["low", "higher"]})
     done, said = course.of(job)
-    assert done == [*EPOCH * 3, "write"] and "resumed" not in said
+    assert done == [*PROBE, "write"] and "resumed" not in said
     assert "other settings, inputs, versions" in caplog.text and not checkpoints_in(corpus)
-
-
-@pytest.mark.parametrize("corpus", ["text"], indirect=True)
-def test_a_job_resumes_if_an_input_is_written_again_with_the_same_content(always, course, tiny, corpus):
-    job, _ = job_of("stored", tiny, corpus, "run")
-    course.of(job, killed_at=7)
-    labels = corpus / "labels.parquet"
-    labels.write_bytes(labels.read_bytes())
-    assert "resumed" in course.of(job)[1]
 
 
 @pytest.mark.parametrize("corpus", ["text"], indirect=True)
 def test_a_resumed_job_that_diverges_keeps_the_last_good_state(always, course, tiny, corpus, monkeypatch):
     job, (run, probe, _) = job_of("stored", tiny, corpus, "run")
-    course.of(job, killed_at=len(EPOCH) + 2)
+    course.of(job, killed_at=EPOCH + 2)
     plain = labelled.cross_entropy
     monkeypatch.setattr(labelled, "cross_entropy", lambda *args: plain(*args) * float("nan"))
     with pytest.raises(Diverged, match=r"became nan in epoch 2 .* The state after epoch 1 is saved"):
@@ -255,84 +213,47 @@ def test_a_resumed_job_that_diverges_keeps_the_last_good_state(always, course, t
 
 
 STATE = State({"half": torch.tensor([[1.5, -0.0]]), "numbers": torch.arange(3)}, {"steps": 3, "loss": 0.1})
-
-
 TRACE = Trace("probe", 1, {"seed": 1}, {"tokens": "a"})
 
 
-def checkpoint_in(folder, minutes=0, trace=TRACE):
-    return Checkpoint(folder / "run.json", trace, Machine(checkpoint_minutes=minutes))
+def checkpoint_in(folder, trace=TRACE):
+    return Checkpoint(folder / "run.json", trace, Machine())
 
 
-def test_a_state_comes_back_as_it_was(tmp_path):
-    checkpoint_in(tmp_path).save(lambda: STATE)
-    assert [path.name for path in tmp_path.iterdir()] == [".run.json.checkpoint"]
-    checkpoint = checkpoint_in(tmp_path)
-    restored = checkpoint.restore()
-    assert restored.values == STATE.values and restored.tensors.keys() == STATE.tensors.keys()
-    for name, values in STATE.tensors.items():
-        assert restored.tensors[name].dtype == values.dtype and torch.equal(restored.tensors[name], values)
-    (tmp_path / "..run.json.checkpoint.77.partial").write_bytes(b"left by a kill")
-    checkpoint.discard()
-    assert not list(tmp_path.iterdir()) and checkpoint.restore() is None
-
-
-def test_nothing_damaged_is_trusted(tmp_path, caplog):
+def test_nothing_damaged_is_trusted(always, tmp_path, caplog):
     checkpoint = checkpoint_in(tmp_path)
     checkpoint.save(lambda: STATE)
     intact = checkpoint.path.read_bytes()
     flipped = [intact[:place] + bytes([intact[place] ^ 4]) + intact[place + 1 :] for place in range(0, len(intact), 7)]
-    for content in (*flipped, b"", intact[:-1], intact + b"0", intact[: len(intact) // 2], bytes(len(intact))):
+    for content in (intact, *flipped, b"", intact[:-1], intact + b"0", intact[: len(intact) // 2], bytes(len(intact))):
         caplog.clear()
         checkpoint.path.write_bytes(content)
         restored = checkpoint.restore()
         assert restored is None or restored.values == STATE.values  # a space in the header may become another
-        assert restored is not None or "starts from the beginning" in caplog.text
-        for name in STATE.tensors if restored else ():
-            assert torch.equal(restored.tensors[name], STATE.tensors[name])
+        assert restored is not None or (content != intact and "starts from the beginning" in caplog.text)
+        for name, values in STATE.tensors.items() if restored else ():
+            assert restored.tensors[name].dtype == values.dtype and torch.equal(restored.tensors[name], values)
 
 
-@pytest.mark.parametrize(
-    "other",
-    [
-        Trace("lambda", 1, {"seed": 1}, {"tokens": "a"}),
-        Trace("probe", 2, {"seed": 1}, {"tokens": "a"}),
-        Trace("probe", 1, {"seed": 2}, {"tokens": "a"}),
-        Trace("probe", 1, {"seed": 1}, {"tokens": "b"}),
-    ],
-)
-def test_a_state_is_used_by_its_own_job_only(tmp_path, caplog, other):
+def test_a_state_is_used_by_its_own_job_with_the_same_versions_and_threads_only(always, tmp_path, monkeypatch, caplog):
     checkpoint_in(tmp_path).save(lambda: STATE)
-    assert checkpoint_in(tmp_path, trace=other).restore() is None and "other settings" in caplog.text
+    others = ("lambda", 1, {"seed": 1}, "a"), ("probe", 2, {"seed": 1}, "a"), ("probe", 1, {"seed": 2}, "a")
+    for stage, version, settings, tokens in (*others, ("probe", 1, {"seed": 1}, "b")):
+        other = Trace(stage, version, settings, {"tokens": tokens})
+        assert checkpoint_in(tmp_path, other).restore() is None and "other settings" in caplog.text
     assert Checkpoint(tmp_path / "run.json", TRACE, Machine(), "cuda").restore() is None
-    assert checkpoint_in(tmp_path, minutes=60).restore() is not None
-
-
-def test_a_state_is_used_with_the_same_versions_and_threads_only(tmp_path, monkeypatch):
-    checkpoint_in(tmp_path).save(lambda: STATE)
-    with monkeypatch.context() as patch:
-        patch.setattr(torch, "get_num_threads", lambda: 7)
-        assert checkpoint_in(tmp_path).restore() is None
-    with monkeypatch.context() as patch:
-        patch.setattr(checkpoints, "version", lambda name: "9" if name == "torch" else "1")
-        assert checkpoint_in(tmp_path).restore() is None
+    for place, name, changed in ((torch, "get_num_threads", lambda: 7), (checkpoints, "version", lambda name: "9")):
+        with monkeypatch.context() as patch:
+            patch.setattr(place, name, changed)
+            assert checkpoint_in(tmp_path).restore() is None
     assert checkpoint_in(tmp_path).restore() is not None
 
 
-def test_states_are_saved_when_it_is_time(tmp_path, monkeypatch):
+def test_states_are_saved_every_ten_minutes(tmp_path, monkeypatch):
     clock, saved = [1000.0], []
     monkeypatch.setattr(checkpoints.time, "monotonic", lambda: clock[0])
-    checkpoint = checkpoint_in(tmp_path, minutes=2)
-    for seconds in (119, 0, 2, 1, 118, 2):
+    checkpoint = checkpoint_in(tmp_path)
+    for seconds in (599, 0, 2, 1, 598, 2):
         clock[0] += seconds
         checkpoint.save(lambda: saved.append(clock[0]) or STATE)
-    assert saved == [1121.0, 1242.0]
-
-
-def test_a_folder_that_takes_no_file_is_survived(tmp_path, caplog):
-    (tmp_path / "folder").write_text("a file")
-    checkpoint = checkpoint_in(tmp_path / "folder")
-    checkpoint.save(lambda: STATE)
-    assert "continues without a checkpoint" in caplog.text
-    assert checkpoint.restore() is None
-    checkpoint.discard()
+    assert saved == [1601.0, 2202.0]

@@ -34,12 +34,6 @@ def test_what_is_saved_is_what_is_loaded(tmp_path, constants):
     assert [path.name for path in tmp_path.iterdir()] == ["average.h5"]
 
 
-def test_averages_of_different_models_do_not_merge(constants):
-    other = papa.ConstantMatrices(constants.sum, constants.count, 1, {"model": "other", "slots": str(SLOTS)})
-    with pytest.raises(papa.InputError, match="differ in model"):
-        constants.merge(other)
-
-
 def test_a_damaged_or_foreign_file_is_named(tmp_path, constants):
     path = tmp_path / "average.h5"
     constants.save(path)

@@ -21,7 +21,7 @@ from papa.config.variant import AVERAGED
 from papa.data.packed import Packed
 from papa.data.tokens import Tokens
 from papa.files import read_json, read_table
-from papa.method import fitting
+from papa.method import checkpoints, fitting
 from papa.method.averaging import Averaging
 from papa.method.hidden import HiddenStates
 from papa.method.tied import structure_of
@@ -92,7 +92,7 @@ def numbers(path):
     content = read_json(path)
     if "runs" in content:
         return [np.array([epoch["loss"] for epoch in run["curve"]]) for run in content["runs"]]
-    with HiddenStates.opened([path]) as hidden:
+    with HiddenStates.opened(path) as hidden:
         tokens = Tokens.read(path.with_name("tokens.parquet"))["train"]
         return [hidden.read(torch.arange(len(tokens)), tokens).numpy().astype(np.float16)]
 
@@ -214,7 +214,7 @@ def test_hidden_states(on_both, tiny, corpus, averages, variant):
 @TEXTS
 def test_a_killed_job_resumes(on_both, device, tiny, corpus, data, monkeypatch):
     """The state of a job on the device is saved to the disk and restored."""
-    monkeypatch.setenv("PAPA_MACHINE", json.dumps(json.loads(os.environ["PAPA_MACHINE"]) | {"checkpoint_minutes": 0}))
+    monkeypatch.setattr(checkpoints, "SECONDS", 0)
     steps, step = [], fitting.TrainingState.step
 
     def killed(state):

@@ -1,7 +1,5 @@
-"""Hidden states: what is stored is what the model computes, whatever the parts, and damage is found."""
+"""Hidden states: what is stored is what the model computes, and damage is found."""
 
-import json
-import os
 from collections import namedtuple
 from contextlib import ExitStack
 
@@ -12,11 +10,9 @@ from families import real
 from sizes import CHANNELS, CORPUS_SLOTS, HEADS, LAYERS
 
 import papa
-from papa.config.variant import part_names
 from papa.data.tokens import Tokens
 from papa.errors import DamagedArtefact
-from papa.files import write_json
-from papa.method.hidden import HiddenStates, check_part
+from papa.method.hidden import HiddenStates, check_hidden
 
 
 @pytest.fixture
@@ -27,15 +23,13 @@ def tokens(corpus):
 @pytest.fixture
 def opened():
     with ExitStack() as stack:
-        yield lambda indices: stack.enter_context(HiddenStates.opened(indices))
+        yield lambda index: stack.enter_context(HiddenStates.opened(index))
 
 
-def stored(tiny, corpus, shards=1, **given):
-    """The indices of the hidden states of a corpus in parts."""
-    indices = [corpus / f"{part}.json" for part in part_names(shards)]
-    for part, index in zip(part_names(shards), indices, strict=True):
-        jobs.store(tiny, index, part=part, tokens=corpus / "tokens.parquet", **given)
-    return indices
+def stored(tiny, corpus, **given):
+    """The index of the hidden states of a corpus."""
+    jobs.store(tiny, corpus / "states.json", tokens=corpus / "tokens.parquet", **given)
+    return corpus / "states.json"
 
 
 def test_hidden_states_are_those_of_the_model(tiny, corpus, tokens, opened):
@@ -65,57 +59,24 @@ def test_constants_that_need_no_text_are_read_from_no_file(tiny, corpus, tokens,
     torch.testing.assert_close(hidden.read(chosen, part), expected, atol=5e-3, rtol=1e-3)
 
 
-def test_hidden_states_of_parts_are_those_of_all(tiny, corpus, tokens, opened):
-    together = opened(stored(tiny, corpus))
-    parts = stored(tiny, corpus, 5)
-    apart = opened(parts[::-1])  # in any order
-    for split in Tokens.read(tokens).values():
-        chosen = torch.randperm(len(split))
-        torch.testing.assert_close(apart.read(chosen, split), together.read(chosen, split), atol=2e-3, rtol=1e-3)
-    with pytest.raises(DamagedArtefact, match=r"4of5\.hidden begins at row 58 and not 39"):
-        opened([*parts[:2], *parts[3:]])
-    with pytest.raises(DamagedArtefact, match="but there are more"):
-        opened(parts[:-1])
-
-
-@pytest.mark.parametrize("corpus", ["text"], indirect=True)
-def test_files_are_closed(tiny, corpus, tokens):
-    before = len(os.listdir("/proc/self/fd"))
-    with HiddenStates.opened(stored(tiny, corpus, 3)):
-        assert len(os.listdir("/proc/self/fd")) == before + 3
-    assert len(os.listdir("/proc/self/fd")) == before
-
-
 @pytest.mark.parametrize("corpus", ["text"], indirect=True)
 def test_damage_is_found_when_hidden_states_are_read(tiny, corpus, tokens, opened):
-    [index] = stored(tiny, corpus)
+    index = stored(tiny, corpus)
     hidden, train = index.with_suffix(".hidden"), Tokens.read(tokens)["train"]
     content, row = hidden.read_bytes(), (LAYERS + 1) * HEADS * CHANNELS * 2
     place = int(train.offsets[5]) * row + 3
     hidden.write_bytes(content[:place] + bytes([content[place] ^ 8]) + content[place + 1 :])
-    states = opened([index])
+    states = opened(index)
     states.read(torch.tensor([4, 6]), train)
-    with pytest.raises(DamagedArtefact, match=r"1of1\.hidden is damaged: the hidden states of row 5 are not"):
+    with pytest.raises(DamagedArtefact, match=r"states\.hidden is damaged: the hidden states of row 5 are not"):
         states.read(torch.tensor([5]), train)
-    check_part(index)
-    with pytest.raises(DamagedArtefact, match=r"the hidden states of row 5 are not"):
-        check_part(index, train.lengths.tolist())
+    check_hidden(index)  # only checksums of the whole
     hidden.write_bytes(content[:-1] + bytes([content[-1] ^ 1]))
-    with pytest.raises(DamagedArtefact, match=r"1of1\.hidden is damaged or does not match its index"):
-        opened([index])
+    with pytest.raises(DamagedArtefact, match=r"states\.hidden is damaged or does not match its index"):
+        opened(index)
     hidden.write_bytes(content[:-2])
-    with pytest.raises(DamagedArtefact, match=r"1of1\.hidden has"):
-        check_part(index)
-
-
-@pytest.mark.parametrize("corpus", ["text"], indirect=True)
-def test_indices_of_different_hidden_states_do_not_go_together(tiny, corpus, tokens, opened):
-    indices = stored(tiny, corpus, 2)
-    about = json.loads(indices[1].read_text()) | {"weights": "other"}
-    del about["papa"]
-    write_json(about, indices[1])
-    with pytest.raises(DamagedArtefact, match=r"2of2\.json and .*1of2\.json differ in weights"):
-        opened(indices)
+    with pytest.raises(DamagedArtefact, match=r"states\.hidden has"):
+        check_hidden(index)
 
 
 @pytest.mark.parametrize("corpus", ["text"], indirect=True)
@@ -123,7 +84,7 @@ def test_a_disk_too_small_is_found_before_anything_is_written(tiny, corpus, toke
     usage = namedtuple("usage", "total used free")
     monkeypatch.setattr("papa.method.hidden.shutil.disk_usage", lambda path: usage(10, 9, 1))
     with pytest.raises(papa.InputError, match=r"the disk of .* has only 0\.0 kB free"):
-        jobs.store(tiny, corpus / "x" / "1of1.json", tokens=tokens)
+        jobs.store(tiny, corpus / "x" / "states.json", tokens=tokens)
     assert list((corpus / "x").iterdir()) == []
 
 
@@ -136,7 +97,7 @@ def test_averages_of_other_weights_layouts_or_texts_are_refused(tiny, corpus, to
         other.save(corpus / "other.h5")
         with pytest.raises(papa.InputError, match=rf"other\.h5 was made with {key} other, but .* is needed"):
             stored(tiny, corpus, variant="average/all", constants=corpus / "other.h5")
-        assert not (corpus / "1of1.json").exists()
+        assert not (corpus / "states.json").exists()
     stored(tiny, corpus, variant="average-of-g/all", constants=corpus / "other.h5")  # the corpus alone is another
 
 
@@ -152,7 +113,7 @@ def test_averages_of_other_weights_layouts_or_texts_are_refused(tiny, corpus, to
 def test_hidden_states_of_another_job_are_refused(tiny, corpus, tokens, variant, what):
     index = stored(tiny, corpus, variant="zeros/all")
     given = {"tokens": tokens, "labels": corpus / "labels.parquet", "index": index}
-    with pytest.raises(DamagedArtefact, match=rf"1of1.json belongs to hidden states with {what};"):
+    with pytest.raises(DamagedArtefact, match=rf"states.json belongs to hidden states with {what};"):
         jobs.probe(tiny, corpus / "run.json", variant=variant, **given)
     with pytest.raises(DamagedArtefact, match="with model tiny instead of other"):
         jobs.probe("other", corpus / "run.json", variant="zeros/all", **given)

@@ -28,7 +28,7 @@ def averages(path):
     count = torch.full((SLOTS, SLOTS), EXAMPLES)
     count[3] = count[:, 3] = 0
     total = torch.rand(LAYERS, HEADS, SLOTS, SLOTS, dtype=torch.double) * (count > 0)
-    ConstantMatrices(total, count, EXAMPLES, {"model": "tiny"}).save(path, trace("average", part="1of1"))
+    ConstantMatrices(total, count, EXAMPLES, {"model": "tiny"}).save(path, trace("average"))
 
 
 def texts(path):

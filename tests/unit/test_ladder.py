@@ -142,8 +142,6 @@ def test_other_constants_are_saved_and_loaded(both, tmp_path, kind):
     constants, about = ConstantMatrices.load_constants(tmp_path / "c.h5")
     assert about == {"weights": "w", "kind": kind}
     assert torch.equal(constants if isinstance(constants, torch.Tensor) else constants.values, saved.mean)
-    twice = loaded.merge(loaded)
-    assert (twice.kind, twice.examples) == (kind, 2 * saved.examples) and torch.equal(twice.mean, saved.mean)
 
 
 def test_a_file_of_other_shape_than_its_kind_has_is_damaged(both, tmp_path):
@@ -156,19 +154,15 @@ def test_a_file_of_other_shape_than_its_kind_has_is_damaged(both, tmp_path):
 
 
 @pytest.mark.parametrize("kind", AVERAGED)
-def test_parts_of_a_corpus_add_up_and_constants_know_their_kind(tiny, corpus, tmp_path, kind):
-    paths = {part: tmp_path / f"{part}.h5" for part in ("1of1", "1of2", "2of2", "merged")}
-    for part in ("1of1", "1of2", "2of2"):
-        jobs.average(tiny, corpus / "tokens.parquet", paths[part], part, kind=kind)
-    jobs.merge([paths["1of2"], paths["2of2"]], paths["merged"])
-    whole, merged = (ConstantMatrices.load(paths[part]) for part in ("1of1", "merged"))
-    torch.testing.assert_close(merged.mean, whole.mean, rtol=0, atol=1e-6)
+def test_constants_know_their_kind(tiny, corpus, tmp_path, kind):
+    jobs.average(tiny, corpus / "tokens.parquet", tmp_path / "whole.h5", kind=kind)
+    whole = ConstantMatrices.load(tmp_path / "whole.h5")
     model = papa.load_model(tmp_path / "tiny")
     model.weights = whole.about["weights"]
     facts = {**whole.about, "slots": CORPUS_SLOTS}
-    constants_for(Constant(kind), paths["1of1"], model, facts)
+    constants_for(Constant(kind), tmp_path / "whole.h5", model, facts)
     with pytest.raises(papa.InputError, match="was made with kind"):
-        constants_for(Constant(AVERAGED[kind == "average"]), paths["1of1"], model, facts)
+        constants_for(Constant(AVERAGED[kind == "average"]), tmp_path / "whole.h5", model, facts)
 
 
 def test_at_1024_slots_a_form_by_distance_needs_a_512th():

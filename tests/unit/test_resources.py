@@ -1,6 +1,5 @@
 """The needs of jobs: read off footers, near what was measured, growing with what is in memory and nothing else."""
 
-import copy
 import json
 import os
 from dataclasses import replace
@@ -11,7 +10,6 @@ import numpy as np
 import pyarrow as pa
 import pytest
 from test_decoders import stock
-from tiny import CONFIG as TINY
 
 from papa.config.job import Job
 from papa.config.reading import config_of
@@ -39,12 +37,10 @@ from papa.jobs.resources import (
     format_bytes,
     format_duration,
     gpu_memory_of,
-    memory,
     memory_of,
     memory_of_files,
     seconds,
     sizes_of,
-    walltime,
     walltime_of,
 )
 
@@ -101,8 +97,8 @@ def weighing(stored=False, **more):
     return job(WeightsOf(model=ENCODING, constant="average", **how), stored=stored)
 
 
-AVERAGE = job(AverageOf(model=ENCODING, part="1of1"))
-HIDDEN = job(HiddenOf(model=ENCODING, variant="average/all", part="1of1"))
+AVERAGE = job(AverageOf(model=ENCODING))
+HIDDEN = job(HiddenOf(model=ENCODING, variant="average/all"))
 TRAINED = "average-trained/all"
 
 
@@ -118,9 +114,9 @@ def test_an_80_gb_gpu_holds_the_averages_of_an_8b_decoder_in_2048_slots():
     assert 8 * 32 * 32 * 2048**2 + 4 * LLAMA.weight_count == pytest.approx(66.5e9, rel=1e-3)
     assert 67_000 < on_gpu < 85_000 < on_gpu + 34_400
     assert on_gpu < gpu_memory_of(AVERAGE, config(device="cuda"), LLAMA) < 80_000, "more tokens at once"
-    halved = job(AverageOf(model=Encoding(model=ModelId(name="bert"), precision="bfloat16_weights"), part="1of1"))
+    halved = job(AverageOf(model=Encoding(model=ModelId(name="bert"), precision="bfloat16_weights")))
     assert on_gpu - gpu_memory_of(halved, CONFIG, LLAMA) > 16_000
-    assert gpu_memory_of(job(AverageOf(model=ENCODING, part="1of1", kind="by-distance")), CONFIG, LLAMA) < 45_000
+    assert gpu_memory_of(job(AverageOf(model=ENCODING, kind="by-distance")), CONFIG, LLAMA) < 45_000
     assert gpu_memory_of(probing(), CONFIG, LLAMA) == 0, "a probe that reads stored states runs no model"
     assert gpu_memory_of(probing("original", streamed=True), CONFIG, LLAMA) > 32_000
 
@@ -155,18 +151,6 @@ def test_what_is_not_there_yet_is_a_missing_file(tmp_path):
     with pytest.raises(FileNotFoundError) as error:
         sizes_of(tmp_path / "tokens.parquet")
     assert error.value.filename == str(tmp_path / "tokens.parquet")
-
-
-def test_the_missing_file_is_one_that_the_job_reads(tmp_path):
-    """Also for the parts of a merge, if neither they are there nor the corpus that says how large they are."""
-    config = copy.deepcopy(TINY)
-    config["corpora"]["words"]["shards"] = 2
-    study = Study(config_of(config), tmp_path)
-    job = study.job("merge_averages", model="tiny", laid_out="words", averaged="average")
-    for asks in (memory, walltime):
-        with pytest.raises(FileNotFoundError) as error:
-            asks(study, job)
-        assert error.value.filename == str(tmp_path / job.inputs["parts"][0])
 
 
 def test_for_what_cannot_be_read_a_job_asks_enough_to_say_so(tmp_path):
@@ -223,14 +207,11 @@ def test_memory_follows_slots_budget_batch_and_what_is_trained():
     assert memory_of(masked, CONFIG, BERT_BASE) > memory_of(probing(streamed=True), CONFIG, BERT_BASE)
 
 
-def test_walltime_follows_data_epochs_threads_parts_and_gpus():
+def test_walltime_follows_data_epochs_threads_and_gpus():
     long = walltime_of(learning(), CONFIG, LARGER, 2) - 10
     assert walltime_of(learning(epochs=8), CONFIG, LARGER, 2) - 10 == pytest.approx(2 * long, rel=0.1)
     assert walltime_of(learning(), CONFIG, LARGER, 4) < long
     assert walltime_of(learning(), config(device="cuda"), LARGER, 2) < long / 20
-    whole = walltime_of(HIDDEN, CONFIG, LARGER, 2) - 10
-    quarter = job(HiddenOf(model=ENCODING, variant="average/all", part="3of4"))
-    assert walltime_of(quarter, CONFIG, LARGER, 2) - 10 == pytest.approx(whole / 4, rel=0.1)
 
 
 def test_every_seed_takes_its_time_and_room():
@@ -244,9 +225,7 @@ def test_every_seed_takes_its_time_and_room():
 
 
 def test_disk_is_what_is_written():
-    parts = job(HiddenOf(model=ENCODING, variant="original", part="1of4"))
     assert disk(HIDDEN, CONFIG, BERT_BASE) == -(-(300_000 * 13 * 768 * 2 + 10_000 * 4) // MB)
-    assert disk(parts, CONFIG, BERT_BASE) == -(-disk(HIDDEN, CONFIG, BERT_BASE) // 4)
     assert disk(AVERAGE, CONFIG, BERT_BASE) == -(-(144 * 128**2 * 12 + 128**2 * 8) // MB)
     trained, plain = (disk(of, CONFIG, BERT_BASE) for of in (probing(TRAINED, True), probing()))
     assert trained - plain == pytest.approx(144 * 128**2 * 4 / MB, abs=1)
@@ -296,7 +275,7 @@ EVERYTHING = {
     "grids": GRIDS,
     "models": {"bert": {"hub": "owner/bert"}},
     "corpora": {
-        "texts": FILES | {"first": "text", "shards": 2},
+        "texts": FILES | {"first": "text"},
         "words": FILES | {"words": "words"},
         "running": FILES | {"first": "text", "blocks": True},
     },

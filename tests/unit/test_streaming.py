@@ -36,7 +36,7 @@ def stages(tiny, corpus, data, metric):
             return given | ({"order": self.order} if parts.order else {})
 
         def stored(self, variant):
-            index = corpus / "1of1.json"
+            index = corpus / "states.json"
             jobs.store(tiny, index, variant, tokens=data["tokens"], **self.behind(variant))
             return self.run(variant=variant, index=index)
 

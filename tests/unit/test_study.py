@@ -249,7 +249,7 @@ def test_hidden_states_that_were_deleted_are_made_again_for_weights_that_are_to_
         {"models__m__sha256": "0" * 64},
         {"models__m__path": "models/m"},
         {"corpora__texts__files": {"train": "elsewhere/c.csv", "validation": "./b.csv"}},
-        {"device": "cpu", "threads__encoder": 3, "token_budget": 7, "checkpoint_minutes": 0, "hub_mirror": "hub"},
+        {"device": "cpu", "threads__encoder": 3, "token_budget": 7, "hub_mirror": "hub"},
         {"corpora__unused": {"files": {"train": "unused.csv"}, "first": "first"}},
     ],
 )
@@ -466,12 +466,6 @@ def test_a_job_comes_back_from_what_it_is_told(tmp_path: Path) -> None:
         }
 
 
-def test_shards_make_parts_of_averages_and_hidden_states(tmp_path: Path) -> None:
-    study = study_of(edited(corpora__texts__shards=3), tmp_path, Known())
-    rules = Counter(job.rule for job in study.jobs())
-    assert (rules["average"], rules["average_part"], rules["merge_averages"], rules["hidden_states"]) == (1, 3, 1, 16)
-
-
 def test_trained_constants_and_dropout_are_streamed(tmp_path: Path) -> None:
     study = study_of(edited(run__constants=["average-trained"]), tmp_path, Known())
     rules = Counter(job.rule for job in study.jobs())
@@ -487,7 +481,7 @@ def defaults_of(kind: type[BaseModel]) -> dict[str, Any]:
 
 def test_default_values_are_not_recorded_and_those_of_a_version_never_change() -> None:
     """A record without a setting means the default of its version. With a new default, raise the version here too."""
-    corpus = {"train": "train", "validation": "validation", "blocks": False, "shards": 1}
+    corpus = {"train": "train", "validation": "validation", "blocks": False}
     assert defaults_of(Corpus) == corpus, "these are also defaults of the stages texts, labels and subsets"
     versions = {(name, kind.version): defaults for name, kind in STAGES.items() if (defaults := defaults_of(kind))}
     assert versions == {

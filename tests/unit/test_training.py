@@ -353,7 +353,7 @@ def test_an_order_of_other_heads_is_refused(tiny, tmp_path, loaded):
 @pytest.mark.parametrize("corpus", ["text"], indirect=True)
 def test_a_fraction_of_heads_needs_an_order(tiny, corpus, data):
     with pytest.raises(papa.InputError, match=r"zeros/lambda-0/kept-1of2 needs an order of heads, but none was given"):
-        jobs.store(tiny, corpus / "1of1.json", "zeros/lambda-0/kept-1of2", tokens=data["tokens"])
+        jobs.store(tiny, corpus / "states.json", "zeros/lambda-0/kept-1of2", tokens=data["tokens"])
 
 
 def test_the_optimiser_takes_the_steps_of_torch():

@@ -14,8 +14,6 @@ from papa.config.variant import (
     Constant,
     Order,
     Variant,
-    part_names,
-    row_range,
 )
 from papa.errors import InputError
 
@@ -137,11 +135,3 @@ def test_kept_heads_are_rounded_down(fraction: str, kept: int) -> None:
 def test_patterns_of_paths_leave_trained_constants_out() -> None:
     stored = [name for name in CONSTANTS if re.fullmatch(CONSTANT_PATTERN, name)]
     assert stored == [name for name in CONSTANTS if not name.endswith("-trained")]
-
-
-def test_parts_cover_all_rows_once() -> None:
-    assert part_names(3) == ["1of3", "2of3", "3of3"]
-    rows = [row for part in part_names(5) for row in range(*row_range(part, 23))]
-    assert rows == list(range(23))
-    with pytest.raises(InputError, match="2 examples cannot be split into 3 parts; lower `shards`"):
-        row_range("1of3", 2)

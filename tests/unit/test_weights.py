@@ -97,7 +97,7 @@ def test_the_probe_may_read_stored_states(tiny, corpus, data, constants):
     """They are those of the model as it goes, and the probe and its loss are the same."""
     inputs = {"constants": constants, **data}
     streamed, _ = weighed(tiny, corpus / "streamed.parquet", BY_PROBE, **inputs)
-    index = corpus / "1of1.json"
+    index = corpus / "states.json"
     jobs.store(tiny, index, tokens=data["tokens"])
     read, _ = weighed(tiny, corpus / "read.parquet", BY_PROBE, index=index, **inputs)
     torch.testing.assert_close(read, streamed, rtol=1e-3, atol=1e-6)

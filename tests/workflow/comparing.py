@@ -6,7 +6,7 @@ from pathlib import Path
 
 from papa.files import read_json, read_provenance, read_table, read_tensors
 from papa.method.averages import ConstantMatrices
-from papa.method.hidden import check_part
+from papa.method.hidden import check_hidden
 
 READERS = {".parquet": read_table, ".json": read_json, ".safetensors": read_tensors, ".h5": ConstantMatrices.load}
 BY_BYTES = (".json", ".safetensors", ".hidden", ".h5", ".md", ".tex")
@@ -36,7 +36,7 @@ def all_intact(folder: Path) -> None:
         if path.suffix in READERS:
             READERS[path.suffix](path)
         elif path.suffix == ".hidden" and (index := path.with_suffix(".json")).exists():
-            check_part(index)
+            check_hidden(index)
         else:
             assert name.endswith((".hidden", ".md", ".tex", *DRAWN)), f"{path} is no file of a finished job"
 

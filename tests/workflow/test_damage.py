@@ -135,7 +135,7 @@ def test_every_stage_has_a_reader_above():
             f"{ANIMALS}/average/lambda-0/order.parquet",
             (f"{ANIMALS}/features/average/lambda-0", f"{ANIMALS}/runs/average/lambda-0"),
         ),
-        (f"{ANIMALS}/features/average/lambda-0/kept-1of2/1of1.hidden", (f"{ANIMALS}/runs/average/lambda-0",)),
+        (f"{ANIMALS}/features/average/lambda-0/kept-1of2/states.hidden", (f"{ANIMALS}/runs/average/lambda-0",)),
         ("tables/summary.parquet", ("tables/score_by_fraction.parquet",)),
     ],
     ids=["order", "hidden states", "summary"],

@@ -75,7 +75,7 @@ VALUES |= {"grids": (ABSENT,), "grids.*.constants": (["toeplitz"], ["toeplitz-tr
 VALUES |= {"grids.*.orders": (["last-layer-first"], ["gradient"]), "grids.*.fractions": (["1", "0"], ["1/2"])}
 VALUES |= {"grids.*.seeds": ([3], [1, 3]), "grids.*.title": ("More", "Even more")}
 VALUES |= {"corpora.*.first": ("sentence", "long"), "corpora.*.second": ("long", ABSENT), "corpora.*.slots": (7, 13)}
-VALUES |= {"corpora.*.shards": (2, 1), "corpora.*.train_limit": (17, 1000, ABSENT)}
+VALUES |= {"corpora.*.train_limit": (17, 1000, ABSENT)}
 VALUES |= {"corpora.*.cluster": ("long", "sentence", 3, ABSENT)}
 VALUES |= {"corpora.*.validation_from_train": (5, 7, 30, ABSENT)}
 VALUES |= {"tasks.*.title": ("Animals", ABSENT), "tasks.*.label": ("long", "animal")}
@@ -91,7 +91,7 @@ VALUES |= {"layout.segments": ("published_code", "aligned"), "ranking": (ABSENT,
 VALUES |= {"ranking.unit": ("layer", "group", "head"), "ranking.halves": (True, False), "ranking.draws": (1, 2)}
 VALUES |= {"ranking.epochs": (2, ABSENT), "ranking.start": ("open", "half"), "ranking.l1": (0.5, ABSENT)}
 VALUES |= {"patterns": (ABSENT,), "hub_mirror": ("hub", "mirror", ABSENT), "precision": ("bfloat16", "float32")}
-VALUES |= {"keep_hidden_states": (False, True), "checkpoint_minutes": (0, 10)}
+VALUES |= {"keep_hidden_states": (False, True)}
 VALUES |= {"container": ("docker://host/papa:1", ABSENT)}
 VALUES |= {"tasks.*.published": ("cola", ABSENT)}
 """New values of keys, by the path of the key; the first model, corpus, task or grid stands for all of its kind."""

@@ -22,7 +22,7 @@ TRAINING = {"learning_rate": 1.0e-3, "batch_size": 16, "epochs": 1}
 
 
 def config_of_families(folder):
-    roles = first_rows(folder, "roles") | {"slots": 64, "shards": 2}
+    roles = first_rows(folder, "roles") | {"slots": 64}
     running = first_rows(folder, "agreement") | {"blocks": True}
     by_word = {"label": "entity", "metric": "entity_f1", "features": "stream"}
     return {

@@ -21,7 +21,7 @@ TOKENS = RESULTS / "models/tiny/corpora/sentences/tokens.parquet"
 TASK = RESULTS / "models/tiny/tasks/animals"
 FEATURES = TASK / "features/average/lambda-0/kept-1of2"
 RUN = TASK / "runs/average/lambda-0/kept-1of2/runs.json"
-LOG = RESULTS / "logs" / FEATURES.relative_to(RESULTS) / "1of1.log"
+LOG = RESULTS / "logs" / FEATURES.relative_to(RESULTS) / "states.log"
 OPTIONS = ("--cores", "1", "--configfile", "config.yaml")
 MADE = (*OPTIONS[:2], str(RUN), *OPTIONS[2:])
 """Two jobs: the hidden states of a task, and the probe on them."""
@@ -201,7 +201,7 @@ def test_a_clock_that_was_wrong(finished, unfinished, days):
     assert unfinished.planned(None, *MADE) == {"hidden_states": 1, "probe": 1}
     if days > 0:  # snakemake refuses an output that is older than its input, and profiles keep what a job has written
         fails(unfinished.snakemake(*MADE), "has older modification time", "clock skew")
-        assert (unfinished.folder / FEATURES / "1of1.hidden").exists()
+        assert (unfinished.folder / FEATURES / "states.hidden").exists()
         set_clock(unfinished, 0)
     completes(unfinished, finished)
 

@@ -26,7 +26,7 @@ EXAMPLES = {
     "average": "models/tiny/corpora/sentences/average.h5",
     "lambda": "models/tiny/tasks/tags/average/lambda-0.parquet",
     "rank": "models/tiny/tasks/tags/average/lambda-0/order.parquet",
-    "hidden": "models/tiny/tasks/animals/features/average/lambda-0/kept-1of2/1of1.json",
+    "hidden": "models/tiny/tasks/animals/features/average/lambda-0/kept-1of2/states.json",
     "probe": "models/tiny/tasks/animals/runs/average/all/runs.json",
     "summary": "tables/summary.parquet",
     "claims": "tables/claims.parquet",

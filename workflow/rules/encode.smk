@@ -5,39 +5,9 @@ use rule tokenize as average with:
         constants=file("average"),
     pathvars:
         path=ARTEFACTS["average"].stem,
-    wildcard_constraints:
-        laid_out=STUDY.corpora_pattern(sharded=False),
     threads: STUDY.config.threads.encoder
     resources:
         **sized("average"),
-
-
-# A corpus with several shards is summed shard by shard; `merge_averages` adds the sums.
-use rule average as average_part with:
-    input:
-        unpack(reads("average_part", "tokens")),
-    output:
-        constants=file("average_part"),
-    pathvars:
-        path=ARTEFACTS["average_part"].stem,
-    wildcard_constraints:
-        laid_out=STUDY.corpora_pattern(sharded=True),
-    resources:
-        **sized("average_part"),
-
-
-use rule prepare_texts as merge_averages with:
-    input:
-        unpack(reads("merge_averages", "parts")),
-    output:
-        constants=file("average"),
-    pathvars:
-        path=ARTEFACTS["average"].stem,
-    wildcard_constraints:
-        laid_out=STUDY.corpora_pattern(sharded=True),
-    localrule: True
-    resources:
-        **sized("merge_averages"),
 
 
 use rule tokenize as train_lambda with:

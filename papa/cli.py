@@ -283,13 +283,13 @@ def inspect(
 
 @app.command(
     epilog="Examples:\n\n- `papa compare results/demo results/demo2`\n"
-    "- `papa compare old/outcomes.parquet results/demo/tables/outcomes.parquet --margin 0.05 --json`\n\n"
+    "- `papa compare results/demo results/demo2 --margin 0.05 --json`\n\n"
     "Exit codes: 0 no significant difference, 1 a significant difference, 2 the results cannot be compared or the "
     "command is wrong."
 )
 def compare(
-    a: Annotated[Path, typer.Argument(metavar="A", help="A results folder, or its tables/outcomes.parquet.")],
-    b: Annotated[Path, typer.Argument(metavar="B", help="Other results, in the same form.")],
+    a: Annotated[Path, typer.Argument(metavar="A", help="A results folder.")],
+    b: Annotated[Path, typer.Argument(metavar="B", help="Another results folder.")],
     margin: Annotated[
         float | None,
         typer.Option(

@@ -61,7 +61,7 @@ def quoted(page):
 def test_every_explained_sentence_is_one_of_the_first_study():
     [conclusion] = quoted("docs/first-encoder.md")
     explained = re.findall(r'^\*\*"(.*?)"\*\*$', text_of("docs/reading-a-claim.md"), re.MULTILINE | re.DOTALL)
-    assert len(explained) == 5 and all(" ".join(sentence.split()) in conclusion for sentence in explained)
+    assert explained and all(" ".join(sentence.split()) in conclusion for sentence in explained)
 
 
 @pytest.mark.parametrize("page", PAGES, ids=lambda page: str(page.relative_to(REPOSITORY)))

@@ -34,7 +34,6 @@ wildcard_constraints:
     part=variant.PART_PATTERN,
 
 
-include: "workflow/rules/fetch.smk"
 include: "workflow/rules/prepare.smk"
 include: "workflow/rules/encode.smk"
 include: "workflow/rules/probe.smk"

@@ -124,7 +124,6 @@ Cores = Annotated[
     epilog="Examples:\n\n- `papa run mine.yaml --cores 8`\n"
     "- `papa run mine.yaml -n` shows what would be run\n"
     "- `papa run mine.yaml prune` deletes hidden states and keeps scores\n"
-    "- `papa run mine.yaml fetch --config hub_mirror=FOLDER` downloads models and data for machines without a network\n"
     "- `papa run mine.yaml --workflow-profile slurm --config device=cuda`\n\n"
     "Exit codes: 0 done; 1 failed, or another run writes to the same results; 2 the config does not exist, or the "
     "command is wrong; 130 stopped by Ctrl-C.",
@@ -212,7 +211,6 @@ def plan(
     """
     with _wrong_input("Config error: "):
         from papa.config.reading import read_config
-        from papa.data.named import check_models
         from papa.jobs.plan import plan as planned
         from papa.jobs.plan import print_plan
         from papa.jobs.run import keys_of
@@ -220,7 +218,6 @@ def plan(
 
         replaced = keys_of(changes or [], hub_mirror=hub_mirror and str(hub_mirror), device=device)
         checked = read_config(config, replaced)
-        check_models(checked)
         estimates = planned(checked, cores or os.cpu_count() or 1)
     if note := note_results(config, Path("results", checked.name)):
         typer.echo(note, err=True)

@@ -6,12 +6,6 @@ import os
 import re
 from importlib.util import find_spec
 
-HOW_TO_FETCH = (
-    "run `papa run CONFIG fetch --config hub_mirror=FOLDER` where there is a network, "
-    "then `papa run CONFIG --config hub_mirror=FOLDER`"
-)
-"""Advice for a model or data set that is not on this machine while the hub cannot be reached."""
-
 STUDY = ("altair", "datasets", "jinja2", "pandas", "psutil", "pyarrow", "rich", "scipy", "tqdm", "vl_convert", "yaml")
 EXTRAS = {"study": STUDY, "workflow": (*STUDY, "snakemake", "typer")}
 """The modules that each extra of the distribution brings."""

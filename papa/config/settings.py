@@ -786,8 +786,8 @@ class Machine:
     """Settings that may differ between machines; they change no path and, beyond rounding, no result.
 
     `models` maps a model's name to its location on this machine, `{"path": folder}` or `{"package": module}`.
-    A model without a location is read from the mirror or the hub. `snapshots` has the folders of what was downloaded
-    from the hub when the run started (`papa.data.snapshots`).
+    A model without a location is read from the mirror or the hub's cache. `snapshots` has the folders of what was
+    downloaded from the hub when the run started (`papa.data.hub`).
     """
 
     hub_mirror: str | None = None

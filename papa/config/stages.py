@@ -432,16 +432,6 @@ class PageOf(Settings):
     config: dict[str, object]
 
 
-class FetchOf(Settings):
-    """Stage *fetch*: models and corpora to download from the hub to the mirror folder."""
-
-    stage = "fetch"
-    function = "papa.data.mirror:fetch"
-
-    models: tuple[ModelId, ...]
-    corpora: tuple[Corpus, ...]
-
-
 _CLASSES: list[type[Settings]] = [
     value for value in globals().values() if isinstance(value, type) and issubclass(value, Settings)
 ]

@@ -198,18 +198,6 @@ def _page(study: Study) -> Wiring:
     return Wiring(stages.PageOf(config=study.config.shown()), named | {"analyses": others}, {"page": "page"})
 
 
-def _fetch(study: Study) -> Wiring:
-    """Wire the job that downloads the models and corpora of a run that are only on the hub; it has no outputs."""
-    models = {name: study.config.models[name] for name, _ in study.config.pairs}
-    settings = stages.FetchOf(
-        models=tuple(
-            _model(study, name) for name, model in models.items() if model.hub and not (model.path or model.package)
-        ),
-        corpora=tuple(_corpus(study, name) for name in study.config.corpora_run if study.config.corpora[name].hub),
-    )
-    return Wiring(settings, {}, {})
-
-
 ANALYSIS_RULES = {"summary": "summarise", "claims": "claims"}
 """The rules of the analyses with additional outputs; all other analyses share two rules."""
 
@@ -232,7 +220,6 @@ BUILDERS: dict[str, Callable[..., Wiring]] = {
     "drawn_analysis": _analysis,
     "describe_patterns": _patterns,
     "page": _page,
-    "fetch": _fetch,
     **{rule: partial(_analysis, analysis=name) for name, rule in ANALYSIS_RULES.items()},
 }
 """For each workflow rule, the function that wires a job from a study and the wildcards of the rule."""

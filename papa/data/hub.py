@@ -1,217 +1,197 @@
-"""Requests to the hub: list and download the files of a repository, repeat what failed, and word refusals."""
+"""Models and datasets of the hub: a run downloads and checks them when it starts, and its jobs read only folders."""
 
 from __future__ import annotations
 
-import hashlib
-import logging
-import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from concurrent.futures import ThreadPoolExecutor
-from contextlib import suppress
-from dataclasses import dataclass
-from datetime import UTC, datetime
-from email.utils import parsedate_to_datetime
-from functools import partial
+import os
+import re
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import replace
+from fnmatch import fnmatch
 from pathlib import Path
-from typing import TYPE_CHECKING, Literal, Protocol, TypeVar
+from typing import Literal
 
-from papa.data.digests import digest_of_file
-from papa.errors import HOW_TO_FETCH, InputError, first_line, without_secrets
-
-if TYPE_CHECKING:
-    from huggingface_hub.hf_api import DatasetInfo, ModelInfo, RepoSibling
-
-logger = logging.getLogger(__name__)
+from papa.config.job import AnyJob
+from papa.config.settings import Machine
+from papa.config.stages import ModelId, OfCorpus
+from papa.errors import InputError, first_line
 
 RepoType = Literal["model", "dataset"]
-T = TypeVar("T")
-ATTEMPTS = 4
-"""Number of times that a request is sent if the hub answers that it is busy."""
-MAXIMUM_WAIT_SECONDS = 300
-"""Longest time to wait for the hub; if it asks for more, the request fails at once."""
-BUSY = (408, 429, 500, 502, 503, 504)
-"""Status codes of answers that may differ if the request is repeated."""
-PARALLEL_DOWNLOADS = 8
+HUB_ID = r"[A-Za-z0-9][\w.-]*(/[A-Za-z0-9][\w.-]*)?"
+WEIGHT_PATTERNS = (
+    r"model(-\d+-of-\d+)?\.safetensors(\.index\.json)?",
+    r"pytorch_model(-\d+-of-\d+)?\.bin(\.index\.json)?",
+)
+"""Name patterns of weight files; if a pattern matches any file, the patterns after it are not used."""
+CONFIGS_AND_TOKENIZERS = r"[^/]+(?<!\.index)\.(json|txt|model|spm|codes|tokenizer)"
+"""Pattern of the names of config and tokenizer files."""
+METADATA_OF_DATASETS = ("README.md", "dataset_infos.json", ".huggingface.yaml")
+HOW_TO_FETCH = (
+    "start a run where there is a network, which fills the hub's cache (HF_HOME), or put its files into "
+    "FOLDER/owner/name and set `hub_mirror: FOLDER`"
+)
+"""Advice for a model or dataset that is not on this machine."""
 
 
-@dataclass(frozen=True)
-class Listing:
-    """The files of a repository at a commit, by name, and the configs on the card of a dataset."""
-
-    commit: str
-    files: dict[str, RepoSibling]
-    configs: object = None
+def is_local(name: str) -> bool:
+    """Return whether a name can only be a folder, because it cannot be an id on the hub."""
+    return name.startswith((".", "/", "~")) or re.fullmatch(HUB_ID, name, re.ASCII) is None
 
 
-def snapshot_key(repo_type: RepoType, hub: str, revision: str | None) -> str:
+def folder_of(repo_type: RepoType, hub: str, revision: str | None, machine: Machine) -> Path | None:
+    """Return the folder of a repository on this machine: in the mirror, of this run, or in the hub's cache."""
+    if machine.hub_mirror and os.path.isdir(folder := Path(machine.hub_mirror, hub)):
+        return folder
+    if snapshot := machine.snapshots.get(_key(repo_type, hub, revision)):
+        return Path(snapshot)
+    from huggingface_hub import snapshot_download
+
+    try:
+        return Path(snapshot_download(hub, repo_type=repo_type, revision=revision, local_files_only=True))
+    except (OSError, ValueError):  # it is not in the cache, or the id is none
+        return None
+
+
+def with_snapshots(machine: Machine, jobs: Iterable[AnyJob], say: Callable[[str], None]) -> Machine:
+    """Download what jobs read from the hub to its cache, and return the machine with the folders.
+
+    Each revision is resolved to a commit once, so a branch that moves later does not change the run.
+
+    Raises:
+        InputError: a repository can neither be downloaded nor read from the cache.
+    """
+    configs: dict[tuple[RepoType, str, str | None], set[str | None]] = {}
+    for job in jobs:
+        model = getattr(job.settings, "model", None)
+        model = getattr(model, "model", model)  # an encoding contains a model
+        if isinstance(model, ModelId) and model.hub and not is_local(model.hub) and model.name not in machine.models:
+            configs.setdefault(("model", model.hub, model.revision), set())
+        if isinstance(job.settings, OfCorpus) and (corpus := job.settings.corpus).hub:
+            configs.setdefault(("dataset", corpus.hub, corpus.revision), set()).add(corpus.config)
+    snapshots = {
+        _key(*place): str(download(*place, configs[place], say))
+        for place in configs
+        if not (machine.hub_mirror and os.path.isdir(Path(machine.hub_mirror, place[1])))
+    }
+    return replace(machine, snapshots=snapshots)
+
+
+def download(
+    repo_type: RepoType,
+    hub: str,
+    revision: str | None = None,
+    configs: Iterable[str | None] = (None,),
+    say: Callable[[str], None] = print,
+) -> Path:
+    """Download a model, or some configs of a dataset, to the hub's cache, and return the folder of its commit there.
+
+    New files are compared with the hub's checksums. If the hub cannot be reached or refuses, the copy in the cache is
+    used, and a line says so.
+
+    Raises:
+        InputError: the repository can neither be downloaded nor read from the cache, or a file is damaged.
+    """
+    from huggingface_hub import HfApi, snapshot_download
+    from huggingface_hub.errors import HTTPError
+
+    try:
+        about = HfApi().model_info if repo_type == "model" else HfApi().dataset_info
+        info = about(hub, revision=revision)
+        files = [file.rfilename for file in info.siblings or []]
+        card = (info.card_data.to_dict() if info.card_data else {}).get("configs")
+        names = files_of_model(hub, files) if repo_type == "model" else files_of_configs(files, card, configs)
+        cached = folder_of(repo_type, hub, info.sha, Machine())
+        complete = cached is not None and all(os.path.exists(cached / name) for name in names)
+        folder, damaged = Path(snapshot_download(hub, repo_type=repo_type, revision=revision, allow_patterns=names)), []
+        if not complete:
+            damaged = HfApi().verify_repo_checksums(hub, repo_type=repo_type, revision=folder.name).mismatches
+    except (HTTPError, OSError) as error:
+        cached = folder_of(repo_type, hub, revision, Machine())
+        if cached is None or (repo_type == "model" and not _has_weights(cached)):
+            raise refusal(repo_type, hub, revision, error) from error
+        say(f"The {repo_type} {hub} is read from the hub's cache, at commit {cached.name} ({first_line(error)}).")
+        return cached
+    for path in (folder / file["path"] for file in damaged):
+        path.resolve().unlink()  # in the cache, the path is a link
+        path.unlink(missing_ok=True)
+    if damaged:
+        raise InputError(
+            f"{damaged[0]['path']} of the {repo_type} {hub} differs from the hub's checksum; it was deleted, and "
+            "complete files are kept; run the same command again."
+        )
+    return folder
+
+
+def _key(repo_type: RepoType, hub: str, revision: str | None) -> str:
     """Return the key of a repository in `Machine.snapshots`."""
     return f"{repo_type} {hub}@{revision or 'main'}"
 
 
-def listing(hub: str, repo_type: RepoType, revision: str | None) -> Listing:
-    """Ask the hub for the commit of a revision, and for the names and digests of its files."""
-    from huggingface_hub import HfApi
-
-    info: ModelInfo | DatasetInfo
-    if repo_type == "model":
-        info = retried(partial(HfApi().model_info, hub, revision=revision, files_metadata=True))
-    else:
-        info = retried(partial(HfApi().dataset_info, hub, revision=revision, files_metadata=True))
-    card = info.card_data.to_dict() if info.card_data else {}
-    return Listing(str(info.sha), {file.rfilename: file for file in info.siblings or []}, card.get("configs"))
+def _has_weights(folder: Path) -> bool:
+    return any(re.fullmatch(pattern, path.name) for path in folder.iterdir() for pattern in WEIGHT_PATTERNS)
 
 
-def download(
-    hub: str, repo_type: RepoType, files: Listing, names: Sequence[str], folder: Path | None = None
-) -> list[Path]:
-    """Download files to a folder, by default to the hub's cache, and check them against the hub's digests.
+def files_of_model(hub: str, names: Sequence[str]) -> list[str]:
+    """Select from `names` the files that transformers loads: none in folders, none for other libraries."""
+    by_pattern = ([name for name in names if re.fullmatch(pattern, name)] for pattern in WEIGHT_PATTERNS)
+    weights = next(filter(None, by_pattern), [])
+    if not weights or "config.json" not in names:
+        raise InputError(
+            f"papa cannot load the model {hub}: config.json and model.safetensors or pytorch_model.bin are required, "
+            f"and the repository has {', '.join(names) or 'no files'}."
+        )
+    return [*weights, *(name for name in names if re.fullmatch(CONFIGS_AND_TOKENIZERS, name))]
 
-    Files that are already complete are not downloaded again, so a repeated download resumes.
 
-    Raises:
-        DamagedDownload: a file differs from the hub's digest; it is deleted.
+def files_of_configs(files: Sequence[str], card: object, configs: Iterable[str | None]) -> list[str]:
+    """Return the files of some configs of a dataset, for None those of the default config.
+
+    A config has the files that the dataset's card lists, or else a folder of its name. If it has neither, all files are
+    returned.
     """
-    from huggingface_hub import hf_hub_download
+    names = dict.fromkeys(name for name in METADATA_OF_DATASETS if name in files)
+    for config in configs:
+        patterns = _patterns(card, config) or ([f"{config}/*"] if config else ["*"])
+        chosen = [name for name in files if any(fnmatch(name, pattern) for pattern in patterns)]
+        names |= dict.fromkeys(chosen or files)
+    return list(names)
 
-    def one(name: str) -> Path:
-        options = {"repo_type": repo_type, "revision": files.commit, "local_dir": folder}
-        return Path(retried(partial(hf_hub_download, hub, name, **options)))
 
-    with ThreadPoolExecutor(PARALLEL_DOWNLOADS) as pool:
-        paths = list(pool.map(one, names))
-    for name, path in zip(names, paths, strict=True):
-        _check(files.files[name], path)
+def _patterns(entries: object, config: str | None) -> list[str]:
+    """Return the patterns of the files of a config on the dataset's card; empty if it lists none."""
+    listed = [entry for entry in entries if isinstance(entry, Mapping)] if isinstance(entries, list) else []
+    if config is None and len(listed) == 1:
+        config = listed[0].get("config_name")
+    entry = next((entry for entry in listed if entry.get("config_name") == (config or "default")), {})
+    paths = _texts(entry.get("data_files"))
+    if folder := entry.get("data_dir"):
+        paths = [f"{folder}/{path}" for path in paths or ["*"]]
     return paths
 
 
-class DamagedDownload(OSError):
-    """A downloaded file differs from the hub's digest."""
+def _texts(value: object) -> list[str]:
+    """Return all paths in the `data_files` of a config: a path, a list, a mapping by split, or `{split, path}`."""
+    if isinstance(value, str):
+        return [value]
+    if isinstance(value, Mapping):
+        value = [value["path"]] if "path" in value else list(value.values())
+    return [text for part in value for text in _texts(part)] if isinstance(value, list) else []
 
 
-def _check(file: RepoSibling, path: Path) -> None:
-    """Delete a file and raise `DamagedDownload` if it differs from the digest that the hub reports, if it reports one.
+def refusal(repo_type: RepoType, hub: str, revision: str | None, error: BaseException) -> InputError:
+    """Return the error for a repository that cannot be downloaded, with the reason and what to do."""
+    from huggingface_hub import constants, errors
 
-    The hub reports a SHA-256 for large files, and git's SHA-1 for the others.
-    """
-    if file.lfs is not None:
-        reported, digest = file.lfs.sha256, digest_of_file(path)
-    elif file.blob_id is not None:
-        content = path.read_bytes()
-        reported, digest = file.blob_id, hashlib.sha1(b"blob %d\0" % len(content) + content).hexdigest()
-    else:
-        return
-    if digest != reported:
-        path.resolve().unlink()  # in the hub's cache, the path is a link
-        path.unlink(missing_ok=True)
-        raise DamagedDownload(f"{file.rfilename} has the digest {digest}, but the hub reports {reported}")
-
-
-def retried(request: Callable[[], T]) -> T:
-    """Return the result of a request; repeat it a few times if the hub answers that it is busy.
-
-    The wait is the one that the hub asks for in the header Retry-After, or else one second, doubled every time.
-    """
-    for attempt in range(1, ATTEMPTS):
-        try:
-            return request()
-        except Exception as error:  # the libraries raise many types of errors
-            seconds = _wait(error, attempt)
-            if seconds is None:
-                raise
-            logger.info("the hub is busy (%s); trying again in %.0f s", reason_of(error), seconds)
-        time.sleep(seconds)
-    return request()
-
-
-def _wait(error: BaseException, attempt: int) -> float | None:
-    """Return the number of seconds to wait before a request is repeated; None if it should not be."""
-    answer = _answer(error)
-    if answer is None or answer.status_code not in BUSY:
-        return None
-    asked = answer.headers.get("Retry-After", "").strip()
-    seconds: float = 2 ** (attempt - 1)
-    if asked.isdigit():
-        seconds = int(asked)
-    elif asked:
-        with suppress(ValueError, TypeError):  # not a date
-            seconds = max(0.0, (parsedate_to_datetime(asked) - datetime.now(UTC)).total_seconds())
-    return seconds if seconds <= MAXIMUM_WAIT_SECONDS else None
-
-
-def status_of(error: BaseException) -> int | None:
-    """Return the status code of the answer that caused an error; None if the hub did not answer."""
-    answer = _answer(error)
-    return None if answer is None else answer.status_code
-
-
-def reason_of(error: BaseException) -> str:
-    """Return the hub's reason for an error, with its status code, or else the first line of the error; no token."""
-    from huggingface_hub import get_token
-
-    answer = _answer(error)
-    if answer is None:
-        reason = first_line(error)
-        known = type(error).__name__ if not isinstance(error, DamagedDownload) else ""
-        reason = f"{known}: {reason}" if known and known not in reason else reason
-    else:
-        said = answer.headers.get("X-Error-Message") or answer.reason_phrase
-        reason = f"status {answer.status_code}, {first_line(ValueError(said))}"
-    token = get_token()
-    return (reason.replace(token, "[token]") if token else reason).rstrip(".")
-
-
-def advice_on(error: BaseException, hub: str, repo_type: RepoType = "model") -> str:
-    """Return what to do about a failed request to a repository, as a clause."""
-    from huggingface_hub import constants
-    from huggingface_hub.errors import GatedRepoError, OfflineModeIsEnabled
-
-    page = without_secrets(f"{constants.ENDPOINT}/{'datasets/' if repo_type == 'dataset' else ''}{hub}")
-    answer, chain = _answer(error), list(_chain(error))
-    if any(isinstance(each, DamagedDownload) for each in chain):
-        return "the file was deleted, and the others are kept; run the same command again"
-    if constants.HF_HUB_OFFLINE or any(isinstance(each, OfflineModeIsEnabled) for each in chain):
-        return f"HF_HUB_OFFLINE is set; unset it, or {HOW_TO_FETCH}"
-    if answer is None:
-        return "check the network and HF_ENDPOINT, and run again; complete files are kept"
-    gated = any(isinstance(each, GatedRepoError) for each in chain)
-    if answer.status_code == 403:
-        return f"ask for access at {page}, with the account whose token is in HF_TOKEN"
-    if gated:
-        return f"ask for access at {page}, and set HF_TOKEN to a token of that account"
-    if answer.headers.get("X-Error-Code") == "RevisionNotFound":
-        return f"correct `revision`; {page} has no such branch, tag or commit"
-    if answer.status_code in (401, 404):
-        return f"check the id; if the {repo_type} is private, set HF_TOKEN"
-    if answer.status_code == 429:
-        return "the hub limits the number of requests; wait some minutes and run again; complete files are kept"
-    if answer.status_code in BUSY:
-        return "this is a fault of the hub; run again later; complete files are kept"
-    return "check the id, the network and HF_ENDPOINT"
-
-
-def refusal(what: str, error: BaseException, hub: str, repo_type: RepoType = "model") -> InputError:
-    """Return the error for a repository that cannot be downloaded, with the hub's reason and advice."""
+    advice = "check the network and HF_ENDPOINT, and run again; complete files are kept"
+    if constants.HF_HUB_OFFLINE:
+        advice = "HF_HUB_OFFLINE is set; unset it"
+    elif isinstance(error, errors.GatedRepoError):
+        advice = f"ask for access on the page of {hub}, and set HF_TOKEN to a token of that account"
+    elif isinstance(error, errors.RevisionNotFoundError):
+        advice = "correct `revision`; there is no such branch, tag or commit"
+    elif isinstance(error, errors.RepositoryNotFoundError):
+        advice = f"check the id; if the {repo_type} is private, set HF_TOKEN"
+    at = f" at revision {revision}" if revision else ""
+    reason = first_line(error).rstrip(".")
     return InputError(
-        f"{what} cannot be fetched from the hub ({reason_of(error)}); {advice_on(error, hub, repo_type)}."
+        f"The {repo_type} {hub}{at} is not on this machine, and cannot be downloaded ({reason}); {advice}."
     )
-
-
-class Answer(Protocol):
-    """An answer of the hub; its class depends on the version of huggingface_hub."""
-
-    status_code: int
-    reason_phrase: str
-    headers: Mapping[str, str]
-
-
-def _answer(error: BaseException) -> Answer | None:
-    """Return the hub's answer that caused an error, if there is one."""
-    answers = (getattr(each, "response", None) for each in _chain(error))
-    return next((answer for answer in answers if hasattr(answer, "status_code")), None)
-
-
-def _chain(error: BaseException | None) -> Iterator[BaseException]:
-    """Yield an error and its causes."""
-    while error is not None:
-        yield error
-        error = error.__cause__ or error.__context__

@@ -18,7 +18,6 @@ from papa.config.measures import check_metric
 from papa.config.settings import SPLITS, Corpus, Machine
 from papa.config.stages import ClustersOf, LabelsOf, OfCorpus, SubsetsOf, TextsOf
 from papa.data.columns import Columns, class_name, similar_names
-from papa.data.hub import snapshot_key
 from papa.data.sources import describe, load_rows, source_digests
 from papa.errors import WARNING, DamagedArtefact, InputError, count
 from papa.files import REBUILD, digest_of_table, provenance_of, read_table, write_table
@@ -265,8 +264,7 @@ def _load_splits(corpus: Corpus, machine: Machine, *columns: str) -> list[Prepar
 def _load_split(corpus: Corpus, name: str, wanted: set[str], machine: Machine) -> PreparedSplit:
     import numpy as np
 
-    snapshot = machine.snapshots.get(snapshot_key("dataset", str(corpus.hub), corpus.revision))
-    source, rows = describe(corpus, name), load_rows(corpus, name, wanted, machine.hub_mirror, snapshot)
+    source, rows = describe(corpus, name), load_rows(corpus, name, wanted, machine)
     columns = Columns(source, rows)
     columns.check(sorted(wanted))
     indices = np.arange(rows.table.num_rows)

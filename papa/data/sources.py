@@ -9,12 +9,11 @@ from collections.abc import Collection
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from papa.config.settings import Corpus
+from papa.config.settings import Corpus, Machine
 from papa.data.digests import digest_of_file
-from papa.data.hub import advice_on, reason_of, status_of
-from papa.data.mirror import RECORD_NAME, check_recorded
+from papa.data.hub import HOW_TO_FETCH, folder_of
 from papa.data.readers import SourceRows, class_names_of, read_file
-from papa.errors import HOW_TO_FETCH, InputError, first_line
+from papa.errors import InputError, first_line
 
 if TYPE_CHECKING:
     from datasets import Dataset
@@ -24,8 +23,7 @@ def load_rows(
     corpus: Corpus,
     split: str,
     wanted: Collection[str] | None = None,
-    mirror: str | None = None,
-    snapshot: str | None = None,
+    machine: Machine | None = None,
 ) -> SourceRows:
     """Load the rows of one split of a corpus, in the order of the source.
 
@@ -33,8 +31,7 @@ def load_rows(
         corpus: A corpus on the hub or in local files.
         split: One of `corpus.splits`.
         wanted: Names of the columns to read; all of them if None.
-        mirror: The mirror folder, from which a corpus on the hub is read without a network.
-        snapshot: Without a mirror, a folder with the corpus, downloaded from the hub when the run started.
+        machine: The machine, which says where a corpus from the hub is.
 
     Raises:
         InputError: The source, the split or the file is missing or cannot be read.
@@ -43,8 +40,10 @@ def load_rows(
         raise InputError(f"The corpus of {describe(corpus, 'train')} has no {split} split; every task needs one.")
     if corpus.files is not None:
         return read_file(Path(corpus.files[split]), wanted, corpus.words is not None, corpus.columns)
-    folder = Path(snapshot) if snapshot else None
-    return _from_hub(corpus, split, wanted, folder if mirror is None else _mirrored(Path(mirror), corpus))
+    folder = folder_of("dataset", str(corpus.hub), corpus.revision, machine or Machine())
+    if folder is None:
+        raise InputError(f"{describe(corpus, split)} is not on this machine; {HOW_TO_FETCH}.")
+    return _in_folder(corpus, split, wanted, folder)
 
 
 def describe(corpus: Corpus, split: str) -> str:
@@ -70,10 +69,6 @@ def source_digests(corpus: Corpus, mirror: str | None) -> dict[str, str]:
     folder = Path(mirror or "", corpus.hub or "")
     if mirror is None or not folder.is_dir():
         return {}
-    try:
-        check_recorded(folder, corpus.revision, corpus.config)
-    except InputError:  # artefacts made from this folder are out of date; the job that reads it reports the error
-        return {"mirror": f"not {corpus.revision}"}
     digests = {str(path.relative_to(folder)): digest_of_file(path) for path in _files_of(folder, corpus.config)}
     return {"mirror": hashlib.sha256(json.dumps(digests, sort_keys=True).encode()).hexdigest()}
 
@@ -82,42 +77,38 @@ def _files_of(folder: Path, config: str | None) -> list[Path]:
     """Return the files of a config in a mirrored dataset: README.md and the config's folder, or all if it has none."""
     config_folder = folder / config if config else folder
     paths = [folder / "README.md", *config_folder.rglob("*")] if config_folder.is_dir() else folder.rglob("*")
-    return [path for path in paths if path.is_file() and path.name != RECORD_NAME]
+    return [path for path in paths if path.is_file()]
 
 
 def _split_on_hub(corpus: Corpus, split: str) -> str:
     return {"train": corpus.train, "validation": corpus.validation}.get(split) or split
 
 
-def _from_hub(corpus: Corpus, split: str, wanted: Collection[str] | None, folder: Path | None) -> SourceRows:
-    location, options = str(corpus.hub), {"revision": corpus.revision}
-    if folder is not None:
-        location, options = str(folder), {"cache_dir": _cache_of(folder)}
+def _in_folder(corpus: Corpus, split: str, wanted: Collection[str] | None, folder: Path) -> SourceRows:
     try:
-        dataset = _load_dataset(location, options, corpus.config, _split_on_hub(corpus, split))
+        dataset = _load_dataset(folder, corpus.config, _split_on_hub(corpus, split))
     except Exception as error:  # malformed files raise more errors than the library documents
-        advice, reason = "Check the id, the config and the split", first_line(error).rstrip(".")
-        if folder is None and status_of(error) is not None:
-            advice, reason = advice_on(error, location, "dataset").capitalize(), reason_of(error)
-        elif isinstance(error, ConnectionError) or "LocalEntryNotFound" in str(error):
-            advice = f"Without a network, {HOW_TO_FETCH}"
-        raise InputError(f"{describe(corpus, split)} cannot be loaded ({reason}). {advice}.") from error
+        raise InputError(
+            f"{describe(corpus, split)} cannot be loaded from {folder} ({first_line(error).rstrip('.')}); "
+            "check the id, the config and the split."
+        ) from error
     names, class_names = dataset.column_names, class_names_of(dataset.features.to_dict())
     if wanted is not None:
         dataset = dataset.select_columns([name for name in names if name in wanted])
     return SourceRows(dataset.with_format("arrow")[:], names, class_names)
 
 
-def _load_dataset(location: str, options: dict[str, str | None], config: str | None, split: str) -> Dataset:
+def _load_dataset(folder: Path, config: str | None, split: str) -> Dataset:
     """Load a dataset; a config that no README declares (refs/convert/parquet) is loaded as a folder."""
     import datasets
 
+    options = {"split": split, "cache_dir": _cache_of(folder)}
     try:
-        return datasets.load_dataset(location, name=config, split=split, **options)
+        return datasets.load_dataset(str(folder), name=config, **options)
     except ValueError as error:
         if config is None or "Available: ['default']" not in str(error):
             raise
-    return datasets.load_dataset(location, data_dir=config, split=split, **options)
+    return datasets.load_dataset(str(folder), data_dir=config, **options)
 
 
 def _cache_of(folder: Path) -> str:
@@ -130,15 +121,3 @@ def _cache_of(folder: Path) -> str:
     files = sorted((str(path.relative_to(folder)), path.stat()) for path in folder.rglob("*") if path.is_file())
     state = [(name, status.st_size, status.st_mtime_ns, status.st_ctime_ns) for name, status in files]
     return str(Path(datasets.config.HF_DATASETS_CACHE, "papa", hashlib.sha256(repr(state).encode()).hexdigest()[:16]))
-
-
-def _mirrored(mirror: Path, corpus: Corpus) -> Path:
-    folder = mirror / str(corpus.hub)
-    if os.path.isdir(folder):
-        check_recorded(folder, corpus.revision, corpus.config)
-        return folder
-    mirrored = sorted(str(path.relative_to(mirror)) for path in mirror.glob("[!.]*/[!.]*") if path.is_dir())
-    raise InputError(
-        f"The mirror folder {mirror} has no {corpus.hub}; it has "
-        f"{', '.join(mirrored) or 'no folder owner/name'}. To add it, {HOW_TO_FETCH}."
-    )

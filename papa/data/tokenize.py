@@ -25,7 +25,6 @@ from papa.data.weights import (
     loading_error,
     location_of,
     predicts_next,
-    revision_of,
     sources_of,
     weights_digest,
 )
@@ -84,7 +83,7 @@ def tokenize_corpus(job: Job[TokensOf]) -> str:
             yield group
 
     sources = sources_of(model, weights_digest(model, job.machine), job.machine)
-    if vocabulary := digest_of_vocabulary(model, job.machine, cached_only=False):
+    if vocabulary := digest_of_vocabulary(model, job.machine):
         sources["tokenizer"] = vocabulary
     write_groups(counted(), schema, job.output("tokens"), facts, job.trace(**sources))
     unit = "block" if settings.blocks else "example"
@@ -111,11 +110,11 @@ def tokenizer_of(model: ModelId, machine: Machine, words: bool = False) -> PreTr
     """
     from transformers import AutoTokenizer
 
-    path, options = location_of(model, machine), {"revision": revision_of(model, machine), "trust_remote_code": False}
+    path = location_of(model, machine)
     try:
-        tokenizer = AutoTokenizer.from_pretrained(path, **options)
+        tokenizer = AutoTokenizer.from_pretrained(path, trust_remote_code=False)
         if words and not separates_words(tokenizer):
-            tokenizer = AutoTokenizer.from_pretrained(path, add_prefix_space=True, **options)
+            tokenizer = AutoTokenizer.from_pretrained(path, add_prefix_space=True, trust_remote_code=False)
     except Exception as error:  # malformed files raise more errors than the library documents
         raise loading_error(model, machine, "tokenizer", error) from error
     return tokenizer
@@ -179,9 +178,9 @@ def _attending_layers(config: PreTrainedConfig) -> int:
 def _config_of(model: ModelId, machine: Machine) -> PreTrainedConfig:
     from transformers import AutoConfig
 
+    path = location_of(model, machine)
     try:
-        options = {"revision": revision_of(model, machine), "trust_remote_code": False}
-        config: PreTrainedConfig = AutoConfig.from_pretrained(location_of(model, machine), **options)
+        config: PreTrainedConfig = AutoConfig.from_pretrained(path, trust_remote_code=False)
     except Exception as error:  # malformed configs raise more errors than the library documents
         raise loading_error(model, machine, "config", error) from error
     return config

@@ -13,10 +13,9 @@ from papa.config.packages import package_of
 from papa.config.settings import DEMO_PACKAGE, Machine
 from papa.config.stages import ModelId
 from papa.data.digests import digest_of_file
-from papa.data.hub import advice_on, reason_of, snapshot_key, status_of
-from papa.data.mirror import check_recorded
-from papa.data.named import check_on_hub, is_local, named
-from papa.errors import HOW_TO_FETCH, InputError, first_line
+from papa.data.hub import HOW_TO_FETCH, download, folder_of, is_local
+from papa.data.named import named
+from papa.errors import InputError, first_line
 from papa.files import digest_of_json
 
 NO_CODE = "Code that comes with a model is never run."
@@ -58,13 +57,13 @@ def predicts_next(architectures: object, is_decoder: object = False) -> bool:
 
 
 def location_of(model: ModelId, machine: Machine) -> str:
-    """Return the folder of a model on this machine, or its hub id if it is only on the hub (at `revision_of`).
+    """Return the folder of a model on this machine.
 
     It is looked up in this order: the machine's entry for the model (a path, or a package with `get_model_path()`), the
-    mirror folder, the run's snapshots, the hub.
+    mirror folder, what this run has downloaded, the hub's cache.
 
     Raises:
-        InputError: The folder is missing or contains no model, or the mirror has another revision.
+        InputError: The folder is missing or contains no model.
     """
     local = machine.models.get(model.name, {})
     if local.get("path"):
@@ -73,32 +72,22 @@ def location_of(model: ModelId, machine: Machine) -> str:
         return _package_folder(model.name, local["package"])
     if not model.hub:
         raise InputError(f"Model {model.name} has no location; set its `hub`, `path` or `package`.")
-    if is_local(model.hub):
-        return _model_folder(model.name, Path(model.hub))
-    mirror = machine.hub_mirror
-    if mirror is not None and os.path.isfile((folder := Path(mirror, model.hub)) / "config.json"):
-        check_recorded(folder, model.revision)
-        return str(folder)
-    if mirror is None and (snapshot := machine.snapshots.get(snapshot_key("model", model.hub, model.revision))):
-        return _model_folder(model.name, Path(snapshot))
-    if "/" not in model.hub:
-        check_on_hub(model.hub)
-    return model.hub
+    folder = Path(model.hub) if is_local(model.hub) else folder_of("model", model.hub, model.revision, machine)
+    if folder is None:
+        raise InputError(f"Model {model.name} ({model.origin}) is not on this machine; {HOW_TO_FETCH}.")
+    return _model_folder(model.name, folder)
 
 
-def locate(model: str) -> str:
-    """Return the folder or the hub id of a model named by a user; raise `InputError` if there is no such model."""
+def locate(model: str, revision: str | None = None) -> str:
+    """Return the folder of a model named by a user, after downloading it if it is on the hub.
+
+    Raises:
+        InputError: there is no such model.
+    """
     key, name = next(iter(named(model).items()))
     if key == "package":
         return _package_folder(model, name)
-    if key == "hub":
-        check_on_hub(name)
-    return name
-
-
-def revision_of(model: ModelId, machine: Machine) -> str | None:
-    """Return the revision to request from the hub; None for a model in a folder."""
-    return None if Path(location_of(model, machine)).is_dir() else model.revision
+    return name if key == "path" else str(download("model", name, revision))
 
 
 def weights_digest(model: ModelId, machine: Machine) -> str:
@@ -109,55 +98,42 @@ def weights_digest(model: ModelId, machine: Machine) -> str:
     Raises:
         InputError: There are no weights, or some are missing.
     """
-    try:
-        files = _weight_files(model, machine, cached_only=False)
-        missing = f"there is none of {', '.join(WEIGHT_FILES)}"
-    except ConnectionError:
-        files = _weight_files(model, machine, cached_only=True)
-        missing = "they are not cached and the hub cannot be reached"
+    files = _weight_files(model, machine)
     if not files:
-        raise loading_error(model, machine, "weights", FileNotFoundError(missing))
+        raise loading_error(model, machine, "weights", FileNotFoundError(f"there is none of {', '.join(WEIGHT_FILES)}"))
     return digest_of_file(*files)
 
 
-def digest_of_model(model: ModelId, weights: str, machine: Machine, cached_only: bool = True) -> str:
-    """Return a digest of a model's weights (given by their digest), config and tokenizer.
-
-    Files that are missing from the hub's cache are fetched into it unless `cached_only`.
-    """
-    return digest_of_json({"weights": weights, **_digests(model, machine, CONFIG_AND_TOKENIZER_FILES, cached_only)})
+def digest_of_model(model: ModelId, weights: str, machine: Machine) -> str:
+    """Return a digest of a model's weights (given by their digest), config and tokenizer."""
+    return digest_of_json({"weights": weights, **_digests(model, machine, CONFIG_AND_TOKENIZER_FILES)})
 
 
-def digest_of_vocabulary(model: ModelId, machine: Machine, cached_only: bool = True) -> str:
+def digest_of_vocabulary(model: ModelId, machine: Machine) -> str:
     """Return a digest of the files of a rare tokenizer, empty if there are none.
 
     `digest_of_model` does not include these files. Only tokens depend on them.
     """
-    digests = _digests(model, machine, RARE_TOKENIZER_FILES, cached_only)
+    digests = _digests(model, machine, RARE_TOKENIZER_FILES)
     return digest_of_json(digests) if digests else ""
 
 
-def _digests(model: ModelId, machine: Machine, names: Sequence[str], cached_only: bool) -> dict[str, str]:
-    try:
-        files = {name: _file(model, machine, name, cached_only) for name in names}
-    except ConnectionError:
-        files = {name: _file(model, machine, name, cached_only=True) for name in names}
-    return {name: digest_of_file(file) for name, file in files.items() if file is not None}
+def _digests(model: ModelId, machine: Machine, names: Sequence[str]) -> dict[str, str]:
+    folder = Path(location_of(model, machine))
+    return {name: digest_of_file(folder / name) for name in names if (folder / name).is_file()}
 
 
 def sources_of(model: ModelId, weights: str, machine: Machine) -> dict[str, str]:
     """Return a model's entries in the trace of a job that reads it: digests of its files, and their origin."""
-    # include files that this job does not need, because the digest must not depend on what is cached
-    digest = digest_of_model(model, weights, machine, cached_only=False)
     # a folder that is meant to be a copy of the hub's model may contain something else
     origin = "a folder" if machine.models.get(model.name) else model.origin
-    return {"model": digest, "origin": origin, "sha256": weights}
+    return {"model": digest_of_model(model, weights, machine), "origin": origin, "sha256": weights}
 
 
 def known_weights(model: ModelId, machine: Machine) -> str | None:
     """Return the SHA-256 of the model's weights; None if they are not on this machine."""
     try:
-        files = _weight_files(model, machine, cached_only=True)
+        files = _weight_files(model, machine)
     except InputError:
         return None
     return digest_of_file(*files) if files else None
@@ -165,37 +141,24 @@ def known_weights(model: ModelId, machine: Machine) -> str | None:
 
 def loading_error(model: ModelId, machine: Machine, part: str, error: Exception) -> InputError:
     """Return the error to raise if a library cannot load a part of the model, such as "tokenizer" or "weights"."""
-    location = location_of(model, machine)
-    message = f"The {part} of model {model.name} cannot be loaded from {location} ({first_line(error).rstrip('.')})"
-    if location != model.hub or Path(location).is_dir():
-        return InputError(f"{message}; the folder must contain all files of a transformers model. {NO_CODE}")
-    if status_of(error) is not None:
-        start = f"The {part} of model {model.name} cannot be loaded from {location}"
-        return InputError(f"{start} ({reason_of(error)}); {advice_on(error, location)}. {NO_CODE}")
     return InputError(
-        f"{message}. Check the id and the revision. Without a network, set the model's `path`, or {HOW_TO_FETCH}. "
-        f"{NO_CODE}"
+        f"The {part} of model {model.name} cannot be loaded from {location_of(model, machine)} "
+        f"({first_line(error).rstrip('.')}); the folder must contain all files of a transformers model. {NO_CODE}"
     )
 
 
-def _weight_files(model: ModelId, machine: Machine, cached_only: bool) -> list[Path]:
-    """Return the weight files, an index before the files that it lists; empty if there are none.
-
-    Raise ConnectionError if they could only be on the hub and the hub cannot be reached.
-    """
-    for name in WEIGHT_FILES:
-        file = _file(model, machine, name, cached_only)
-        if file is None:
-            continue
-        if not name.endswith(".index.json"):
-            return [file]
-        parts = [(part, _file(model, machine, part, cached_only)) for part in _listed(model, machine, name, file)]
-        missing = next((part for part, path in parts if path is None), None)
-        if missing is not None:
-            error = FileNotFoundError(f"{name} lists {missing}, which is missing")
-            raise loading_error(model, machine, "weights", error)
-        return [file, *(path for _, path in parts if path is not None)]
-    return []
+def _weight_files(model: ModelId, machine: Machine) -> list[Path]:
+    """Return the weight files, an index before the files that it lists; empty if there are none."""
+    folder = Path(location_of(model, machine))
+    file = next((folder / name for name in WEIGHT_FILES if (folder / name).is_file()), None)
+    if file is None or file.suffix != ".json":
+        return [] if file is None else [file]
+    parts = [folder / part for part in _listed(model, machine, file.name, file)]
+    missing = next((part.name for part in parts if not part.is_file()), None)
+    if missing is not None:
+        error = FileNotFoundError(f"{file.name} lists {missing}, which is missing")
+        raise loading_error(model, machine, "weights", error)
+    return [file, *parts]
 
 
 def _listed(model: ModelId, machine: Machine, name: str, index: Path) -> list[str]:
@@ -209,26 +172,6 @@ def _listed(model: ModelId, machine: Machine, name: str, index: Path) -> list[st
         fault = "no file" if outside is None else f"{outside!r}, which is not in its folder"
         raise loading_error(model, machine, "weights", ValueError(f"{name} lists {fault}"))
     return parts
-
-
-def _file(model: ModelId, machine: Machine, name: str, cached_only: bool) -> Path | None:
-    """Return a file of the model; None if the model has no such file. Raise ConnectionError like `_weight_files`."""
-    location = location_of(model, machine)
-    if Path(location).is_dir():
-        return Path(location, name) if Path(location, name).is_file() else None
-    from huggingface_hub import hf_hub_download
-    from huggingface_hub.errors import EntryNotFoundError, LocalEntryNotFoundError
-
-    try:
-        return Path(hf_hub_download(location, name, revision=revision_of(model, machine), local_files_only=cached_only))
-    except LocalEntryNotFoundError as error:
-        if cached_only:
-            return None
-        raise ConnectionError(str(error)) from error
-    except EntryNotFoundError:
-        return None
-    except (OSError, ValueError) as error:
-        raise loading_error(model, machine, "weights", error) from error
 
 
 def _model_folder(name: str, folder: Path) -> str:

@@ -22,10 +22,10 @@ from papa.config.settings import FORMATS, Config, Machine, check_files
 from papa.config.stages import ModelId
 from papa.config.study import Study
 from papa.data.columns import Columns
+from papa.data.hub import with_snapshots
 from papa.data.local_digests import LocalSourceDigests
 from papa.data.named import facts_in, named
 from papa.data.readers import SourceRows
-from papa.data.snapshots import with_snapshots
 from papa.data.splits import RowChanges, columns_of_table, is_table
 from papa.errors import InputError
 from papa.files import PathLike

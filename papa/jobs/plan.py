@@ -21,7 +21,7 @@ from typing import TYPE_CHECKING, NamedTuple, TypedDict
 from papa.config.artefacts import ARTEFACTS
 from papa.config.job import AnyJob
 from papa.config.measures import METRICS
-from papa.config.settings import Config, Corpus, Task
+from papa.config.settings import Config, Corpus, Machine, Task
 from papa.config.stages import ModelId
 from papa.config.study import Study
 from papa.config.variant import DEFAULT_FLOORS, Variant
@@ -635,7 +635,7 @@ def _sizes(study: Study) -> tuple[list[str], dict[tuple[str, str], Sizes | None]
             columns = [name for task in tasks for name in (task.label, task.subset) if name]
             cluster, texts = config.corpora[corpus].cluster, study.results / study.path("texts", corpus=corpus)
             columns += [cluster] if isinstance(cluster, str) else []
-            corpora[corpus] = _count_rows(config.corpora[corpus], texts, columns, config.hub_mirror)
+            corpora[corpus] = _count_rows(config.corpora[corpus], texts, columns, config.machine)
         except InputError as error:
             problems.append(f"Corpus {corpus}: {error}")
     sizes: dict[tuple[str, str], Sizes | None] = {}
@@ -672,7 +672,7 @@ class SplitSize(NamedTuple):
     design_effect: float = 1.0
 
 
-def _count_rows(corpus: Corpus, texts: Path, columns: Sequence[str], mirror: str | None) -> dict[str, SplitSize]:
+def _count_rows(corpus: Corpus, texts: Path, columns: Sequence[str], machine: Machine) -> dict[str, SplitSize]:
     """Count the rows and words of each split of a corpus.
 
     Raises:
@@ -681,15 +681,10 @@ def _count_rows(corpus: Corpus, texts: Path, columns: Sequence[str], mirror: str
     from papa.data.prepare import training_rows
     from papa.data.sources import load_rows
 
-    if corpus.hub is not None and mirror is None and not texts.exists():
-        raise InputError(
-            f"the size of {corpus.hub} is unknown until it is prepared (`papa run CONFIG --until prepare_texts`); "
-            "its jobs are counted but not estimated."
-        )
     prepared = footer_of(texts)[0]["rows"] if texts.exists() and corpus.blocks else {}
     moved, splits = corpus.validation_from_train or 0, {}
     for split in corpus.splits:
-        rows = load_rows(corpus, split, mirror=mirror)
+        rows = load_rows(corpus, split, machine=machine)
         row_count, unused, rarest = prepared.get(split, rows.table.num_rows), 0, dict[str, int]()
         effect = 1.0
         if split == "train":

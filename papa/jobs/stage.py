@@ -39,19 +39,17 @@ class Snakemake(Protocol):
     output: Mapping[str, str]
 
 
-def run(snakemake: Snakemake, online: bool = False) -> None:
+def run(snakemake: Snakemake) -> None:
     """Run one job from a script of the workflow.
 
-    Args:
-        snakemake: the object that snakemake passes to the script; its parameter `parameters` comes from
-            `Study.parameters`.
-        online: whether the job may use the hub even if there is a mirror.
+    `snakemake` is the object that snakemake passes to the script; its parameter `parameters` comes from
+    `Study.parameters`.
     """
     # inputs that only order jobs are no part of the record
     inputs = {name: _paths(value) for name, value in snakemake.input.items() if name != "outdated"}
     machine = Machine.current()
     job = Job.of(dict(snakemake.params.items())["parameters"], inputs, dict(snakemake.output.items()), machine)
-    with stage(snakemake, machine, job.settings.threads, online) as say:
+    with stage(snakemake, machine, job.settings.threads) as say:
         say(performed(job))
 
 
@@ -78,20 +76,17 @@ def check_inputs(job: AnyJob) -> None:
 
 
 @contextmanager
-def stage(
-    snakemake: Snakemake, machine: Machine, threads: Threads | None = None, online: bool = False
-) -> Iterator[Say]:
+def stage(snakemake: Snakemake, machine: Machine, threads: Threads | None = None) -> Iterator[Say]:
     """Redirect stderr to the job's log, and yield `say`, which prints the job's result as one line.
 
-    Heavy imports belong inside the `with` block, because threads and GPU must be set before them. If there is a mirror,
-    only an `online` job may use the hub. Any error or signal ends the job with one line. Errors other than `InputError`
+    Heavy imports belong inside the `with` block, because threads and GPU must be set before them. No job
+    asks the hub. Any error or signal ends the job with one line. Errors other than `InputError`
     also write a traceback to the log. The line in the terminal is also the last line of the log.
     """
     wanted = {"encoder": machine.encoder_threads, "probe": machine.probe_threads, None: 1}[threads]
     for variable in ("OMP_NUM_THREADS", "MKL_NUM_THREADS", "OPENBLAS_NUM_THREADS", "RAYON_NUM_THREADS"):
         os.environ[variable] = str(min(wanted, snakemake.threads))
-    if machine.hub_mirror and not online:
-        os.environ["HF_HUB_OFFLINE"] = "1"
+    os.environ["HF_HUB_OFFLINE"] = "1"  # the run has downloaded everything when it started
     os.environ.setdefault("ARROW_DEFAULT_MEMORY_POOL", "system")  # pyarrow's own pool would take 13 MB in every job
     name, begin = " ".join([snakemake.rule, *map(str, snakemake.wildcards)]), time.monotonic()
     with _stderr_to(Path(snakemake.log[0])) as terminal:

@@ -21,9 +21,8 @@ from papa.config.freshness import FRESH, LACKS_SEEDS, MARKER
 from papa.config.reading import check_yaml, config_of
 from papa.config.settings import Config, Machine, check_files
 from papa.config.study import Study
+from papa.data.hub import with_snapshots
 from papa.data.local_digests import LocalSourceDigests
-from papa.data.named import check_models
-from papa.data.snapshots import with_snapshots
 from papa.errors import InputError, count
 
 BIND = "APPTAINER_BIND"
@@ -76,7 +75,6 @@ def started(config: Mapping[str, object], files: Iterable[str | Path]) -> Study:
         check_yaml(path)
     checked = config_of(config)
     check_files(checked)
-    check_models(checked)
     if (home() / "papa").is_dir():  # only for a clone: an installed papa's folder would shadow other modules
         path = os.pathsep.join(filter(None, [str(home()), os.environ.get("PYTHONPATH")]))
         os.environ["PYTHONPATH"] = path

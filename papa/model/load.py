@@ -17,13 +17,11 @@ import torch
 from papa.config.job import Job
 from papa.config.settings import Machine, budget_on
 from papa.config.stages import Encoding, OfEncoding
-from papa.data.hub import advice_on, reason_of, status_of
 from papa.data.weights import (
     NO_CODE,
     WEIGHT_FILES,
     locate,
     location_of,
-    revision_of,
     sources_of,
     weights_digest,
     without_progress_bars,
@@ -85,7 +83,7 @@ def stock_model(
     if dtype not in get_args(Dtype):
         raise InputError(f"dtype {dtype!r} is unknown; use one of {', '.join(get_args(Dtype))}.")
     usable = _usable(device)
-    return _loaded(locate(name), revision, usable, getattr(torch, dtype))
+    return _loaded(locate(name, revision), usable, getattr(torch, dtype))
 
 
 def model_of(encoding: Encoding, machine: Machine) -> Model:
@@ -106,10 +104,11 @@ def model_of(encoding: Encoding, machine: Machine) -> Model:
             "which rebuilds all results of this model."
         )
     device, kept, (dtype, computed) = machine.device, _kept.get(), DTYPES[encoding.precision]
-    key = (digest, location_of(identity, machine), revision_of(identity, machine), device, dtype)
+    location = location_of(identity, machine)
+    key = (digest, location, device, dtype)
     model = None if kept is None else kept.get(key)
     if model is None:
-        model = load_model(location_of(identity, machine), revision_of(identity, machine), device, dtype)
+        model = load_model(location, device=device, dtype=dtype)
         if kept is not None:
             kept[key] = model
     model.precision, model.weights = getattr(torch, computed), digest
@@ -161,8 +160,8 @@ def saved(model: object, folder: Path) -> str:
     return str(folder)
 
 
-def _loaded(name: str, revision: str | None, device: str, dtype: torch.dtype) -> PreTrainedModel:
-    """Load a model with transformers, with all weights from files and dropout off."""
+def _loaded(name: str, device: str, dtype: torch.dtype) -> PreTrainedModel:
+    """Load a model from a folder with transformers, with all weights from files and dropout off."""
     from transformers import AutoConfig
     from transformers.utils import logging as loading
 
@@ -170,7 +169,7 @@ def _loaded(name: str, revision: str | None, device: str, dtype: torch.dtype) ->
     gc.disable()  # importing a model's code creates no garbage, but many objects, which take a second to scan
     loading.set_verbosity_error()
     try:
-        config = AutoConfig.from_pretrained(name, revision=revision, trust_remote_code=False)
+        config = AutoConfig.from_pretrained(name, trust_remote_code=False)
         spread = {"device_map": DEVICE_MAP} if device == SPREAD else {}
         # Request eager attention, because the config may request a kernel, which is code from the hub. Pass it as an
         # argument, because AutoModel prefers config.json to this config.
@@ -178,7 +177,6 @@ def _loaded(name: str, revision: str | None, device: str, dtype: torch.dtype) ->
             model, report = class_of(config, name).from_pretrained(
                 name,
                 config=config,
-                revision=revision,
                 trust_remote_code=False,
                 attn_implementation="eager",
                 dtype=dtype,
@@ -189,10 +187,6 @@ def _loaded(name: str, revision: str | None, device: str, dtype: torch.dtype) ->
     except InputError:
         raise
     except Exception as error:  # damaged files raise many types of errors
-        if status_of(error) is not None:
-            raise InputError(
-                f"The model {name} could not be loaded ({reason_of(error)}); {advice_on(error, name)}. {NO_CODE}"
-            ) from error
         raise InputError(
             f"The model {name} could not be loaded ({first_line(error)}); give the id of a model that the hub has, or "
             f"a local folder with config.json and model.safetensors. {NO_CODE}"
@@ -207,7 +201,7 @@ def _loaded(name: str, revision: str | None, device: str, dtype: torch.dtype) ->
             f"The weights of {name} lack {count(len(missing), 'tensor')} of the model ({missing[0]} is the first), so "
             "they would be random; give a checkpoint of the whole model."
         )
-    if _is_pickled(name, revision):
+    if not any(Path(name, file).is_file() for file in WEIGHT_FILES if file.startswith("model.safetensors")):
         log.warning(
             "%s has no safetensors; its pickled weights were loaded in weights-only mode, so no code in them ran", name
         )
@@ -276,13 +270,3 @@ def _usable(device: str) -> str:
             "use auto, cpu or an available GPU, or install a torch build for this machine."
         )
     return device
-
-
-def _is_pickled(path_or_id: str, revision: str | None) -> bool:
-    """Return whether a loaded model came from pickled files; transformers prefers safetensors."""
-    safe = [name for name in WEIGHT_FILES if name.startswith("model.safetensors")]
-    if Path(path_or_id).is_dir():
-        return not any(Path(path_or_id, name).is_file() for name in safe)
-    from huggingface_hub import try_to_load_from_cache
-
-    return not any(isinstance(try_to_load_from_cache(path_or_id, name, revision=revision), str) for name in safe)

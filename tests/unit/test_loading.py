@@ -15,7 +15,6 @@ import papa
 from papa.config.settings import Machine
 from papa.config.stages import Encoding, ModelId
 from papa.model import attention, forms, settling
-from papa.model.load import _is_pickled as is_pickled
 from papa.model.load import model_of
 from papa.model.replacement import kept_context, replacement_of
 
@@ -70,15 +69,6 @@ def test_pickled_weights_are_loaded_weights_only_and_that_is_said(saved, model, 
     torch.save([model.config], saved / "pytorch_model.bin")  # objects, not weights
     with pytest.raises(papa.InputError, match="could not be loaded"):
         papa.load_model(saved, device="cpu")
-
-
-@pytest.mark.parametrize(("cached", "pickled"), [("model.safetensors.index.json", False), ("pytorch_model.bin", True)])
-def test_weights_of_the_hub_are_looked_up_where_they_were_put(monkeypatch, cached, pickled):
-    def look_up(repository, name, revision):
-        return "/cache/it" if (repository, name, revision) == ("some/model", cached, "v2") else None
-
-    monkeypatch.setattr("huggingface_hub.try_to_load_from_cache", look_up)
-    assert is_pickled("some/model", "v2") == pickled
 
 
 @only("roberta")

@@ -270,7 +270,7 @@ def test_a_model_is_loaded_once_where_models_are_kept(tiny, monkeypatch):
     from papa.model import load
 
     times = []
-    monkeypatch.setattr(load, "load_model", lambda *how: times.append(how) or load_model(*how))
+    monkeypatch.setattr(load, "load_model", lambda *how, **more: times.append(how) or load_model(*how, **more))
     with keeping_models():
         first, second = (load.model_of(Encoding(model=tiny), Machine.current()) for _ in range(2))
     assert first is second and len(times) == 1

@@ -147,7 +147,7 @@ def test_code_of_a_data_set(tmp_path, trap, monkeypatch, with_data, builder):
     if with_data:
         pq.write_table(pa.table({"text": ["a", "b"]}), place / "train.parquet")
     try:
-        assert load_rows(Corpus(hub="some/data"), "train", mirror=Machine.current().hub_mirror).table.num_rows
+        assert load_rows(Corpus(hub="some/data"), "train", machine=Machine.current()).table.num_rows
     except InputError as refusal:
         assert str(refusal).startswith("some/data, split train cannot be loaded") and "\n" not in str(refusal)
 

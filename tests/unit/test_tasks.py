@@ -284,7 +284,7 @@ def test_further_validation_splits_follow_the_validation_split(monkeypatch, tmp_
     }
     tables = {split: pa.table(columns | {"kind": ["more"] * len(columns["text"])}) for split, columns in rows.items()}
 
-    def loaded(corpus, split, wanted, mirror, snapshots):
+    def loaded(corpus, split, wanted, machine):
         return SourceRows(tables[split], tables[split].column_names)
 
     monkeypatch.setattr("papa.data.prepare.load_rows", loaded)

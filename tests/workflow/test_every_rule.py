@@ -10,8 +10,8 @@ from tiny import CONFIG, REPOSITORY, copy_of_repository, first_rows
 from papa.files import read_json, read_table
 
 pytestmark = pytest.mark.slow
-# fetch needs a hub, prune deletes; nothing of these random models stands in the paper
-NOT_RUN = {"all", "fetch", "prune", "half_lambda", "weigh_heads", "prepare_clusters"}
+# prune deletes; nothing of these random models stands in the paper
+NOT_RUN = {"all", "prune", "half_lambda", "weigh_heads", "prepare_clusters"}
 """Those without a place here; how stable orders are is measured below, and other weights than λ in test_decoder.
 Clusters are in test_clusters and in the walk of test_edits."""
 

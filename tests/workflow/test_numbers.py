@@ -88,7 +88,7 @@ def test_numbers_that_change_get_a_new_version(computed) -> None:
 
 def test_every_stage_that_computes_has_an_example() -> None:
     # pages and pictures, what is tested against the paper or elsewhere, and what depends on no text or weight
-    without = {"analysis", "page", "published", "patterns", "order", "fetch", "stability"}
+    without = {"analysis", "page", "published", "patterns", "order", "stability"}
     without |= {"weights", "clusters", "recovery", "losses"}
     analyses = {entry.stage or name for name, entry in ANALYSES.items()} | {"grid", "patterns"}
     stages = {kind.stage for kind in STAGES.values()} - {AnalysisOf.stage}

@@ -164,7 +164,7 @@ def test_where_nothing_is_known_the_exit_code_says_so(plan):
     config = changed(corpora={"sentences": texts}, run={"tasks": ["animals"]})
     result = plan(config)
     said = " ".join(result.stdout.split())
-    assert "Corpus sentences: the size of owner/texts is unknown until it is prepared" in said
+    assert "Corpus sentences: owner/texts, split train is not on this machine; start a run" in said
     assert result.exit_code == 1 and "hidden_states 4 (4 unknown) ? ? ?" in said
 
 

@@ -53,7 +53,7 @@ def test_what_takes_seconds_is_not_queued():
 
 
 def test_rules_ask_the_study_for_inputs_and_resources_by_their_names():
-    for name in BODIES.keys() - {"all", "everything", "fetch", "prune"}:
+    for name in BODIES.keys() - {"all", "everything", "prune"}:
         assert f'reads("{name}"' in BODIES[name] and f'sized("{name}")' in BODIES[name], name
 
 

@@ -189,11 +189,6 @@ class Order:
         return self.base if self.draw is None else f"{self.base}-{self.draw}"
 
     @property
-    def listed(self) -> bool:
-        """Whether the order is a list in a file."""
-        return self.base.startswith(LIST_PREFIX)
-
-    @property
     def by_lambda(self) -> bool:
         """Whether the order follows the λ of a task."""
         return self.base in BY_LAMBDA

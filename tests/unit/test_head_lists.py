@@ -5,6 +5,7 @@ from dataclasses import replace
 import jobs
 import pytest
 from random_models import random_model
+from test_measure import QUICK, folder, texts_of  # noqa: F401  fixtures
 from tiny import CONFIG, with_keys
 
 import papa
@@ -104,3 +105,13 @@ def test_a_list_in_a_config_is_checked():
     with pytest.raises(papa.InputError, match=r"orders, list-mine: there is no file heads\.csv"):
         check_files(config_of(with_keys(CONFIG, {"run.orders": [LIST]})))
     assert SourceDigests().head_list("heads.csv") is None
+
+
+@pytest.mark.usefixtures("no_figures")
+def test_a_study_measures_a_list(folder, tmp_path):  # noqa: F811
+    path = tmp_path / "heads.csv"
+    path.write_text("layer,head\n1,0\n")
+    settings = QUICK | {"run": QUICK["run"] | {"orders": [{"file": str(path), "name": "mine"}]}}
+    study = papa.measure(folder, *texts_of(60), texts_of(40, 1), settings, tmp_path / "s")
+    assert "in the order of the list mine" in study.claims["lines"][0]["sentence"]
+    assert set(study.summary["order"].dropna()) == {"list-mine"}

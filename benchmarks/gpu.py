@@ -27,12 +27,9 @@ import torch
 import transformers
 from torch import Tensor
 
-from papa.config.variant import free_entries
 from papa.data.packed import Packed
 from papa.method.averaging import Averaging
-from papa.method.tied import structure_of
 from papa.model.model import Model
-from papa.model.replacement import Matrices
 
 SHAPES = {
     "BERT-large": (
@@ -123,10 +120,7 @@ def works(stock: Any, ours: Model, mask: Tensor) -> Iterator[tuple[str, int, Cal
     yield "none replaced", 1, partial(run, ours.replacement())
     shape = (ours.layers, ours.heads)
     matrix = torch.rand(*shape, slots, slots, device=ours.device, dtype=ours.dtype)
-    for kind in CONSTANTS:
-        free = torch.rand(*shape, free_entries(kind, slots)) if kind != "average" else matrix
-        constants = matrix if kind == "average" else Matrices(free, structure_of(kind, slots))
-        yield f"all {kind}", 1, partial(run, ours.replacement(constants))
+    yield "all average", 1, partial(run, ours.replacement(matrix))
     half = [(layer, head) for layer in range(ours.layers) for head in range(ours.heads) if (layer + head) % 2]
     yield "half average", 1, partial(run, ours.replacement(matrix, half))
     yield "averaging", 1, torch.no_grad()(partial(Averaging(ours, slots).add, packed))

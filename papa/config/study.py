@@ -228,7 +228,13 @@ class Study:
             return []
         slots, source = self.config.corpora[corpus].slots, constant.corpus or corpus
         fits = self.config.corpora[source].slots == slots
-        return [self.averaged(model, source if fits else f"{source}/slots-{slots}", constant.start)]
+        return [
+            self.averaged(
+                model,
+                source if fits else f"{source}/slots-{slots}",
+                constant.averaged,
+            )
+        ]
 
     def order(self, model: str, task: str, constant: Constant, order: Order) -> AnyJob:
         """Return the job of an order: from head weights (for a task and a constant) or from the model only."""

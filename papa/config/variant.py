@@ -16,52 +16,21 @@ from typing import TYPE_CHECKING
 from papa.errors import InputError
 
 if TYPE_CHECKING:
-    from torch import Tensor
+    pass
 
 
-@dataclass(frozen=True)
-class ConstantKind:
-    """A kind of constant. Its entries are tied if all pairs of slots in a class share one value.
-
-    Args:
-        classes: maps the number of slots to the number of classes; None if entries are not tied.
-        class_of: maps some slots `[query, 1]` and all slots `[1, key]` to the class of each pair.
-        values: maps the number of slots to the value of each class, before rows are normalised; None if the values
-            come from texts.
-        trainable: whether training can start from this constant.
-    """
-
-    classes: Callable[[int], int] | None = None
-    class_of: Callable[[Tensor, Tensor], Tensor] | None = None
-    values: Callable[[int], list[float]] | None = None
-    trainable: bool = False
-
-
-KINDS = {
-    "average": ConstantKind(trainable=True),
-    "sink": ConstantKind(lambda slots: 2, lambda query, key: (key > 0).long() + 0 * query),
-    # the first slot is a separate class, because heads attend to it if no other token matters
-    "by-distance": ConstantKind(lambda slots: 2 * slots, lambda query, key: (key > 0) * (query - key + key.shape[1])),
-    "mean-output": ConstantKind(),
-    "identity": ConstantKind(lambda slots: 2, lambda query, key: (query == key).long(), lambda slots: [0.0, 1.0]),
-    "toeplitz": ConstantKind(
-        lambda slots: slots,
-        lambda query, key: (query - key).abs(),
-        lambda slots: [1 / (1 + distance) for distance in range(slots)],
-        trainable=True,
-    ),
-    "zeros": ConstantKind(lambda slots: 1, lambda query, key: 0 * (query - key), lambda slots: [0.0]),
-    "uniform": ConstantKind(lambda slots: 1, lambda query, key: 0 * (query - key), lambda slots: [1.0]),
-}
-"""All kinds of constants by name. Only `mean-output`, the average of heads' outputs, has no matrices."""
-DATA_FREE = tuple(name for name, kind in KINDS.items() if kind.values)
+TIED = ("sink", "by-distance")
+"""Averages in which pairs of slots share an entry: with the first key or not, or also at the same distance."""
+AVERAGED = ("average", *TIED, "mean-output")
+"""Constants that are averages over texts, of attention or, for mean-output, of the outputs of heads."""
+DATA_FREE = ("identity", "toeplitz", "zeros", "uniform")
 """Constants that need no text: those of the paper's Table 1, and equal weights for all tokens."""
+KINDS = (*AVERAGED, *DATA_FREE)
+"""All kinds of constants by name."""
 OBSERVED_AT_ONCE = 2**26
 """The number of values of a layer's attention that are computed and summed at once, in blocks of queries."""
-AVERAGED = tuple(name for name, kind in KINDS.items() if not kind.values)
-"""Constants that are averages over texts, of attention (some with tied entries) or of the outputs of heads."""
 TRAINED_SUFFIX, AVERAGE_OF = "-trained", "average-of-"
-TRAINABLE = tuple(name for name, kind in KINDS.items() if kind.trainable)
+TRAINABLE = ("average", "toeplitz")
 """Constants from which training can start."""
 NAMES = ("average", f"{AVERAGE_OF}CORPUS", *AVERAGED[1:], *DATA_FREE)
 """The names of untrained constants in a config."""
@@ -132,7 +101,7 @@ class Constant:
             return cls("average", name.removeprefix(AVERAGE_OF))
         start = name.removesuffix(TRAINED_SUFFIX)
         trained = start != name
-        if start not in KINDS or (trained and not KINDS[start].trainable):
+        if start not in KINDS or (trained and start not in TRAINABLE):
             raise InputError(f"The constant {name!r} does not exist; use one of {', '.join((*NAMES, *TRAINED_NAMES))}.")
         return cls(start, None, trained)
 
@@ -150,6 +119,11 @@ class Constant:
     def data_free(self) -> bool:
         """Whether the constant is not computed from a corpus."""
         return self.start in DATA_FREE
+
+    @property
+    def averaged(self) -> str:
+        """The kind of average in the file from which the constant is computed."""
+        return "mean-output" if self.start == "mean-output" else "average"
 
     def for_corpus(self, corpus: str) -> Constant:
         """Return the constant as tasks on `corpus` name it: for them, `average-of-<corpus>` is simply `average`."""
@@ -281,16 +255,6 @@ class Variant:
     def kept_count(self, heads: int) -> int:
         """Return how many of `heads` heads keep their attention, rounded down."""
         return floor(self.fraction * heads)
-
-
-def free_entries(kind: str, slots: int) -> int:
-    """Return the number of free entries in a head's matrix: fewer than slots² if some are tied.
-
-    >>> free_entries("by-distance", 1024), free_entries("average", 1024)
-    (2048, 1048576)
-    """
-    classes = KINDS[kind].classes
-    return slots**2 if classes is None else classes(slots)
 
 
 def part_names(shards: int) -> list[str]:

@@ -145,7 +145,6 @@ class Examples:
     packed: bool = False
     known_same_slots: bool | None = None
     known_on_host: Examples | None = None
-    visibilities: list[object] = field(default_factory=list)
     _selections: dict[int, tuple[Selection, Selection]] = field(default_factory=dict)
     _on_devices: dict[torch.device, Examples] = field(default_factory=dict)
 
@@ -237,20 +236,15 @@ class Examples:
         return self.real is None or self.packed or bool((self.real[:, :-1] >= self.real[:, 1:]).all())
 
     @cached_property
-    def by_used_slot(self) -> SlotLayout:
-        """The layout in the slots that any example uses."""
-        if self.on_host is not self:
-            return self.on_host.by_used_slot.to(self.slots.device)
-        return SlotLayout.of(self, (self.slots if self.real is None else self.slots[self.real]).unique())
+    def by_slot(self) -> tuple[Tensor, Tensor, Tensor]:
+        """The slots that any example uses, `[slot]`, and the index of each position's slot, `[example, position]`.
 
-    @cached_property
-    def by_slot(self) -> SlotLayout:
-        """The layout in all slots from the first to the last that any example uses."""
-        if self.on_host is not self:
-            return self.on_host.by_slot.to(self.slots.device)
-        used = self.by_used_slot.slots
-        every = torch.arange(int(used[0]), int(used[-1]) + 1, device=used.device)
-        return self.by_used_slot if len(every) == len(used) else SlotLayout.of(self, every)
+        The third tensor, bool `[example, slot]`, is True if an example has a token in the slot.
+        """
+        slots = (self.slots if self.real is None else self.slots[self.real]).unique()
+        place = torch.searchsorted(slots, self.slots.contiguous()).clamp(max=len(slots) - 1)
+        real = torch.ones_like(place) if self.real is None else self.real.long()
+        return slots, place, real.new_zeros(len(place), len(slots)).scatter_add(1, place, real) > 0
 
     @cached_property
     def distances(self) -> Tensor:
@@ -339,89 +333,6 @@ def _true_indices(mask: Tensor, number: int) -> Tensor:
     return mask.int().argsort(descending=True, stable=True)[:number]
 
 
-@dataclass(frozen=True, eq=False)
-class SlotLayout:
-    """A layout in which all examples share an axis of slots.
-
-    Args:
-        slots: int64 `[slot]`, ascending.
-        places: int64 `[example, position]`, the index in `slots` of each position's slot.
-        real: bool `[example, position]`, whether a position has a token; None if all have one.
-        occupied: bool `[slot, example]`, whether an example has a token in a slot; None if all have one in every slot.
-        aligned: whether the i-th position of every example is in the i-th slot.
-        on_host: the same layout on the CPU; None if this is it.
-    """
-
-    slots: Tensor
-    places: Tensor
-    real: Tensor | None
-    occupied: Tensor | None
-    aligned: bool
-    on_host: SlotLayout | None = None
-    _selections: dict[int, tuple[Selection, Selection]] = field(default_factory=dict)
-
-    @classmethod
-    def of(cls, examples: Examples, slots: Tensor) -> SlotLayout:
-        places, real = torch.searchsorted(slots, examples.slots.contiguous()).clamp(max=len(slots) - 1), examples.real
-        every = torch.arange(len(slots), device=slots.device).expand(len(places), -1)
-        if real is None and torch.equal(places, every):
-            return cls(slots, places, None, None, True)
-        occupied = torch.zeros(len(slots), len(places), dtype=torch.bool, device=slots.device)
-        example = torch.arange(len(places), device=slots.device)[:, None].expand_as(places)
-        occupied[(places, example) if real is None else (places[real], example[real])] = True
-        return cls(slots, places, real, None if bool(occupied.all()) else occupied, False)
-
-    def to(self, device: torch.device) -> SlotLayout:
-        """Return the same layout on `device`."""
-        real, occupied = (None if mask is None else sent(mask, device) for mask in (self.real, self.occupied))
-        return SlotLayout(sent(self.slots, device), sent(self.places, device), real, occupied, self.aligned, self)
-
-    @property
-    def has_first(self) -> bool:
-        """Whether slot 0 is in the layout."""
-        return bool(((self.on_host or self).slots == 0).any())
-
-    @property
-    def keys(self) -> Tensor:
-        """Bool `[slot, example or 1]`, whether an example has a token in a slot."""
-        return self.slots[:, None] >= 0 if self.occupied is None else self.occupied
-
-    def spread(self, heads: Tensor) -> Tensor:
-        """Rearrange `[example, head, position, channel]` as `[head, slot, example, channel]`, zero in empty slots."""
-        examples, count, _, channels = heads.shape
-        if self.aligned:
-            return heads.permute(1, 2, 0, 3)
-        moved: Tensor = _Moved.apply(heads.reshape(-1, channels), *self._selections_of(count))
-        return moved.view(count, len(self.slots), examples, channels) * self.keys[:, :, None]
-
-    def gather(self, spread: Tensor) -> Tensor:
-        """Rearrange `[head, slot, example, channel]` as `[example, head, position, channel]`."""
-        count, _, examples, channels = spread.shape
-        if self.aligned:
-            return spread.permute(2, 0, 1, 3)
-        moved: Tensor = _Moved.apply(spread.reshape(-1, channels), *reversed(self._selections_of(count)))
-        return moved.view(examples, count, -1, channels)
-
-    def _selections_of(self, heads: int) -> tuple[Selection, Selection]:
-        """Return the moves from rows (example, head, position) to rows (head, slot, example) and back."""
-        if heads not in self._selections and self.on_host is not None:
-            spreading, gathering = self.on_host._selections_of(heads)
-            self._selections[heads] = spreading.to(self.slots.device), gathering.to(self.slots.device)
-        if heads not in self._selections:
-            (examples, longest), slots, device = self.places.shape, len(self.slots), self.slots.device
-            example, head = torch.arange(examples, device=device), torch.arange(heads, device=device)
-            real = torch.ones_like(self.places, dtype=torch.bool) if self.real is None else self.real
-            position_at = torch.zeros(slots, examples, dtype=torch.long, device=device)
-            rows, positions = real.nonzero().unbind(1)
-            position_at[self.places[rows, positions], rows] = positions
-            taken = (example * heads + head[:, None, None]) * longest + position_at  # [head, slot, example]
-            back = (head[:, None] * slots + self.places[:, None]) * examples + example[:, None, None]
-            unread = (~real)[:, None].expand(-1, heads, -1).flatten().nonzero().squeeze(1)
-            empty = (~self.keys).expand(heads, slots, examples).flatten().nonzero().squeeze(1)
-            self._selections[heads] = Selection(taken.flatten(), unread), Selection(back.flatten(), empty)
-        return self._selections[heads]
-
-
 @dataclass(frozen=True)
 class Selection:
     """A move of rows to other positions.
@@ -432,9 +343,6 @@ class Selection:
 
     taken: Tensor
     unread: Tensor
-
-    def to(self, device: torch.device) -> Selection:
-        return Selection(sent(self.taken, device), sent(self.unread, device))
 
 
 class _Moved(torch.autograd.Function):

@@ -35,7 +35,6 @@ from papa.config.variant import (
     ORIGINAL,
     Constant,
     Variant,
-    free_entries,
 )
 from papa.files import PathLike, footer_of
 
@@ -129,7 +128,7 @@ class Sizes:
         """Number of values in the constants of all heads."""
         if kind == "mean-output":
             return self.layers * self.slots * self.hidden
-        return self.layers * self.heads * free_entries(kind, self.slots)
+        return 0 if kind == "zeros" else self.layers * self.heads * self.slots**2
 
     @property
     def state_size(self) -> int:
@@ -417,7 +416,7 @@ def _kind(settings: Settings) -> str:
 
 def _average_bytes(kind: str, sizes: Sizes) -> float:
     """Return the bytes of stored averages: sums, means, and the count of each entry."""
-    return (FLOAT64 + FLOAT32) * sizes.constant_entries(kind) + FLOAT64 * free_entries(kind, sizes.slots)
+    return (FLOAT64 + FLOAT32) * sizes.constant_entries(kind) + FLOAT64 * sizes.slots**2
 
 
 def _outcome_bytes(settings: ProbeOf, sizes: Sizes, epochs: int) -> float:

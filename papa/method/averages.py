@@ -7,7 +7,7 @@ slots. It is 0 if there are none. Sums and counts can be added over the parts of
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from html import escape
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -15,12 +15,11 @@ from typing import TYPE_CHECKING
 import torch
 from torch import Tensor
 
-from papa.config.variant import AVERAGED, free_entries
+from papa.config.variant import AVERAGED, TIED
 from papa.errors import DamagedArtefact, InputError, count, first_line, missing_extra
 from papa.files import REBUILD, PathLike, Trace
 from papa.method.hdf5 import read_arrays, write_arrays
-from papa.method.tied import TIED, structure_of
-from papa.model.replacement import Matrices, Outputs
+from papa.model.replacement import Outputs
 
 if TYPE_CHECKING:
     import altair as alt
@@ -34,13 +33,12 @@ class ConstantMatrices:
     """Sums and counts of attention, or of the outputs of heads.
 
     Args:
-        sum: float64 `[layer, head, query, key]`, the attention summed over all examples; `[layer, head, class]` if
-            pairs of slots share a value, and `[layer, head, slot, channel]` for outputs of heads.
-        count: int64 `[query, key]`, the number of examples that use both slots; or `[class]` or `[slot]`.
+        sum: float64 `[layer, head, query, key]`, the attention summed over all examples; for outputs of heads,
+            `[layer, head, slot, channel]`.
+        count: int64 `[query, key]`, the number of examples that use both slots; for outputs of heads, `[slot]`.
         examples: number of averaged examples.
         about: facts that identify the averages: model, weights, corpus, slots, style, segments.
         kind: one of `papa.config.variant.AVERAGED`.
-        n: number of slots.
     """
 
     sum: Tensor
@@ -48,10 +46,11 @@ class ConstantMatrices:
     examples: int
     about: dict[str, str] = field(default_factory=dict)
     kind: str = "average"
-    n: int = 0
 
-    def __post_init__(self) -> None:
-        self.n = self.n or self.count.shape[0]
+    @property
+    def n(self) -> int:
+        """Number of slots."""
+        return len(self.count)
 
     @property
     def mean(self) -> Tensor:
@@ -64,28 +63,34 @@ class ConstantMatrices:
         return mean
 
     @property
-    def constants(self) -> Tensor | Matrices | Outputs:
+    def constants(self) -> Tensor | Outputs:
         """The averages in the form that replaces attention."""
-        return _as_constants(self.mean, self.kind, self.n)
+        return Outputs(self.mean) if self.kind == "mean-output" else self.mean
 
-    def by_pair(self) -> ConstantMatrices:
-        """Return the averages with an entry for each pair of slots.
+    def tied(self, kind: str) -> ConstantMatrices:
+        """Return averages that know less, in which pairs of slots share an entry; rows are normalised.
 
-        If pairs of slots share entries, each row is normalised, as it is when the averages replace attention.
+        Args:
+            kind: `sink`, with an entry for the first key and one for all others; or `by-distance`, with an entry for
+                the first key and one for each distance. In decoders, later keys have none.
 
         Raises:
-            InputError: these are averages of the outputs of heads.
+            InputError: these are averages of the outputs of heads, or there is no such kind.
         """
-        constants = self.constants
-        if isinstance(constants, Outputs):
-            raise InputError("The average output of a head has no entries for pairs of slots; average its attention.")
-        if isinstance(constants, Tensor):
-            return self
-        count, full = self.count[constants.pairs], constants.full.double()
-        if self.about.get("causal") == "True":  # a query sees no later key
-            count, full = count.tril(), full.tril()
-        full = full / full.sum(-1, keepdim=True).clamp(min=1e-30)
-        return ConstantMatrices(full * count, count, self.examples, self.about)
+        if self.kind != "average" or kind not in TIED:
+            raise InputError(f"{self.kind} cannot be tied as {kind}; only average can, as {' or '.join(TIED)}.")
+        slots, n = torch.arange(self.n), self.n
+        # the first key is a separate class, because heads attend to it if no other token matters
+        distances = slots[:, None] - slots + n if kind == "by-distance" else torch.ones(n, n, dtype=torch.long)
+        classes = torch.where(slots > 0, distances, 0)
+        visible = torch.ones(n, n, dtype=torch.long)
+        visible = visible.tril() if self.about.get("causal") == "True" else visible
+        count = torch.zeros(2 * n, dtype=torch.long).index_add_(0, classes.flatten(), (self.count * visible).flatten())
+        total = torch.zeros(*self.sum.shape[:2], 2 * n, dtype=torch.float64)
+        total.index_add_(2, classes.flatten(), self.sum.flatten(2))
+        mean = (total / count.clamp(min=1))[..., classes] * visible
+        mean /= mean.sum(-1, keepdim=True).clamp(min=1e-30)
+        return replace(self, sum=mean * count[classes], count=count[classes] * visible, kind=kind)
 
     def plot(self, layer: int, head: int) -> alt.ConcatChart:
         """Draw the average attention of a head: rows are queries, columns are keys. Layers and heads count from 0.
@@ -119,7 +124,7 @@ class ConstantMatrices:
         """Write HDF5 with the datasets sum (float64), count (int64) and mean (float32)."""
         arrays = {"sum": self.sum.cpu().numpy(), "count": self.count.cpu().numpy(), "mean": self.mean.cpu().numpy()}
         facts = {**self.about, "examples": self.examples, "shape": list(self.sum.shape)}
-        facts |= {} if self.kind == "average" else {"kind": self.kind, "n": self.n}
+        facts |= {} if self.kind == "average" else {"kind": self.kind}
         write_arrays(arrays, path, facts, trace)
 
     @classmethod
@@ -138,19 +143,14 @@ class ConstantMatrices:
         return averages
 
     @classmethod
-    def load_constants(cls, path: PathLike) -> tuple[Tensor | Matrices | Outputs, dict[str, str]]:
+    def load_constants(cls, path: PathLike) -> tuple[Tensor | Outputs, dict[str, str]]:
         """Read the constants, and `about` with the key `kind` added. `load` needs five times the memory.
 
         Raise the same errors as `load`.
         """
         averages, mean = _read(path, ())
-        return _as_constants(mean, averages.kind, averages.n), averages.about | {"kind": averages.kind}
-
-
-def _as_constants(mean: Tensor, kind: str, slots: int) -> Tensor | Matrices | Outputs:
-    if kind == "mean-output":
-        return Outputs(mean)
-    return Matrices(mean, structure_of(kind, slots)) if kind in TIED else mean
+        constants = Outputs(mean) if averages.kind == "mean-output" else mean
+        return constants, averages.about | {"kind": averages.kind}
 
 
 def _read(path: PathLike, names: Sequence[str]) -> tuple[ConstantMatrices, Tensor]:
@@ -162,11 +162,10 @@ def _read(path: PathLike, names: Sequence[str]) -> tuple[ConstantMatrices, Tenso
         shape, kind = tuple(facts.pop("shape")), str(facts.pop("kind", "average"))
         if kind not in AVERAGED:
             raise ValueError(f"{kind} is not a kind of constant")
-        slots, examples = int(facts.pop("n", shape[2])), int(facts.pop("examples"))
-        counted = {"mean-output": (slots,)}.get(kind, (free_entries(kind, slots),) if kind in TIED else (slots, slots))
+        examples, slots = int(facts.pop("examples")), shape[2]
+        counted = (slots,) if kind == "mean-output" else (slots, slots)
         shapes = {"sum": shape, "mean": shape, "count": counted}
-        axes = 3 if kind in TIED else 4
-        fitting = len(shape) == axes and shape[2 : 2 + len(counted)] == counted
+        fitting = len(shape) == 4 and shape[2 : 2 + len(counted)] == counted
         if not fitting or any(values.shape != shapes[name] for name, values in arrays.items()):
             raise ValueError(f"its datasets do not have the shape {list(shape)}")
     except DamagedArtefact:
@@ -181,4 +180,4 @@ def _read(path: PathLike, names: Sequence[str]) -> tuple[ConstantMatrices, Tenso
             raise DamagedArtefact(f"{path} is damaged (a mean of attention is not in [0, 1]); {REBUILD}.")
     about = {key: str(value) for key, value in facts.items()}
     sums, count = tensors.get("sum", nothing), tensors.get("count", nothing)
-    return ConstantMatrices(sums, count, examples, about, kind, slots), mean
+    return ConstantMatrices(sums, count, examples, about, kind), mean

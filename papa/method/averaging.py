@@ -9,17 +9,15 @@ from itertools import chain
 import torch
 from torch import Tensor
 
-from papa.config.variant import AVERAGED, OBSERVED_AT_ONCE, free_entries
+from papa.config.variant import AVERAGED, OBSERVED_AT_ONCE, TIED
 from papa.data.packed import Examples, Packed
 from papa.data.tokens import Tokens
 from papa.errors import InputError
 from papa.method.averages import ConstantMatrices
 from papa.method.checkpoints import State
-from papa.method.tied import TIED, structure_of
 from papa.model.attention import Layer
 from papa.model.budget import TokenBudget, memory_of
 from papa.model.model import Batches, Model, check_model, packed_batches
-from papa.model.replacement import Matrices
 
 log = logging.getLogger(__name__)
 SHARE_OF_GPU = 0.85
@@ -30,7 +28,7 @@ class Averaging:
     """Running sums of a model's attention, or of the outputs of its heads, over batches with `n` slots.
 
     The sums of all layers are on the model's device or, if this is a GPU with too little memory, on the host. The
-    device then has the sums of one layer at a time, as do the other devices of a model that is spread over several.
+    device then has the sums of one layer at a time.
 
     Raises:
         InputError: the sums of all pairs of slots do not fit into memory.
@@ -39,14 +37,11 @@ class Averaging:
     def __init__(self, model: Model, n: int, kind: str = "average"):
         self.device = _device_of_sums(model, n, kind)
         self.model, self.n, self.kind, self.examples = model, n, kind, 0
-        self.outputs, self.entries = kind == "mean-output", n if kind == "mean-output" else free_entries(kind, n)
-        self.classes: Matrices | None = None
-        if kind in TIED:
-            self.classes = Matrices(torch.empty(0, device=model.device), structure_of(kind, n)).to(model.device)
+        self.outputs = kind == "mean-output"
+        self.entries = n if self.outputs else n**2
         self.count = torch.zeros(self.entries, dtype=torch.long, device=model.device)
         self.total = torch.zeros(0)
-        """`[layer, query * key, head]`, `[layer, class, head]` or `[layer, slot, head * channel]`; empty before the
-        first batch."""
+        """`[layer, query * key, head]` or `[layer, slot, head * channel]`; empty before the first batch."""
         self._entries_of: tuple[tuple[object, ...], Tensor, Tensor | None] | None = None
         self.added = 0
         """Number of rows of attention of the last batch that have been added to the sums: `n` in each layer."""
@@ -111,12 +106,7 @@ class Averaging:
             return slots[:, rows], None if real is None else real[:, rows]
         queries, keys = slots[:, rows, None], slots[:, None, :]
         counted = None if real is None else real[:, rows, None] & real[:, None, :]
-        if self.classes is None:
-            return queries * self.n + keys, counted  # [example, query, key]
-        if self.model.causal:  # no query sees later keys, so these must not count as zeros
-            visible = queries >= keys
-            counted = visible if counted is None else counted & visible
-        return self.classes.to(slots.device).classes_at(queries, keys), counted
+        return queries * self.n + keys, counted  # [example, query, key]
 
     def add_group(self, group: Tokens, budget: TokenBudget) -> Iterator[Tensor]:
         """Add all examples of a group, and yield their indices batch by batch."""
@@ -138,32 +128,28 @@ class Averaging:
         sums = torch.empty(layers, heads, self.entries, self.total.shape[-1] // heads, dtype=torch.float64)
         for layer, total in enumerate(self.total):  # the device may have no memory for a copy of all layers
             sums[layer] = total.cpu().view(self.entries, heads, -1).transpose(0, 1)
-        paired = not self.outputs and self.classes is None
-        axes, about = [self.n, self.n] if paired else [self.entries], {}
-        if self.classes is not None:
-            about["causal"] = str(self.model.causal)
-        sums = sums if self.outputs else sums.view(layers, heads, *axes)
-        return ConstantMatrices(sums, self.count.view(axes).cpu(), self.examples, about, self.kind, self.n)
+        count, about = self.count.cpu(), {"causal": "True"} if self.model.causal else {}
+        if not self.outputs:
+            sums, count = sums.view(layers, heads, self.n, self.n), count.view(self.n, self.n)
+        return ConstantMatrices(sums, count, self.examples, about, self.kind)
 
 
 def _device_of_sums(model: Model, n: int, kind: str) -> torch.device:
     """Return the device for the sums of all layers; raise `InputError` if neither device nor host can hold them."""
-    bytes_of = {name: 8 * model.layers * model.heads * free_entries(name, n) for name in ("average", "by-distance")}
+    needed = 8 * model.layers * model.heads * n**2
     device, host, memory = model.device, torch.device("cpu"), memory_of(model.device)
     if kind != "average" or memory is None:
         return device
     if device != host:
         weights = sum(values.nbytes for values in model.full.parameters() if values.device == device)
-        if weights + bytes_of[kind] <= SHARE_OF_GPU * memory:
+        if weights + needed <= SHARE_OF_GPU * memory:
             return device
         log.info("The sums of averages are on the host, because %s has too little memory.", device)
         memory = memory_of(host)
-    if memory is not None and bytes_of[kind] > memory:
-        needed, fewer = (f"{amount / 1e9:,.3g} GB" for amount in bytes_of.values())
+    if memory is not None and needed > memory:
         raise InputError(
-            f"The averages of {model.layers} layers of {model.heads} heads in {n:,} slots need {needed} on "
-            f"{host}, which has {memory / 1e9:,.3g} GB; use the constant by-distance, which needs {fewer}, or "
-            "fewer slots."
+            f"The averages of {model.layers} layers of {model.heads} heads in {n:,} slots need {needed / 1e9:,.3g} GB "
+            f"on {host}, which has {memory / 1e9:,.3g} GB; use fewer slots."
         )
     return host
 
@@ -174,8 +160,8 @@ def average_attention(model: Model, batches: Batches, kind: str = "average") -> 
     Args:
         model: a model that `load_model` returned.
         batches: inputs `[example, slot]` as `lay_out` returns them, all with the same number of slots.
-        kind: `average`, or one of three kinds that need much less memory and keep less information: in `sink` and
-            `by-distance`, pairs of slots share entries; `mean-output` is a head's average output in each slot.
+        kind: `average`; `sink` or `by-distance`, in which pairs of slots share entries; or `mean-output`, a head's
+            average output in each slot.
 
     Returns:
         Sums `[layer, head, query, key]` and counts `[query, key]`, with the average as `mean`. `ConstantMatrices` lists
@@ -190,7 +176,8 @@ def average_attention(model: Model, batches: Batches, kind: str = "average") -> 
         raise InputError(f"{kind!r} is not a kind of average; give one of {', '.join(AVERAGED)}.")
     packed = packed_batches(model, batches, "average_attention")
     first = next(packed)  # raises InputError if there is no batch
-    averaging = Averaging(model, first.n, kind)
+    averaging = Averaging(model, first.n, "average" if kind in TIED else kind)
     for batch in chain([first], packed):
         averaging.add(batch)
-    return averaging.averages()
+    averages = averaging.averages()
+    return averages.tied(kind) if kind in TIED else averages

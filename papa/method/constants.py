@@ -7,14 +7,14 @@ from typing import Any
 
 import torch
 from torch import Tensor, nn
+from torch.nn.functional import normalize
 
-from papa.config.variant import DATA_FREE, KINDS, Constant
+from papa.config.variant import DATA_FREE, TIED, Constant
 from papa.errors import InputError
 from papa.files import PathLike, must_agree
 from papa.method.averages import ConstantMatrices
-from papa.method.tied import structure_of
 from papa.model.model import Model
-from papa.model.replacement import Head, Loaded, Matrices
+from papa.model.replacement import Head, Loaded
 
 
 def constant_matrices(kind: str, layers: int, heads: int, slots: int) -> Tensor:
@@ -38,16 +38,16 @@ def constant_matrices(kind: str, layers: int, heads: int, slots: int) -> Tensor:
     >>> constant_matrices("identity", 2, 3, 5)[0, 0].diagonal()
     tensor([1., 1., 1., 1., 1.])
     """
-    matrix = _tied(kind, slots).full
-    return torch.nn.functional.normalize(matrix, p=1, dim=-1).expand(layers, heads, slots, slots)
-
-
-def _tied(kind: str, slots: int) -> Matrices:
-    """Return a matrix that needs no text, as one value per class of slot pairs."""
-    values = KINDS[kind].values if kind in KINDS else None
-    if values is None:
+    distances = (torch.arange(slots)[:, None] - torch.arange(slots)).abs()
+    matrices = {
+        "identity": (distances == 0).float(),
+        "toeplitz": 1 / (1 + distances),
+        "zeros": torch.zeros(slots, slots),
+        "uniform": torch.ones(slots, slots),
+    }
+    if kind not in matrices:
         raise InputError(f"{kind!r} is not a constant that needs no text; give one of {', '.join(DATA_FREE)}.")
-    return Matrices(torch.tensor(values(slots)), structure_of(kind, slots))
+    return normalize(matrices[kind], p=1, dim=-1).expand(layers, heads, slots, slots)
 
 
 def constants_for(constant: Constant, averages: PathLike | None, model: Model, facts: Mapping[str, Any]) -> Loaded:
@@ -59,19 +59,15 @@ def constants_for(constant: Constant, averages: PathLike | None, model: Model, f
         InputError: the file contains another kind of constant, or was made with other weights, slots, layout or texts.
     """
     if constant.data_free:
-        kind, slots = constant.start, int(facts["slots"])
-        if constant.trained:  # training starts from normalised rows
-            return constant_matrices(kind, model.layers, model.heads, slots)
-        tied = _tied(kind, slots)
-        return Matrices(tied.values.expand(model.layers, model.heads, -1), tied.classes)
+        return constant_matrices(constant.start, model.layers, model.heads, int(facts["slots"]))
     if averages is None:
         raise InputError(f"The constant {constant.name} is read from a file of averages, but none was given; give one.")
     constants, about = ConstantMatrices.load_constants(averages)
-    expected = {"weights": model.weights, "slots": facts["slots"], "style": facts["style"], "kind": constant.start}
+    expected = {"weights": model.weights, "slots": facts["slots"], "style": facts["style"], "kind": constant.averaged}
     if constant.corpus is None:
         expected["corpus"] = facts["corpus"]
     must_agree(averages, about, expected)
-    return constants
+    return ConstantMatrices.load(averages).tied(constant.start).mean if constant.start in TIED else constants
 
 
 class TrainedConstants(nn.Module):

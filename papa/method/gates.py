@@ -18,7 +18,7 @@ from papa.method.orders import units_of
 from papa.method.states import StreamedStates
 from papa.method.training_rows import TrainingRows, training_rows
 from papa.model.model import Model
-from papa.model.replacement import Constants, Loaded, Mix, Replacement
+from papa.model.replacement import Constants, Mix, Replacement
 
 if TYPE_CHECKING:
     from papa.config.stages import Gating
@@ -40,7 +40,6 @@ def learn_gates(
     setting `start` gives the initial λ, `l1` times the mean of all λ is added to the loss, and with `settled`, training
     stops after an epoch that hardly changes the order of heads. With `patience`, it ends as a probe's training does.
     """
-    substitute = (constants if isinstance(constants, Loaded) else constants.constants).to(model.device)
     units = units_of(gating.unit, model.heads, model.groups)
     start = torch.tensor(LAMBDA_START[gating.start]).logit().item()
     raw = nn.Parameter(torch.full((model.layers, units), start, device=model.device))
@@ -48,11 +47,11 @@ def learn_gates(
     def lambdas() -> Tensor:
         return raw.sigmoid().repeat_interleave(model.heads // units, dim=1)  # [layer, head]
 
-    mixes = [mix for mix in model.replacement(substitute, mixing=lambdas().detach()) if isinstance(mix, Mix)]
+    mixes = [mix for mix in model.replacement(constants, mixing=lambdas().detach()) if isinstance(mix, Mix)]
 
     def mixed() -> Replacement:  # constants are checked and copied only once
         weights = lambdas().to(mixes[0].weights)
-        return [replace(mix, weights=of_layer.to(mix.weights)) for mix, of_layer in zip(mixes, weights, strict=True)]
+        return [replace(mix, weights=of_layer) for mix, of_layer in zip(mixes, weights, strict=True)]
 
     states = StreamedStates(model, mixed, gating.encoder_dropout, probed=objective.target.probed)
     rows = rows_of_gating(objective.examples, gating)

@@ -73,7 +73,7 @@ def weigh_heads(job: Job[WeightsOf]) -> str:
     trace = trace_with(job, model)
     checkpoint = Checkpoint(job.output("weights"), trace, job.machine, model.device.type, to_the_end=True)
     constant = Constant.parse(settings.constant)
-    constants = constants_for(constant, job.optional_input("constants"), model, train.provenance).to(model.device)
+    constants = constants_for(constant, job.optional_input("constants"), model, train.provenance)
     begin, after_probe = time.monotonic(), ""
     objective, rows = _original_probe(job, split, model, checkpoint)
     if settings.training.epochs:

@@ -62,7 +62,8 @@ def pictures(averages: ConstantMatrices, heads: Sequence[tuple[int, int]]) -> al
                 f"There is no head {[layer, head]} in these constants; give heads as [layer, head], with "
                 f"layers 0 to {layers - 1} and heads 0 to {per_layer - 1}."
             )
-    averages = averages.by_pair()
+    if averages.kind == "mean-output":
+        raise InputError("The average output of a head has no entries for pairs of slots; average its attention.")
     slots, mean, examples = drawn_slots(averages), averages.mean, averages.count
     pairs = [(query, key) for query in slots for key in slots if examples[query, key]]
     cells = pd.DataFrame(pairs, columns=["query", "key"])

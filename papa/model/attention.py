@@ -25,14 +25,14 @@ from papa.data.packed import Examples
 from papa.errors import InputError
 from papa.model.replacement import (
     Attending,
+    CausalMask,
     Keep,
     Mix,
+    PaddingMask,
     Replace,
     Replacement,
-    Substitute,
     kept_context,
 )
-from papa.model.visibility import CausalMask, SharedMask, Visibility
 
 if TYPE_CHECKING:
     from transformers import PreTrainedModel
@@ -282,8 +282,7 @@ def mask(
         )
     if session.rule_observer is not None:
         session.rule_observer(mask_function)
-    allowed = allowed_keys(mask_function, examples.last(kv_length))
-    return allowed if allowed is None or isinstance(allowed, CausalMask) else allowed.as_subclass(SharedMask)
+    return allowed_keys(mask_function, examples.last(kv_length))
 
 
 def allowed_keys(rule: Rule, examples: Examples) -> Tensor | None:
@@ -292,7 +291,7 @@ def allowed_keys(rule: Rule, examples: Examples) -> Tensor | None:
 
     real = None if examples.real is None else examples.real[:, None, None, :]
     if rule is bidirectional_mask_function:
-        return real
+        return None if real is None else real.as_subclass(PaddingMask)
     columns = examples.columns[:1] if examples.same_slots else examples.columns
     length = columns.shape[1]
     if rule is causal_mask_function and examples.left_aligned and examples.queries == length:
@@ -417,7 +416,7 @@ class Layer(ABC):
     Args:
         index: index among the layers with attention.
         examples: the layout of the batch.
-        allowed: see `Visibility`.
+        allowed: see `restrict` in `replacement.py`.
         dropout: probability with which entries of attention and constants are dropped.
     """
 
@@ -439,24 +438,15 @@ class Layer(ABC):
         if isinstance(instruction, Keep):
             return self.kept(None)
         if isinstance(instruction, Mix):
-            return self.mixed(instruction.weights, instruction.substitute)
+            return instruction.substitute.mixed(self, instruction.weights)
         if not len(instruction.kept):
-            return instruction.substitute.replaced(self, None)
-        replaced = instruction.substitute.replaced(self, instruction.heads)
+            return instruction.substitute.context(self, None)
+        replaced = instruction.substitute.context(self, instruction.heads)
         return torch.cat([self.kept(instruction.kept), replaced], dim=1).index_select(1, instruction.order)
 
     def kept(self, heads: Tensor | None) -> Tensor:
         """Return the context of these heads (None: all) with their attention."""
         return kept_context(self.attending(heads), self.values(heads), self.dropout)
-
-    def mixed(self, weights: Tensor, substitute: Substitute) -> Tensor:
-        """Return the context of all heads; `weights` interpolate from a head's substitute (0) to its attention (1)."""
-        return substitute.mixed(weights, self.attending(None), self.values(None), self.seen, self.dropout)
-
-    @property
-    def seen(self) -> Visibility:
-        """The keys that queries see."""
-        return Visibility.of(self.examples, self.allowed)
 
 
 @dataclass(frozen=True)

@@ -18,7 +18,7 @@ from papa.data.packed import Examples
 from papa.errors import InputError
 from papa.model.attention import Layer, context_of, current
 from papa.model.linear import FrozenLinear, some_outputs
-from papa.model.replacement import Attending, Replace
+from papa.model.replacement import Attending, PaddingMask, Replace
 
 if TYPE_CHECKING:
     from transformers.models.deberta.modeling_deberta import DisentangledSelfAttention
@@ -60,7 +60,7 @@ class DisentangledAttention(nn.Module, ABC):
         tokens = hidden_states.reshape(-1, hidden_states.shape[-1])
         query, key, value = self.project(tokens, kept)
         values = examples.spread(value)
-        allowed = None if examples.real is None else examples.real[:, None, None, :]
+        allowed = None if examples.real is None else examples.real[:, None, None, :].as_subclass(PaddingMask)
         dropout = self.dropout.p if self.dropout.training else 0.0
         layer = DisentangledLayer(index, examples, allowed, dropout, self, query, key, values, kept, rel_embeddings)
         if session.stand_in is not None:

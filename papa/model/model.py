@@ -128,9 +128,7 @@ class Model:
         self, constants: Constants | None = None, heads: Iterable[Head] | None = None, mixing: Tensor | None = None
     ) -> Replacement:
         """Return a replacement of heads by constants that can be reused for any batch; see `hidden_states`."""
-        return replacement_of(
-            (self.layers, self.heads), constants, heads, mixing, like=self._weight, devices=self.devices
-        )
+        return replacement_of((self.layers, self.heads), constants, heads, mixing, like=self._weight)
 
     @contextmanager
     def _running(
@@ -193,7 +191,7 @@ class Model:
         Args:
             inputs: `input_ids` and `attention_mask` `[example, slot]`, as `lay_out` returns them.
             constants: what replaces the attention of `heads`: averages, a differentiable tensor `[layer, head, query,
-                key]`, or `Matrices` or `Outputs` of all heads.
+                key]`, or `Outputs` of all heads.
             heads: pairs (layer, head); None means all.
             mixing: differentiable weights `[layer, head]` in [0, 1]: every head uses mixing * attention +
                 (1 - mixing) * constant instead (Sec. 3.2); cannot be combined with `heads`.

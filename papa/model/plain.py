@@ -47,9 +47,7 @@ def replaced_attention(
     undo = patch(model)
     try:
         facts, padding_before = settle_plain(model, inputs, stock)
-        replacement = replacement_of(
-            (facts.layers, facts.heads), constants, heads, like=next(model.parameters()), devices=facts.devices
-        )
+        replacement = replacement_of((facts.layers, facts.heads), constants, heads, like=next(model.parameters()))
         calls = _Calls(model, Session(replacement, facts, layout_from_attention=not text), padding_before)
         hooks = [
             model.register_forward_pre_hook(calls.before, with_kwargs=True),

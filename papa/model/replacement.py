@@ -7,9 +7,9 @@ The head uses C restricted to R × R, with each row divided by the sum of its ab
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass, replace
-from functools import cached_property, lru_cache, partial
+from functools import cached_property, lru_cache
 from typing import TYPE_CHECKING, Protocol
 
 import torch
@@ -18,8 +18,6 @@ from torch.nn.functional import scaled_dot_product_attention, softmax
 
 from papa.data.packed import Examples
 from papa.errors import InputError
-from papa.model.products import DistanceClasses, Weights, by_convolution, by_shared_matrix, by_sums
-from papa.model.visibility import Visibility
 
 if TYPE_CHECKING:
     from papa.model.attention import Layer
@@ -31,224 +29,111 @@ Observer = Callable[[int, Tensor, Examples], None]
 
 Rows of attention for padding are meaningless.
 """
-RESTRICTING, GATHERING = 50, 15
-"""Costs of an entry of a matrix that is gathered, masked and normalised, and of one that is only gathered."""
-CONVOLVED_FROM, CONVOLVED_FROM_ON_GPU = 512, 4096
-"""Number of slots from which Fourier transforms are faster than a matrix product, on a CPU and on a GPU."""
+
+
+class PaddingMask(Tensor):
+    """A mask that hides padding, and nothing else, from every query; operations on it return plain tensors."""
+
+    __torch_function__ = torch._C._disabled_torch_function_impl  # type: ignore[assignment] # as in torch's Parameter
+
+
+class CausalMask(PaddingMask):
+    """A mask that lets every query see exactly the keys up to its position; padding is after them."""
 
 
 @dataclass(frozen=True)
 class Substitute(ABC):
-    """Constants of some or all heads; each form knows the cheapest way to multiply values.
+    """Constants of all heads of a model, `values` `[layer, head, slot, ...]`, or of some heads of a layer.
 
-    Contexts and values are `[example, head, position, channel]`. `dropout` is the probability with which an entry is
-    dropped. As in the published code, dropout follows replacing and mixing, so entries of constants are dropped too.
+    Contexts and values of tokens are `[example, head, position, channel]`.
     """
 
     values: Tensor
 
     @property
-    @abstractmethod
     def slots(self) -> int:
         """Number of slots."""
+        return self.values.shape[-2]
 
-    @abstractmethod
-    def to(self, like: Tensor | torch.device) -> Substitute:
-        """Return a copy on the given device, or with the device and dtype of the given tensor."""
-
-    def of_layers(self, layers: list[int]) -> Substitute:
-        """Return the constants of these layers, from those of all layers."""
-        return self if len(layers) == len(self.values) else replace(self, values=self.values[layers])
+    def to(self, like: Tensor) -> Substitute:
+        """Return a copy with the device and dtype of the given tensor."""
+        return replace(self, values=self.values.to(like))
 
     def of_heads(self, layer: int, heads: Tensor | None = None) -> Substitute:
         """Return the constants of these heads (None: all) of a layer, from those of all layers."""
         return replace(self, values=self.values[layer] if heads is None else self.values[layer, heads])
 
     @abstractmethod
-    def context(self, values: Tensor, seen: Visibility, dropout: float) -> Tensor:
-        """Return the context of heads that use these constants."""
+    def context(self, layer: Layer, heads: Tensor | None) -> Tensor:
+        """Return the context of these heads (None: all) of a layer, which use these constants.
 
-    def replaced(self, layer: Layer, heads: Tensor | None) -> Tensor:
-        """Return the context of these heads (None: all) of a layer."""
-        return self.context(layer.values(heads), layer.seen, layer.dropout)
+        As in the published code, dropout follows replacing and mixing, so entries of constants are dropped too.
+        """
 
-    def mixed(self, weights: Tensor, heads: Attending, values: Tensor, seen: Visibility, dropout: float) -> Tensor:
+    def mixed(self, layer: Layer, weights: Tensor) -> Tensor:
         """Return the context of heads that interpolate from these constants (weight 0) to attention (weight 1).
 
         See Sec. 3.2; weights are `[head]` or `[example, head]`.
         """
-        return _between(self.context(values, seen, dropout), weights, kept_context(heads, values, dropout))
+        context = self.context(layer, None)
+        return context + weights[..., None, None] * (layer.kept(None) - context)
 
 
 @dataclass(frozen=True)
 class Outputs(Substitute):
-    """Constant head outputs, used instead of the product of a matrix and the value vectors.
+    """Constant head outputs `[..., slot, channel]`, used instead of the product of a matrix and the value vectors."""
 
-    Args:
-        values: `[..., slot, channel]`.
-    """
-
-    values: Tensor
-
-    @property
-    def slots(self) -> int:
-        return self.values.shape[-2]
-
-    def to(self, like: Tensor | torch.device) -> Outputs:
-        return Outputs(self.values.to(like))
-
-    def context(self, values: Tensor, seen: Visibility, dropout: float) -> Tensor:
-        del dropout
-        slots = _slots(self, seen.examples)[:, -seen.examples.queries :]
-        return self.values[:, slots].transpose(0, 1).expand(len(values), -1, -1, -1)
+    def context(self, layer: Layer, heads: Tensor | None) -> Tensor:
+        del heads
+        examples = layer.examples
+        slots = _slots(self, examples)[:, -examples.queries :]
+        return self.values[:, slots].transpose(0, 1).expand(len(examples.slots), -1, -1, -1)
 
 
 @dataclass(frozen=True)
-class Full(Substitute):
-    """Matrices with one value per pair of slots, `values` `[..., query, key]`."""
+class Matrices(Substitute):
+    """Matrices with one value per pair of slots, `[..., query, key]`."""
 
-    values: Tensor
+    def context(self, layer: Layer, heads: Tensor | None) -> Tensor:
+        examples, allowed, values = layer.examples, layer.allowed, layer.values(heads)
+        known = examples.real is None if allowed is None else isinstance(allowed, PaddingMask)
+        if layer.dropout or not known or examples.queries != values.shape[2]:
+            return _dropped(restrict(self, examples, allowed), len(values), layer.dropout) @ values
+        # faster: one matrix for all examples, over the slots that any of them uses
+        _slots(self, examples)
+        slots, place, occupied = examples.by_slot
+        matrix = self.values[:, slots[:, None], slots]
+        matrix = matrix.tril() if isinstance(allowed, CausalMask) else matrix
+        index = place[:, None, :, None].expand(values.shape)
+        real = values if examples.real is None else values * examples.real[:, None, :, None]
+        laid = values.new_zeros(*values.shape[:2], len(slots), values.shape[3]).scatter_add(2, index, real)
+        total = torch.einsum("hqk,ek->ehq", matrix.abs(), occupied.to(matrix))[..., None]
+        product = torch.einsum("hqk,ehkc->ehqc", matrix, laid) / torch.where(total > 0, total, 1)
+        return product.gather(2, index)
 
-    @property
-    def slots(self) -> int:
-        return self.values.shape[-1]
-
-    def to(self, like: Tensor | torch.device) -> Full:
-        return Full(self.values.to(like))
-
-    @cached_property
-    def signed(self) -> bool:
-        """Whether entries may be negative, now or after a training step."""
-        return self.values.requires_grad or bool((self.values.amin(-1) < 0).any())
-
-    def at(self, query: Tensor, key: Tensor) -> Tensor:
-        """Return the entries at these slots, `[head, *pair]`; slots are broadcast."""
-        indices = query * self.slots + key
-        return self.values.flatten(1).index_select(1, indices.flatten()).view(-1, *indices.shape)
-
-    def among(self, slots: Tensor) -> Tensor:
-        """Return the entries for pairs of these ascending slots, `[head, query, key]`."""
-        return self.values if len(slots) == self.slots else self.at(slots[:, None], slots)
-
-    def context(self, values: Tensor, seen: Visibility, dropout: float) -> Tensor:
-        if dropout or not self._sharing_pays(values, seen):
-            return _dropped(restrict(self, seen.examples, seen.allowed), len(values), dropout) @ values
-        _slots(self, seen.examples)
-        layout, band = seen.examples.by_used_slot, seen.band
-        matrix = self.among(layout.slots)
-        if band is not None and not band.whole(self.slots):
-            matrix = matrix * band.of(layout.slots[:, None] - layout.slots)
-        return by_shared_matrix(matrix, self.signed, values, layout)
-
-    def _sharing_pays(self, values: Tensor, seen: Visibility) -> bool:
-        """Return whether one matrix over the slots of all examples costs less than a matrix for each example.
-
-        The unit is a multiplication in a matrix product.
-        """
-        if seen.band is None:
-            return False
-        (examples, _, positions, channels), slots = values.shape, len(seen.examples.by_used_slot.slots)
-        stored = slots == self.slots and not isinstance(self, Matrices)
-        shared = slots**2 * (examples * (channels + 1) + (0 if stored else GATHERING))
-        restricted = RESTRICTING * (1 if seen.examples.same_slots else examples)
-        return shared < positions**2 * (examples * channels + restricted)
-
-    def mixed(self, weights: Tensor, heads: Attending, values: Tensor, seen: Visibility, dropout: float) -> Tensor:
+    def mixed(self, layer: Layer, weights: Tensor) -> Tensor:
+        values, dropout = layer.values(None), layer.dropout
         if not dropout and values.device.type != "cpu":  # fused attention stores no matrix for the backward pass
-            return super().mixed(weights, heads, values, seen, dropout)
-        constants = restrict(self, seen.examples, seen.allowed)
-        difference = weights[..., None, None] * (heads.attention() - constants)
+            return super().mixed(layer, weights)
+        constants = restrict(self, layer.examples, layer.allowed)
+        difference = weights[..., None, None] * (layer.attending(None).attention() - constants)
         # a sum has the layout of its first term: the product needs that of attention, dropout draws in the other
         mixed = constants + difference if dropout else difference + constants
         return _dropped(mixed, len(values), dropout) @ values
-
-
-@dataclass(frozen=True)
-class Matrices(Full):
-    """Matrices in which pairs of slots share entries, to save memory.
-
-    Args:
-        values: `[..., class]`, the entry of each class of pairs; the leading axes are layers and heads.
-        classes: integers `[query, key]`, the class of each pair of slots; or the classes of distances.
-
-    >>> Matrices(torch.tensor([0.5, 2.0]), torch.tensor([[0, 1], [1, 0]])).full
-    tensor([[0.5000, 2.0000],
-            [2.0000, 0.5000]])
-    """
-
-    classes: Tensor | DistanceClasses
-
-    @property
-    def slots(self) -> int:
-        return len(self.classes)
-
-    @property
-    def pairs(self) -> Tensor:
-        """The class of each pair of slots, int64 `[query, key]`."""
-        slots = torch.arange(self.slots, device=self.values.device)
-        return self.classes_at(slots[:, None], slots)
-
-    @property
-    def full(self) -> Tensor:
-        """All entries, `[..., query, key]`."""
-        return self.values[..., self.pairs]
-
-    def to(self, like: Tensor | torch.device) -> Matrices:
-        device = like if isinstance(like, torch.device) else like.device
-        return Matrices(self.values.to(like), self.classes.to(device))
-
-    def classes_at(self, query: Tensor, key: Tensor) -> Tensor:
-        """Return the classes of pairs of slots, int64; slots are broadcast."""
-        if isinstance(self.classes, DistanceClasses):
-            return self.classes.of(query, key)
-        return self.classes.flatten()[query * self.slots + key].long()
-
-    def at(self, query: Tensor, key: Tensor) -> Tensor:
-        classes = self.classes_at(query, key)
-        return self.values.index_select(1, classes.flatten()).view(-1, *classes.shape)
-
-    def among(self, slots: Tensor) -> Tensor:
-        return self.at(slots[:, None], slots)
-
-    def context(self, values: Tensor, seen: Visibility, dropout: float) -> Tensor:
-        product = None if dropout else self._product(seen)
-        if product is None:
-            return super().context(values, seen, dropout)
-        _slots(self, seen.examples)
-        return product(values, seen)
-
-    def _product(self, seen: Visibility) -> Callable[[Tensor, Visibility], Tensor] | None:
-        """Return the product that needs no matrix, if there is one and it is faster."""
-        classes = self.classes
-        if not isinstance(classes, DistanceClasses):
-            return None
-        first = None if classes.first is None else self.values[:, classes.first]
-        if classes.any_distance and seen.ranges is not None:
-            # an index of one value; a GPU would wait for an index without axes
-            return partial(by_sums, Weights(self.values.index_select(1, classes.by_distance[:1])[:, 0], first))
-        least = CONVOLVED_FROM if self.values.device.type == "cpu" else CONVOLVED_FROM_ON_GPU
-        if seen.band is not None and len(seen.examples.by_slot.slots) >= least:
-            return partial(by_convolution, Weights(self.values.index_select(1, classes.by_distance), first))
-        return None
-
-    def mixed(self, weights: Tensor, heads: Attending, values: Tensor, seen: Visibility, dropout: float) -> Tensor:
-        if dropout or self._product(seen) is None:
-            return super().mixed(weights, heads, values, seen, dropout)
-        return Substitute.mixed(self, weights, heads, values, seen, dropout)
 
 
 class HasConstants(Protocol):
     """Any object with constants, such as averages."""
 
     @property
-    def constants(self) -> Tensor | Matrices | Outputs: ...
+    def constants(self) -> Tensor | Outputs: ...
 
 
-Loaded = Tensor | Matrices | Outputs
+Loaded = Tensor | Outputs
 """The constants that stages read."""
 Constants = Loaded | HasConstants
-"""The substitute for the attention of all heads: matrices `[layer, head, query, key]`, matrices with shared entries,
-outputs of heads, or an object with one of these as `constants`."""
+"""The substitute for the attention of all heads: matrices `[layer, head, query, key]`, outputs of heads, or an object
+with one of these as `constants`."""
 
 
 @dataclass(frozen=True)
@@ -289,7 +174,6 @@ def replacement_of(
     mixing: Tensor | None = None,
     *,
     like: Tensor | None = None,
-    devices: Sequence[torch.device] = (),
 ) -> Replacement:
     """Return the replacement for a model of `shape` (layers, heads per layer).
 
@@ -298,7 +182,6 @@ def replacement_of(
         heads: (layer, head) pairs to replace; None means all.
         mixing: weights `[layer, head]` in [0, 1] of each head's attention; cannot be combined with `heads`.
         like: a tensor whose device and dtype constants and weights get.
-        devices: the device of each layer; empty if all are on that of `like`.
 
     Raises:
         InputError: the arguments do not fit the shape or each other.
@@ -308,19 +191,7 @@ def replacement_of(
             raise InputError("heads or mixing were given without constants; pass the constants that replace attention.")
         return [Keep() for _ in range(shape[0])]
     checked = _checked(constants, shape)
-    if like is None:
-        like = checked.values
-    devices = devices or (like.device,) * shape[0]
-    parts: dict[int, tuple[Substitute, int]] = {}  # a device gets the constants of its own layers only
-    for device in dict.fromkeys(devices):
-        layers = [layer for layer, other in enumerate(devices) if other == device]
-        part = checked.of_layers(layers).to(like.new_empty(0, device=device))
-        parts |= {layer: (part, index) for index, layer in enumerate(layers)}
-
-    def substitute(layer: int, heads: Tensor | None = None) -> Substitute:
-        part, index = parts[layer]
-        return part.of_heads(index, heads)
-
+    checked = checked if like is None else checked.to(like)
     if mixing is not None:
         if heads is not None:
             raise InputError("mixing and heads exclude each other; give the heads to be kept a mixing weight of 1.")
@@ -328,13 +199,13 @@ def replacement_of(
             raise InputError(f"mixing has shape {list(mixing.shape)}; this model needs [layer, head] = {list(shape)}.")
         if not bool(((mixing >= 0) & (mixing <= 1)).all()):
             raise InputError("mixing contains weights outside [0, 1].")
-        weights = mixing.to(like)
-        return [Mix(weights[layer].to(device), substitute(layer)) for layer, device in enumerate(devices)]
+        return [Mix(weights, checked.of_heads(layer)) for layer, weights in enumerate(mixing.to(checked.values))]
     chosen = torch.ones(shape, dtype=torch.bool) if heads is None else _chosen(heads, shape)
     replacement: Replacement = []
     for layer, in_layer in enumerate(chosen.tolist()):
-        replaced, kept = _replaced_and_kept(tuple(in_layer), devices[layer])
-        replacement.append(Replace(replaced, substitute(layer, replaced), kept) if len(replaced) else Keep())
+        replaced, kept = _replaced_and_kept(tuple(in_layer), checked.values.device)
+        substitute = checked.of_heads(layer, None if all(in_layer) else replaced)
+        replacement.append(Replace(replaced, substitute, kept) if len(replaced) else Keep())
     return replacement
 
 
@@ -354,19 +225,16 @@ def _checked(constants: Constants, shape: tuple[int, int]) -> Substitute:
 
     Constants in training may contain non-finite values, which the training reports itself.
     """
-    values = constants if isinstance(constants, Tensor | Matrices | Outputs) else getattr(constants, "constants", None)
-    checked: Substitute | None = Full(values) if isinstance(values, Tensor) else values
-    axes_of: dict[object, int] = {Full: 4, Matrices: 3, Outputs: 4}
-    axes = axes_of.get(type(checked))
-    if checked is None or checked.values.ndim != axes or tuple(checked.values.shape[:2]) != shape:
-        form = type(constants).__name__ if checked is None else list(checked.values.shape)
+    values = constants if isinstance(constants, Tensor | Outputs) else getattr(constants, "constants", None)
+    checked: Substitute | None = Matrices(values) if isinstance(values, Tensor) else values
+    if not isinstance(checked, Substitute) or checked.values.ndim != 4 or tuple(checked.values.shape[:2]) != shape:
+        form = list(checked.values.shape) if isinstance(checked, Substitute) else type(constants).__name__
         raise InputError(
             f"The constants are {form}; this model needs a torch tensor [layer, head, query, key] = "
             f"[{shape[0]}, {shape[1]}, slots, slots], or constants that papa made for it."
         )
-    matrix = checked.classes if isinstance(checked, Matrices) else checked.values
-    if isinstance(matrix, Tensor) and not isinstance(checked, Outputs) and matrix.shape[-2] != matrix.shape[-1]:
-        raise InputError(f"Constant matrices must be square; they are [query, key] = {list(matrix.shape[-2:])}.")
+    if isinstance(checked, Matrices) and checked.slots != checked.values.shape[-1]:
+        raise InputError(f"Constant matrices must be square; they are [query, key] = {list(checked.values.shape[2:])}.")
     if not checked.values.requires_grad and not _finite(checked.values):
         raise InputError("The constants contain NaN or infinity; pass finite ones.")
     return checked
@@ -411,19 +279,21 @@ def replaced_in(replacement: Replacement) -> list[Head]:
     ]
 
 
-def restrict(matrices: Full, examples: Examples, allowed: Tensor | None) -> Tensor:
+def restrict(matrices: Matrices, examples: Examples, allowed: Tensor | None) -> Tensor:
     """Restrict constants to the tokens of examples, `[example or 1, head, query, key]`, and normalise each row.
 
     Args:
         matrices: constants of some heads, indexed by slot.
         examples: the layout with the slots of the tokens.
-        allowed: see `Visibility`.
+        allowed: bool `[example or 1, head or 1, query or 1, key]`, True if the query sees the key; None means that
+            every query sees every key.
 
     Raises:
         InputError: a token is in a slot that the constants lack.
     """
     slots = _slots(matrices, examples)
-    entries = matrices.at(slots[:, -examples.queries :, None], slots[:, None, :]).transpose(0, 1)
+    pairs = slots[:, -examples.queries :, None] * matrices.slots + slots[:, None, :]
+    entries = matrices.values.flatten(1).index_select(1, pairs.flatten()).view(-1, *pairs.shape).transpose(0, 1)
     if allowed is not None:
         entries = entries * allowed
     total = entries.abs().sum(-1, keepdim=True)
@@ -509,10 +379,6 @@ def kept_context(heads: Attending, values: Tensor, dropout: float) -> Tensor:
     return scaled_dot_product_attention(
         heads.query, heads.key, values, attn_mask=mask, dropout_p=dropout, scale=heads.scaling
     )
-
-
-def _between(context: Tensor, weights: Tensor, kept: Tensor) -> Tensor:
-    return context + weights[..., None, None] * (kept - context)
 
 
 def _dropped(attention: Tensor, examples: int, dropout: float) -> Tensor:

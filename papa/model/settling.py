@@ -20,11 +20,10 @@ from papa.model.attention import AttentionFacts, Observed, Session
 from papa.model.check import TOLERANCE, Padding, distance, tiny_batch
 from papa.model.forms import MODULES, Form, dense, forms_of, patch, slots_limit, states_of, takes_text
 from papa.model.linear import freeze_linears
-from papa.model.products import DistanceClasses
 from papa.model.projections import Output, PrunedProjection, prune_projections
 from papa.model.raw_inputs import raw_batch, stop, tiny_raw_inputs
 from papa.model.reference import Reference
-from papa.model.replacement import Constants, Head, Keep, Matrices, Replacement, replacement_of
+from papa.model.replacement import Constants, Head, Keep, Replacement, replacement_of
 
 if TYPE_CHECKING:
     from transformers import PreTrainedModel
@@ -137,8 +136,7 @@ class Trial:
         return self.facts
 
     def replacement(self, constants: Constants, heads: list[Head]) -> Replacement:
-        shape, devices = (self.facts.layers, self.facts.heads), self.facts.devices
-        return replacement_of(shape, constants, heads, like=self.weight, devices=devices)
+        return replacement_of((self.facts.layers, self.facts.heads), constants, heads, like=self.weight)
 
     def settle(self, stock: Mapping[Padding, Stock]) -> None:
         """Run all checks, and choose the form of batches and the output form of pruned projections."""
@@ -237,20 +235,16 @@ class Trial:
         padded, (layers, heads) = Form(False), (self.facts.layers, self.facts.heads)
         generator = torch.Generator().manual_seed(0)
         matrices = torch.rand(layers, heads, batch.n, batch.n, generator=generator)
-        # two weights for each head, of the first key and of the others, which are multiplied without a matrix
-        classes = DistanceClasses(torch.ones(2 * batch.n - 1, dtype=torch.long), 0)
-        weights = Matrices(torch.rand(layers, heads, 2, generator=generator), classes)
         replaced = [(layer, head) for layer in range(layers) for head in range(layer % 2, heads, 2)]
         arguments = padded.arguments(self.base, batch)
-        for constants, full in ((matrices, matrices), (weights, weights.full)):
-            states = self.run(batch, self.replacement(constants, replaced))
-            with Reference(self.base, full.to(self.weight), replaced, dense(batch)[1]):
-                expected = [padded.tokens(state, batch) for state in states_of(self.base, arguments)]
-            if not (difference := distance(states, expected)) <= self.tolerance:
-                raise InputError(
-                    f"with half of the heads of {type(self.base).__name__} replaced, hidden states differ from the "
-                    f"formula by {difference:.1e} (relative)."
-                )
+        states = self.run(batch, self.replacement(matrices, replaced))
+        with Reference(self.base, matrices.to(self.weight), replaced, dense(batch)[1]):
+            expected = [padded.tokens(state, batch) for state in states_of(self.base, arguments)]
+        if not (difference := distance(states, expected)) <= self.tolerance:
+            raise InputError(
+                f"with half of the heads of {type(self.base).__name__} replaced, hidden states differ from the "
+                f"formula by {difference:.1e} (relative)."
+            )
 
     def _choose_output(self, batch: Packed) -> None:
         """Choose the fastest output form of pruned projections that leaves hidden states unchanged."""

@@ -17,7 +17,7 @@ import torch
 
 from papa.config.settings import RUN
 from papa.config.study import Study
-from papa.config.variant import Constant
+from papa.config.variant import TIED, Constant
 from papa.data.tokens import TokensFile
 from papa.files import PathLike, read_table
 from papa.method.averages import ConstantMatrices
@@ -58,7 +58,7 @@ class HeadMap(TypedDict):
 
 
 def head_maps(study: Study, summary: pd.DataFrame) -> tuple[list[HeadMap], dict[str, MapMatrices]]:
-    """Return a map for each model, task and constant of `run` with λ or averages, and the matrices by path.
+    """Return a map for each model, task and constant of `run` with λ or averages, and the matrices by key.
 
     If λ was learned with several seeds, only the first seed is shown.
     """
@@ -74,9 +74,11 @@ def head_maps(study: Study, summary: pd.DataFrame) -> tuple[list[HeadMap], dict[
         learned = study.path("lambda", model=model, task=task, constant=constant.untrained, seed=seed)
         if averaged is None and learned not in jobs:
             continue
+        key = None
         if averaged is not None:
-            tokens[averaged.main] = study.results / study.path("tokens", **averaged.wildcards)
-            needed[averaged.main] = int(head_counts[model])
+            key = f"{averaged.main}:{constant.start}"
+            tokens[key] = study.results / study.path("tokens", **averaged.wildcards)
+            needed[key] = int(head_counts[model])
         title = study.config.tasks[task].title or task
         maps.append(
             {
@@ -84,7 +86,7 @@ def head_maps(study: Study, summary: pd.DataFrame) -> tuple[list[HeadMap], dict[
                 "layers": 0,
                 "heads": 0,
                 "weights": None,
-                "matrices": None if averaged is None else averaged.main,
+                "matrices": key,
             }
         )
         if learned in jobs:
@@ -93,11 +95,13 @@ def head_maps(study: Study, summary: pd.DataFrame) -> tuple[list[HeadMap], dict[
             maps[-1]["weights"] = [round(value, 4) for value in rows["value"]]
             maps[-1]["layers"], maps[-1]["heads"] = int(rows["layer"].max()) + 1, int(rows["head"].max()) + 1
     maximum, sets = maximum_slots(list(needed.values())), dict[str, MapMatrices]()
-    for path in needed:
-        constants = ConstantMatrices.load(study.results / path).by_pair()
-        sets[path] = matrices_of(constants, special_slots_of(tokens[path]), maximum)
+    for key in needed:
+        path, kind = key.rsplit(":", 1)
+        constants = ConstantMatrices.load(study.results / path)
+        constants = constants.tied(kind) if kind in TIED else constants
+        sets[key] = matrices_of(constants, special_slots_of(tokens[key]), maximum)
         for head_map in maps:
-            if head_map["matrices"] == path:
+            if head_map["matrices"] == key:
                 head_map["layers"], head_map["heads"] = constants.sum.shape[:2]
     return maps, sets
 

@@ -13,7 +13,7 @@ from papa.config.analyses import grid_view
 from papa.config.artefacts import ARTEFACTS
 from papa.config.settings import RUN, Config
 from papa.config.study import Study
-from papa.config.variant import Constant
+from papa.config.variant import TIED, Constant
 from papa.errors import InputError
 from papa.files import PathLike, read_table, trace_of
 from papa.results.conclusion import Conclusion
@@ -111,7 +111,8 @@ class StudyResults:
         corpus = self.config.tasks[_chosen("task", task, tasks)].corpus
         replacing = Constant.parse(_chosen("constant", constant or next(iter(of_texts), None), of_texts))
         (job,) = self._study.constants(_chosen("model", model, models), corpus, replacing)
-        return ConstantMatrices.load(self.folder / job.output("constants"))
+        averages = ConstantMatrices.load(self.folder / job.output("constants"))
+        return averages.tied(replacing.start) if replacing.start in TIED else averages
 
     @property
     def page(self) -> Path:

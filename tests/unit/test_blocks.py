@@ -61,17 +61,6 @@ class Largest(TorchDispatchMode):
         return result
 
 
-def test_memory_of_averages_by_distance_grows_with_the_slots(monkeypatch):
-    monkeypatch.setattr(AT_ONCE, 1)
-    model, largest = Model(stock("llama")), []
-    for slots in (300, 600):
-        averaging = Averaging(model, slots, "by-distance")
-        with Largest() as tracked:
-            averaging.add(batch([slots], slots))
-        largest.append(tracked.values)
-    assert largest[1] == pytest.approx(2 * largest[0], rel=0.1) and largest[1] < 600**2 / 2
-
-
 @pytest.mark.skipif(fake_device.NAME != fake_device.FAKE, reason="only the device without hardware knows all sizes")
 def test_sums_that_do_not_fit_are_on_the_host(monkeypatch, caplog):
     """A GPU then has the sums of one layer, and neither more nor the sums of all layers."""
@@ -98,5 +87,5 @@ def test_sums_that_do_not_fit_are_on_the_host(monkeypatch, caplog):
     assert max(sizes) == model.heads * SLOTS**2, "the sums of one layer"
     torch.testing.assert_close(averages.sum, expected.averages().sum, atol=1e-6, rtol=1e-5)
     memory["cpu"] = 1000
-    with fake_device.installed(), pytest.raises(InputError, match=r"on cpu, which has .* GB; use the constant by-dist"):
+    with fake_device.installed(), pytest.raises(InputError, match=r"on cpu, which has .* GB; use fewer slots"):
         Averaging(model, SLOTS)

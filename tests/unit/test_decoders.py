@@ -19,7 +19,7 @@ from papa.model.check import distance
 from papa.model.forms import Form, is_patched, patch
 from papa.model.model import Model
 from papa.model.projections import PrunedProjection
-from papa.model.replacement import Full, Matrices
+from papa.model.replacement import Matrices
 from papa.model.settling import stock_of
 from papa.model.verification import verify
 
@@ -320,11 +320,10 @@ def test_logits_of_labels_of_tokens_are_the_heads():
     close(Model(plain).logits(inputs)[real], expected[real])
 
 
-@pytest.mark.parametrize("form", [Full, Matrices])
-def test_a_plain_model_that_would_be_replaced_otherwise_than_the_formula_says_is_refused(monkeypatch, constants, form):
+def test_a_plain_model_that_would_be_replaced_otherwise_than_the_formula_says_is_refused(monkeypatch, constants):
     model = stock("llama").train()
     before = [module.training for module in model.modules()]
-    monkeypatch.setattr(form, "context", lambda constants, values, *_: 0.9 * values)
+    monkeypatch.setattr(Matrices, "context", lambda _, layer, heads: 0.9 * layer.values(heads))
     with pytest.raises(papa.InputError, match="hidden states differ from the formula"):
         papa.replaced_attention(model, constants).__enter__()
     assert [module.training for module in model.modules()] == before

@@ -11,6 +11,7 @@ import numpy as np
 import pytest
 import torch
 from fake_device import FAKE, NAME, NEAR
+from papa.method.tied import structure_of
 from safetensors.torch import load_file
 from sizes import CORPUS_SLOTS, SLOTS
 from test_decoders import stock
@@ -24,7 +25,6 @@ from papa.files import read_json, read_table
 from papa.method import checkpoints, fitting
 from papa.method.averaging import Averaging
 from papa.method.hidden import HiddenStates
-from papa.method.tied import structure_of
 from papa.model.model import Model
 from papa.model.replacement import Matrices
 

@@ -1,6 +1,7 @@
 """Constants between nothing and the average: what they know, their memory, and what a model does with them."""
 
 import copy
+import itertools
 
 import jobs
 import pytest
@@ -9,13 +10,11 @@ from sizes import CORPUS_SLOTS
 from test_decoders import stock
 
 import papa
-from papa.config.variant import AVERAGED, Constant, free_entries
-from papa.errors import DamagedArtefact
+from papa.config.variant import AVERAGED, TIED, Constant
 from papa.method.averages import ConstantMatrices
 from papa.method.constants import constants_for
-from papa.method.tied import TIED, classes_of
 from papa.model.check import distance
-from papa.model.replacement import Matrices, Outputs
+from papa.model.replacement import Outputs
 
 N = 11
 
@@ -39,34 +38,23 @@ def row_of(inputs, row):
 
 
 @pytest.mark.parametrize("kind", TIED)
-def test_every_pair_has_a_class_and_no_class_is_too_many(kind):
-    classes = classes_of(kind, N)
-    assert classes.shape == (N, N) and classes.dtype == torch.int32
-    assert int(classes.min()) >= 0 and int(classes.max()) < free_entries(kind, N)
-
-
-@pytest.mark.parametrize(("coarse", "fine"), [("uniform", "sink"), ("sink", "by-distance"), ("toeplitz", "identity")])
-def test_a_rung_knows_what_the_one_below_knows(coarse, fine):
-    pairs = set(zip(classes_of(fine, N).flatten().tolist(), classes_of(coarse, N).flatten().tolist(), strict=True))
-    nested = len(pairs) == len({of_fine for of_fine, _ in pairs})
-    assert nested == (fine != "identity")
-
-
-@pytest.mark.parametrize("kind", ["sink", "by-distance"])
-def test_tied_averages_are_the_average_of_a_class_over_the_pairs_that_a_model_can_see(both, kind):
+def test_tied_averages_are_the_average_over_the_pairs_of_a_class_that_a_model_can_see(both, kind):
     _, model, inputs = both
     full, tied = (papa.average_attention(model, [inputs, inputs], name) for name in ("average", kind))
-    n, classes = full.n, classes_of(kind, full.n)
-    seen = torch.ones(n, n).tril().bool() if model.causal else torch.ones(n, n).bool()
-    for number in range(free_entries(kind, n)):
-        alike = (classes == number) & seen
-        assert int(tied.count[number]) == int(full.count[alike].sum())
-        torch.testing.assert_close(tied.sum[:, :, number], full.sum[:, :, alike].sum(-1), rtol=1e-9, atol=1e-12)
-    assert tied.sum.shape == (*heads_of(model), free_entries(kind, n))
-    pairs = tied.by_pair()
-    assert torch.equal(pairs.count, torch.where(seen, tied.count[classes.long()], 0))
-    total = pairs.mean.sum(-1)
-    assert bool(((total - 1).abs().lt(1e-5) | (total == 0)).all()), "rows are normalised, and see nothing to come"
+    n, pairs = full.n, {}
+    for query, key in itertools.product(range(full.n), repeat=2):
+        if query >= key or not model.causal:
+            pairs.setdefault("first" if not key else query - key if kind == "by-distance" else "other", []).append(
+                (query, key)
+            )
+    expected = torch.zeros(model.layers, model.heads, n, n, dtype=torch.float64)
+    for alike in pairs.values():
+        query, key = torch.tensor(alike).T
+        count = full.count[query, key].sum()
+        assert bool((tied.count[query, key] == count).all())
+        expected[:, :, query, key] = (full.sum[:, :, query, key].sum(-1) / max(1, int(count)))[..., None]
+    rows = expected.sum(-1, keepdim=True)
+    torch.testing.assert_close(tied.mean, (expected / rows.clamp(min=1e-30)).float())
 
 
 def test_mean_outputs_are_the_inputs_of_the_stock_models_output_projections(both):
@@ -84,16 +72,6 @@ def test_mean_outputs_are_the_inputs_of_the_stock_models_output_projections(both
     for layer, contexts in enumerate(seen):
         total = (contexts * real[:, :, None]).sum(0).view(len(count), model.heads, -1).transpose(0, 1)
         torch.testing.assert_close(averages.mean[layer], total / count.clamp(min=1)[:, None], rtol=1e-5, atol=1e-6)
-
-
-def test_tied_matrices_do_what_the_same_matrices_in_full_do(both):
-    _, model, inputs = both
-    slots = inputs["input_ids"].shape[1]
-    tied = Matrices(torch.rand(*heads_of(model), 2 * slots), classes_of("by-distance", slots))
-    for options in ({}, {"heads": [(0, 1), (1, 0), (1, 2)]}, {"mixing": torch.rand(heads_of(model))}):
-        with torch.no_grad():
-            states = [model.hidden_states(inputs, matrices, **options) for matrices in (tied, tied.full)]
-        torch.testing.assert_close(*states, rtol=0, atol=1e-6)
 
 
 @pytest.mark.parametrize("replaced", ["all", "some", "mixed"])
@@ -144,16 +122,7 @@ def test_other_constants_are_saved_and_loaded(both, tmp_path, kind):
     assert torch.equal(constants if isinstance(constants, torch.Tensor) else constants.values, saved.mean)
 
 
-def test_a_file_of_other_shape_than_its_kind_has_is_damaged(both, tmp_path):
-    _, model, inputs = both
-    averages = papa.average_attention(model, [inputs], "sink")
-    averages.kind = "by-distance"
-    averages.save(tmp_path / "c.h5")
-    with pytest.raises(DamagedArtefact, match="contains no averages made by papa"):
-        ConstantMatrices.load(tmp_path / "c.h5")
-
-
-@pytest.mark.parametrize("kind", AVERAGED)
+@pytest.mark.parametrize("kind", ["average", "mean-output"])
 def test_constants_know_their_kind(tiny, corpus, tmp_path, kind):
     jobs.average(tiny, corpus / "tokens.parquet", tmp_path / "whole.h5", kind=kind)
     whole = ConstantMatrices.load(tmp_path / "whole.h5")
@@ -162,26 +131,16 @@ def test_constants_know_their_kind(tiny, corpus, tmp_path, kind):
     facts = {**whole.about, "slots": CORPUS_SLOTS}
     constants_for(Constant(kind), tmp_path / "whole.h5", model, facts)
     with pytest.raises(papa.InputError, match="was made with kind"):
-        constants_for(Constant(AVERAGED[kind == "average"]), tmp_path / "whole.h5", model, facts)
-
-
-def test_at_1024_slots_a_form_by_distance_needs_a_512th():
-    slots = 1024
-    assert slots**2 / free_entries("by-distance", slots) == slots / 2
-    values = torch.rand(12, 12, free_entries("by-distance", slots))
-    assert values.nelement() * 4 == 1_179_648
-    assert Matrices(values, classes_of("by-distance", slots)).full.nelement() * 4 == 603_979_776
+        wrong = Constant("average" if kind == "mean-output" else "mean-output")
+        constants_for(wrong, tmp_path / "whole.h5", model, facts)
 
 
 def test_constants_that_are_no_matrices_are_refused_where_matrices_are_needed(both):
     _, model, inputs = both
     outputs = papa.average_attention(model, [inputs], "mean-output")
-    with pytest.raises(papa.InputError, match="no entries for pairs of slots"):
-        outputs.by_pair()
-    for kind in ("average", "unheard-of"):
-        with pytest.raises(papa.InputError, match="no tied entries"):
-            classes_of(kind, 3)
+    with pytest.raises(papa.InputError, match="mean-output cannot be tied as sink"):
+        outputs.tied("sink")
     with pytest.raises(papa.InputError, match="'uniform' is not a kind of average"):
         papa.average_attention(model, [inputs], "uniform")
     with pytest.raises(papa.InputError, match="this model needs"):
-        model.hidden_states(inputs, Matrices(torch.rand(1, 1, 2), classes_of("sink", 5)))
+        model.hidden_states(inputs, torch.rand(1, 1, 5, 5))

@@ -11,7 +11,7 @@ import papa
 from papa.data.packed import Examples, Packed
 from papa.model.model import Model, check_model
 from papa.model.reference import Reference
-from papa.model.replacement import Full, Outputs, kept_context, restrict
+from papa.model.replacement import Matrices, Outputs, kept_context, restrict
 
 
 def test_replaced_heads_use_the_masked_normalised_constant(model, inputs, matrices):
@@ -51,7 +51,7 @@ def test_unused_slots_give_zero_rows_not_nan(ours, inputs):
 def test_rows_sum_to_one_or_zero(inputs, matrices):
     for examples in (Examples.of_mask(inputs["attention_mask"]), Examples.of_packed(Packed.of(inputs))):
         real = None if examples.real is None else examples.real[:, None, None, :]
-        total = restrict(Full(matrices[0]), examples, real).abs().sum(-1)
+        total = restrict(Matrices(matrices[0]), examples, real).abs().sum(-1)
         assert bool(((total - 1).abs().lt(1e-5) | (total == 0)).all())
 
 

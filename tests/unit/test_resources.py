@@ -1,10 +1,8 @@
 """The needs of jobs: read off footers, near what was measured, growing with what is in memory and nothing else."""
 
-import json
 import os
 from dataclasses import replace
 from functools import partial
-from pathlib import Path
 
 import numpy as np
 import pyarrow as pa
@@ -12,7 +10,6 @@ import pytest
 from test_decoders import stock
 
 from papa.config.job import Job
-from papa.config.reading import config_of
 from papa.config.settings import Config, Machine
 from papa.config.stages import (
     AverageOf,
@@ -25,7 +22,6 @@ from papa.config.stages import (
     Training,
     WeightsOf,
 )
-from papa.config.study import Study
 from papa.data.tokenize import parameters_of_model
 from papa.files import write_table
 from papa.jobs.resources import (
@@ -116,7 +112,6 @@ def test_an_80_gb_gpu_holds_the_averages_of_an_8b_decoder_in_2048_slots():
     assert on_gpu < gpu_memory_of(AVERAGE, config(device="cuda"), LLAMA) < 80_000, "more tokens at once"
     halved = job(AverageOf(model=Encoding(model=ModelId(name="bert"), precision="bfloat16_weights")))
     assert on_gpu - gpu_memory_of(halved, CONFIG, LLAMA) > 16_000
-    assert gpu_memory_of(job(AverageOf(model=ENCODING, kind="by-distance")), CONFIG, LLAMA) < 45_000
     assert gpu_memory_of(probing(), CONFIG, LLAMA) == 0, "a probe that reads stored states runs no model"
     assert gpu_memory_of(probing("original", streamed=True), CONFIG, LLAMA) > 32_000
 
@@ -289,26 +284,6 @@ EVERYTHING = {
     "ranking": {"halves": True},
 }
 """Every kind of job that reads a laid-out corpus."""
-
-
-def test_every_kind_of_job_needs_what_was_recorded(tmp_path):
-    """Megabytes, minutes, seconds, megabytes on the disk and in the table of outcomes; of two machines and corpora."""
-    model = {"layers": 7, "heads": 11, "hidden": 341, "intermediate": 1201, "vocabulary": 5003, "slots": 61}
-    corpora = [
-        Sizes(**model, examples=20_011, tokens=400_009, scored=1_013),
-        Sizes(**model, examples=3_001, tokens=90_007, scored=17),
-    ]
-    needs = {}
-    for machine in ({}, {"device": "cuda", "precision": "bfloat16", "token_budget": 4096}):
-        config = config_of(EVERYTHING | machine)
-        for job in Study(config, tmp_path).jobs():
-            rows = needs.setdefault(" ".join([job.rule, *job.wildcards.values()]), [])
-            for sizes in corpora:
-                asked = [memory_of(job, config, sizes), walltime_of(job, config, sizes, 2)]
-                taken = [seconds(job, config, sizes, 2), disk(job, config, sizes), disk_in_table(job, sizes)]
-                rows.append(pytest.approx(asked + taken, rel=1e-9, abs=1e-6))
-    recorded = json.loads(Path(__file__).with_name("needs.json").read_text(encoding="utf-8"))
-    assert {name: needs[name] for name in recorded} == recorded
 
 
 def test_texts_ask_by_the_size_of_their_files(tmp_path):

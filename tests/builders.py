@@ -170,7 +170,7 @@ def line_claim(steps: Sequence[Step] = (), **fields: Any) -> LineClaim:
     """The claim of a line of 16 heads; half of them are replaceable."""
     claim: dict[str, Any] = {"grid": "g", "line": "l", "model": "m", "constant": "average", "order": None, "heads": 16}
     claim |= {"seeds": 3, "orders": 1, "examples": (20, 30), "tasks": ("A",), "excluded": (), "ceiling": ()}
-    claim |= {"rising": (), "replaceable": 8, "measured": (8, 12), "half_margin": None, "at_end": None}
+    claim |= {"replaceable": 8, "at_end": None}
     return LineClaim.model_validate(claim | {"steps": steps, "sentence": "A holds."} | fields)
 
 

@@ -37,6 +37,7 @@ TASK |= {"learning_rate": 0.001, "batch_size": 8, "epochs": EPOCHS}
 ENDS = {"title": "Kinds & ends", "models": ["small"], "constants": ["average", "zeros"], "fractions": ["1", "0"]}
 CONFIG: dict[str, Any] = {
     "name": "made",
+    "floors": ["zeros"],
     "run": {
         "models": ["small", "other"],
         "tasks": ["first", "second"],

@@ -21,6 +21,7 @@ TRAINING = {"learning_rate": 0.001, "batch_size": 8, "epochs": 1}
 
 CONFIG = {
     "name": "tiny",
+    "floors": ["zeros"],
     "run": {"models": ["tiny"], "tasks": ["animals", "tags"], "fractions": ["1", "1/2", "0"], "seeds": [1]},
     "models": {"tiny": {"path": "models/tiny"}},
     "corpora": {

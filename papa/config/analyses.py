@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING
 from papa.config.artefacts import ARTEFACTS
 from papa.config.settings import RUN
 from papa.config.stages import AnalysisOf, GridView, TaskOf
-from papa.config.variant import AVERAGE_OF, DEFAULT_FLOORS, Order
+from papa.config.variant import AVERAGE_OF, Order
 
 if TYPE_CHECKING:
     from papa.config.job import AnyJob
@@ -114,12 +114,6 @@ def _clusters(study: Study) -> dict[str, str | int]:
     return clusters
 
 
-def _floors(study: Study) -> object:
-    """Return the context-free floors; None for those of old configs, whose tables do not record them."""
-    floors = study.config.floors
-    return None if floors in ((), DEFAULT_FLOORS) else list(floors)
-
-
 def _seeds(study: Study) -> object:
     return [list(job.settings.seeds) for job in study.probes()]
 
@@ -170,16 +164,16 @@ ANALYSES = {
         lambda study: {
             "tasks": _tasks(study),
             "seeds": _seeds(study),
-            "floors": _floors(study),
+            "floors": list(study.config.floors),
             "clusters": _clusters(study) or None,
             "moved": _moved(study) or None,
         },
         more_outputs={"runs": "all_runs", "all_outcomes": "all_outcomes", "curves": "curves"},
-        version=2,
+        version=3,
     ),
     "claims": Entry(
         "papa.results.claims:ClaimsAnalysis",
-        _summary("summary", "all_outcomes", "curves"),
+        _summary("summary", "all_outcomes"),
         _claims,
         more_outputs={"claims": "claims_json"},
         version=7,

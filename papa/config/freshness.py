@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any
 from papa.config import stages
 from papa.config.job import AnyJob, has_trace
 from papa.config.measures import METRICS
-from papa.config.settings import Corpus, with_floors
+from papa.config.settings import Corpus
 from papa.files import Provenance, Trace, digest_of_json, read_provenance
 
 if TYPE_CHECKING:
@@ -223,8 +223,6 @@ def _without_irrelevant(
     """
     current, recorded = {**current}, {**recorded}
     for settings in (current, recorded):
-        if "config" in settings:  # reports of earlier versions recorded `contextless`
-            settings["config"] = with_floors(settings["config"])
         if "corpus" in settings:  # earlier versions also recorded defaults
             corpus = settings["corpus"].items()
             settings["corpus"] = {key: value for key, value in corpus if value != DEFAULTS.get(key)}

@@ -43,7 +43,6 @@ from papa.config.measures import (
 from papa.config.packages import package_of
 from papa.config.variant import (
     CONTEXT_FREE,
-    DEFAULT_FLOORS,
     LIST_NAME_PATTERN,
     LIST_PREFIX,
     NAMES,
@@ -610,10 +609,10 @@ class Config(Block):
         tuple[Floor, ...],
         Field(strict=False),
         key(
-            "context-free floors: constants that replace every head, so no token sees another; losses are measured "
-            "against the first one"
+            "context-free floors: constants that replace every head, so no token sees another; every claim must hold "
+            "against each of them"
         ),
-    ] = DEFAULT_FLOORS
+    ] = CONTEXT_FREE
     layout: Annotated[Layout, key("layout of texts in slots"), Field(default_factory=Layout)]
     ranking: Annotated[Ranking, key("ranking of heads"), Field(default_factory=Ranking)]
     patterns: Annotated[
@@ -685,7 +684,7 @@ class Config(Block):
             written["grids"] = {name: run | grid if isinstance(grid, dict) else grid for name, grid in grids.items()}
         if written.get("fidelity") == "published_code" and isinstance(layout, dict):
             written = PUBLISHED_CODE | written | {"layout": PUBLISHED_LAYOUT | layout}
-        return with_floors(written)
+        return written
 
     @model_validator(mode="after")
     def _fits_together(self) -> Config:
@@ -759,21 +758,6 @@ class Config(Block):
             token_budget=self.token_budget,
             models={name: location for name, location in locations.items() if location},
         )
-
-
-def with_floors(written: Mapping[str, object]) -> dict[str, object]:
-    """Return a written config with the key `floors` in place of `contextless`, which earlier versions had."""
-    if "contextless" not in written:
-        return dict(written)
-    rest = {name: value for name, value in written.items() if name != "contextless"}
-    contextless = written["contextless"]
-    if not isinstance(contextless, bool):
-        raise ValueError(
-            f"contextless is {contextless!r}, but was true or false in earlier versions; write `floors: [zeros]`."
-        )
-    if "floors" in rest:
-        raise ValueError("`floors` replaces `contextless`, but the config has both; leave out `contextless`.")
-    return rest | {"floors": list(DEFAULT_FLOORS) if contextless else []}
 
 
 def budget_on(device: str, tokens: int | None = None) -> int:

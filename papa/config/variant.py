@@ -55,8 +55,6 @@ LIST_NAME_PATTERN = "[a-z][a-z0-9-]{0,39}"
 ORIGINAL, ALL_REPLACED = "original", "all"
 CONTEXT_FREE = ("zeros", "identity", "mean-output")
 """The constants with which no token receives information from another; each can be a context-free floor."""
-DEFAULT_FLOORS = CONTEXT_FREE[:1]
-"""The context-free floors that are run by default."""
 
 # regular expressions of names in paths
 CONSTANT_PATTERN = f"(?:{'|'.join(KINDS)}|{AVERAGE_OF}[a-z0-9_-]+)"

@@ -200,7 +200,7 @@ def start(
         data = replace(data, files={split: os.path.abspath(file) for split, file in data.files.items()})
         model = os.path.abspath(model) if model and os.path.isdir(model) else model
     named, *others = with_settings(choices_of(name, model or EXAMPLE_MODEL, data, facts), settings or {})
-    floors = Choice(("floors",), list(CONTEXT_FREE), "no token sees another; losses are measured against the best one")
+    floors = Choice(("floors",), list(CONTEXT_FREE), "no token sees another; claims must hold against each of them")
     choices = [named, floors, *others]
     config_of(as_config(choices))
     try:

@@ -24,7 +24,7 @@ from papa.config.measures import METRICS
 from papa.config.settings import Config, Corpus, Machine, Task
 from papa.config.stages import ModelId
 from papa.config.study import Study
-from papa.config.variant import DEFAULT_FLOORS, Variant
+from papa.config.variant import CONTEXT_FREE, Variant
 from papa.errors import InputError, count
 from papa.files import footer_of, trace_of
 from papa.jobs.resources import (
@@ -360,7 +360,7 @@ def smallest_margins(study: Study, corpora: Mapping[str, Mapping[str, SplitSize]
     for name in dict.fromkeys(task for _, task in config.pairs):
         task, models = config.tasks[name], [model for model, paired in config.pairs if paired == name]
         variants = [item for model in models for item in study.variants(model, name).items()]
-        floors = [Variant.floor(floor) for floor in config.floors or DEFAULT_FLOORS]
+        floors = [Variant.floor(floor) for floor in config.floors or CONTEXT_FREE]
         seeds = [len(seeds) for variant, seeds in variants if variant.constant and variant not in floors]
         if not seeds:
             continue
@@ -586,7 +586,7 @@ def _measured_noise(study: Study) -> dict[tuple[str, str], Noise | str]:
         if clusters.get(outcome.task) != config.corpora[config.tasks[outcome.task].corpus].cluster:
             continue
         sample = outcome.sample(outcome.metric, outcome.subsets()[ALL])
-        ends = sample.spread(ORIGINALS, sample.floor_setting)
+        ends = sample.spread(ORIGINALS, *sample.floor_settings)
         if ends is None or not ends.known:
             continue
         status = status_of(sample, outcome, outcome.metric)
@@ -595,7 +595,7 @@ def _measured_noise(study: Study) -> dict[tuple[str, str], Noise | str]:
             continue
         at_ends = (ORIGINALS, *(Setting(floor, fraction="0") for floor in sample.floors))
         replaced = [setting for setting in sample.settings if setting not in at_ends]
-        losses = [loss for setting in replaced if (loss := loss_of(sample, {setting: 1.0})) is not None]
+        losses = [loss for setting in replaced if (loss := loss_of(sample, setting)) is not None]
         if losses:
             loss = min(losses, key=lambda loss: abs(loss.in_scores().mean))
             difference = loss.in_scores()

@@ -24,53 +24,38 @@ from papa.config.variant import Constant, Order
 from papa.errors import count
 from papa.files import read_table
 from papa.results.analysis import Analysis, Computed
-from papa.results.assumptions import framed
 from papa.results.conclusion import (
     Conclusion,
     EndLoss,
     Exclusion,
     LineClaim,
-    RisingTask,
     Step,
     SubsetLosses,
     TaskClaim,
     TaskLoss,
     TaskStep,
-    TaskTraining,
 )
 from papa.results.grids import rows_of
 from papa.results.losses import (
     COUNTS,
-    Combination,
-    ContributionShare,
-    Term,
+    Loss,
     at_ceiling,
-    interval_of,
-    is_counted,
+    examples_needed,
     loss_of,
-    lost_score,
-    mean_share,
+    mean_loss,
 )
-from papa.results.needed import needed_sample
-from papa.results.outcomes import ALL, ORIGINALS, Sample, Setting, TaskOutcomes, is_probed, outcomes_in
-from papa.results.phrases import MORE_THAN_ALL, bound_text, conclusion_of, holds_for, interval_text, percent
+from papa.results.outcomes import ALL, Sample, Setting, TaskOutcomes, is_probed, outcomes_in
+from papa.results.phrases import MORE_THAN_ALL, bound_text, conclusion_of, interval_text, percent
 from papa.results.simultaneous import ClaimSequence, corrected_margins, corrected_p_values
 from papa.results.statistics import Interval
 from papa.results.summary import is_main, read_summary
-from papa.results.table import Table, read_frame, texts
+from papa.results.table import Table, texts
 
 CLAIM_COLUMNS = dict.fromkeys(("grid", "line", "model", "constant", "order", "fraction"), "string")
 CLAIM_COLUMNS |= {"replaced": "int64", "heads": "int64", "tasks": "int64"}
 CLAIM_COLUMNS |= dict.fromkeys(("loss", "low", "high", "bound", "margin"), "float64") | {"worst": "string"}
 CLAIM_COLUMNS |= {"task": "string", "p": "float64", "corrected_p": "float64", "corrected_margin": "float64"}
 CLAIM_COLUMNS |= {"claims": "int64"}
-
-MINIMUM_RISE = 0.005
-"""Training was too short if a probe's score rose by more than this over the last quarter of the epochs."""
-ORIGINAL_RUNS, FLOOR_RUNS, REPLACED_RUNS = "original", "contextless floor", "replaced heads"
-OTHER_FLOOR_RUNS = "other floor"
-"""The names of runs in `RisingTask`: those at the two ends of the scale of losses, those between them, and floors that
-were not chosen."""
 
 SHARED_BY_STEPS = ("grid", "line", "model", "heads", "constant", "order", "fraction")
 """The columns of a step that do not depend on the task."""
@@ -81,7 +66,7 @@ CLAIMS_NOTE = (
     "over probe seeds, validation examples and, if there are several, orders of heads. Largest bound: the largest of "
     "the tasks' one-sided 95 % upper bounds. Margin: this number of heads is replaceable at every larger margin, "
     "because no task that counts has a larger bound at this or any smaller measured number. Tasks whose original does "
-    f"not beat both floors are excluded. Above 100 %, {MORE_THAN_ALL}."
+    f"not beat every floor are excluded. Above 100 %, {MORE_THAN_ALL}."
 )
 BY_TASK_NOTE = (
     "Each task by itself: the largest number of heads that is replaceable at a margin of {margin}, if only this claim "
@@ -150,12 +135,12 @@ class Line:
         return Setting(constant, order, fraction)
 
     @cached_property
-    def losses(self) -> dict[str, list[ContributionShare | None]]:
+    def losses(self) -> dict[str, list[Loss | None]]:
         """The losses on each task that counts, one for each step; None if it is unknown."""
-        losses: dict[str, list[ContributionShare | None]] = {}
+        losses: dict[str, list[Loss | None]] = {}
         for task in self.counting:
             settings = [self.setting(task, fraction) for fraction in self.steps["fraction"]]
-            losses[task] = [loss_of(self.samples[task], {name: 1.0}) if name else None for name in settings]
+            losses[task] = [loss_of(self.samples[task], name) if name else None for name in settings]
         return losses
 
     def claims_about(self, *tasks: str) -> ClaimSequence:
@@ -167,16 +152,12 @@ class Line:
         """Return the mean loss at a fraction over the tasks that count and were run there, and how many these are."""
         settings = {task: self.setting(task, fraction) for task in self.counting}
         terms = [
-            self.term(task, {setting: 1.0})
+            (self.samples[task], self.corpora[task], setting)
             for task, setting in settings.items()
             if setting is not None and setting in self.samples[task].settings
         ]
-        mean = mean_share(terms) if terms else None
+        mean = mean_loss(terms) if terms else None
         return None if mean is None else (mean, len(terms))
-
-    def term(self, task: str, weights: Combination, weight: float = 1.0) -> Term:
-        """Return a weighted sum of the losses of several settings on a task, as a term of a sum over tasks."""
-        return Term(self.samples[task], self.corpora[task], lost_score(weights), weight)
 
 
 class ClaimsAnalysis(Analysis):
@@ -202,11 +183,8 @@ class ClaimsAnalysis(Analysis):
         summary = read_summary(job.input("summary"))
         metrics = {name: task.metric for name, task in self.tasks.items()}
         outcomes = list(outcomes_in(read_table(job.input("all_outcomes")), metrics))
-        columns = {"epoch": "int64", "score": "float64"}
-        curves = read_frame(job.input("curves"), columns, "table of curves")
         lines = [line for grid in self.grids for line in lines_of(grid, summary, outcomes)]
-        frame, conclusion = claims_of(lines, self.margin, curves)
-        conclusion = framed(conclusion, lines)
+        frame, conclusion = claims_of(lines, self.margin)
         facts = {"table": "claims", "margin": self.margin}
         return Computed(frame, facts, {"claims": conclusion.to_json()}, sentence=f"{count(len(lines), 'line')}")
 
@@ -238,81 +216,68 @@ def lines_of(grid: GridView, summary: pd.DataFrame, task_outcomes: Sequence[Task
     return lines
 
 
-def claims_of(lines: Sequence[Line], margin: float, curves: pd.DataFrame) -> tuple[pd.DataFrame, Conclusion]:
+def claims_of(lines: Sequence[Line], margin: float) -> tuple[pd.DataFrame, Conclusion]:
     """Return the table of claims (`CLAIM_COLUMNS`) and the conclusion; its sentence covers only the first grid."""
-    claims = [_claim(line, margin, curves) for line in lines]
+    claims, sentences = list[LineClaim](), list[str]()
     for grid in dict.fromkeys(line.grid for line in lines):
-        places = [place for place, line in enumerate(lines) if line.grid == grid]
-        corrected = _corrected([lines[place] for place in places], [claims[place] for place in places], margin)
-        for place, claim in zip(places, corrected, strict=True):
-            claims[place] = claim
-    # by grid, then by model and constant
-    groups: dict[str, dict[tuple[str, str | None], list[LineClaim]]] = {}
-    for claim in claims:
-        groups.setdefault(claim.grid, {}).setdefault((claim.model, claim.constant), []).append(claim)
-    first = next(iter(groups.values()), {})
-    worded = [
-        claim.model_copy(update={"sentence": conclusion_of([claim], margin, len(groups[claim.grid]) > 1)})
-        for claim in claims
-    ]
-    training = _training([line for line in lines if line.grid == lines[0].grid])
-    sentences = [conclusion_of(group, margin, len(first) > 1) for group in first.values()] or [NOTHING_REPLACED]
-    conclusion = Conclusion(
-        sentence=" ".join(filter(None, [*sentences, holds_for(training)])),
-        margin=margin,
-        lines=tuple(worded),
-        training=training,
-    )
-    return pd.DataFrame([row for claim in claims for row in _rows(claim)], columns=list(CLAIM_COLUMNS)), conclusion
+        of_grid = _claims([line for line in lines if line.grid == grid], margin)
+        groups: dict[tuple[str, str | None], list[LineClaim]] = {}
+        for claim in of_grid:
+            groups.setdefault((claim.model, claim.constant), []).append(claim)
+        named = len(groups) > 1
+        sentences = sentences or [conclusion_of(group, margin, named) for group in groups.values()]
+        claims += [each.model_copy(update={"sentence": conclusion_of([each], margin, named)}) for each in of_grid]
+    sentence = " ".join(sentences or [NOTHING_REPLACED])
+    frame = pd.DataFrame([row for claim in claims for row in _rows(claim)], columns=list(CLAIM_COLUMNS))
+    return frame, Conclusion(sentence=sentence, margin=margin, lines=tuple(claims))
 
 
-def _corrected(lines: Sequence[Line], claims: Sequence[LineClaim], margin: float) -> list[LineClaim]:
-    """Add the claims about single tasks to the claims of a grid's lines, and correct both kinds.
+def _claims(lines: Sequence[Line], margin: float) -> list[LineClaim]:
+    """Return the claims about the lines of a grid, with empty sentences.
 
     Claims about single tasks are corrected for all tasks and lines of the grid, and joint claims for all lines.
     """
     counting = [line for line in lines if line.counting]
-    joint = [line.claims_about(*line.counting) for line in counting]
-    of_lines = dict(zip(map(id, counting), corrected_margins(joint), strict=True))
-    pairs = [(line, task) for line in counting for task in line.counting]
-    by_task = {id(line): list[TaskClaim]() for line in lines}
-    sequences = [line.claims_about(task) for line, task in pairs]
-    p_values = [sequence.p_values(margin) for sequence in sequences]
-    corrected = zip(corrected_margins(sequences), corrected_p_values(p_values), strict=True)
-    for (line, task), sequence, p, (margins, corrected_p) in zip(pairs, sequences, p_values, corrected, strict=True):
-        rows = line.rows[line.rows["task"].eq(task)].set_index("fraction").reindex(line.steps["fraction"])
-        bounds = rows["loss_bound"].fillna(inf)
-        smallest = bounds.clip(lower=0).cummax().tolist()
-        numbers = zip(sequence.numbers, bounds, smallest, margins, p, corrected_p, strict=True)
-        names = ("replaced", "bound", "margin", "corrected_margin", "p", "corrected_p")
-        steps = [dict(zip(names, values, strict=True)) for values in numbers]
-        for step, loss in zip(steps, rows[["loss", "loss_low", "loss_high"]].to_numpy().tolist(), strict=True):
-            if not isnan(loss[0]):
-                step |= dict(zip(("loss", "low", "high"), loss, strict=True))
-        by_task[id(line)].append(
-            TaskClaim(
-                task=line.titles[task],
-                replaceable=sequence.passed(smallest, margin),
-                corrected=sequence.passed(margins, margin),
-                steps=tuple(map(TaskStep.model_validate, steps)),
-            )
-        )
-    claimed = []
-    for line, claim in zip(lines, claims, strict=True):
-        least = of_lines.get(id(line))
-        steps_of_line = claim.steps
-        if least is not None:
-            pairs_of_steps = zip(steps_of_line, least, strict=True)
-            steps_of_line = tuple(step.model_copy(update={"corrected_margin": at}) for step, at in pairs_of_steps)
+    least = iter(corrected_margins([line.claims_about(*line.counting) for line in counting]))
+    single = [line.claims_about(task) for line in counting for task in line.counting]
+    p_values = [sequence.p_values(margin) for sequence in single]
+    tested = iter(zip(p_values, corrected_margins(single), corrected_p_values(p_values), strict=True))
+    claims = []
+    for line in lines:
+        joint = next(least) if line.counting else None
         update = {
-            "steps": steps_of_line,
             "lines": len(counting),
-            "corrected": None if least is None else line.claims_about(*line.counting).passed(least, margin),
-            "task_claims": len(pairs),
-            "by_task": tuple(by_task[id(line)]),
+            "corrected": None if joint is None else line.claims_about(*line.counting).passed(joint, margin),
+            "task_claims": len(single),
+            "by_task": tuple(_task_claim(line, task, margin, *next(tested)) for task in line.counting),
         }
-        claimed.append(claim.model_copy(update=update))
-    return claimed
+        claims.append(_claim(line, margin, joint).model_copy(update=update))
+    return claims
+
+
+def _task_claim(
+    line: Line,
+    task: str,
+    margin: float,
+    p: Sequence[float],
+    margins: Sequence[float],
+    corrected_p: Sequence[float],
+) -> TaskClaim:
+    """Return the claims about one task by itself; `margins` and `corrected_p` are corrected for all such claims."""
+    sequence = line.claims_about(task)
+    rows = line.rows[line.rows["task"].eq(task)].set_index("fraction").reindex(line.steps["fraction"])
+    bounds = rows["loss_bound"].fillna(inf)
+    smallest = bounds.clip(lower=0).cummax().tolist()
+    names = ("replaced", "bound", "margin", "corrected_margin", "p", "corrected_p", "loss", "low", "high")
+    losses = [rows[name].tolist() for name in ("loss", "loss_low", "loss_high")]
+    numbers = zip(sequence.numbers, bounds, smallest, margins, p, corrected_p, *losses, strict=True)
+    steps = [{name: value for name, value in zip(names, values, strict=True) if not isnan(value)} for values in numbers]
+    return TaskClaim(
+        task=line.titles[task],
+        replaceable=sequence.passed(smallest, margin),
+        corrected=sequence.passed(margins, margin),
+        steps=tuple(map(TaskStep.model_validate, steps)),
+    )
 
 
 def _rows(claim: LineClaim) -> Iterator[dict[str, object]]:
@@ -325,15 +290,14 @@ def _rows(claim: LineClaim) -> Iterator[dict[str, object]]:
             yield shared | {"claims": claim.task_claims, "tasks": 1, "task": task.task} | by_task.model_dump()
 
 
-def _claim(line: Line, margin: float, curves: pd.DataFrame) -> LineClaim:
-    """Return the claims about a line, with an empty sentence."""
-    tasks, steps, counting = line.rows.drop_duplicates("task"), _steps(line), line.counting
-    titles = line.titles
+def _claim(line: Line, margin: float, corrected: Sequence[float] | None) -> LineClaim:
+    """Return the joint claims about a line; `corrected` has the corrected margin of each step."""
+    steps, counting, titles = _steps(line, corrected), line.counting, line.titles
     bounded = [step for step in steps if step.margin is not None]
     passed = [step.replaced for step in bounded if step.margin is not None and step.margin < margin]
-    half_margins = [step.margin for step in bounded if 2 * step.replaced >= line.heads]
-    example_counts = [line.samples[task].examples for task in titles if task in line.samples]
-    claim = LineClaim(
+    samples = {title: line.samples[task] for task, title in titles.items() if task in line.samples}
+    example_counts = [sample.examples for sample in samples.values()]
+    return LineClaim(
         grid=line.grid,
         line=line.name,
         model=line.model,
@@ -344,99 +308,34 @@ def _claim(line: Line, margin: float, curves: pd.DataFrame) -> LineClaim:
         orders=_orders(line),
         examples=(min(example_counts), max(example_counts)) if example_counts else None,
         tasks=tuple(title for task, title in titles.items() if task in counting),
-        excluded=tuple(_excluded(tasks, line.samples)),
-        ceiling=tuple(
-            title for task, title in titles.items() if task in line.samples and at_ceiling(line.samples[task])
-        ),
-        rising=tuple(_rising(line, curves)),
+        excluded=tuple(_excluded(line.rows.drop_duplicates("task"), line.samples)),
+        ceiling=tuple(title for title, sample in samples.items() if at_ceiling(sample)),
         replaceable=passed[-1] if passed else 0 if bounded else None,
-        measured=tuple(step.replaced for step in bounded),
-        half_margin=half_margins[0] if half_margins else None,
         at_end=_at_end(line),
         steps=tuple(steps),
         sentence="",
+        floors={title: tuple(str(floor.constant) for floor in each.floor_settings) for title, each in samples.items()},
+        guesses=tuple(title for title, each in samples.items() if each.guesses.issuperset(each.floor_settings[:1])),
+        clusters={title: len(each.trivial_values) for title, each in samples.items() if each.clusters is not None},
     )
-    samples = {title: line.samples[task] for task, title in titles.items() if task in line.samples}
-    clusters = {title: len(each.trivial_values) for title, each in samples.items() if each.clusters is not None}
-    update = _floors(line, samples, margin) | ({"clusters": clusters} if clusters else {})
-    return claim.model_copy(update=update)
 
 
-def _floors(line: Line, samples: Mapping[str, Sample], margin: float) -> dict[str, object]:
-    """Return the floors of each task, best first, and the replaceable heads against each, unless there is only one.
-
-    Also return the tasks on which a blind guess is the floor, if there are any.
-    """
-    guesses = tuple(title for title, sample in samples.items() if sample.guess_as_floor)
-    several = sorted({floor for sample in samples.values() for floor in sample.floors})
-    floors: dict[str, object] = {"guesses": guesses} if guesses else {}
-    if len(several) > 1:
-        floors["floors"] = {title: sample.floors for title, sample in samples.items()}
-        floors["by_floor"] = {floor: _replaceable_against(line, floor, margin) for floor in several}
-    return floors
-
-
-def _replaceable_against(line: Line, floor: str, margin: float) -> int | None:
-    """Return the number of heads that are replaceable if all losses are measured against one context-free floor.
-
-    None if no task counts then.
-    """
-    samples = {task: sample.against(floor) for task, sample in line.samples.items()}
-    counting = [task for task in samples if is_counted(samples[task])]
-    replaceable = 0 if counting else None
-    for fraction, replaced in line.steps.to_numpy().tolist() if counting else ():
-        settings = {task: line.setting(task, fraction) for task in counting}
-        intervals = [
-            interval_of(samples[task], lost_score({setting: 1.0})) if setting else ()
-            for task, setting in settings.items()
-        ]
-        if any(not interval or not interval[3] < margin for interval in intervals):
-            break
-        replaceable = int(replaced)
-    return replaceable
-
-
-def _training(lines: Sequence[Line]) -> tuple[TaskTraining, ...]:
-    """Return the training of the probes of each task, as far as the summary records it."""
-    rows = pd.concat([line.rows for line in lines]) if lines else pd.DataFrame()
-    if "style" not in rows:
-        return ()
-    trained = rows[rows["learning_rate"].gt(0) & rows["style"].notna()]
-    training = []
-    for title, group in trained.groupby("title", sort=False):
-        first, patience = group.iloc[0], group["patience"].dropna()
-        training.append(
-            TaskTraining(
-                task=str(title),
-                probe=str(first["probe"]),
-                layouts=tuple(dict.fromkeys(group["style"])),
-                learning_rate=float(first["learning_rate"]),
-                batch_size=int(first["batch_size"]),
-                epochs=(float(group["epochs_used"].min()), float(group["epochs_used"].max())),
-                maximum=int(first["epochs"]),
-                patience=int(patience.iloc[0]) if len(patience) else None,
-                rows=int(first["rows_train"]),
-                resampled=bool(first["resampled"]),
-            )
-        )
-    return tuple(training)
-
-
-def _steps(line: Line) -> list[Step]:
+def _steps(line: Line, corrected: Sequence[float] | None) -> list[Step]:
     common = {"grid": line.grid, "line": line.name, "model": line.model, "heads": line.heads}
     common |= {"constant": line.value("constant"), "order": line.value("order")}
-    titles = line.titles
-    steps, margin, counting = [], 0.0, line.counting
-    for fraction, replaced in line.steps.to_numpy().tolist():
+    titles, counting = line.titles, line.counting
+    steps, margin = [], 0.0
+    for place, (fraction, replaced) in enumerate(line.steps.to_numpy().tolist()):
         loss = line.loss(fraction)
         row = common | {"fraction": fraction, "replaced": int(replaced), "tasks": loss[1] if loss else 0}
         if loss is not None:
             row |= {"loss": loss[0].mean, "low": loss[0].low, "high": loss[0].high}
-        if counting:
+        if corrected is not None:
             bounds = line.rows[line.rows["fraction"].eq(fraction)].set_index("task")["loss_bound"]
             bounds = bounds.reindex(counting).fillna(inf)  # a task with an unknown loss passes at no margin
             margin = max(margin, float(bounds.max()))
             row |= {"bound": float(bounds.max()), "margin": margin, "worst": titles[str(bounds.idxmax())]}
+            row |= {"corrected_margin": corrected[place]}
         steps.append(Step.model_validate(row))
     return steps
 
@@ -455,12 +354,10 @@ def _orders(line: Line) -> int:
 
 
 def _excluded(rows: pd.DataFrame, samples: Mapping[str, Sample] = MappingProxyType({})) -> list[Exclusion]:
-    """Return the excluded tasks; with samples, also the sample that would include each."""
-    exclusions = []
-    for task, title, why in rows.loc[rows["status"].ne(COUNTS), ["task", "title", "status"]].itertuples(index=False):
-        needed = needed_sample(samples[task]) if task in samples else None
-        exclusions.append(Exclusion(task=title, why=why, **({"needed": needed} if needed else {})))
-    return exclusions
+    """Return the excluded tasks; with samples, also the number of examples that would include each."""
+    excluded = rows.loc[rows["status"].ne(COUNTS), ["task", "title", "status"]].itertuples(index=False)
+    needed = {task: examples_needed(sample) for task, sample in samples.items()}
+    return [Exclusion(task=title, why=why, needed=needed.get(task)) for task, title, why in excluded]
 
 
 def _at_end(line: Line) -> EndLoss | None:
@@ -484,85 +381,6 @@ def _at_end(line: Line) -> EndLoss | None:
 def _losses(rows: pd.DataFrame) -> tuple[TaskLoss, ...]:
     columns = rows[["title", "loss", "loss_low", "loss_high"]].to_numpy().tolist()
     return tuple(TaskLoss(task=task, loss=loss, low=low, high=high) for task, loss, low, high in columns)
-
-
-def _rising(line: Line, curves: pd.DataFrame) -> list[RisingTask]:
-    """Return the tasks on which scores were still rising when training ended, in at least one setting of the line.
-
-    Scores fluctuate from epoch to epoch, so the mean over the last quarter of the epochs has to exceed the mean over
-    the quarter before. Scores must also still rise within the last quarter: from its first epoch to its last, by more
-    than twice the standard error over seeds. If the quarter is a single epoch, the rise is from the epoch before. If
-    training has `patience`, scores still rose if most probes of a setting were trained for all epochs.
-    """
-    tasks, setting = [], ["constant", "order", "fraction"]
-    for task, title in line.rows[["task", "title"]].drop_duplicates().itertuples(index=False):
-        curve = curves[curves["model"].eq(line.model) & curves["task"].eq(task)]
-        scores = curve.fillna({name: "" for name in setting}).pivot(
-            index=[*setting, "seed"], columns="epoch", values="score"
-        )
-        still_rising = _unsettled(line, task, scores)
-        if still_rising is None:
-            still_rising = _rising_settings(scores) if scores.shape[1] > 1 else []
-        runs = tuple(dict.fromkeys(filter(None, (_role(line, task, *rising) for rising in still_rising))))
-        if runs:
-            tasks.append(RisingTask(task=str(title), runs=runs, loss=_loss_direction(line, task, runs)))
-    return tasks
-
-
-def _unsettled(line: Line, task: str, scores: pd.DataFrame) -> list[tuple[str, str, str]] | None:
-    """Return the settings in which most probes were trained for all epochs; None if training cannot end early.
-
-    Args:
-        scores: the score after each epoch (columns) of each setting and seed (rows), up to the epoch that is used.
-    """
-    recipe = line.rows[line.rows["task"].eq(task)].iloc[0]
-    patience = recipe.get("patience")
-    if patience is None or pd.isna(patience):
-        return None
-    reached = scores.notna().sum(axis=1) + patience > recipe["epochs"]
-    most = reached.groupby(["constant", "order", "fraction"]).mean() > 0.5
-    return list(most[most].index)
-
-
-def _rising_settings(scores: pd.DataFrame) -> list[tuple[str, str, str]]:
-    """Return the settings whose scores were still rising when training ended; see `_rising`."""
-    setting, epochs = ["constant", "order", "fraction"], scores.shape[1]
-    quarter = max(epochs // 4, 1)
-    late, before = scores.iloc[:, -quarter:], scores.iloc[:, -2 * quarter : -quarter]
-    higher = (late.mean(axis=1) - before.mean(axis=1)).groupby(setting).mean() > MINIMUM_RISE
-    rises = (late.iloc[:, -1] - (late if quarter > 1 else before).iloc[:, 0]).groupby(setting)
-    still_rising = (rises.mean() > MINIMUM_RISE) & ~(rises.mean() <= 2 * rises.sem())
-    return list(scores.groupby(setting).size()[higher & still_rising].index)
-
-
-def _role(line: Line, task: str, constant: str, order: str, fraction: str) -> str:
-    """Return the role of a setting in a line; empty if it belongs to another line.
-
-    A floor that was not chosen has a role too, because with longer training it might have been the best.
-    """
-    setting = Setting(constant or None, Order.parse(order).base if order else None, fraction)
-    floors = line.samples[task].floors if task in line.samples else ()
-    roles: dict[Setting | None, str] = {Setting(floor, fraction="0"): OTHER_FLOOR_RUNS for floor in floors}
-    roles |= {line.setting(task, fraction): REPLACED_RUNS}  # a floor may also be a constant of the grid
-    roles |= {Setting(floor, fraction="0"): FLOOR_RUNS for floor in floors[:1]}
-    return (roles | {ORIGINALS: ORIGINAL_RUNS}).get(setting, "")
-
-
-def _loss_direction(line: Line, task: str, rising: Sequence[str]) -> str | None:
-    """Return whether longer training may make the losses on a task `larger` or `smaller`; None if it has no loss.
-
-    A higher floor makes attention's contribution smaller, so a loss is a larger share of it. A higher original moves a
-    loss towards 100 %. A higher score with replaced heads makes the loss smaller.
-    """
-    losses = line.rows.loc[line.rows["task"].eq(task), "loss"].dropna()
-    if losses.empty:
-        return None
-    original_rises = ORIGINAL_RUNS in rising
-    directions = {
-        "larger": bool({FLOOR_RUNS, OTHER_FLOOR_RUNS} & {*rising}) or (original_rises and losses.min() < 1),
-        "smaller": REPLACED_RUNS in rising or (original_rises and losses.max() > 1),
-    }
-    return " or ".join(direction for direction, possible in directions.items() if possible) or None
 
 
 def tables_of(frame: pd.DataFrame, margin: float) -> dict[str, list[Table]]:

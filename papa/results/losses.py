@@ -8,189 +8,134 @@ best guess that ignores the input. `share_of` estimates all losses on one task, 
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+import math
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass
+from itertools import chain
 
 import numpy as np
 import pandas as pd
 
 from papa.config.measures import MEASURES
 from papa.results.outcomes import ALL, ORIGINALS, VARIANT_KEYS, Sample, Setting, TaskOutcomes, spread_over
-from papa.results.statistics import SOURCES, Estimate, Interval, Spread
+from papa.results.statistics import LEVEL, SOURCES, Estimate, Interval, Spread, smallest_loss
 
 LOSS_COLUMNS = dict.fromkeys(("trivial", "contextless", "by_word"), "float64") | {"status": "string"}
 LOSS_COLUMNS |= dict.fromkeys(("loss", "loss_low", "loss_high", "loss_bound"), "float64")
 LOSS_COLUMNS |= {f"share_{name}": "float64" for name in SOURCES}
 
 COUNTS = "counts"
-"""The status of a task whose original beats both floors; such a task has a loss and counts in claims."""
+"""The status of a task whose original beats all floors; such a task has a loss and counts in claims."""
 CEILING_SHARE = 0.995
 """A score is at its ceiling if it exceeds this share of the metric's range."""
 
-Combination = Mapping[Setting, float]
-"""A linear combination of scores: the coefficient of each setting's score."""
-
 
 @dataclass(frozen=True)
-class ContributionShare:
-    """A combination of scores as a share of attention's contribution: a loss, or part of one.
+class Loss:
+    """The score that is lost in a setting, as a share of attention's contribution, which differs between floors.
+
+    Its value is the share against the floor with the highest score. Whatever is claimed must hold against every floor:
+    an intersection-union test, which needs no correction. So intervals run from the smallest lower to the largest upper
+    bound, and it makes no difference which floor has the highest score.
 
     Args:
         spread: the joint spread of these scores.
-        numerator, denominator: their coefficients in the combination and in the contribution.
+        lost: their coefficients in the original minus the setting.
+        contributions: their coefficients in the original minus each floor, the one with the highest score first.
     """
 
     spread: Spread
-    numerator: Sequence[float]
-    denominator: Sequence[float]
+    lost: Sequence[float]
+    contributions: Sequence[Sequence[float]]
 
-    def interval(self) -> Interval:
-        """Return the share with Fieller's interval."""
-        return self.spread.ratio(self.numerator, self.denominator)
+    def interval(self, level: float = LEVEL) -> Interval:
+        """Return the loss; its Fieller intervals against all floors are joined."""
+        return joined([self.spread.ratio(self.lost, contribution, level) for contribution in self.contributions])
 
     def bound(self, level: float) -> float:
-        """Return the one-sided upper bound at a confidence level; infinite unless the contribution is above 0 there."""
-        return self.spread.ratio(self.numerator, self.denominator, level).bound
+        """Return the one-sided upper bound; infinite unless the contribution against every floor is above 0 there."""
+        return self.interval(level).bound
 
     def p_below(self, margin: float) -> float:
-        """Return the p value of the claim that attention contributes something and that the share is below `margin`.
+        """Return the p value of the claim that attention contributes something and that the loss is below `margin`.
 
         This is the test behind `bound`: the p value is below 1 - level if the bound at this level is below `margin`.
         It is 1 if the variance is unknown.
         """
         if not self.spread.known:
             return 1.0
-        contrast = np.asarray(self.numerator) - margin * np.asarray(self.denominator)
-        contribution = self.spread.estimate(self.denominator).p_above()
-        return max(self.spread.estimate(contrast.tolist()).p_below(), contribution)
-
-    def estimate(self) -> Estimate:
-        """Return the share as an estimate, by the delta method."""
-        return self.spread.share(self.numerator, self.denominator)
+        values = []
+        for contribution in self.contributions:
+            values.append(self.spread.estimate(contribution).p_above())
+            contrast = np.asarray(self.lost) - margin * np.asarray(contribution)
+            values.append(self.spread.estimate(contrast.tolist()).p_below())
+        return max(values)
 
     def in_scores(self) -> Estimate:
-        """Return the combination itself, in units of the score."""
-        return self.spread.estimate(self.numerator)
+        """Return the original minus the setting, in units of the score."""
+        return self.spread.estimate(self.lost)
 
     @property
     def contribution(self) -> float:
-        """Attention's contribution, in units of the score."""
-        return float(np.asarray(self.denominator) @ self.spread.means)
+        """Attention's contribution against the floor with the highest score, in units of the score."""
+        return float(np.asarray(self.contributions[0]) @ self.spread.means)
 
 
-def contribution_of(sample: Sample) -> Combination:
-    """Return attention's contribution: the original minus the context-free floor of a sample."""
-    return {ORIGINALS: 1.0, sample.floor_setting: -1.0}
+def joined(intervals: Sequence[Interval]) -> Interval:
+    """Return the value of the first interval, from the smallest lower to the largest upper bound of all."""
+    _, lows, highs, bounds = zip(*intervals, strict=True)
+    return Interval(intervals[0].mean, min(lows), max(highs), max(bounds))
 
 
-def share_of(sample: Sample, combination: Combination) -> ContributionShare | None:
-    """Estimate a combination of scores as a share of attention's contribution; None if their runs do not match.
+def _settings_of(sample: Sample, setting: Setting) -> list[Setting]:
+    """Return the original, the floors, and a setting, which may be one of them."""
+    return list(dict.fromkeys([ORIGINALS, *sample.floor_settings, setting]))
 
-    A setting that occurs several times is a single quantity: in the combination and in the contribution, or in two
-    curves that share it, such as the model with every head replaced, which is the same in every order.
-    """
-    settings = _settings_of(sample, combination)
-    spread = sample.spread(*settings)
+
+def _below_original(setting: Setting, settings: Sequence[Setting]) -> list[float]:
+    """Return the coefficients of the trivial classifier and of `settings` in the original minus one of them."""
+    return [0.0, *(float(name == ORIGINALS) - float(name == setting) for name in settings)]
+
+
+def loss_of(sample: Sample, setting: Setting) -> Loss | None:
+    """Estimate the loss in a setting; None if there is no floor, or if the runs of the settings do not match."""
+    settings = _settings_of(sample, setting)
+    spread = sample.spread(*settings) if sample.floor_settings else None
     if spread is None:
         return None
-    numerator, denominator = (_coefficients(sums, settings) for sums in (combination, contribution_of(sample)))
-    return ContributionShare(spread, numerator, denominator)
+    contributions = [_below_original(floor, settings) for floor in sample.floor_settings]
+    return Loss(spread, _below_original(setting, settings), contributions)
 
 
-def _settings_of(sample: Sample, combination: Combination) -> list[Setting]:
-    """Return the settings of the contribution and of a combination."""
-    contribution = contribution_of(sample)
-    return list(dict.fromkeys([*contribution, *(setting for setting, weight in combination.items() if weight)]))
+def mean_loss(terms: Sequence[tuple[Sample, str, Setting]]) -> Interval | None:
+    """Average the losses on several tasks; None if their runs have no seed or no draw in common.
 
-
-def _coefficients(combination: Combination, settings: Sequence[Setting]) -> list[float]:
-    """Return the coefficients of the trivial classifier, which is 0, and of each setting."""
-    return [0.0, *(combination.get(setting, 0.0) for setting in settings)]
-
-
-def loss_of(sample: Sample, weights: Combination) -> ContributionShare | None:
-    """Estimate a weighted sum of the losses of several settings."""
-    return share_of(sample, lost_score(weights))
-
-
-def lost_score(weights: Combination) -> Combination:
-    """Return the weighted sum of the score lost in each setting, which is the original minus the setting's score."""
-    return difference({ORIGINALS: sum(weights.values())}, weights)
-
-
-def interval_of(sample: Sample, combination: Combination) -> Sequence[float]:
-    """Return a combination as a share of attention's contribution, with its interval; empty if it is unknown."""
-    if combination == contribution_of(sample):  # all of it, by definition
-        return Interval(1.0, 1.0, 1.0, 1.0)
-    if not any(combination.values()):
-        return Interval(0.0, 0.0, 0.0, 0.0)
-    share = share_of(sample, combination)
-    return () if share is None else share.interval()
-
-
-def difference(minuend: Combination, subtrahend: Combination) -> Combination:
-    """Subtract one combination of scores from another."""
-    settings = {**minuend, **subtrahend}
-    return {setting: minuend.get(setting, 0.0) - subtrahend.get(setting, 0.0) for setting in settings}
-
-
-@dataclass(frozen=True)
-class Term:
-    """A weighted share of attention's contribution to one task, in a sum over tasks or over the lines of two models.
+    All tasks have the same seeds, and tasks on one corpus have the same examples. So one spread covers all of them, and
+    the sum of their contrasts is tested; nothing is taken as independent except examples of different corpora. The
+    value has each task's floor with the highest score. The interval also covers the floors that make each task's loss
+    smallest, and those that make it largest. That of a single task is Fieller's.
 
     Args:
-        sample: the scores of a model on the task.
-        corpus: the corpus of the task; tasks on one corpus have the same examples.
-        combination: the combination of scores whose share counts.
-        weight: its weight in the sum.
+        terms: for each task, the scores of a model, its corpus, and the setting whose loss counts.
     """
-
-    sample: Sample
-    corpus: str
-    combination: Combination
-    weight: float = 1.0
-
-
-def sum_of_shares(terms: Sequence[Term]) -> Estimate | None:
-    """Estimate a weighted sum of shares; None if the runs of all terms have no seed or no draw in common.
-
-    All terms have the same seeds, and terms of one corpus have the same examples. So one spread covers all of them, and
-    the sum of their contrasts is tested; nothing is taken as independent except examples of different corpora.
-
-    Args:
-        terms: the shares; each has another sample.
-    """
-    by_corpus: dict[str, list[Term]] = {}
-    for term in terms:
-        by_corpus.setdefault(term.corpus, []).append(term)
-    settings = [
-        [(term.sample, _settings_of(term.sample, term.combination)) for term in part] for part in by_corpus.values()
-    ]
-    spread = spread_over(settings)
-    if spread is None:
-        return None
-    ordered = [term for part in by_corpus.values() for term in part]
-    flat = [names for part in settings for _, names in part]
-
-    def placed(combination: Combination, task: int) -> list[float]:
-        vector = np.zeros(len(spread.means))
-        vector[spread.tasks[task]] = _coefficients(combination, flat[task])
-        return list(vector.tolist())
-
-    shares = [
-        (term.weight, placed(term.combination, task), placed(contribution_of(term.sample), task))
-        for task, term in enumerate(ordered)
-    ]
-    return spread.shares(shares)
-
-
-def mean_share(terms: Sequence[Term]) -> Interval | None:
-    """Average the shares of several tasks; the interval of a single share is Fieller's."""
     if len(terms) == 1:
-        share = share_of(terms[0].sample, terms[0].combination)
-        return None if share is None else share.interval()
-    mean = sum_of_shares([replace(term, weight=1 / len(terms)) for term in terms])
-    return None if mean is None else mean.interval()
+        loss = loss_of(terms[0][0], terms[0][2])
+        return None if loss is None else loss.interval()
+    by_corpus: dict[str, list[tuple[Sample, Setting, list[Setting]]]] = {}
+    for sample, corpus, setting in terms:
+        by_corpus.setdefault(corpus, []).append((sample, setting, _settings_of(sample, setting)))
+    spread = spread_over([[(sample, settings) for sample, _, settings in part] for part in by_corpus.values()])
+    if spread is None:
+        return None
+    tasks = []
+    for place, (sample, setting, settings) in zip(spread.tasks, chain(*by_corpus.values()), strict=True):
+        lost, *contributions = (np.zeros(len(spread.means)) for _ in range(1 + len(sample.floor_settings)))
+        for vector, name in zip((lost, *contributions), (setting, *sample.floor_settings), strict=True):
+            vector[place] = _below_original(name, settings)
+        losses = [float(lost @ spread.means / (each @ spread.means)) for each in contributions]
+        chosen = 0, int(np.argmin(losses)), int(np.argmax(losses))
+        tasks.append([(1 / len(terms), lost.tolist(), contributions[floor].tolist()) for floor in chosen])
+    return joined([spread.shares(ratios).interval() for ratios in zip(*tasks, strict=True)])
 
 
 def losses_of(task_outcomes: Iterable[TaskOutcomes]) -> pd.DataFrame:
@@ -222,7 +167,7 @@ def _rows(outcomes: TaskOutcomes) -> Iterator[dict[str, object]]:
             }
             common |= {
                 "trivial": sample.trivial,
-                "contextless": sample.mean(sample.floor_setting),
+                "contextless": sample.mean(sample.floor_settings[0]) if sample.floor_settings else None,
                 "by_word": sample.by_word,
             }
             for setting in sample.settings:
@@ -239,7 +184,8 @@ def _loss(sample: Sample, setting: Setting, status: str) -> dict[str, object]:
     row: dict[str, object] = {f"share_{name}": shares[name] for name in SOURCES}
     if status == COUNTS:
         names = ("loss", "loss_low", "loss_high", "loss_bound")
-        row |= dict(zip(names, interval_of(sample, lost_score({setting: 1.0})), strict=False))
+        loss = loss_of(sample, setting)
+        row |= dict(zip(names, loss.interval() if loss else (), strict=False))
     return row
 
 
@@ -250,10 +196,8 @@ def _half_width(sample: Sample, setting: Setting) -> float:
 
 
 def status_of(sample: Sample, outcomes: TaskOutcomes, metric: str) -> str:
-    """Return `COUNTS` if the original beats both floors significantly; otherwise the reason why it does not count."""
-    if is_counted(sample):
-        return COUNTS
-    spread = sample.spread(ORIGINALS, sample.floor_setting)
+    """Return `COUNTS` if the original beats all floors significantly; otherwise the reason why it does not count."""
+    spread = sample.spread(ORIGINALS, *sample.floor_settings) if sample.floor_settings else None
     if spread is None:
         return "no context-free floor was measured"
     if spread.seeds < 2 and spread.seeded:
@@ -261,18 +205,35 @@ def status_of(sample: Sample, outcomes: TaskOutcomes, metric: str) -> str:
     if not spread.known:
         unit = "validation example" if sample.clusters is None else "cluster of validation examples"
         return f"one {unit}, so no interval"
-    if not spread.estimate([-1, 1, 0]).above():
+    over_guess, *over_floors = over_all_floors(sample, spread)
+    if not over_guess.above():
         guess = outcomes.guess(metric).words
         return f"the {sample.metric.target.predictor} is no better than {guess} ({sample.trivial:.3f})"
-    return "attention contributes nothing measurable"
+    return COUNTS if all(each.above() for each in over_floors) else "attention contributes nothing measurable"
 
 
-def is_counted(sample: Sample) -> bool:
-    """Return whether the original beats both floors significantly, so a task has losses and counts in claims."""
-    spread = sample.spread(ORIGINALS, sample.floor_setting)
-    if spread is None or not spread.known or (spread.seeds < 2 and spread.seeded):
-        return False
-    return spread.estimate([-1, 1, 0]).above() and spread.estimate([0, 1, -1]).above()
+def over_all_floors(sample: Sample, spread: Spread) -> list[Estimate]:
+    """Return the original minus the trivial classifier, and minus each context-free floor of a spread of all these."""
+    floors = np.eye(len(sample.floor_settings) + 1)
+    return [spread.estimate([-floor[0], 1.0, *-floor[1:]]) for floor in floors]
+
+
+def examples_needed(sample: Sample) -> int | None:
+    """Return the number of validation examples that would show that the original beats all floors.
+
+    The difference that is hardest to show counts, as if the measured one were true, with a power of 80 % and the same
+    seeds. None if it is unknown, or if a thousand times as many examples would not be enough.
+    """
+    spread = sample.spread(ORIGINALS, *sample.floor_settings) if sample.floor_settings else None
+    if spread is None or not spread.known:
+        return None
+    hardest = max(over_all_floors(sample, spread), key=lambda each: each.p_above())
+    seeds, of_examples = spread.seeds if spread.seeded else 1, hardest.variance * hardest.shares["examples"]
+    of_seeds = max(hardest.variance - of_examples, 0.0) * seeds if spread.seeded else 0.0
+    for factor in (2, 4, 8, 16, 32, 64, 128, 256, 512, 1024):
+        if smallest_loss(seeds, math.sqrt(of_seeds), math.sqrt(of_examples / factor)) < hardest.mean:
+            return factor * sample.examples
+    return None
 
 
 def at_ceiling(sample: Sample) -> bool:

@@ -11,7 +11,7 @@ import numpy as np
 import pandas as pd
 
 from papa.config.measures import MEASURES, OUTCOME_TYPES, Guess, Measure, measure_of
-from papa.config.variant import DEFAULT_FLOORS, Order
+from papa.config.variant import CONTEXT_FREE, Order
 from papa.errors import DamagedArtefact
 from papa.files import REBUILD, PathLike, provenance_of, read_table
 from papa.method.metrics import Counts, Outcomes, pseudo_values
@@ -45,8 +45,8 @@ class Setting(NamedTuple):
 
 
 ORIGINALS = Setting()
-FLOOR = Setting(DEFAULT_FLOORS[0], fraction="0")
-"""The context-free floor, unless a config lists others; see `Sample.floor_setting`."""
+FLOOR = Setting(CONTEXT_FREE[0], fraction="0")
+"""A context-free floor; see `Sample.floor_settings`."""
 
 
 def is_probed(metrics: pd.Series[str]) -> pd.Series[bool]:
@@ -66,7 +66,7 @@ class TaskOutcomes:
         runs: a row for each run, with the columns `RUN_KEYS`.
         items: a row for each label or text, with columns of `ITEM_COLUMNS`.
         values: an array `[run, item]` for each recorded column of `OUTCOME_COLUMNS`.
-        floors: the constants of the context-free floors; the first one is used.
+        floors: the constants of the context-free floors.
     """
 
     model: str
@@ -77,7 +77,7 @@ class TaskOutcomes:
     runs: pd.DataFrame
     items: pd.DataFrame
     values: Mapping[str, np.ndarray]
-    floors: tuple[str, ...] = DEFAULT_FLOORS
+    floors: tuple[str, ...] = CONTEXT_FREE
 
     @classmethod
     def of(
@@ -180,8 +180,8 @@ class TaskOutcomes:
     def sample(self, metric: str, mask: np.ndarray) -> Sample:
         """Score all runs on the selected items by a metric that has floors.
 
-        A model's own head was never trained to read states without attention. If it then scores lower than the best
-        guess that ignores the input, that guess is the floor.
+        A model's own head was never trained to read states without attention. If it scores lower on a floor than the
+        best guess that ignores the input, that guess replaces the floor.
         """
         measure, settings = MEASURES[metric], self.settings()
         counts, trivial, tagger = self.counts(metric, mask), self.trivial(metric, mask), self.by_word()
@@ -231,7 +231,7 @@ class Sample:
         trivial: the score of the trivial classifier.
         by_word: the score of a tagger that sees single words; None for texts.
         seeded: whether runs depend on a seed.
-        floors: the constants of the context-free floors; the first one is used.
+        floors: the constants of the context-free floors; those that were not run are ignored.
         units: the index of each unit in the corpus, or its cluster, `[unit]`; by default 0, 1, 2, …
         clusters: the cluster of each text or sentence `[text]`; None if each is a unit.
     """
@@ -246,7 +246,7 @@ class Sample:
     trivial: float
     by_word: float | None
     seeded: bool = True
-    floors: tuple[str, ...] = DEFAULT_FLOORS
+    floors: tuple[str, ...] = CONTEXT_FREE
     units: np.ndarray | None = None
     clusters: np.ndarray | None = None
     _tables: dict[Setting, pd.DataFrame] = field(default_factory=dict, repr=False)
@@ -255,29 +255,29 @@ class Sample:
         """Return the mean score of a setting over its runs; None if there are none."""
         return float(np.mean(self.scores[self.settings[setting]])) if setting in self.settings else None
 
-    def against(self, floor: str) -> Sample:
-        """Return the same scores with another of the context-free floors, given its constant."""
-        return replace(self, floors=(floor, *(other for other in self.floors if other != floor)))
-
-    @property
-    def floor_setting(self) -> Setting:
-        """The setting of the context-free floor."""
-        return Setting(self.floors[0], fraction="0")
+    @cached_property
+    def floor_settings(self) -> tuple[Setting, ...]:
+        """The context-free floors that were run, the one with the highest score first."""
+        scores = {setting: self.mean(setting) for setting in (Setting(name, fraction="0") for name in self.floors)}
+        known = {setting: score for setting, score in scores.items() if score is not None}
+        return tuple(sorted(known, key=known.__getitem__, reverse=True))
 
     @cached_property
-    def guess_as_floor(self) -> bool:
-        """Whether the trivial classifier replaces the floor of a model's own head, because it scores higher."""
-        score = None if self.seeded else self.mean(self.floor_setting)
-        return score is not None and score < self.trivial
+    def guesses(self) -> frozenset[Setting]:
+        """The floors of a model's own head that the trivial classifier replaces, because it scores higher."""
+        floors = () if self.seeded else self.floor_settings
+        return frozenset(floor for floor in floors if self.scores[self.settings[floor]].mean() < self.trivial)
 
     @property
     def floor(self) -> float | None:
-        """The score of the context-free floor, or of the trivial classifier that replaces it; None if unknown."""
-        return self.trivial if self.guess_as_floor else self.mean(self.floor_setting)
+        """The score of the highest context-free floor, or of the guess that replaces it; None if unknown."""
+        if not self.floor_settings:
+            return None
+        return self.trivial if self.floor_settings[0] in self.guesses else self.mean(self.floor_settings[0])
 
     def spread(self, *settings: Setting) -> Spread | None:
         """Return the joint spread of the trivial classifier and of several settings; see `joint_spread`."""
-        return joint_spread([(self, setting) for setting in settings], guess_as_floor=self.guess_as_floor)
+        return joint_spread([(self, setting) for setting in settings], guess_as_floor=True)
 
     def runs_of(self, setting: Setting) -> pd.DataFrame:
         """Return the index of each run of a setting by order (rows) and seed (columns); every order has these seeds."""
@@ -296,16 +296,17 @@ class Sample:
     @cached_property
     def step(self) -> float:
         """The typical change of a unit's pseudo-value if attention changes its outcome (root mean square)."""
-        if not {ORIGINALS, self.floor_setting} <= self.settings.keys():
+        if ORIGINALS not in self.settings or not self.floor_settings:
             return 0.0
-        originals, floors = (self.runs_of(setting) for setting in (ORIGINALS, self.floor_setting))
+        floor = self.floor_settings[0]
+        originals, floors = self.runs_of(ORIGINALS), self.runs_of(floor)
         seeds = originals.columns.intersection(floors.columns)
         if not len(seeds):
             return 0.0
         with_context, without = (table[seeds].to_numpy()[0] for table in (originals, floors))
         sums = [by_cluster(self.counts[runs], self.clusters) for runs in (with_context, without)]
         differs = (sums[0] != sums[1]).any(-1)
-        values = self.trivial_values if self.guess_as_floor else self.values[without]
+        values = self.trivial_values if floor in self.guesses else self.values[without]
         moved = (self.values[with_context] - values)[differs]
         return float(np.sqrt(np.mean(moved**2))) if len(moved) else 0.0
 
@@ -322,7 +323,7 @@ def joint_spread(
     Args:
         scores: the settings, each with the sample that contains its runs; all samples have the same units.
         step: see `Sample.step`; by default that of the first sample.
-        guess_as_floor: whether the trivial classifier replaces the context-free floor.
+        guess_as_floor: whether the trivial classifier replaces floors that score lower; see `Sample.guesses`.
 
     Returns:
         None if a setting was not run, or if the settings have no seed or no draw in common.
@@ -357,7 +358,7 @@ def spread_over(corpora: Sequence[Sequence[tuple[Sample, Sequence[Setting]]]]) -
 
     def table(sample: Sample, settings: Sequence[Setting]) -> PseudoValues:
         chosen = [next(remaining) for _ in settings]
-        values = _pseudo_values([score for score, _ in chosen], [run for _, run in chosen], sample.guess_as_floor)
+        values = _pseudo_values([score for score, _ in chosen], [run for _, run in chosen], True)
         return PseudoValues(values, sample.step, sample.seeded, sample.units)
 
     return Spread.over([[table(*entry) for entry in of_corpus] for of_corpus in corpora])
@@ -399,7 +400,7 @@ def _pseudo_values(
     """Return the values `[quantity, order, seed, unit]` of the first trivial classifier and of several settings."""
     trivial = np.broadcast_to(scores[0][0].trivial_values, (*runs[0].shape, len(scores[0][0].trivial_values)))
     values = [
-        trivial if guess_as_floor and setting == sample.floor_setting else sample.values[indices]
+        trivial if guess_as_floor and setting in sample.guesses else sample.values[indices]
         for (sample, setting), indices in zip(scores, runs, strict=True)
     ]
     return np.stack([trivial, *values])
@@ -513,11 +514,9 @@ def table_of(task_outcomes: Sequence[TaskOutcomes]) -> tuple[pa.Table, dict[str,
     present = {name for outcomes in task_outcomes for name in outcomes.items}
     columns_of_all = {name: form for name, form in COLUMNS.items() if name != "cluster" or name in present}
     schema = pa.schema([(name, dictionary if form == "string" else form) for name, form in columns_of_all.items()])
-    tables, facts, floors = [], dict[str, object](), dict[str, list[str]]()
+    tables, facts = [], dict[str, object]()
     for outcomes in task_outcomes:
         facts[outcomes.task] = {"label_names": list(outcomes.names), "train_counts": list(outcomes.train_counts)}
-        if outcomes.floors != DEFAULT_FLOORS:
-            floors[f"{outcomes.model}/{outcomes.task}"] = list(outcomes.floors)
         columns = outcomes.items.columns.intersection(ITEM_COLUMNS)
         items = {name: pa.array(outcomes.items[name], COLUMNS[name], from_pandas=True) for name in columns}
         size = len(outcomes.items)
@@ -532,7 +531,7 @@ def table_of(task_outcomes: Sequence[TaskOutcomes]) -> tuple[pa.Table, dict[str,
                 for field in schema
             ]
             tables.append(pa.table(arrays, schema=schema))
-    return pa.concat_tables(tables).combine_chunks(), {"tasks": facts} | ({"floors": floors} if floors else {})
+    return pa.concat_tables(tables).combine_chunks(), {"tasks": facts, "floors": task_outcomes[0].floors}
 
 
 def outcomes_in(table: pa.Table, metrics: Mapping[str, str]) -> Iterator[TaskOutcomes]:
@@ -542,7 +541,7 @@ def outcomes_in(table: pa.Table, metrics: Mapping[str, str]) -> Iterator[TaskOut
         table: the table of all outcomes.
         metrics: the main metric of each task.
     """
-    facts, floors = provenance_of(table)["tasks"], provenance_of(table).get("floors", {})
+    facts, floors = (provenance_of(table)[name] for name in ("tasks", "floors"))
     frame = table.to_pandas(strings_to_categorical=True)
     for (model, task), rows in frame.groupby(["model", "task"], sort=False, observed=True):
         rows = rows.dropna(axis=1, how="all")
@@ -562,5 +561,5 @@ def outcomes_in(table: pa.Table, metrics: Mapping[str, str]) -> Iterator[TaskOut
             runs.where(runs.notna(), None),
             items.astype({name: form for name, form in ITEM_TYPES.items() if name in items}),
             {name: rows[name].to_numpy().reshape(-1, size) for name in OUTCOME_COLUMNS if name in rows},
-            tuple(floors.get(f"{model}/{task}", DEFAULT_FLOORS)),
+            tuple(floors),
         )

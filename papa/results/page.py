@@ -25,7 +25,7 @@ from papa.config.stages import AnalysisOf, PageOf
 from papa.config.study import Study
 from papa.errors import count
 from papa.files import read_table, write_page
-from papa.results import claims, phrases
+from papa.results import claims
 from papa.results.analysis import analysis_of
 from papa.results.conclusion import Conclusion
 from papa.results.heads_map import head_maps
@@ -93,10 +93,7 @@ def write_report(job: Job[PageOf]) -> str:
         "name": study.config.name,
         "sentences": [line.sentence for line in lines] or [conclusion.sentence],
         "losses": losses,
-        "remarks": [
-            phrases.holds_for(conclusion.training),
-            leakage_note(study.results, grid_view(study, RUN).tasks.values()) if lines else "",
-        ],
+        "remarks": [leakage_note(study.results, grid_view(study, RUN).tasks.values()) if lines else ""],
         "claims": of_claims,
         "claims_note": claims.CLAIMS_NOTE if of_claims else NOTHING_CLAIMED,
         "sections": [section for section in sections if section is not losses],

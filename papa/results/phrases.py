@@ -12,16 +12,12 @@ from math import ceil, isfinite, isnan
 from papa.config.variant import AVERAGE_OF, LIST_PREFIX, TRAINED_SUFFIX, Constant
 from papa.errors import count
 from papa.results.conclusion import (
-    Assumption,
     EndLoss,
-    Estimand,
     Exclusion,
     LineClaim,
-    RisingTask,
     Step,
     SubsetLosses,
     TaskLoss,
-    TaskTraining,
 )
 
 MAXIMUM_SUBSETS = 4
@@ -39,20 +35,12 @@ MORE_THAN_ALL = "more is lost than attention contributes: worse than no context 
 """The meaning of a loss above 100 %."""
 LOSS_NOTE = (
     "Loss: (original - score) / (original - context-free), the share of attention's contribution that is lost. "
-    "Context-free: no token sees another; zeros replace all attention unless other floors are named. Trivial: the best "
-    "guess that ignores the input, based on the training rows. A loss is given only if the original beats both floors "
-    "(one-sided, 95 %). Its interval is Fieller's, over probe seeds, validation examples and, if there are several, "
-    f"orders of heads. Above 100 %, {MORE_THAN_ALL}."
+    "Context-free: the best model tried in which no token sees another. Trivial: the best guess that ignores the "
+    "input, based on the training rows. A loss is given only if the original beats every floor (one-sided, 95 %). Its "
+    "interval is Fieller's, over probe seeds, validation examples and, if there are several, orders of heads; it "
+    f"covers every context-free floor that was run. Above 100 %, {MORE_THAN_ALL}."
 )
-STILL_RISING = "Scores{} were still rising when training ended; train longer or set `patience`"
-"""The words before the tasks on which scores were still rising, with room for the name of a model."""
 NO_INTERVAL = "the loss cannot be bounded, because attention's contribution is too uncertain"
-RUN_NAMES = {
-    "original": "the original",
-    "contextless floor": "the context-free floor",
-    "other floor": "another context-free floor",
-}
-"""The words for run names in the JSON of a conclusion; a name that is not listed is its own words."""
 
 ORDER_PHRASES = {
     "lambda": ("in the order of λ", "averaged over {} orders of λ"),
@@ -136,53 +124,6 @@ def with_interval(low: float, high: float) -> str:
     return f"95 % interval {interval_text(low, high)}" if _informative(low, high) else NO_INTERVAL
 
 
-# -- estimand and assumptions -------------------------------------------------------------------------------------
-
-ASSUMPTIONS = {
-    "contribution": "The original beats both floors on every task that counts: the context-free floor and the best "
-    "guess that ignores the input",
-    "seeds": "The probe seeds are a random sample of all seeds; a seed sets a probe's initial weights and the order of "
-    "its training rows",
-    "examples": "The validation examples are independent draws from the texts of interest",
-    "clusters": "The clusters of validation examples are independent draws from the texts of interest; examples of one "
-    "cluster may depend on each other",
-    "orders": "The draws of an order are a random sample of all draws; with a single draw, a claim is only about it",
-    "floor": "The context-free floor is the best model in which no token sees another, among the constants tried",
-    "texts": "The training rows are fixed, and so are the constants averaged over them",
-    "resampled": "Each seed also draws its training rows, which are a random sample; the constants are fixed averages "
-    "over the rows of all seeds",
-    "recipe": "The training recipe is fixed; another learning rate, number of epochs or number of rows may change the "
-    "loss",
-    "margin": "The margin, the tasks and the numbers of heads were chosen before any outcome was seen",
-}
-"""The assumptions of claims, each as a clause."""
-
-
-def estimand(value: Estimand) -> str:
-    """Describe the claimed quantity and the measured floors in two sentences."""
-    floors = f"Floors tried: {', '.join(value.floors)}." if value.floors else "No context-free floor was measured."
-    return f"Loss: {value.quantity}, the share of attention's contribution that is lost. {floors}"
-
-
-def assumption(value: Assumption) -> str:
-    """Describe an assumption and its tests in a sentence."""
-    words = ASSUMPTIONS.get(value.name, value.name) + (f" ({', '.join(value.tasks)})" if value.tasks else "")
-    if not value.tests:
-        return f"{words}."
-    several = len({test.model for test in value.tests}) > 1
-    tests = [
-        f"{test.task}{f' ({test.model})' if several else ''} {_p_text(test.p)}{'' if test.passed else ', not shown'}"
-        for test in value.tests
-    ]
-    return f"{words}. One-sided tests: {'; '.join(tests)}."
-
-
-def _p_text(p: float | None) -> str:
-    if p is None or isnan(p):
-        return "without a p value"
-    return "p < 0.001" if p < 0.001 else f"p = {p:.3f}"
-
-
 # -- names ------------------------------------------------------------------------------------------------------------
 
 
@@ -247,51 +188,28 @@ def conclusion_of(lines: Sequence[LineClaim], margin: float, named: bool) -> str
     first = lines[0]
     model = f" ({first.model})" if named else ""
     sentences = [
-        floor_dependence(lines, margin),
         opening(lines),
-        *(replaceable(line, margin, named) for line in lines if line.tasks and line.measured),
+        *(replaceable(line, margin, named) for line in lines if line.tasks and line.bounded),
     ]
     sentences += [f"{excluded(exclusion, model, bool(first.tasks))}." for exclusion in first.excluded]
-    sentences += [] if first.tasks else map(needed, first.excluded)
-    if still_rising := dict.fromkeys(task for line in lines for task in line.rising):
-        sentences.append(f"{STILL_RISING.format(f' of {first.model}' if named else '')}. {rising(still_rising)}.")
     sentences.append(floors_used(first))
     sentences.append(sample_size(lines))
     return " ".join(filter(None, sentences)).replace("?.", "?")  # a title may be a question
 
 
-def floor_dependence(lines: Sequence[LineClaim], margin: float) -> str:
-    """Describe how many heads are replaceable against each context-free floor; empty if all agree."""
-    sentences = []
-    for line in lines:
-        by_floor = line.by_floor or {}
-        if set(by_floor.values()) - {line.replaceable}:
-            order = in_order(line.order, line.orders)
-            named = f", {order}" if len(lines) > 1 and order else ""
-            numbers = _and(
-                f"unknown against {floor}, as no task counts" if number is None else f"{number} against {floor}"
-                for floor, number in by_floor.items()
-            )
-            sentences.append(
-                f"The verdict depends on the context-free floor{named}. At a margin of {percent(margin, None)}, the "
-                f"number of replaceable heads (of {line.heads}) is {numbers}."
-            )
-    return " ".join(sentences)
-
-
 def floors_used(line: LineClaim) -> str:
-    """Name the context-free floor of each task and how it was chosen; empty if there is only one and it is used."""
+    """Name the floors, and the one of each task with the highest score; empty if there is only one and it is used."""
     guess = f"A blind guess is the floor on {', '.join(line.guesses)}: it scores higher on the validation examples"
-    guesses = [f"{guess} than the model's own head without context."] * bool(line.guesses)
-    if not line.floors:
-        return " ".join(guesses)
-    tasks: dict[str, list[str]] = {}
-    for task, floors in line.floors.items():
-        tasks.setdefault(floors[0], []).append(task)
-    used = [*tasks] if len(tasks) == 1 else [f"{floor} on {_and(titles)}" for floor, titles in tasks.items()]
-    listed = ", and ".join(used) if len(used) < 3 else f"{'; '.join(used[:-1])}; and {used[-1]}"
-    tried = _and(sorted({floor for floors in line.floors.values() for floor in floors}))
-    return " ".join([f"The context-free floor is {listed}, of {tried}.", *guesses])
+    sentences = [f"{guess} than the model's own head without context."] * bool(line.guesses)
+    run = sorted({floor for floors in line.floors.values() for floor in floors})
+    if len(run) > 1:
+        tasks: dict[str, list[str]] = {}
+        for task, floors in line.floors.items():
+            tasks.setdefault(floors[0], []).append(task)
+        highest = [*tasks] if len(tasks) == 1 else [f"{floor} on {_and(titles)}" for floor, titles in tasks.items()]
+        listed = ", and ".join(highest) if len(highest) < 3 else f"{'; '.join(highest[:-1])}; and {highest[-1]}"
+        sentences.insert(0, f"Claims hold against {_and(run)}. The highest of these floors is {listed}.")
+    return " ".join(sentences)
 
 
 def headline(line: LineClaim) -> str:
@@ -314,7 +232,7 @@ def opening(lines: Sequence[LineClaim]) -> str:
         orders = " or ".join(filter(None, (in_order(line.order, line.orders) for line in lines)))
         return f"Nothing can be concluded about {first.model} with heads replaced by {words}{orders and f' {orders}'}."
     if end is None:
-        return "" if first.measured else f"No loss of {first.model} was measured with heads replaced by {words}."
+        return "" if first.bounded else f"No loss of {first.model} was measured with heads replaced by {words}."
     sentence = headline(first)
     if end.low == end.high == 1:
         return sentence
@@ -380,7 +298,7 @@ def replaceable(line: LineClaim, margin: float, named: bool) -> str:
 
 def tried(line: LineClaim) -> str:
     """Name the numbers of replaced heads that were measured; nothing is known of others."""
-    numbers = sorted(line.measured)
+    numbers = [step.replaced for step in line.bounded]
     if len(numbers) > MAXIMUM_NUMBERS:
         steps = {after - before for before, after in pairwise(numbers)}
         return (
@@ -429,27 +347,14 @@ def excluded(exclusion: Exclusion, model: str = "", counted: bool = False) -> st
         model: the model in parentheses, if there are several.
         counted: whether other tasks count; then the words also say that this task is excluded.
     """
-    return f"{exclusion.task}{model}{' is excluded' if counted else ''}: {exclusion.why}"
+    more = f" ({exclusion.needed:,} validation examples may show the measured difference)" if exclusion.needed else ""
+    return f"{exclusion.task}{model}{' is excluded' if counted else ''}: {exclusion.why}{more}"
 
 
 def without_loss(exclusions: Iterable[Exclusion]) -> str:
     """List the tasks without a loss and the reasons in a sentence; empty if every task has a loss."""
     reasons = "; ".join(map(excluded, exclusions))
     return f"No loss: {reasons}." if reasons else ""
-
-
-def rising(tasks: Iterable[RisingTask]) -> str:
-    """Describe which probes of each task were still improving, and the direction in which its loss may change.
-
-    Returns:
-        Sentences without the last full stop; empty without tasks.
-    """
-    sentences = []
-    for task in tasks:
-        probes = _and(RUN_NAMES.get(run, run) for run in task.runs)
-        loss = f", so the loss may be {task.loss} than measured" if task.loss else ""
-        sentences.append(f"On {task.task}, the probes of {probes} were still improving{loss}")
-    return ". ".join(sentences)
 
 
 def sample_size(lines: Sequence[LineClaim]) -> str:
@@ -466,33 +371,6 @@ def sample_size(lines: Sequence[LineClaim]) -> str:
     return f"The results are based on {over}{each} validation {noun}{' per task' if several else ''}.{units}"
 
 
-def holds_for(training: Sequence[TaskTraining]) -> str:
-    """Name the recipe that a conclusion holds for, in a sentence; empty if no probe was trained."""
-    if not training:
-        return ""
-    layouts = _listed(LAYOUTS.get(layout, f"the layout {layout}") for task in training for layout in task.layouts)
-    probes = _listed(PROBES[task.probe] for task in training)
-    fixed = [task.maximum for task in training if task.patience is None]
-    ends = [f"for {_range(fixed, 'epoch')}"] if fixed else []
-    if settled := [epochs for task in training if task.patience is not None for epochs in task.epochs]:
-        ends.append(f"until the held-out loss stopped falling ({_range(settled, 'epoch')})")
-    low, high = (f"{end(task.learning_rate for task in training):g}" for end in (min, max))
-    rates = f"a learning rate of {low}" if low == high else f"learning rates of {low} to {high}"
-    rows = _range([task.rows for task in training], "row")
-    samples = {
-        frozenset({True}): f"{rows} for each seed; intervals cover the choice of rows",
-        frozenset({False}): f"one sample of {rows}",
-    }
-    mixed = f"{rows}; intervals cover the choice of rows only on some tasks"
-    on = samples.get(frozenset(task.resampled for task in training), mixed)
-    return f"The results hold for {layouts} and {probes}, trained {' or '.join(ends)} at {rates} on {on}."
-
-
-LAYOUTS = {"paper": "the paper's layout", "published_code": "the published code's layout"}
-PROBES = {"paper": "the paper's probe", "linear": "a linear probe"}
-"""Words for layouts and for probes; a layout that is not listed goes by its name."""
-
-
 def _and(words: Iterable[str], conjunction: str = "and") -> str:
     """Join words: "a", "a and b", "a, b and c"."""
     *most, last = words
@@ -501,44 +379,6 @@ def _and(words: Iterable[str], conjunction: str = "and") -> str:
 
 def _capitalised(words: str) -> str:
     return f"{words[0].upper()}{words[1:]}"
-
-
-def _listed(words: Iterable[str]) -> str:
-    return " or ".join(dict.fromkeys(words))
-
-
-def _range(numbers: Sequence[float], noun: str) -> str:
-    """Return the smallest and the largest number with a noun: "3 epochs", "2 to 6 epochs"."""
-    low, high = (f"{number:,.{0 if number == round(number) else 1}f}" for number in (min(numbers), max(numbers)))
-    return f"{low if low == high else f'{low} to {high}'} {noun if high == '1' else f'{noun}s'}"
-
-
-# -- null results -----------------------------------------------------------------------------------------------------
-
-
-def needed(exclusion: Exclusion) -> str:
-    """Describe the interval that excluded a task, and the sample that would show its difference; empty if unknown."""
-    sample = exclusion.needed
-    if sample is None:
-        return ""
-    below = "the best blind guess" if sample.floor == "trivial" else "the context-free floor"
-    interval = f"95 % interval {sample.low:.3f} to {sample.high:.3f}"
-    decisive = f"On {exclusion.task}, the original minus {below} is {sample.difference:.3f} ({interval})."
-    if sample.needed_examples is None and sample.difference > 0:
-        return f"{decisive} If that is its true size, no affordable number of examples or seeds would show it."
-    if sample.needed_examples is None:
-        return f"{decisive} More examples are unlikely to help; first try other learning rates and more epochs."
-    examples = f"{_rounded_up(sample.needed_examples):,} validation examples"
-    seeds = f" with {count(sample.needed_seeds, 'seed')}" if sample.needed_seeds else ""
-    had = f"there were {sample.examples:,}{f' with {sample.seeds}' if sample.needed_seeds != sample.seeds else ''}"
-    power = percent(sample.power)
-    return f"{decisive} If that is its true size, about {examples}{seeds} would show it with {power} power; {had}."
-
-
-def _rounded_up(number: int) -> int:
-    """Round up to two significant digits."""
-    scale = int(10 ** max(len(str(number)) - 2, 0))
-    return ceil(number / scale) * scale
 
 
 # -- leakage ----------------------------------------------------------------------------------------------------------

@@ -15,7 +15,7 @@ from functools import cache
 from itertools import accumulate
 from math import inf
 
-from papa.results.losses import ContributionShare
+from papa.results.losses import Loss
 from papa.results.statistics import LEVEL, holm
 
 
@@ -29,7 +29,7 @@ class ClaimSequence:
     """
 
     numbers: Sequence[int]
-    losses: Sequence[Sequence[ContributionShare | None]]
+    losses: Sequence[Sequence[Loss | None]]
 
     def p_values(self, margin: float) -> list[float]:
         """Return the p value of the claim at each number, without a correction for other sequences."""

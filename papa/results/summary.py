@@ -16,7 +16,7 @@ from papa.config.artefacts import ARTEFACTS
 from papa.config.job import Job
 from papa.config.measures import MEASURES, METRICS
 from papa.config.stages import AnalysisOf, TaskOf
-from papa.config.variant import CONTEXT_FREE, DEFAULT_FLOORS
+from papa.config.variant import CONTEXT_FREE
 from papa.errors import InputError, count
 from papa.files import PathLike, digest_of, provenance_of, read_table, trace_of
 from papa.method.metrics import counts_of
@@ -93,7 +93,7 @@ class Summary(Analysis):
 
     tasks: dict[str, TaskOf]
     seeds: tuple[tuple[int, ...], ...]
-    floors: tuple[str, ...] = DEFAULT_FLOORS
+    floors: tuple[str, ...] = CONTEXT_FREE
     clusters: dict[str, str | int] | None = None
     moved: dict[str, int] | None = None
 

@@ -12,7 +12,7 @@ import torch
 from torch import Tensor
 
 from papa.config.measures import METRICS
-from papa.config.variant import DEFAULT_FLOORS, ORIGINAL, Constant, Order, Variant
+from papa.config.variant import CONTEXT_FREE, ORIGINAL, Constant, Order, Variant
 from papa.data.tokens import Tokens
 from papa.errors import InputError
 from papa.method.constants import constants_for
@@ -77,8 +77,8 @@ def sweep(
     ranked = _ranked(order, model)
     check_slots(model.replacement(constants), splits["train"].n)
     sweeping = _Sweep(model, splits, labels, recipe)
-    floor = Variant.floor(DEFAULT_FLOORS[0])
-    zeros = constants_for(Constant(DEFAULT_FLOORS[0]), None, model, {"slots": splits["train"].n})
+    floor = Variant.floor(CONTEXT_FREE[0])
+    zeros = constants_for(Constant(CONTEXT_FREE[0]), None, model, {"slots": splits["train"].n})
     steps = {ORIGINAL: model.replacement(), floor.path: model.replacement(zeros)}
     for fraction in recipe.fractions:
         variant = Variant.of(CONSTANT, ORDER, fraction)

@@ -20,13 +20,13 @@ STEPS = (
 
 
 def test_infinity_is_null_and_what_is_not_known_is_left_out(tmp_path):
-    before = Conclusion(sentence="A holds.", margin=0.1, lines=(line_claim(STEPS, half_margin=math.inf),))
+    before = Conclusion(sentence="A holds.", margin=0.1, lines=(line_claim(STEPS),))
     content = before.to_json()
     unknown, open_ended, unbounded = content["lines"][0]["steps"]
     assert not {"loss", "low", "high", "bound", "margin", "worst"} & unknown.keys()
     assert (open_ended["loss"], open_ended["low"], open_ended["high"], open_ended["bound"]) == (None, None, None, 0.1)
     assert unbounded["bound"] is None and unbounded["margin"] is None
-    assert content["lines"][0]["without"] == []
+    assert content["lines"][0]["excluded"] == []
     write_json(content, tmp_path / "claims.json")
     after = Conclusion.read(tmp_path / "claims.json")
     assert after.to_json() == content

@@ -65,13 +65,6 @@ def test_defaults_are_filled_in_and_the_given_config_is_left_alone():
 TAGS_BY_HEAD = {"corpus": "sentences", "metric": "log_likelihood", "learning_rate": 0.01, "batch_size": 8, "epochs": 1}
 
 
-def test_the_key_of_earlier_versions_names_the_floors():
-    named = {value: config_of(CONFIG | {"contextless": value}).floors for value in (True, False)}
-    assert named == {True: ("zeros",), False: ()} and config_of(CONFIG).floors == ("zeros",)
-    with pytest.raises(InputError, match="`floors` replaces `contextless`, but the config has both"):
-        config_of(CONFIG | {"contextless": True, "floors": ["zeros"]})
-
-
 def test_nothing_can_be_changed_afterwards():
     with pytest.raises(ValueError, match="frozen"):
         config_of(CONFIG).run.seeds = (2,)
@@ -119,11 +112,6 @@ def test_nothing_can_be_changed_afterwards():
         ("run.orders", ["alphabetical"], "'alphabetical'; it must be one of lambda, lambda-reversed, first-layer"),
         ("floors", ["uniform"], r"floors\[0\] is 'uniform'; it must be one of zeros, identity, mean-output"),
         ("floors", ["zeros", "zeros"], "floors contains 'zeros' twice; list each value once"),
-        (
-            "contextless",
-            "yes",
-            r"contextless is 'yes', but was true or false in earlier versions; write `floors",
-        ),
         ("ranking", {"start": "shut"}, "ranking.start is 'shut'; it must be one of half, open"),
         ("ranking", {"l1": 0}, r"ranking.l1 is 0, but must be above 0.0"),
         ("ranking", {"settled": 1.5}, r"ranking.settled is 1.5, but must be at most 1.0"),

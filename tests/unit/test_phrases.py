@@ -8,27 +8,20 @@ from builders import line_claim
 
 from papa.config.variant import NUMBERED, ORDERS
 from papa.results.conclusion import (
-    Assumption,
     EndLoss,
     Exclusion,
-    RisingTask,
     Step,
     TaskClaim,
     TaskLoss,
-    TaskTest,
-    TaskTraining,
 )
 from papa.results.phrases import (
-    ASSUMPTIONS,
     NO_INTERVAL,
     above_all,
-    assumption,
     bound,
     bound_text,
     by_task,
     excluded,
     floors_used,
-    holds_for,
     in_order,
     interval_text,
     loss,
@@ -36,7 +29,6 @@ from papa.results.phrases import (
     mean_text,
     percent,
     replaceable,
-    rising,
     tried,
     with_interval,
     without_loss,
@@ -72,7 +64,8 @@ def test_words_of_orders_are_parts_of_sentences():
     ],
 )
 def test_measured_numbers_of_heads_are_named(numbers, words):
-    claim = line_claim(measured=tuple(numbers), replaceable=0)
+    steps = [Step(**STEP | {"replaced": number}, margin=1.0) for number in sorted(numbers)]
+    claim = line_claim(tuple(steps), replaceable=0)
     assert tried(claim) == words
     assert replaceable(claim, 0.1, named=False).endswith(f" ({words}).")
 
@@ -125,7 +118,7 @@ def test_intervals_and_losses():
     assert above_all(1.004) == "" and above_all(1.2).startswith(" Above 100 %, more is lost than")
 
 
-def test_a_bound_an_exclusion_and_a_rising_curve():
+def test_a_bound_and_an_exclusion():
     bounded = Step(**STEP, bound=0.4401, margin=0.4401)
     assert bound(bounded, 0.1) == "with 14 replaced, the one-sided upper bound of the loss on A is 45 %"
     for unbounded in (Step(**STEP), Step(**STEP, bound=math.inf, margin=math.inf)):
@@ -133,14 +126,9 @@ def test_a_bound_an_exclusion_and_a_rising_curve():
     silent = Exclusion(task="B", why="attention contributes nothing measurable")
     assert excluded(silent) == "B: attention contributes nothing measurable"
     assert excluded(silent, " (m)", counted=True) == "B (m) is excluded: attention contributes nothing measurable"
+    more = excluded(silent.model_copy(update={"needed": 8000}))
+    assert more == f"{excluded(silent)} (8,000 validation examples may show the measured difference)"
     assert without_loss([silent, silent]).startswith("No loss: B: attention") and without_loss([]) == ""
-    runs = ("original", "replaced heads", "contextless floor")
-    tasks = [RisingTask(task="A", runs=runs, loss="larger"), RisingTask(task="B", runs=runs[:1], loss=None)]
-    assert rising(tasks) == (
-        "On A, the probes of the original, replaced heads and the context-free floor were still improving, so the loss "
-        "may be larger than measured. On B, the probes of the original were still improving"
-    )
-    assert rising([]) == ""
 
 
 @pytest.mark.parametrize(
@@ -160,62 +148,8 @@ def test_claims_about_single_tasks_are_clauses(corrected, words):
     assert sentence == f"Each task by itself, corrected for {len(tasks)} claims: {words}"
 
 
-def test_the_floor_of_each_task_is_named():
-    three = {"A": ("zeros",), "B": ("identity",), "C": ("mean-output",), "D": ("zeros",)}
-    assert "is zeros on A and D; identity on B; and mean-output on C, of" in floors_used(line_claim(floors=three))
-    floors = {"A": ("mean-output", "zeros"), "B": ("zeros", "mean-output"), "C": ("mean-output", "zeros")}
-    assert floors_used(line_claim(floors=floors)) == (
-        "The context-free floor is mean-output on A and C, and zeros on B, of mean-output and zeros."
-    )
-
-
-def test_an_assumption_names_its_tests():
-    tests = (TaskTest(model="m", task="A", p=1e-5, passed=True), TaskTest(model="m", task="B", p=0.4, passed=False))
-    words = assumption(Assumption(name="contribution", tests=tests, sentence=""))
-    assert words == f"{ASSUMPTIONS['contribution']}. One-sided tests: A p < 0.001; B p = 0.400, not shown."
-    assert assumption(Assumption(name="seeds", sentence="")) == f"{ASSUMPTIONS['seeds']}."
-
-
-def trained(**changes):
-    usual = {"task": "A", "probe": "paper", "layouts": ("paper",), "learning_rate": 3e-4, "batch_size": 8}
-    usual |= {"epochs": (3.0, 3.0), "maximum": 3, "patience": None, "rows": 5000, "resampled": False}
-    return TaskTraining.model_validate(usual | changes)
-
-
-SETTLED = {"patience": 2, "maximum": 30, "epochs": (4.333333, 9.0)}
-
-
-@pytest.mark.parametrize(
-    ("tasks", "words"),
-    [
-        (
-            [trained()],
-            "and the paper's probe, trained for 3 epochs at a learning rate of 0.0003 on one sample of 5,000 rows.",
-        ),
-        (
-            [trained(), trained(maximum=1, learning_rate=2e-5, rows=16000, probe="linear")],
-            "and the paper's probe or a linear probe, trained for 1 to 3 epochs at learning rates of 2e-05 to 0.0003 "
-            "on one sample of 5,000 to 16,000 rows.",
-        ),
-        (
-            [trained(**SETTLED, resampled=True)],
-            "and the paper's probe, trained until the held-out loss stopped falling (4.3 to 9 epochs) at a learning "
-            "rate of 0.0003 on 5,000 rows for each seed; intervals cover the choice of rows.",
-        ),
-        (
-            [trained(maximum=1), trained(**SETTLED, resampled=True)],
-            "and the paper's probe, trained for 1 epoch or until the held-out loss stopped falling (4.3 to 9 epochs) "
-            "at a learning rate of 0.0003 on 5,000 rows; intervals cover the choice of rows only on some tasks.",
-        ),
-    ],
-)
-def test_a_conclusion_names_the_recipe_that_it_holds_for(tasks, words):
-    assert holds_for(tasks) == f"The results hold for the paper's layout {words}"
-
-
-def test_a_recipe_names_every_layout_and_may_be_absent():
-    assert holds_for([]) == ""
-    both = holds_for([trained(layouts=("paper", "contiguous"))])
-    assert both.startswith(
-        "The results hold for the paper's layout or the layout contiguous and the paper's probe, trained"
-    )
+def test_the_floors_are_named():
+    four = {"A": ("zeros",), "B": ("identity",), "C": ("mean-output",), "D": ("zeros",)}
+    highest = "The highest of these floors is zeros on A and D; identity on B; and mean-output on C."
+    assert floors_used(line_claim(floors=four)) == f"Claims hold against identity, mean-output and zeros. {highest}"
+    assert floors_used(line_claim(floors={"A": ("zeros",)})) == ""

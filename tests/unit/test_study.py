@@ -41,6 +41,7 @@ from papa.files import (
 HOW = {"learning_rate": 0.001, "batch_size": 8, "epochs": 1}
 CONFIG: dict[str, Any] = {
     "name": "tiny",
+    "floors": ["zeros"],
     "run": {"models": ["m"], "tasks": ["mood", "tags"], "fractions": ["1", "1/2", "0"], "seeds": [1, 2]},
     "models": {"m": {"hub": "some/model"}},
     "corpora": {
@@ -178,8 +179,8 @@ def test_what_is_done_is_not_done_again(results: Path) -> None:
         ({"run__constants": ["average", "zeros"]}, OF_LAMBDA | RESULTS),
         ({"tasks__mood__title": "Mood"}, RESULTS),
         ({"margin": 0.2}, {"claims": 1, "drawn_analysis": 1, "page": 1}),
-        ({"contextless": False}, RESULTS | {"drawn_analysis": 2}),
-        ({"contextless": True}, {}),
+        ({"floors": []}, RESULTS | {"drawn_analysis": 2}),
+        ({"floors": ["zeros"]}, {}),
         ({"floors": []}, RESULTS | {"drawn_analysis": 2}),
         ({"floors": ["zeros"]}, {}),
         # outcomes are there: another metric or subset trains nothing
@@ -540,8 +541,8 @@ def test_grids_take_from_run_what_they_leave_out() -> None:
 def test_without_a_contextless_floor_only_what_grids_name_is_run() -> None:
     grid = {"average/lambda-0/kept-1of2": [1], "average/all": [1]}
     assert variants(TINY, "tags") == {"original": [1], "zeros/all": [1]} | grid
-    assert variants(TINY | {"contextless": False}, "tags") == {"original": [1]} | grid
-    replaced = TINY | {"contextless": False, "run": TINY["run"] | {"fractions": ["1/2"]}}
+    assert variants(TINY | {"floors": []}, "tags") == {"original": [1]} | grid
+    replaced = TINY | {"floors": [], "run": TINY["run"] | {"fractions": ["1/2"]}}
     assert variants(replaced, "tags").keys() == {"average/lambda-0/kept-1of2"}
 
 

@@ -6,7 +6,7 @@ import pytest
 import torch
 from tiny import WORDS, write_model
 
-from benchmarks import compare, gpu, parts, training_samples
+from benchmarks import compare, error_rates, gpu, parts
 
 SLOTS = 13
 
@@ -79,9 +79,8 @@ def test_products_are_timed_and_nothing_else():
 
 @pytest.mark.slow
 def test_intervals_cover_the_choice_of_training_rows_only_if_seeds_share_none():
-    fixed, parts, halves, bootstrap = (training_samples.coverage(way, 120, 120) for way in training_samples.WAYS)
-    assert min(parts) >= 88 and max(fixed) < 75
-    assert parts.score > max(halves.score, bootstrap.score)
+    fixed, parts, halves, bootstrap = (error_rates.coverage(way, 120) for way in error_rates.WAYS)
+    assert parts >= 0.88 and fixed < 0.75 and parts > max(halves, bootstrap)
 
 
 def test_large_models_are_compared_with_the_stock_model(capsys):

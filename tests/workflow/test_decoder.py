@@ -75,7 +75,7 @@ def with_all_orders():
     config["models"]["decoder"] = {"path": "models/decoder"}
     config["run"] |= {"tasks": ["animals"], "orders": ORDERS, "fractions": ["1", "1/2"]}
     config["grids"] = {"by-own-head": {"models": ["decoder"], "tasks": ["next"]}}
-    return config | {"contextless": False}
+    return config | {"floors": []}
 
 
 def test_every_order_is_in_the_report_and_is_compared(fresh_copy):

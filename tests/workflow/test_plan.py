@@ -85,7 +85,7 @@ def test_jobs_are_those_of_the_study(plan):
 def test_disk_follows_from_rows_words_and_sizes(plan):
     """All rows fill their slots: every token is stored as 3 hidden states of 8 numbers in float16."""
     config = with_long_texts(" ".join(["cat"] * 40), {"fractions": ["1"]}, train=20_000, validation=20_000)
-    config["contextless"] = False
+    config["floors"] = []
 
     def stored(*options, **changes):
         return stages_of(plan, config | changes, *options)["hidden_states"]["disk_mb"]
@@ -258,7 +258,7 @@ def test_without_seeds_or_a_floor_nothing_can_be_claimed(plan):
     assert (entry["smallest"], entry["why"]) == (None, "one seed")
     assert describe_margins(planned) == ["With one seed, nothing can be claimed for animals; use at least two."]
     config = changed(run={"tasks": ["animals"], "seeds": [1, 2]})
-    [entry] = json.loads(plan(config | {"contextless": False}, "--json").stdout)["smallest_losses"]
+    [entry] = json.loads(plan(config | {"floors": []}, "--json").stdout)["smallest_losses"]
     assert entry["why"] == "without `floors` no loss is measured"
     nothing = changed(run={"tasks": ["animals"], "fractions": ["1"], "seeds": [1, 2]})
     assert not json.loads(plan(nothing, "--json").stdout)["smallest_losses"]

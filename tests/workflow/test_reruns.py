@@ -46,7 +46,7 @@ def to_do(config=CONFIG):
 def test_a_run_prints_one_line_a_job_and_logs_the_rest(fresh_copy, config):
     """A job of each rule; afterwards snakemake remembers them, and reruns what it must."""
     config["run"] |= {"tasks": ["animals"], "fractions": ["1/2"]}
-    config["contextless"] = False
+    config["floors"] = []
     process = fresh_copy.run("--cores", "2", "--configfile", fresh_copy.write(config))
     lines = (process.stdout + process.stderr).splitlines()
     for rule in JOBS:

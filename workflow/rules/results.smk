@@ -17,7 +17,7 @@ use rule prepare_texts as summarise with:
 
 use rule prepare_texts as claims with:
     input:
-        unpack(reads("claims", "summary", "all_outcomes", "curves")),
+        unpack(reads("claims", "summary", "all_outcomes")),
     output:
         table=file("claims"),
         markdown=file("table_md", analysis="claims"),

@@ -39,7 +39,6 @@ TASK = {"metric": "matthews_correlation", "learning_rate": 1.0e-3, "batch_size":
 SEEDS = (1, 2, 3)
 FRACTIONS = ("1", "1/4", "1/8", "0", "1/2")
 MEASURED_FRACTION = FRACTIONS[-1]
-SETTLED = 0.9
 PARTS = {
     "average": "averaging",
     "lambda": "λ",
@@ -56,8 +55,7 @@ use together, with pages that they share counted once. Parts count from loading 
 imports of their processes. End to end is computed from the parts, averaging + λ + hidden states and probes of
 {fractions} fractions, and has the start and imports of every process in it (published: one process per training;
 project: one per job of the workflow, with tokenizing and ranking), but not snakemake's own seconds."""
-INEXACT_NOTES = """λ until its order has settled ends when Kendall's τ between two epochs is {settled}. In bfloat16 are
-the project's averaging, λ and hidden states, and not its probes."""
+INEXACT_NOTES = "In bfloat16 are the project's averaging, λ and hidden states, and not its probes."
 HALF = {"precision": "bfloat16"}
 
 
@@ -186,7 +184,7 @@ def in_lanes(seconds: list[float], lanes: int) -> float:
 
 
 def compare(comparison: Comparison, inexact: bool) -> list[Row]:
-    """Measure both sides of every part; with `inexact`, also settled λ and bfloat16, which change results."""
+    """Measure both sides of every part; with `inexact`, also in bfloat16, which changes results."""
     run, threads = comparison.run, comparison.threads
     run("prepare")
     tokenize = run("project", "tokenize")
@@ -196,8 +194,7 @@ def compare(comparison: Comparison, inexact: bool) -> list[Row]:
     average = run("published", "average"), run("project", "average")
     print(f"  largest difference of the two averages: {run('difference').report['difference']:.1e}")
     if inexact:
-        half_settled = run("project", "lambda", settled=SETTLED, **HALF)
-        settled = run("project", "lambda", settled=SETTLED)
+        half_lambda = run("project", "lambda", **HALF)
     project_lambda = run("project", "lambda")
     rank = run("project", "rank")  # which heads are replaced below, on both sides
     published_lambda = run("published", "lambda")
@@ -229,14 +226,11 @@ def compare(comparison: Comparison, inexact: bool) -> list[Row]:
     name = f"end to end, {len(FRACTIONS)} fractions"
     rows.append(Row(name, (published, others + encoded + project_lambda.wall), (large, small)))
     if inexact:
-        settling, settling_in_half = "λ until settled", "λ until settled, in bfloat16"
-        in_half = half_average.wall + sum(one.wall for one in half_hidden) + half_settled.wall
+        in_half = half_average.wall + sum(one.wall for one in half_hidden) + half_lambda.wall
         rows += [
             Row("averaging in bfloat16", (average[0].work, half_average.work), (average[0].peak, half_average.peak)),
-            Row(settling, (lambda_work, settled.work), (published_lambda.peak, settled.peak)),
-            Row(settling_in_half, (lambda_work, half_settled.work), (published_lambda.peak, half_settled.peak)),
-            Row(f"{name}, {settling}", (published, others + encoded + settled.wall), (large, small)),
-            Row(f"{name}, {settling_in_half}", (published, others + in_half), (large, small)),
+            Row("λ in bfloat16", (lambda_work, half_lambda.work), (published_lambda.peak, half_lambda.peak)),
+            Row(f"{name}, in bfloat16", (published, others + in_half), (large, small)),
         ]
     for fraction, states in hidden.items():
         peaks = published_probes.peak, max(states.peak, together.peak)
@@ -291,7 +285,7 @@ def main() -> None:
     parser.add_argument(
         "--products", action="store_true", help="compare the project's parts with their matrix products instead"
     )
-    parser.add_argument("--exact", action="store_true", help="leave out settled λ and bfloat16, which change results")
+    parser.add_argument("--exact", action="store_true", help="leave out bfloat16, which changes results")
     parser.add_argument("--figure", help="with --products: file for a figure of the seconds")
     parser.add_argument("--scratch", help="folder for temporary files (about 1 GB, removed at the end)")
     arguments = parser.parse_args()
@@ -324,7 +318,6 @@ def main() -> None:
         notes.format(
             fraction=MEASURED_FRACTION,
             epochs=epochs,
-            settled=SETTLED,
             seeds=len(SEEDS),
             threads=arguments.threads,
             fractions=len(FRACTIONS),

@@ -135,7 +135,6 @@ def project_job(settings: Settings) -> AnyJob:
             seed=0,
             constant="average",
             encoder_dropout=False,
-            settled=settings.get("settled"),
         ),
         "rank": stages.OrderFromWeights(order="lambda-0"),
         "features": stages.HiddenOf(model=encoding, variant=variant),

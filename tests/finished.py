@@ -126,7 +126,7 @@ def write_results(folder: Path, skills: Mapping[str, Skill] = SKILLS, drawn: boo
         elif job.stage == "average":
             averages().save(job.main)
         elif job.stage == "lambda":
-            weights = _weights(job.settings.seed + (job.settings.part == "1of2"))
+            weights = _weights(job.settings.seed)
             write_table(head_rows([1 - weight for weight in weights], weights), job.main, {"epochs": 2})
         elif job.stage == "weights":
             write_table(head_rows(_weights(8 + job.settings.seed)), job.main, {})

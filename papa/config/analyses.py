@@ -124,7 +124,7 @@ def _grids(study: Study) -> object:
 
 def _seeded_weights(study: Study) -> list[AnyJob]:
     """Return the jobs of head weights that depend on a seed."""
-    return [job for job in study.weights() if "seed" in weights_row(job) and "part" not in job.wildcards]
+    return [job for job in study.weights() if "seed" in weights_row(job)]
 
 
 def _seeded_rows(study: Study) -> object:

@@ -73,7 +73,6 @@ ARTEFACTS = {
     "average": Artefact(f"{_LAID_OUT}/{{averaged}}.h5"),
     "weights": Artefact(f"{_TASK}/{{constant}}/{{weights}}.parquet"),
     "lambda": Artefact(f"{_TASK}/{{constant}}/lambda-{{seed}}.parquet"),
-    "lambda_half": Artefact(f"{_TASK}/{{constant}}/lambda-{{seed}}/{{part}}.parquet"),
     "order": Artefact(f"{_TASK}/{{constant}}/{{order}}/order.parquet"),
     "heads_in_order": Artefact(f"{_MODEL}/orders/{{order}}.parquet"),
     "index": Artefact(f"{_MODEL}/{{owner}}/features/{{variant}}/states.json"),

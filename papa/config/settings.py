@@ -489,18 +489,6 @@ class Ranking(Block):
             "none",
         ),
     ] = (0,)
-    unit: Annotated[
-        Literal["head", "group", "layer"],
-        key(
-            "unit that is replaced as a whole and has one λ: a head, the heads that share keys and values (a "
-            "single head if none do), or all heads of a layer; fractions are then shares of these units, rounded "
-            "down"
-        ),
-    ] = "head"
-    halves: Annotated[
-        bool,
-        key("whether λ is also learned on each half of the training texts, to show how stable orders are"),
-    ] = False
     draws: Annotated[
         int,
         Field(ge=1, le=99),
@@ -512,24 +500,6 @@ class Ranking(Block):
     epochs: Annotated[
         Positive | None,
         key("passes over the training split when orders are learned (default: the epochs of the task)", "epochs"),
-    ] = None
-    start: Annotated[
-        Literal["half", "open"],
-        key("initial value of λ: half (0.5, as in the paper), or open (0.95), so heads start near their attention"),
-    ] = "half"
-    l1: Annotated[
-        float | None,
-        Field(gt=0, allow_inf_nan=False),
-        key("coefficient of the mean of all λ, a term of the loss with which λ is learned (default: 0)", "none"),
-    ] = None
-    settled: Annotated[
-        float | None,
-        Field(gt=0, le=1),
-        key(
-            "λ is learned until Kendall's τ between the orders after two successive epochs is at least this (default: "
-            "for all epochs); cannot be combined with `fidelity: published_code`",
-            "none",
-        ),
     ] = None
 
 
@@ -699,11 +669,6 @@ class Config(Block):
             _check_samples(f"tasks.{name}", task, self.seeds_of(name))
         _check_trained(self)
         _check_patience(self)
-        if self.fidelity == "published_code" and self.ranking.settled is not None:
-            raise ValueError(
-                f"ranking.settled is {self.ranking.settled}, which can end the learning of λ early, but `fidelity: "
-                "published_code` learns λ for all epochs; leave out one of the two"
-            )
         return self
 
     @property

@@ -14,12 +14,7 @@ from pydantic import BaseModel, ConfigDict
 
 from papa.config.measures import Target, measure_of
 from papa.config.settings import Corpus, ModelSettings, Task
-from papa.config.variant import WHOLE
 from papa.errors import InputError
-
-Unit = Literal["head", "group", "layer"]
-"""The unit of replacement: one head, the heads that share keys and values, or all heads of a layer."""
-
 
 ROW_KEYS = ("train_limit", "validation_from_train")
 """The keys of a corpus that select rows."""
@@ -261,16 +256,6 @@ class Gating(Settings):
     training: Training
     seed: int
     encoder_dropout: bool
-    part: str = WHOLE
-    """The part of the training texts that λ is learned on."""
-    unit: Unit = "head"
-    """The unit whose heads share one λ."""
-    start: Literal["half", "open"] = "half"
-    """The initial value of every λ: 0.5 for half, nearly 1 for open."""
-    l1: float = 0.0
-    """The coefficient of the mean λ in the loss."""
-    settled: float | None = None
-    """Learning ends early if Kendall's τ between the orders of successive epochs reaches this value; None: never."""
 
 
 class LambdaOf(OfTask, Gating):
@@ -297,7 +282,6 @@ class WeightsOf(OfTask):
     """The training of the probe whose loss is used."""
     encoder_dropout: bool
     """Whether the encoder applies dropout while that probe is trained."""
-    unit: Unit = "head"
 
 
 class OrderFromWeights(Settings):
@@ -328,7 +312,6 @@ class OrderFromModel(OfModel):
     seed: int
     file: str | None = None
     digest: str | None = None
-    unit: Unit = "head"
 
 
 class HiddenOf(OfEncoding):

@@ -22,7 +22,6 @@ from papa.config.variant import (
     Constant,
     Order,
     Variant,
-    part_names,
 )
 from papa.config.wiring import ANALYSIS_RULES, BUILDERS
 from papa.errors import InputError
@@ -200,19 +199,10 @@ class Study:
 
     @cache  # noqa: B019  a study lives as long as its process
     def weights(self) -> list[AnyJob]:
-        """Return the jobs of all head weights that orders are made from, including λ on halves of the texts."""
+        """Return the jobs of all head weights that orders are made from."""
         needed = {job for probe in self.probes() for read in probe.needed for job in (read, *read.needed)}
         used = {job for rank in needed if rank.rule == "rank" for job in rank.needed}
-        weights = sorted(used, key=lambda job: job.main)
-        if not self.config.ranking.halves:
-            return weights
-        learned = [job for job in weights if job.rule == "train_lambda"]
-        halves = [self.job("half_lambda", **job.wildcards, part=part) for job in learned for part in part_names(2)]
-        return [*weights, *halves]
-
-    def lambdas(self) -> list[AnyJob]:
-        """Return the jobs that learn λ, including λ on halves of the texts."""
-        return [job for job in self.weights() if job.stage == "lambda"]
+        return sorted(used, key=lambda job: job.main)
 
     def labels(self, task: str) -> list[AnyJob]:
         """Return a list with the job of a task's labels; empty if it has none."""

@@ -41,8 +41,8 @@ SEEDED = (*BY_LAMBDA, "gradient")
 """Orders by head weights, which depend on a seed."""
 RANDOM = "random"
 BY_POSITION: dict[str, Callable[[int, int], tuple[int, int]]] = {
-    "first-layer-first": lambda layer, unit: (layer, unit),
-    "last-layer-first": lambda layer, unit: (-layer, unit),
+    "first-layer-first": lambda layer, head: (layer, head),
+    "last-layer-first": lambda layer, head: (-layer, head),
 }
 """Orders by position. Each function maps a layer and an index in it to a sort key; the smallest is replaced first."""
 ORDERS = (*BY_LAMBDA, *BY_POSITION, RANDOM, "gradient")
@@ -71,10 +71,6 @@ TRAINED_VARIANT_PATTERN = f"(?:{'|'.join(TRAINABLE)}){TRAINED_SUFFIX}/(?:{ALL_RE
 STORED_PATTERN = f"(?:{CORPUS_VARIANT_PATTERN}|{TASK_VARIANT_PATTERN})"
 """Variants whose hidden states can be stored."""
 VARIANT_PATTERN = f"(?:{CORPUS_VARIANT_PATTERN}|{TASK_VARIANT_PATTERN}|{TRAINED_VARIANT_PATTERN})"
-PART_PATTERN = "[0-9]+of[0-9]+"
-
-WHOLE = "1of1"
-"""The name of the single part of an unsplit corpus."""
 
 
 @dataclass(frozen=True)
@@ -253,8 +249,3 @@ class Variant:
     def kept_count(self, heads: int) -> int:
         """Return how many of `heads` heads keep their attention, rounded down."""
         return floor(self.fraction * heads)
-
-
-def part_names(shards: int) -> list[str]:
-    """Return the names of the parts of a corpus, such as "1of2" and "2of2"."""
-    return [f"{index}of{shards}" for index in range(1, shards + 1)]

@@ -13,7 +13,6 @@ from papa.config.job import AnyJob
 from papa.config.settings import Corpus
 from papa.config.variant import (
     ORIGINAL,
-    WHOLE,
     Constant,
     Order,
     Variant,
@@ -99,24 +98,19 @@ def _average(study: Study, model: str, laid_out: str, averaged: str) -> Wiring:
     return Wiring(settings, {"tokens": [tokens]}, {"constants": "average"})
 
 
-def _lambda(study: Study, model: str, task: str, constant: str, seed: str, part: str = WHOLE) -> Wiring:
-    block, ranking = study.config.tasks[task], study.config.ranking
+def _lambda(study: Study, model: str, task: str, constant: str, seed: str) -> Wiring:
+    block = study.config.tasks[task]
     settings = stages.LambdaOf(
         model=_encoding(study, model, with_gradients=True),
         metric=block.metric,
-        training=stages.Training.of(block, ranking.epochs),
+        training=stages.Training.of(block, study.config.ranking.epochs),
         seed=int(seed),
         constant=constant,
         encoder_dropout=study.config.encoder_dropout,
-        part=part,
-        unit=ranking.unit,
-        start=ranking.start,
-        l1=ranking.l1 or 0.0,
-        settled=ranking.settled,
     )
     needs = _examples(study, model, task)
     needs["constants"] = study.constants(model, block.corpus, Constant.parse(constant))
-    return Wiring(settings, needs, {"lambdas": "lambda" if part == WHOLE else "lambda_half"})
+    return Wiring(settings, needs, {"lambdas": "lambda"})
 
 
 def _weights(study: Study, model: str, task: str, constant: str, weights: str) -> Wiring:
@@ -128,7 +122,6 @@ def _weights(study: Study, model: str, task: str, constant: str, weights: str) -
         seed=int(weights.removeprefix("gradient-")),
         training=stages.Training.of_probe(block, block.batch_size),
         encoder_dropout=study.config.encoder_dropout,
-        unit=study.config.ranking.unit,
     )
     needs = _examples(study, model, task)
     if not study.streamed(task, Variant.parse(ORIGINAL)):
@@ -157,7 +150,6 @@ def _order_from_model(study: Study, model: str, order: str) -> Wiring:
         seed=ranking.seeds[0] if Order.parse(order).draw is not None else 0,
         file=file,
         digest=None if file is None else study.sources.head_list(file),
-        unit=ranking.unit,
     )
     return Wiring(settings, {}, {"order": "heads_in_order"})
 
@@ -209,7 +201,6 @@ BUILDERS: dict[str, Callable[..., Wiring]] = {
     "tokenize": _tokens,
     "average": _average,
     "train_lambda": _lambda,
-    "half_lambda": _lambda,
     "weigh_heads": _weights,
     "rank": _order_from_weights,
     "order_heads": _order_from_model,

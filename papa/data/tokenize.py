@@ -120,12 +120,6 @@ def tokenizer_of(model: ModelId, machine: Machine, words: bool = False) -> PreTr
     return tokenizer
 
 
-def shape_of_model(model: ModelId, machine: Machine) -> tuple[int, int, int]:
-    """Return the number of layers, of heads per layer and of key heads per layer, from the model's config."""
-    sizes, config = sizes_of_model(model, machine), _config_of(model, machine)
-    return sizes["layers"], sizes["heads"], int(getattr(config, "num_key_value_heads", None) or sizes["heads"])
-
-
 def is_decoder(model: ModelId, machine: Machine) -> bool:
     """Return whether the model is a causal language model, according to its config."""
     config = _config_of(model, machine)

@@ -61,7 +61,6 @@ class TrainingTask:
         loss: maps indices of training examples to their mean loss.
         before_epoch: called with the number of each epoch, from 1.
         after_epoch: called after each epoch; returns the tensors to record.
-        enough: decides, from the tensors recorded for all finished epochs, whether training may stop early.
         held_out_loss: the mean loss on held-out rows, by which training with `patience` ends and selects an epoch.
         shares: the weights with which the losses of a batch's parts add up to the loss of the batch.
         recompute: see `BatchParts`.
@@ -73,7 +72,6 @@ class TrainingTask:
     loss: Callable[[Tensor], Tensor]
     before_epoch: Callable[[int], None]
     after_epoch: Callable[[], Recorded]
-    enough: Callable[[Sequence[Recorded]], bool] = lambda _: False
     held_out_loss: Callable[[], Tensor] | None = None
     shares: Callable[[Sequence[Tensor]], list[float]] = shares_of_examples
     recompute: Callable[[], bool] = lambda: False
@@ -215,7 +213,7 @@ def fit(task: TrainingTask, training: Training, seed: int, checkpoint: Checkpoin
     def ended() -> bool:
         if held_out_loss is not None and patience is not None and is_settled(state.held_out_losses, patience):
             return True
-        return len(state.epochs) == training.epochs or task.enough([epoch.recorded for epoch in state.epochs])
+        return len(state.epochs) == training.epochs
 
     def keep(at_end: bool = False) -> None:
         if checkpoint is not None:

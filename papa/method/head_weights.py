@@ -21,10 +21,9 @@ from papa.files import PathLike, Trace, write_table
 from papa.method.checkpoints import Checkpoint
 from papa.method.constants import constants_for
 from papa.method.fitting import TrainingTask, fit
-from papa.method.gates import learn_gates, rows_of_gating
+from papa.method.gates import learn_gates
 from papa.method.importance import gate_slopes
 from papa.method.objective import Objective, States, held_out_loss, objective_of
-from papa.method.orders import units_of
 from papa.method.probes import ProbeSizes
 from papa.method.states import StreamedStates, stored_states
 from papa.method.training_rows import training_rows
@@ -46,16 +45,15 @@ def train_lambda(job: Job[LambdaOf]) -> str:
     objective = objective_of(job, split, ProbeSizes.of(model, train.n), model, settings.seed)
     trace = trace_with(job, model)
     checkpoint = Checkpoint(job.output("lambdas"), trace, job.machine, model.device.type)
-    values = learn_gates(model, constants, objective, settings, checkpoint)
+    values, training = learn_gates(model, constants, objective, settings, checkpoint), settings.training
     _write_weights(values, job.output("lambdas"), _facts(job, model, train), trace)
     checkpoint.discard()
     low, high = float(values[-1].min()), float(values[-1].max())
-    examples = len(rows_of_gating(objective.examples, settings).all)
-    ended = ", when its order had settled" if settings.training.patience is None else ", selected on held-out rows"
-    settled = ended if len(values) < settings.training.epochs else ""
+    examples = training.row_count(objective.examples)
+    selected = ", selected on held-out rows" if len(values) < training.epochs else ""
     return (
         f"λ between {low:.3f} and {high:.3f} after {count(len(values), 'epoch')} of {count(examples, 'example')}"
-        f"{settled}{checkpoint.resumed}"
+        f"{selected}{checkpoint.resumed}"
     )
 
 
@@ -69,7 +67,6 @@ def weigh_heads(job: Job[WeightsOf]) -> str:
     split = Tokens.read(job.input("tokens"), "train")
     train = split["train"]
     model = model_of(settings.model, job.machine)
-    units = units_of(settings.unit, model.heads, model.groups)
     trace = trace_with(job, model)
     checkpoint = Checkpoint(job.output("weights"), trace, job.machine, model.device.type, to_the_end=True)
     constant = Constant.parse(settings.constant)
@@ -79,15 +76,14 @@ def weigh_heads(job: Job[WeightsOf]) -> str:
     if settings.training.epochs:
         after_probe = f" after {time.monotonic() - begin:.1f} s for its probe"
     begin = time.monotonic()
-    values = gate_slopes(model, objective, constants, rows, settings.training.batch_size, units)
+    values = gate_slopes(model, objective, constants, rows, settings.training.batch_size)
     seconds = f"{time.monotonic() - begin:.1f} s{after_probe}"
     if not bool(values.isfinite().all()):
         raise InputError(
             f"The gradient of a head of {identity.name} is not finite; lower the learning rate of the task, or "
             "run the model in float32."
         )
-    head_values = values.float().repeat_interleave(model.heads // units, dim=1)  # [layer, head]
-    _write_weights(head_values[None].cpu(), job.output("weights"), _facts(job, model, train), trace)
+    _write_weights(values[None].float().cpu(), job.output("weights"), _facts(job, model, train), trace)
     checkpoint.discard()
     low, high = float(values.min()), float(values.max())
     over = f"over {count(len(rows), 'example')} in {seconds}{checkpoint.resumed}"
@@ -96,8 +92,7 @@ def weigh_heads(job: Job[WeightsOf]) -> str:
 
 def _facts(job: Job[LambdaOf] | Job[WeightsOf], model: Model, train: Tokens) -> dict[str, object]:
     settings, layout = job.settings, {key: train.provenance[key] for key in ("corpus", "slots", "style")}
-    size = model.heads // units_of(settings.unit, model.heads, model.groups)
-    return {"model": settings.model.model.name, "weights": model.weights, "unit_size": size, **layout}
+    return {"model": settings.model.model.name, "weights": model.weights, **layout}
 
 
 def _write_weights(values: Tensor, path: PathLike, facts: Mapping[str, object], trace: Trace) -> None:

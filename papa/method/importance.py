@@ -16,13 +16,11 @@ from papa.model.model import Model
 from papa.model.replacement import Constants, Mix, Replacement
 
 
-def gate_slopes(
-    model: Model, objective: Objective, constants: Constants, rows: Tensor, batch_size: int, units: int
-) -> Tensor:
-    """Return |∂loss/∂gate| of each unit's gate, averaged over training rows, float64 `[layer, unit]`.
+def gate_slopes(model: Model, objective: Objective, constants: Constants, rows: Tensor, batch_size: int) -> Tensor:
+    """Return |∂loss/∂gate| of each head's gate, averaged over training rows, float64 `[layer, head]`.
 
     Head (l, h) uses gate·attention + (1-gate)·constant with gate = 1. Each example has its own gates, so absolute
-    values are taken before averaging (Michel et al. 2019). All heads of a unit share a gate.
+    values are taken before averaging (Michel et al. 2019).
 
     Args:
         objective: it has a trained probe, or the model's prediction head; masks, if any, have already been drawn.
@@ -33,17 +31,17 @@ def gate_slopes(
     mixed: Replacement = []
     states = StreamedStates(model, lambda: mixed, probed=objective.target.probed)
     loss, examples = objective.loss_on(states), len(rows)
-    total = torch.zeros(model.layers, units, dtype=torch.float64, device=model.device)
+    total = torch.zeros(model.layers, model.heads, dtype=torch.float64, device=model.device)
 
     def slopes_of(parts: Sequence[Tensor]) -> Tensor:
-        """Return the summed slopes of the loss of all parts together, `[layer, unit]`."""
+        """Return the summed slopes of the loss of all parts together, `[layer, head]`."""
         summed = torch.zeros_like(total)
         for part, share in zip(parts, objective.shares(parts), strict=True):
             gates[:] = [mix.weights.new_ones(len(part), model.heads).requires_grad_() for mix in mixes]
             mixed[:] = [replace(mix, weights=gate) for mix, gate in zip(mixes, gates, strict=True)]
             of_layers = torch.autograd.grad(loss(part), gates)  # on the devices of their layers
             slopes = torch.stack([slopes.to(total) for slopes in of_layers])  # [layer, example, head]
-            summed += slopes.unflatten(2, (units, -1)).sum(3).abs().sum(1) * share
+            summed += slopes.abs().sum(1) * share
         return summed
 
     parts_of = BatchParts(model.device, model.recompute)

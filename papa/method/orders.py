@@ -21,21 +21,16 @@ from papa.files import PathLike, Trace, must_agree, provenance_of, read_table, w
 
 if TYPE_CHECKING:
     from papa.config.job import Job
-    from papa.config.stages import OrderFromModel, OrderFromWeights, Unit
+    from papa.config.stages import OrderFromModel, OrderFromWeights
     from papa.model.model import Model
     from papa.model.replacement import Head
-
-
-def units_of(unit: Unit, heads: int, key_heads: int) -> int:
-    """Return the number of units in a layer, from its numbers of heads and of key heads."""
-    return {"head": heads, "group": key_heads, "layer": 1}[unit]
 
 
 def rank_heads(job: Job[OrderFromWeights]) -> str:
     """Stage *rank*: order heads by their weights; the head of rank 0 is replaced first.
 
     `lambda-SEED` sorts the heads of all layers by λ after the last epoch, in ascending order (Sec. 3.2).
-    `lambda-reversed-SEED` is its reverse. Orders by other weights also start with the smallest. Units of equal weight
+    `lambda-reversed-SEED` is its reverse. Orders by other weights also start with the smallest. Heads of equal weight
     are in random order, which the name of the order determines.
 
     Raises:
@@ -46,9 +41,9 @@ def rank_heads(job: Job[OrderFromWeights]) -> str:
         raise InputError(f"The order {name!r} is not based on λ or other weights; those that are: {', '.join(SEEDED)}.")
     table = read_table(job.input("lambdas"))
     rows = list(zip(*(table.column(key).to_pylist() for key in ("epoch", "value", "layer", "head")), strict=True))
-    last, size = max(row[0] for row in rows), int(provenance_of(table).get("unit_size", 1))
+    last = max(row[0] for row in rows)
     weights = {(layer, head): value for epoch, value, layer, head in rows if epoch == last}
-    heads = smallest_first(weights, name.replace("lambda-reversed", "lambda"), size)
+    heads = smallest_first(weights, name.replace("lambda-reversed", "lambda"))
     if order.base == "lambda-reversed":
         heads = heads[::-1]
     return _write_order(heads, job.output("order"), {**provenance_of(table), "order": name}, job.trace())
@@ -62,29 +57,28 @@ def order_heads(job: Job[OrderFromModel]) -> str:
     Raises:
         InputError: the order is based on weights, there is no such order, or the list does not fit the model.
     """
-    from papa.data.tokenize import shape_of_model
+    from papa.data.tokenize import sizes_of_model
 
     settings, order = job.settings, Order.parse(job.settings.order)
     if order.by_weight:
         raise InputError(f"The order {order.name!r} needs λ or other weights of heads, which depend on a task.")
-    layers, heads, key_heads = shape_of_model(settings.model, job.machine)
-    units = heads if settings.file else units_of(settings.unit, heads, key_heads)
-    listed = [(layer, unit) for layer in range(layers) for unit in range(units)]
+    sizes = sizes_of_model(settings.model, job.machine)
+    layers, heads = sizes["layers"], sizes["heads"]
+    listed = list(product(range(layers), range(heads)))
     if settings.file:
         listed = listed_heads(settings.file, layers, heads)
     elif order.base in BY_POSITION:
-        listed.sort(key=lambda unit: BY_POSITION[order.base](*unit))
+        listed.sort(key=lambda head: BY_POSITION[order.base](*head))
     elif order.draw is not None:
         import torch
 
         seed = sha256(f"{settings.seed}/{order.draw}".encode()).digest()[:6]
         generator = torch.Generator().manual_seed(int.from_bytes(seed))
         listed = [listed[index] for index in torch.randperm(len(listed), generator=generator).tolist()]
-    digest, size = weights_digest(settings.model, job.machine), heads // units
-    about = {"model": settings.model.name, "weights": digest, "order": order.name, "unit_size": size}
+    digest = weights_digest(settings.model, job.machine)
+    about = {"model": settings.model.name, "weights": digest, "order": order.name}
     trace = job.trace(**sources_of(settings.model, digest, job.machine))
-    heads_in_order = [(layer, unit * size + member) for layer, unit in listed for member in range(size)]
-    return _write_order(heads_in_order, job.output("order"), about, trace)
+    return _write_order(listed, job.output("order"), about, trace)
 
 
 def listed_heads(path: str, layers: int, heads: int) -> list[Head]:
@@ -118,17 +112,16 @@ def listed_heads(path: str, layers: int, heads: int) -> list[Head]:
     return [head for head in every if head not in best] + best[::-1]
 
 
-def smallest_first(weights: Mapping[Head, float], name: str, size: int = 1) -> list[Head]:
-    """Sort heads by weight, in the order of their replacement; units of equal weight are in random order.
+def smallest_first(weights: Mapping[Head, float], name: str) -> list[Head]:
+    """Sort heads by weight, in the order of their replacement; heads of equal weight are in random order.
 
     Args:
         weights: the weight of each head.
         name: the name of the order, which determines the random order of equal weights.
-        size: the number of heads in a unit; they have one weight and follow each other.
     """
 
     def chance(layer: int, head: int) -> bytes:
-        return sha256(f"{name}/{layer}/{head // size}".encode()).digest()
+        return sha256(f"{name}/{layer}/{head}".encode()).digest()
 
     return sorted(weights, key=lambda head: (weights[head], chance(*head), head))
 
@@ -144,17 +137,10 @@ def _write_order(heads: list[Head], path: PathLike, about: Mapping[str, object],
 def heads_to_replace(order: PathLike, variant: Variant, model: Model) -> list[Head]:
     """Return the heads that a variant replaces: the first of an order, which must belong to the model and variant."""
     table = read_table(order)
-    facts = provenance_of(table)
-    must_agree(order, facts, {"weights": model.weights, "order": variant.order and variant.order.name})
+    must_agree(order, provenance_of(table), {"weights": model.weights, "order": variant.order and variant.order.name})
     ranked = list(zip(table.column("layer").to_pylist(), table.column("head").to_pylist(), strict=True))
     check_ranked(ranked, model, str(order))
-    size = int(facts.get("unit_size", 1))
-    if size not in (1, model.heads // model.groups, model.heads):
-        raise InputError(
-            f"{order} has units of {size} heads, but in this model groups of {model.heads // model.groups} of the "
-            f"{model.heads} heads in a layer share their keys; rank by head or by layer (`ranking.unit`)."
-        )
-    return heads_replaced(ranked, variant, size)
+    return heads_replaced(ranked, variant)
 
 
 def check_ranked(ranked: Sequence[Head], model: Model, name: str) -> None:
@@ -166,6 +152,6 @@ def check_ranked(ranked: Sequence[Head], model: Model, name: str) -> None:
         )
 
 
-def heads_replaced(ranked: Sequence[Head], variant: Variant, size: int = 1) -> list[Head]:
-    """Return the heads that a variant replaces: the first units of a ranking, each of `size` heads."""
-    return list(ranked[: len(ranked) - size * variant.kept_count(len(ranked) // size)])
+def heads_replaced(ranked: Sequence[Head], variant: Variant) -> list[Head]:
+    """Return the heads that a variant replaces: the first of a ranking."""
+    return list(ranked[: len(ranked) - variant.kept_count(len(ranked))])

@@ -112,8 +112,8 @@ def rank(lambdas, order, name="lambda-0"):
     return rank_heads(job("rank", stages.OrderFromWeights(order=name), {"lambdas": lambdas}, order=order))
 
 
-def put_in_order(model, order, name, seed=0, unit="head"):
-    settings = stages.OrderFromModel(model=encoding(model).model, order=name, seed=seed, unit=unit)
+def put_in_order(model, order, name, seed=0):
+    settings = stages.OrderFromModel(model=encoding(model).model, order=name, seed=seed)
     return order_heads(job("order", settings, {}, order=order))
 
 

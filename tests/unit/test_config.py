@@ -112,9 +112,6 @@ def test_nothing_can_be_changed_afterwards():
         ("run.orders", ["alphabetical"], "'alphabetical'; it must be one of lambda, lambda-reversed, first-layer"),
         ("floors", ["uniform"], r"floors\[0\] is 'uniform'; it must be one of zeros, identity, mean-output"),
         ("floors", ["zeros", "zeros"], "floors contains 'zeros' twice; list each value once"),
-        ("ranking", {"start": "shut"}, "ranking.start is 'shut'; it must be one of half, open"),
-        ("ranking", {"l1": 0}, r"ranking.l1 is 0, but must be above 0.0"),
-        ("ranking", {"settled": 1.5}, r"ranking.settled is 1.5, but must be at most 1.0"),
         ("name", "a\n", "name contains a line break"),
         # the fourth has a Cyrillic е
         *(
@@ -257,13 +254,6 @@ def test_fidelity_is_the_default_of_what_it_stands_for(given, expected):
     config = config_of(CONFIG | given)
     layout = config.layout
     assert (layout.style, layout.segments, config.encoder_dropout, config.score_validation) == expected
-
-
-def test_all_epochs_of_the_published_code_are_learned():
-    given = CONFIG | {"ranking": {"settled": 0.9}}
-    assert config_of(given).ranking.settled == 0.9
-    with pytest.raises(InputError, match=r"ranking.settled is 0.9, .* published_code` .* leave out one of the two"):
-        config_of(given | {"fidelity": "published_code"})
 
 
 @pytest.mark.parametrize(

@@ -13,7 +13,7 @@ from sizes import LAYERS, SLOTS, VOCABULARY
 import papa
 from papa.config.settings import Machine
 from papa.config.stages import ModelId
-from papa.data.tokenize import shape_of_model
+from papa.data.tokenize import sizes_of_model
 from papa.errors import InputError
 from papa.model.check import distance
 from papa.model.forms import Form, is_patched, patch
@@ -278,7 +278,8 @@ def test_of_layers_those_that_attend_are_counted_and_the_others_stay_as_they_are
         model.hidden_states(inputs, constants)
     plain.save_pretrained(tmp_path)
     monkeypatch.setenv("PAPA_MACHINE", json.dumps({"models": {"mixed": {"path": str(tmp_path)}}}))
-    assert shape_of_model(ModelId(name="mixed"), Machine.current()) == (2, 4, plain.config.num_key_value_heads)
+    sizes = sizes_of_model(ModelId(name="mixed"), Machine.current())
+    assert (sizes["layers"], sizes["heads"]) == (2, 4)
 
 
 def padded_last(model, inputs):

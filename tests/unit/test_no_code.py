@@ -21,7 +21,7 @@ from papa.config.reading import CarefulLoader
 from papa.config.settings import Corpus, Machine
 from papa.config.stages import ModelId
 from papa.data.sources import load_rows
-from papa.data.tokenize import shape_of_model, tokenizer_of
+from papa.data.tokenize import sizes_of_model, tokenizer_of
 from papa.errors import DamagedArtefact, InputError
 
 PACKAGE = Path(papa.__file__).parent
@@ -76,9 +76,9 @@ def test_code_of_a_model(folder, trap, model_type):
     code = {"AutoConfig": "modeling_own.OwnConfig", "AutoModel": "modeling_own.OwnModel"}
     change(folder / "config.json", model_type=model_type, auto_map=code)
     if model_type == "bert":  # transformers has code of its own for these
-        assert papa.load_model(str(folder), device="cpu").layers == shape_of_model(TINY, Machine.current())[0]
+        assert papa.load_model(str(folder), device="cpu").layers == sizes_of_model(TINY, Machine.current())["layers"]
         return
-    for load in (lambda: papa.load_model(str(folder), device="cpu"), lambda: shape_of_model(TINY, Machine.current())):
+    for load in (lambda: papa.load_model(str(folder), device="cpu"), lambda: sizes_of_model(TINY, Machine.current())):
         with pytest.raises(InputError, match=r"custom code.*Code that comes with a model is never run\.") as refusal:
             load()
         assert "\n" not in str(refusal.value)

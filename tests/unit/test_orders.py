@@ -1,7 +1,5 @@
 """Orders with equal weights, and the agreement of seeds, against hand counts."""
 
-from itertools import groupby
-
 import jobs
 import numpy as np
 import pandas as pd
@@ -23,9 +21,9 @@ DIFFERENT = [0.1 + (5 * place % 21) / 50 for place in range(LAYERS * HEADS)]
 TRACE = Trace("lambda", 1, {}, {})
 
 
-def ranked(folder, weights, name="lambda-0", size=1):
+def ranked(folder, weights, name="lambda-0"):
     """The heads in an order by these weights, and the facts of the order."""
-    write_table(head_rows([0.0] * len(weights), weights, heads=HEADS), folder / "l.parquet", {"unit_size": size}, TRACE)
+    write_table(head_rows([0.0] * len(weights), weights, heads=HEADS), folder / "l.parquet", {}, TRACE)
     settings = OrderFromWeights(order=name)
     rank_heads(jobs.job("rank", settings, {"lambdas": folder / "l.parquet"}, order=folder / "o.parquet"))
     table = read_table(folder / "o.parquet")
@@ -42,7 +40,7 @@ def study_of(edits, folder):
 def test_an_order_without_ties_is_sorted_and_records_no_tie(tmp_path):
     heads, facts = ranked(tmp_path, DIFFERENT)
     places = sorted(range(len(DIFFERENT)), key=DIFFERENT.__getitem__)
-    assert heads == [divmod(place, HEADS) for place in places] and facts == {"unit_size": 1, "order": "lambda-0"}
+    assert heads == [divmod(place, HEADS) for place in places] and facts == {"order": "lambda-0"}
     reverse, _ = ranked(tmp_path, DIFFERENT, "lambda-reversed-0")
     assert reverse == heads[::-1]
 
@@ -69,14 +67,6 @@ def test_a_tied_head_is_at_every_rank_equally_often():
         smallest_first(dict.fromkeys([(0, 0), (0, 1), (1, 0)], 0.5), f"lambda-{n}").index((1, 0)) for n in range(999)
     ]
     assert np.bincount(ranks) == pytest.approx([333] * 3, abs=60)  # four standard deviations
-
-
-def test_heads_of_tied_units_stay_together():
-    weights = {(layer, head): 0.5 for layer in range(2) for head in range(6)}
-    heads = smallest_first(weights, "lambda-3", size=3)
-    units = [(layer, head // 3) for layer, head in heads]
-    assert [unit for unit, _ in groupby(units)] != sorted(set(units)) and len(list(groupby(units))) == 4
-    assert all(heads[place : place + 3] == sorted(heads[place : place + 3]) for place in range(0, 12, 3))
 
 
 # -- stability ---------------------------------------------------------------------------------------------------------

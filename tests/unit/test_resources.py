@@ -281,7 +281,6 @@ EVERYTHING = {
             *(("masked", "running", PERPLEXITY, {}), ("next", "running", "log_likelihood", {})),
         )
     },
-    "ranking": {"halves": True},
 }
 """Every kind of job that reads a laid-out corpus."""
 

@@ -1,7 +1,6 @@
 """From laid-out tokens and labels to λ, orders and runs, on a tiny random model and learnable labels."""
 
 import re
-from itertools import pairwise
 
 import jobs
 import numpy as np
@@ -21,7 +20,6 @@ from papa.data.tokens import Tokens
 from papa.files import provenance_of, read_provenance, read_table, write_table
 from papa.method import labelled
 from papa.method.fitting import Diverged, TrainingState, TrainingTask, _clip, fit
-from papa.method.gates import order_agreement
 from papa.method.hidden import HiddenStates
 from papa.method.labelled import GoldLabels, Labelled
 from papa.method.objective import IGNORED, Objective
@@ -257,73 +255,6 @@ def test_lambda_is_learned_and_ranked_from_the_smallest_up(tiny, corpus, data):
     assert pairs[1] == pairs[0][::-1] and backwards["rank"].tolist() == list(range(LAYERS * HEADS))
     with pytest.raises(papa.InputError, match="'random-1' is not based on λ or other weights; those that are"):
         jobs.rank(lambdas, order, "random-1")
-
-
-@pytest.mark.parametrize("corpus", ["text"], indirect=True)
-def test_lambda_may_start_open_and_pay_for_what_is_open(tiny, corpus, data):
-    """DuoAttention's recipe: open gates, and an L1 weight that closes those that the loss does not hold."""
-    mean, still = {}, training(learning_rate=1e-9, epochs=1)
-    for name, how, more in (
-        ("half", still, {}),
-        ("open", still, {"start": "open"}),
-        ("free", jobs.TRAINING, {"start": "open"}),
-        ("light", jobs.TRAINING, {"start": "open", "l1": 0.05}),
-        ("heavy", jobs.TRAINING, {"start": "open", "l1": 100.0}),
-    ):
-        jobs.learn(tiny, corpus / "lambda.parquet", how, seed=3, constant="zeros", more=more, **data)
-        table = read_table(corpus / "lambda.parquet").to_pandas()
-        mean[name] = table[table.epoch == table.epoch.max()].value.mean()
-    assert mean["half"] == pytest.approx(0.5, abs=1e-6) and mean["open"] == pytest.approx(0.95, abs=1e-6)
-    assert mean["heavy"] < mean["light"] < mean["free"] and mean["heavy"] < mean["open"] - 0.01
-
-
-@pytest.mark.parametrize("corpus", ["text"], indirect=True)
-def test_lambda_ends_when_its_order_has_settled(tiny, corpus, data):
-    """Until then it is learned as if all epochs followed."""
-    from scipy.stats import kendalltau
-
-    def learned(settled=None):
-        more = {"settled": settled}
-        said = jobs.learn(tiny, corpus / "lambda.parquet", training(epochs=6), constant="zeros", more=more, **data)
-        table = read_table(corpus / "lambda.parquet").to_pandas()
-        return said, [rows.value.to_numpy() for _, rows in table.groupby("epoch")]
-
-    _, all_of_them = learned()
-    taus = [kendalltau(*pair).statistic for pair in pairwise(all_of_them)]
-    threshold = sorted(taus)[-2]
-    needed = next(number for number, tau in enumerate(taus, start=2) if tau >= threshold - 1e-6)
-    said, settled = learned(threshold - 1e-6)
-    assert len(all_of_them) == 6 and 2 <= len(settled) == needed < 6
-    assert all(np.array_equal(*pair) for pair in zip(settled, all_of_them, strict=False))
-    assert f"after {needed} epochs of" in said and said.endswith("when its order had settled")
-    pairs = [[{"lambda": torch.tensor(values)} for values in pair] for pair in pairwise(all_of_them)]
-    assert [order_agreement(pair) for pair in pairs] == pytest.approx(taus, abs=1e-6)
-    units = [{"lambda": torch.tensor([[0.1, 0.1, 0.3, 0.3]])}, {"lambda": torch.tensor([[0.2, 0.2, 0.6, 0.6]])}]
-    assert order_agreement(units) == 1.0 and order_agreement(units[:1]) == -1.0  # ties are of units
-
-
-@pytest.mark.parametrize("corpus", ["text"], indirect=True)
-def test_lambda_of_a_part_is_learned_from_its_share_of_the_texts(tiny, corpus, data, monkeypatch):
-    """Halves are drawn, the same ones for every seed, and share no text."""
-    read, batch = [], Labelled.batch
-    monkeypatch.setattr(Labelled, "batch", lambda self, rows: read.extend(rows.tolist()) or batch(self, rows))
-
-    def learned(part, seed=1):
-        read.clear()
-        path = corpus / f"lambda-{part}.parquet"
-        said = jobs.learn(tiny, path, training(epochs=2), seed, "zeros", more={"part": part}, **data)
-        assert f"after 2 epochs of {len(read) // 2} examples" in said
-        assert sorted(read[: len(read) // 2]) == sorted(read[len(read) // 2 :]) == sorted(set(read))
-        return set(read), read_table(path).column("value").to_pylist()
-
-    (whole, of_whole), (one, of_one), (two, of_two) = map(learned, ("1of1", "1of2", "2of2"))
-    assert whole == set(range(TRAIN)) == one | two and not one & two and len(one) == -(-TRAIN // 2)
-    assert one != set(range(len(one))) and one != set(range(0, TRAIN, 2))
-    assert of_whole != of_one != of_two != of_whole
-    again, other = learned("1of2"), learned("1of2", seed=2)
-    assert again == (one, of_one) and other[0] == one and other[1] != of_one
-    with pytest.raises(papa.InputError, match=f"{TRAIN} training examples cannot be divided into 99 parts"):
-        learned("99of99")
 
 
 def test_the_heads_of_an_order_are_replaced_from_its_beginning(tiny, tmp_path, loaded):

@@ -1,6 +1,7 @@
 """The weights of heads, against the definition of each: naive loops, finite differences, stock modules."""
 
 from dataclasses import replace
+from itertools import product
 
 import jobs
 import pytest
@@ -10,15 +11,12 @@ from test_decoders import stock, texts
 from torch.nn.functional import cross_entropy
 
 import papa
-from papa.config.settings import Machine
-from papa.config.variant import Variant
 from papa.data.tokens import Tokens
-from papa.files import provenance_of, read_table, write_table
+from papa.files import provenance_of, read_table
 from papa.method import head_weights
 from papa.method.labelled import GoldLabels, Labelled
-from papa.method.orders import heads_to_replace
 from papa.method.probes import ProbeSizes
-from papa.model.load import load_model, model_of
+from papa.model.load import load_model
 
 SEED, BATCH = 3, 5
 HOW = jobs.training(batch_size=BATCH)
@@ -35,11 +33,10 @@ def constants(tiny, corpus, data):
 def weighed(tiny, path, more, **inputs):
     """Weights `[layer, head]` as a job writes them."""
     jobs.weigh(tiny, path, more, **inputs)
-    table = read_table(path)
-    frame = table.to_pandas()
+    frame = read_table(path).to_pandas()
     assert set(frame["epoch"]) == {1}
     values = frame.sort_values(["layer", "head"])["value"].to_numpy()
-    return torch.tensor(values).view(int(frame["layer"].max()) + 1, -1), provenance_of(table)
+    return torch.tensor(values).view(int(frame["layer"].max()) + 1, -1)
 
 
 class Lossy:
@@ -72,8 +69,8 @@ def lossy(tiny, corpus, data, metric, constants, loaded):
 
 
 def test_a_gradient_is_the_slope_of_the_loss_of_each_example(lossy, tiny, corpus, data, constants):
-    actual, about = weighed(tiny, corpus / "gradient-3.parquet", BY_PROBE, constants=constants, **data)
-    assert about["unit_size"] == 1 and actual.shape == (LAYERS, HEADS)
+    actual = weighed(tiny, corpus / "gradient-3.parquet", BY_PROBE, constants=constants, **data)
+    assert actual.shape == (LAYERS, HEADS)
     expected = torch.zeros(LAYERS, HEADS, dtype=torch.float64)
     with torch.no_grad():
         for examples in torch.arange(TRAIN).split(BATCH):
@@ -96,10 +93,10 @@ def test_a_gradient_is_the_slope_of_the_loss_of_each_example(lossy, tiny, corpus
 def test_the_probe_may_read_stored_states(tiny, corpus, data, constants):
     """They are those of the model as it goes, and the probe and its loss are the same."""
     inputs = {"constants": constants, **data}
-    streamed, _ = weighed(tiny, corpus / "streamed.parquet", BY_PROBE, **inputs)
+    streamed = weighed(tiny, corpus / "streamed.parquet", BY_PROBE, **inputs)
     index = corpus / "states.json"
     jobs.store(tiny, index, tokens=data["tokens"])
-    read, _ = weighed(tiny, corpus / "read.parquet", BY_PROBE, index=index, **inputs)
+    read = weighed(tiny, corpus / "read.parquet", BY_PROBE, index=index, **inputs)
     torch.testing.assert_close(read, streamed, rtol=1e-3, atol=1e-6)
     jobs.store(tiny, index, "zeros/all", tokens=data["tokens"])
     with pytest.raises(papa.DamagedArtefact, match="belongs to hidden states with constant zeros instead of None"):
@@ -108,7 +105,7 @@ def test_the_probe_may_read_stored_states(tiny, corpus, data, constants):
 
 def test_orders_go_from_the_smallest_weight_up(tiny, corpus, data, constants):
     path, order = corpus / "gradient.parquet", corpus / "order.parquet"
-    actual, _ = weighed(tiny, path, BY_PROBE, constants=constants, **data)
+    actual = weighed(tiny, path, BY_PROBE, constants=constants, **data)
     jobs.rank(path, order, "gradient-3")
     ranked = read_table(order).to_pandas()
     values = [float(actual[pair]) for pair in zip(ranked["layer"], ranked["head"], strict=True)]
@@ -141,11 +138,7 @@ def test_each_example_of_a_batch_can_have_gates_of_its_own(name):
     torch.testing.assert_close(actual, torch.cat(alone), rtol=1e-4, atol=1e-4)
 
 
-# -- decoders, and units of heads --------------------------------------------------------------------------------------
-
-
 LENGTH, FINE = 7, 1 / 128
-UNITS = pytest.mark.parametrize(("unit", "size"), [("head", 1), ("group", 2), ("layer", 4)])
 DIRECT = {"seed": 0, "training": jobs.training(batch_size=5, epochs=0), "encoder_dropout": False}
 DIRECT["metric"] = "log_likelihood"
 
@@ -157,11 +150,6 @@ def grouped(tmp_path, tiny_decoder):
     return tiny_decoder, tmp_path / "tokens.parquet", ids
 
 
-@pytest.fixture
-def decoder(tiny_decoder):
-    return model_of(jobs.encoding(tiny_decoder), Machine.current())
-
-
 def losses_of(model, ids, **changed):
     """The loss of each text, `[example]`."""
     logits = model.logits({"input_ids": ids, "attention_mask": torch.ones_like(ids)}, **changed)
@@ -169,65 +157,19 @@ def losses_of(model, ids, **changed):
     return texts.view(len(ids), -1).mean(1)
 
 
-def spread(model, layer, unit, size, value):
-    """Ones `[layer, head]` but for the heads of a unit."""
-    mixing = torch.ones(model.layers, model.heads)
-    mixing[layer, unit * size : (unit + 1) * size] = value
-    return mixing
-
-
-@UNITS
-def test_a_unit_has_one_gate(unit, size, grouped, tmp_path):
-    """By the own head of a decoder, whose loss needs no probe; Toeplitz matrices are used only below the diagonal."""
+def test_the_head_of_a_decoder_needs_no_probe(grouped, tmp_path):
+    """By the own head of a decoder; Toeplitz matrices are used only below the diagonal."""
     identity, tokens, ids = grouped
     model = load_model(tmp_path / "tiny", device="cpu")
-    units = model.heads // size
-    more = DIRECT | {"constant": "toeplitz", "unit": unit}
     toeplitz = papa.constant_matrices("toeplitz", model.layers, model.heads, LENGTH)
-    slopes = torch.zeros(model.layers, units)
+    slopes = torch.zeros(model.layers, model.heads)
     with torch.no_grad():
         usual = losses_of(model, ids)
-        for layer in range(model.layers):
-            for number in range(units):
-                values = (1 - FINE, 1 - 2 * FINE)
-                one, two = (
-                    losses_of(model, ids, constants=toeplitz, mixing=spread(model, layer, number, size, value))
-                    for value in values
-                )
-                slopes[layer, number] = ((3 * usual - 4 * one + two) / (2 * FINE)).abs().mean()
-    actual, about = weighed(identity, tmp_path / "weights.parquet", more, tokens=tokens)
-    assert about["unit_size"] == size
-    torch.testing.assert_close(actual, slopes.repeat_interleave(size, dim=1), rtol=0.05, atol=1e-3)
-
-
-@UNITS
-def test_heads_of_a_unit_are_kept_together(unit, size, tiny_decoder, decoder, tmp_path):
-    path, total = tmp_path / "order.parquet", decoder.layers * decoder.heads
-    jobs.put_in_order(tiny_decoder, path, "random-1", unit=unit)
-    for kept in ("1of2", "1of3", "7of8"):
-        variant = Variant.parse(f"zeros/random-1/kept-{kept}")
-        replaced = heads_to_replace(path, variant, decoder)
-        assert (total - len(replaced)) == size * int(variant.fraction * (total // size))
-        units = {(layer, head // size) for layer, head in replaced}
-        assert len(units) * size == len(replaced), "no unit is cut in two"
-
-
-@UNITS
-def test_one_lambda_for_a_unit_is_learned_from_all_its_heads(unit, size, tiny_decoder, tmp_path):
-    jobs.write_tokens(tmp_path, train=12, validation=3)
-    path, tokens = tmp_path / "lambda.parquet", tmp_path / "tokens.parquet"
-    settings = {"metric": "log_likelihood", "unit": unit}
-    jobs.learn(tiny_decoder, path, jobs.training(batch_size=12, epochs=2), 0, "toeplitz", more=settings, tokens=tokens)
-    table = read_table(path)
-    assert provenance_of(table)["unit_size"] == size
-    last = table.to_pandas().query("epoch == 2").sort_values(["layer", "head"])["value"].to_numpy().reshape(-1, size)
-    assert (last == last[:, :1]).all() and len(set(last[:, 0].tolist())) == len(last)
-
-
-def test_an_order_of_other_units_than_the_model_has_is_refused(tiny_decoder, decoder, tmp_path):
-    path = tmp_path / "order.parquet"
-    jobs.put_in_order(tiny_decoder, path, "random-1")
-    table = read_table(path)
-    write_table(table, path, provenance_of(table) | {"unit_size": 3})
-    with pytest.raises(papa.InputError, match=r"has units of 3 heads, but in this model groups of 2 of the 4 heads"):
-        heads_to_replace(path, Variant.parse("zeros/random-1/kept-1of2"), decoder)
+        for layer, head in product(range(model.layers), range(model.heads)):
+            mixing = torch.ones(2, model.layers, model.heads)
+            mixing[:, layer, head] -= torch.tensor([FINE, 2 * FINE])
+            one, two = (losses_of(model, ids, constants=toeplitz, mixing=gates) for gates in mixing)
+            slopes[layer, head] = ((3 * usual - 4 * one + two) / (2 * FINE)).abs().mean()
+    more = DIRECT | {"constant": "toeplitz"}
+    actual = weighed(identity, tmp_path / "weights.parquet", more, tokens=tokens)
+    torch.testing.assert_close(actual, slopes, rtol=0.05, atol=1e-3)

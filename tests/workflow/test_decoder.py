@@ -37,7 +37,7 @@ def workflow(fresh_copy):
 
 def test_a_decoder_goes_through_the_workflow(workflow):
     """With probes on texts, and by its own head on texts."""
-    config = with_next_tokens() | {"ranking": {"halves": True}}
+    config = with_next_tokens()
     config["run"] |= {"tasks": ["animals", "next"], "seeds": [1, 2]}
     workflow.run("--cores", "2", "--configfile", workflow.write(config))
     results = workflow.folder / "results/tiny"

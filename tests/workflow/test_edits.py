@@ -88,8 +88,7 @@ VALUES |= {"encoder_dropout": (True, ABSENT), "score_validation": ("all", "repor
 VALUES |= {"floors": ([], ["identity", "zeros"], ["zeros", "mean-output"], ["zeros"])}
 VALUES |= {"layout": (ABSENT,), "layout.style": ("published_code", "natural", "paper")}
 VALUES |= {"layout.segments": ("published_code", "aligned"), "ranking": (ABSENT,), "ranking.seeds": ([1], [0, 1], [0])}
-VALUES |= {"ranking.unit": ("layer", "group", "head"), "ranking.halves": (True, False), "ranking.draws": (1, 2)}
-VALUES |= {"ranking.epochs": (2, ABSENT), "ranking.start": ("open", "half"), "ranking.l1": (0.5, ABSENT)}
+VALUES |= {"ranking.epochs": (2, ABSENT), "ranking.draws": (1, 2)}
 VALUES |= {"patterns": (ABSENT,), "hub_mirror": ("hub", "mirror", ABSENT), "precision": ("bfloat16", "float32")}
 VALUES |= {"keep_hidden_states": (False, True)}
 VALUES |= {"container": ("docker://host/papa:1", ABSENT)}
@@ -133,7 +132,6 @@ DRAWN: dict[str, list[dict[str, Any]]] = {
         {f"{TASK}.train_rows": "1/5", f"{TASK}.resample_training": True},
         {f"{TASK}.resample_training": False},
     ],
-    "ranking.settled": [{"ranking.epochs": 3, "ranking.settled": value} for value in (0.1, ABSENT)],
     "patterns.tasks": [{"patterns": {"tasks": ["animals"], "heads": [[0, 0]]}}],
     "patterns.heads": [{"patterns": {"tasks": ["animals"], "heads": [[1, 1]]}}],
 }

@@ -11,7 +11,7 @@ from papa.files import read_json, read_table
 
 pytestmark = pytest.mark.slow
 # prune deletes; nothing of these random models stands in the paper
-NOT_RUN = {"all", "prune", "half_lambda", "weigh_heads", "prepare_clusters"}
+NOT_RUN = {"all", "prune", "weigh_heads", "prepare_clusters"}
 """Those without a place here; how stable orders are is measured below, and other weights than λ in test_decoder.
 Clusters are in test_clusters and in the walk of test_edits."""
 
@@ -103,8 +103,8 @@ def test_every_grid_has_its_table_and_figure(families):
         assert r"\toprule" in (results / f"tables/{name}.tex").read_text(encoding="utf-8")
 
 
-def test_orders_of_other_seeds_and_of_halves_of_the_texts(finished_copy):
-    config = copy.deepcopy(CONFIG) | {"ranking": {"seeds": [0, 1], "halves": True}}
+def test_orders_of_other_seeds(finished_copy):
+    config = copy.deepcopy(CONFIG) | {"ranking": {"seeds": [0, 1]}}
     config["run"] |= {"tasks": ["animals"], "seeds": [1, 2]}
     finished_copy.run("--cores", "2", "--configfile", finished_copy.write(config))
     tables = finished_copy.folder / "results/tiny/tables"

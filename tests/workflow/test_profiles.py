@@ -14,7 +14,6 @@ from papa.config.study import Study
 PROFILES = {path.parent.name: yaml.safe_load(path.read_text("utf-8")) for path in REPOSITORY.glob("profiles/*/*.yaml")}
 MORE = copy.deepcopy(CONFIG)
 MORE["tasks"]["tags"]["features"] = "stream"
-MORE["ranking"] = {"halves": True}
 MORE["run"]["orders"] = ["lambda", "gradient"]
 MORE["threads"] = {"encoder": 3, "probe": 2}
 MORE["floors"] = ["zeros", "identity"]

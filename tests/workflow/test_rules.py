@@ -47,7 +47,7 @@ def test_a_rule_has_twelve_lines_and_one_for_each_further_output():
 
 def test_what_takes_seconds_is_not_queued():
     """A rule made with `use rule` does not inherit `localrule`."""
-    queued = {"tokenize", "average", "train_lambda", "half_lambda", "weigh_heads", "hidden_states"}
+    queued = {"tokenize", "average", "train_lambda", "weigh_heads", "hidden_states"}
     queued |= {"probe", "stream_probe", "all", "everything"}
     assert {name for name, body in BODIES.items() if "localrule: True" not in body} <= queued
 

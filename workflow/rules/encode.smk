@@ -23,18 +23,6 @@ use rule tokenize as train_lambda with:
         **sized("train_lambda"),
 
 
-# λ on half of the training texts, to show how stable the order is.
-use rule train_lambda as half_lambda with:
-    input:
-        unpack(reads("half_lambda", "tokens", "labels", "constants")),
-    output:
-        lambdas=file("lambda_half"),
-    pathvars:
-        path=ARTEFACTS["lambda_half"].stem,
-    resources:
-        **sized("half_lambda"),
-
-
 # Weights of heads other than λ.
 use rule train_lambda as weigh_heads with:
     input:

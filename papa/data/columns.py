@@ -5,7 +5,6 @@ from __future__ import annotations
 import re
 import unicodedata
 from collections.abc import Collection, Iterable, Sequence
-from contextlib import suppress
 from dataclasses import dataclass
 from itertools import chain
 from pathlib import PurePath
@@ -29,18 +28,6 @@ INVISIBLE = "[\\s\u200b-\u200d\u2060\ufeff]+"
 def class_name(text: str) -> str:
     """Normalise a class name, and strip invisible characters from its ends."""
     return unicodedata.normalize("NFC", re.sub(f"^{INVISIBLE}|{INVISIBLE}$", "", text))
-
-
-def similar_names(names: Iterable[str]) -> list[list[str]]:
-    """Group names that a reader might take for the same, such as "Yes" and "yes", or "1" and "1.0"."""
-    groups: dict[str, list[str]] = {}
-    for name in names:
-        folded = unicodedata.normalize("NFKC", name).casefold()
-        key = "".join(letter for letter in folded if unicodedata.category(letter) != "Cf")
-        with suppress(ValueError):
-            key = str(float(key))
-        groups.setdefault(key, []).append(name)
-    return [group for group in groups.values() if len(group) > 1]
 
 
 @dataclass(frozen=True)

@@ -58,21 +58,19 @@ def facts_in(folder: str | os.PathLike[str]) -> Facts:
     return facts if isinstance(facts, dict) else {}
 
 
-def facts_on_hub(model: str) -> Facts | None:
-    """Read a model's config.json from the hub's cache or else from the hub; None if the hub cannot be reached.
+def facts_on_hub(model: str) -> Facts:
+    """Read a model's config.json from the hub's cache or else from the hub; empty if that fails.
 
     Raises:
         InputError: the hub has no such model.
     """
     from huggingface_hub import hf_hub_download
-    from huggingface_hub.errors import GatedRepoError, HTTPError, RepositoryNotFoundError
+    from huggingface_hub.errors import HTTPError, RepositoryNotFoundError
 
     folder = folder_of("model", model, None, Machine())
     try:
         return facts_in(folder or os.path.dirname(hf_hub_download(model, "config.json")))
-    except GatedRepoError:
+    except (HTTPError, OSError) as error:
+        if type(error) is RepositoryNotFoundError:  # a gated one exists
+            raise refusal("model", model, None, error) from error
         return {}
-    except RepositoryNotFoundError as error:
-        raise refusal("model", model, None, error) from error
-    except (HTTPError, OSError):
-        return None

@@ -17,7 +17,7 @@ from papa.config.job import Job
 from papa.config.measures import check_metric
 from papa.config.settings import SPLITS, Corpus, Machine
 from papa.config.stages import ClustersOf, LabelsOf, OfCorpus, SubsetsOf, TextsOf
-from papa.data.columns import Columns, class_name, similar_names
+from papa.data.columns import Columns, class_name
 from papa.data.sources import describe, load_rows, source_digests
 from papa.errors import WARNING, DamagedArtefact, InputError, count
 from papa.files import REBUILD, digest_of_table, provenance_of, read_table, write_table
@@ -159,8 +159,6 @@ def _class_labels(settings: LabelsOf, splits: Sequence[PreparedSplit], texts: pa
     classes = [split.columns.classes(column, listed, _words(corpus, split)) for split in splits]
     names = listed or _names_in_data(splits[0].columns, column) or sorted_names(_distinct(classes[0]))
     _check_classes(column, listed, splits, classes)
-    for group in similar_names(names):
-        log.warning("Column %s has %s as different labels; if they are the same, fix the data.", column, _quoted(group))
     index_of = {name: index for index, name in enumerate(names)}
     indices = [
         [index_of[name] for name in row]

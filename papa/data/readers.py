@@ -66,7 +66,7 @@ def read_file(
             _check_encoding(path)
         rows = READERS[file_format](path, wanted)
     except UnicodeDecodeError as error:
-        raise InputError(f"{path} is not UTF-8 text ({error.reason}{_line_of(path)}); save it as UTF-8.") from error
+        raise InputError(f"{path} is not UTF-8 text ({error.reason}); save it as UTF-8.") from error
     except InputError:
         raise
     except Exception as error:  # malformed files raise more errors than readers document
@@ -264,17 +264,6 @@ def _check_encoding(path: Path) -> None:
     with open(path, "rb") as file:
         if b"\0" in file.read(4096):
             raise InputError(f"{path} is not UTF-8 text (it contains NUL bytes, as UTF-16 does); save it as UTF-8.")
-
-
-def _line_of(path: Path) -> str:
-    """Return the number of the first line that is not UTF-8, as part of an error message."""
-    with open(path, "rb") as lines:
-        for number, line in enumerate(lines, start=1):
-            try:
-                line.decode()
-            except UnicodeDecodeError:
-                return f" in line {number}"
-    return ""
 
 
 READERS: dict[str, Callable[[Path, Collection[str] | None], SourceRows]] = {

@@ -13,7 +13,6 @@ import unicodedata
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from itertools import chain
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar
 
@@ -29,7 +28,7 @@ from papa.data.weights import predicts_next
 from papa.errors import InputError
 from papa.files import PathLike
 from papa.jobs.resources import SPECIAL_TOKENS_PER_TEXT, TOKENS_PER_WORD
-from papa.jobs.start import argument, home
+from papa.jobs.start import argument
 
 if TYPE_CHECKING:
     from rich.console import Console
@@ -49,16 +48,13 @@ POSITIONS = ("max_position_embeddings", "n_positions", "n_ctx")
 """Keys of a model's config for its number of positions."""
 BLOCK_SLOTS = 128
 """Number of slots for running text, as in the paper."""
-MAXIMUM_CLASSES, LISTED_COLUMNS = 50, 8
-"""Maximum number of distinct values in a guessed label column, and of columns that a reason lists."""
+LISTED_COLUMNS = 8
+"""Maximum number of columns that a reason lists."""
 MAJORITY = 0.75
 """With two classes, accuracy shows little if the larger class has more than this share of the rows."""
 REPEATED_SHARE = 0.1
 """If more than this share of pairs repeat the first text of another pair, the pairs of a text form a cluster."""
 MANY_ROWS, BASE_HIDDEN_SIZE = 10_000, 768
-MODEL_TYPE_ROW = r"^\| ([\w-]+) \| (packed|padded|refused) \| (.*?) \|$"
-"""Matches a table row in docs/models.md: a model type, its form, and the reason for a refusal."""
-SMALL_NAMES = re.compile("mini|small|tiny|distil|xs", re.IGNORECASE)
 EXAMPLE_MODEL = "google-bert/bert-base-uncased"
 
 
@@ -174,7 +170,7 @@ def start(
         The choices, their reasons, and the next commands.
 
     Raises:
-        InputError: the file exists; the model does not exist, or papa refuses its type; or the data cannot be read or
+        InputError: the file exists; the model does not exist; or the data cannot be read or
             lack a column. Nothing is written in these cases.
     """
     files = files or DataFiles()
@@ -190,9 +186,7 @@ def start(
         for split in data.unwritten:
             if os.path.exists(data.files[split]):
                 raise InputError(f"{data.files[split]} exists, and papa never overwrites a file; give another FILE.")
-    facts = None if model is None else facts_of(model)
-    remark = "" if model is None else check_type(model, facts)
-    facts = facts or {}
+    facts = {} if model is None else facts_of(model)
     if predicts_next(facts.get("architectures"), facts.get("is_decoder")):
         data = data.for_decoder()
     data = data.within(facts)
@@ -214,7 +208,6 @@ def start(
     return {
         "config": str(path),
         **{name: getattr(data, name) for name in ("files", "columns", "slots", "metric", "reasons")},
-        "remark": remark,
         "notes": list(data.notes),
         "missing_files": missing,
         "next": [shlex.join(["papa", verb, argument(path)]) for verb in ("plan", "run")],
@@ -253,7 +246,7 @@ def choices_of(name: str, model: str, data: Data, facts: Mapping[str, object]) -
         facts: contents of the model's config.json; empty if unknown.
     """
     width = facts.get("hidden_size")
-    small = width < BASE_HIDDEN_SIZE if isinstance(width, int) and width else bool(SMALL_NAMES.search(model))
+    small = isinstance(width, int) and width < BASE_HIDDEN_SIZE
     seeds: list[Choice] = []
     if METRICS[data.metric].target.probed:
         reason = "one probe per seed; scores have an interval over seeds"
@@ -386,8 +379,8 @@ def _first_name(guesses: Sequence[str]) -> str:
 # -- the model --------------------------------------------------------------------------------------------------------
 
 
-def facts_of(model: str) -> Facts | None:
-    """Return the contents of a model's config.json; None if the hub cannot be reached.
+def facts_of(model: str) -> Facts:
+    """Return the contents of a model's config.json; empty if they are unknown.
 
     Raises:
         InputError: the model does not exist.
@@ -396,26 +389,8 @@ def facts_of(model: str) -> Facts | None:
         case {"path": folder}:
             return facts_in(folder)
         case {"package": package}:
-            return facts_in_package(package)
+            return facts_in_package(package) or {}
     return facts_on_hub(model)
-
-
-def check_type(model: str, facts: Mapping[str, object] | None) -> str:
-    """Return a remark on a model whose type is unknown or untested; empty if docs/models.md lists it as usable.
-
-    Raises:
-        InputError: papa refuses the type.
-    """
-    command = shlex.join(["papa", "inspect", model])
-    kind = (facts or {}).get("model_type")
-    if not isinstance(kind, str):
-        return f"The type of {model} could not be looked up; `{command}` checks the model."
-    page = home() / "docs/models.md"
-    listed = re.findall(MODEL_TYPE_ROW, page.read_text(encoding="utf-8"), re.MULTILINE) if page.is_file() else []
-    form, why = {name: (form, why) for name, form, why in listed}.get(kind, ("", ""))
-    if form == "refused":
-        raise InputError(f"{model} has the type {kind}, which papa cannot use: {why.rstrip('.')}.")
-    return "" if form else f"Models of the type {kind} are untested; `{command}` checks this one."
 
 
 # -- the data ---------------------------------------------------------------------------------------------------------
@@ -503,7 +478,7 @@ def validation_file(train: PathLike) -> Path:
 
 
 def _choose(columns: Columns, asked: Mapping[str, str | None]) -> tuple[dict[str, str], dict[str, str]]:
-    """Return columns and reasons by role; columns that are not given are guessed, first by name, then by values.
+    """Return columns and reasons by role; columns that are not given are guessed by their names.
 
     Without a given label, lines of text have none.
     """
@@ -514,17 +489,12 @@ def _choose(columns: Columns, asked: Mapping[str, str | None]) -> tuple[dict[str
     types = {field.name: str(field.type) for field in columns.rows.table.schema}
     lists = [name for name in names if "list" in types[name]]
     texts = [name for name in names if types[name] in ("string", "large_string") or name in lists]
-    distinct = {name: _distinct(columns.rows.table.column(name).to_pylist()) for name in names}
     taken = {name for name in asked.values() if name}
     label = asked.get("label") or _with_name(LABEL_NAMES, names, taken)
     if label is None:
-        few = [name for name in names if name not in taken and 1 < distinct[name] <= MAXIMUM_CLASSES]
-        label = min(few, key=distinct.__getitem__, default=None)
-    if label is None:
         raise _not_recognised(columns, "labels", "label")
     others = [name for name in texts if name != label and name not in taken and (name in lists) == (label in lists)]
-    common = _with_name(FIRST_NAMES, others, taken)
-    first = asked.get("first") or common or max(others, key=distinct.__getitem__, default=None)
+    first = asked.get("first") or _with_name(FIRST_NAMES, others, taken) or (others[0] if len(others) == 1 else None)
     if first is None:
         raise _not_recognised(columns, "texts", "first")
     guessed = f"guessed from the columns {', '.join(names[:LISTED_COLUMNS])}" + ", …" * (len(names) > LISTED_COLUMNS)
@@ -543,11 +513,6 @@ def _not_recognised(columns: Columns, content: str, option: str) -> InputError:
         f"No column of {columns.source} looks like {content}; choose one of its columns ({names}) with --column "
         f"{option}=COLUMN."
     )
-
-
-def _distinct(values: Sequence[object]) -> int:
-    """Count distinct values; for lists, count their distinct elements."""
-    return len(set(map(str, chain.from_iterable(value if isinstance(value, list) else [value] for value in values))))
 
 
 def _with_name(known: Sequence[str], names: Sequence[str], taken: set[str]) -> str | None:
@@ -585,7 +550,6 @@ def print_started(config: Mapping[str, Any], out: Console) -> None:
     for name, value in (config["columns"] | {"slots": config["slots"], "metric": config["metric"]}).items():
         lines.append((f"  {name}: {value} ({config['reasons'][name]})", ""))
     lines += [(f"  {note}", "") for note in config["notes"]]
-    lines.append((config["remark"], "yellow"))
     if config["missing_files"]:
         missing = ", ".join(config["missing_files"].values())
         lines.append((f"Not found: {missing}. Add what is missing, or change the paths in the config.", "yellow"))

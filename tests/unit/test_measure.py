@@ -215,7 +215,7 @@ def test_texts_without_validation_texts_are_held_out_of_files_too(tmp_path):
     held, expected = (each.unwritten["validation"].table for each in (data, of_list))
     assert held.column("sentence").to_pylist() == expected.column("first").to_pylist()
     tables()["frame"].to_csv(tmp_path / "validation.csv", index=False)
-    similar = _data_of(tmp_path / "train.csv", None, None, tmp_path / "data", {})
+    similar = _data_of(tmp_path / "train.csv", None, None, tmp_path / "data", {"columns": ROLES})
     assert similar.files["validation"] == str(tmp_path / "validation.csv") and not similar.unwritten
 
 

@@ -305,22 +305,12 @@ def test_further_validation_splits_follow_the_validation_split(monkeypatch, tmp_
 @pytest.mark.parametrize(
     "values", [["pos", " pos", "pos\t"], ["pos", "pos\u200b", "\ufeffpos"], ["caf\u00e9", "cafe\u0301", "caf\u00e9"]]
 )
-def test_labels_that_look_the_same_are_one_class(prepare, caplog, values):
+def test_labels_that_look_the_same_are_one_class(prepare, values):
     rows = {"text": list("abcd"), "label": [*values, "neg"]}
     for names in (None, (f" {values[0]}", "neg")):
         table = prepare(rows, labels=names)
         assert sorted(provenance_of(table)["label_names"]) == sorted(["neg", values[0]])
         assert len(set(table["label"].to_pylist()[:3])) == 1
-    assert not [record for record in caplog.records if "different labels" in record.message]
-
-
-@pytest.mark.parametrize(
-    "pair", [("Yes", "yes"), ("1", "1.0"), ("no", "n\u200bo"), ("fine", "\ufb01ne"), ("strasse", "stra\u00dfe")]
-)
-def test_a_warning_names_labels_that_look_alike(prepare, caplog, pair):
-    prepare({"text": list("abcd"), "label": [*pair, "other", "2"]})
-    assert f"{sorted(pair)[0]!r}, {sorted(pair)[1]!r} as different labels" in caplog.text
-    assert caplog.text.count("different labels") == 1
 
 
 NO_YES = {"names": {"label": ["no", "yes"]}}

@@ -54,9 +54,7 @@ def test_the_wheel_has_what_a_clone_has(wheel):
     with zipfile.ZipFile(wheel) as archive:
         names = {name for name in archive.namelist() if ".dist-info/" not in name}
     listed = done("git", "ls-files", "papa", cwd=REPOSITORY).stdout.split()
-    carried = done(
-        "git", "ls-files", "Snakefile", "workflow", "config", "data/demo", "docs/models.md", cwd=REPOSITORY
-    ).stdout.split()
+    carried = done("git", "ls-files", "Snakefile", "workflow", "config", "data/demo", cwd=REPOSITORY).stdout.split()
     assert names == {*listed, *(f"papa/repository/{path}" for path in carried)}
     assert "papa/py.typed" in names and "papa/repository/workflow/scripts/job.py" in names
 

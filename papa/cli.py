@@ -203,11 +203,10 @@ def plan(
     cores: Annotated[int | None, typer.Option(min=1, help="Number of cores of the run; the default is all.")] = None,
     as_json: AsJson = False,
 ) -> None:
-    """Estimate the jobs, time, memory and disk space of a run, and the smallest margin that it can show.
+    """Estimate the jobs, time and disk space of a run, and the smallest margin that it can show.
 
-    Nothing is run: estimates follow from the sizes of texts and models. Texts and models that are not on this machine
-    are listed first; their jobs still count. The smallest margin of a task follows from its seeds and validation
-    examples, or from the results if the config was run before.
+    One batch of each model and corpus is timed; nothing else is run. Texts and models that are not on this machine are
+    listed first; their jobs still count. The smallest margin of a task follows from its seeds and validation examples.
     """
     with _wrong_input("Config error: "):
         from papa.config.reading import read_config
@@ -222,7 +221,7 @@ def plan(
     if note := note_results(config, Path("results", checked.name)):
         typer.echo(note, err=True)
     _print_json(estimates) if as_json else print_plan(estimates, _console())
-    if not estimates["total"]["sized"]:
+    if estimates["total"]["unknown"] and not estimates["total"]["disk_mb"]:
         raise typer.Exit(NOTHING_KNOWN)
 
 

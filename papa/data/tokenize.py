@@ -141,28 +141,6 @@ def sizes_of_model(model: ModelId, machine: Machine) -> dict[str, int]:
         raise loading_error(model, machine, "config", error) from error
 
 
-def parameters_of_model(model: ModelId, machine: Machine) -> dict[str, int]:
-    """Count the parameters of a model, and those outside of its embeddings and prediction head; nothing is loaded.
-
-    Returns an empty dict if transformers cannot build the model from its config.
-    """
-    import torch
-    import transformers
-    from torch import nn
-
-    config = _config_of(model, machine)
-    named = getattr(transformers, (config.architectures or [""])[0], None)
-    try:
-        with torch.device("meta"):
-            built = transformers.AutoModel.from_config(config) if named is None else named(config)
-    except Exception:  # a config may lack anything; the estimate then follows from its sizes
-        return {}
-    heads = [built.get_output_embeddings(), *(part for part in built.modules() if isinstance(part, nn.Embedding))]
-    outside = {value for part in heads if part is not None for value in part.parameters()}
-    total = sum(value.numel() for value in built.parameters())  # tied parameters count once
-    return {"parameters": total, "layer_parameters": total - sum(value.numel() for value in outside)}
-
-
 def _attending_layers(config: PreTrainedConfig) -> int:
     """Return the number of layers with attention if the config lists the layer types, otherwise 0."""
     types = getattr(config, "layer_types", None) or getattr(config, "layers_block_type", None) or []

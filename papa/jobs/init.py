@@ -317,7 +317,7 @@ def as_yaml(choices: Sequence[Choice]) -> str:
     """Return the choices as YAML, with reasons as comments."""
     lines = [
         "# How much does this model rely on attention that depends on its input?",
-        "# First run `papa plan` on this file, which estimates time and memory; then `papa run`.",
+        "# First run `papa plan` on this file, which estimates time and disk space; then `papa run`.",
         "# config/README.md explains all keys.",
     ]
     blocks: list[str] = []

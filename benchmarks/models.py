@@ -103,17 +103,6 @@ def kinds() -> list[str]:
     return sorted(names)
 
 
-def kinds_of_no_text() -> list[str]:
-    """Return the types of all image and audio models: classifiers and encoders."""
-    from transformers.models.auto import modeling_auto as auto
-
-    names: set[str] = set()
-    for mapping in ("IMAGE", "IMAGE_CLASSIFICATION", "AUDIO_CLASSIFICATION", "CTC"):
-        names |= set(getattr(auto, f"MODEL_FOR_{mapping}_MAPPING_NAMES"))
-    parts = ("_vision_model", "_audio_model", "_encoder")
-    return sorted(names | {kind for kind in auto.MODEL_MAPPING_NAMES if kind.endswith(parts)})
-
-
 def small_config(kind: str, **changed: Any) -> PreTrainedConfig:
     """Return a config of this type with small sizes, some of them `changed`."""
     from transformers import AutoConfig
@@ -147,20 +136,16 @@ def _small(said: Mapping[Any, Any], changed: Mapping[str, Any]) -> dict[str, Any
     return small
 
 
-def small_model(kind: str, text: bool = True) -> PreTrainedModel:
+def small_model(kind: str) -> PreTrainedModel:
     """A model of this type with random weights, none of them zero, so that nothing left out goes unnoticed.
-
-    Of types that take both, `text` says which model is wanted.
 
     Raises:
         Exception: what went wrong first, if no variation of sizes gives a model that runs.
     """
     import torch
 
-    from papa.errors import InputError
     from papa.model.check import tiny_batch
-    from papa.model.forms import Form, takes_text
-    from papa.model.raw_inputs import tiny_raw_inputs
+    from papa.model.forms import Form
 
     first: Exception | None = None
     seen: list[object] = []
@@ -170,13 +155,9 @@ def small_model(kind: str, text: bool = True) -> PreTrainedModel:
             if config.to_dict() in seen:
                 continue
             seen.append(config.to_dict())
-            model = _made(kind, config, text)
+            model = _made(kind, config)
             base: Any = model.base_model
-            if not text:
-                if takes_text(base):
-                    raise InputError("it takes text as well, and is among the text models if it is one")
-                tiny_raw_inputs(base)
-            elif not (getattr(config, "is_encoder_decoder", False) and hasattr(base, "decoder")):
+            if not (getattr(config, "is_encoder_decoder", False) and hasattr(base, "decoder")):
                 with torch.no_grad():
                     Form(False).states(base, tiny_batch(base, "after"))
             return model
@@ -186,9 +167,9 @@ def small_model(kind: str, text: bool = True) -> PreTrainedModel:
     raise first
 
 
-def _made(kind: str, config: PreTrainedConfig, text: bool) -> PreTrainedModel:
+def _made(kind: str, config: PreTrainedConfig) -> PreTrainedModel:
     import torch
-    from transformers import AutoModel, AutoModelForCausalLM, AutoModelForMaskedLM, AutoModelForTextEncoding
+    from transformers import AutoModelForCausalLM, AutoModelForMaskedLM, AutoModelForTextEncoding
     from transformers.models.auto import modeling_auto as auto
 
     classes = {
@@ -196,8 +177,8 @@ def _made(kind: str, config: PreTrainedConfig, text: bool) -> PreTrainedModel:
         "MASKED_LM": AutoModelForMaskedLM,
         "TEXT_ENCODING": AutoModelForTextEncoding,
     }
-    makes: Any = AutoModel
-    for mapping, auto_class in classes.items() if text else ():
+    makes: Any = None
+    for mapping, auto_class in classes.items():
         if kind in getattr(auto, f"MODEL_FOR_{mapping}_MAPPING_NAMES"):
             makes = auto_class
             if not (getattr(config, "is_encoder_decoder", False) and mapping != "TEXT_ENCODING"):
@@ -212,27 +193,25 @@ def _made(kind: str, config: PreTrainedConfig, text: bool) -> PreTrainedModel:
                 weight.normal_(std=0.2)
             else:
                 weight.add_(torch.rand_like(weight) * 0.2)
-    if not text and getattr(config, "is_encoder_decoder", False):
-        model = model.get_encoder()
     return model
 
 
-def check(kind: str, text: bool = True) -> dict[str, Any]:
+def check(kind: str) -> dict[str, Any]:
     """Return the findings about a type, in this process."""
     from papa.model.verification import verify
 
     try:
-        model = small_model(kind, text)
+        model = small_model(kind)
     except Exception as error:  # the sizes may not go together, or the model needs a package that is not there
-        return failed(kind, f"{type(error).__name__}: {shorten(str(error), 250)}") | {"text": text}
+        return failed(kind, f"{type(error).__name__}: {shorten(str(error), 250)}")
     verified = verify(model)
     if "allowed in torch.float32" in verified.why:  # roundings grow in some models with weights as large as these
         verified = verify(model.double())
-    if text and verified.form != "refused" and not _loads(kind):
+    if verified.form != "refused" and not _loads(kind):
         verified = Verified(
             kind, "refused", f"checkpoints are an encoder with a decoder; {type(model).__name__} alone can be used"
         )
-    return asdict(replace(verified, kind=kind)) | {"text": text}  # some types share the class of another
+    return asdict(replace(verified, kind=kind))  # some types share the class of another
 
 
 def _loads(kind: str) -> bool:
@@ -249,7 +228,7 @@ def _loads(kind: str) -> bool:
     return True
 
 
-def swept(chosen: list[tuple[str, bool]]) -> Iterator[dict[str, Any]]:
+def swept(chosen: list[str]) -> Iterator[dict[str, Any]]:
     """Yield the findings about types, each from a separate process that starts with all libraries imported."""
     import torch
     import transformers.models.auto.modeling_auto  # noqa: F401
@@ -259,27 +238,27 @@ def swept(chosen: list[tuple[str, bool]]) -> Iterator[dict[str, Any]]:
     torch.set_num_threads(1)
     small_model("bert")  # what all types import
     context = get_context("fork")
-    for kind, text in chosen:
+    for kind in chosen:
         ours, theirs = context.Pipe()
-        process = context.Process(target=_told, args=(kind, text, theirs))
+        process = context.Process(target=_told, args=(kind, theirs))
         process.start()
         theirs.close()
         try:
             late = f"took more than {PATIENCE} seconds"
-            yield ours.recv() if ours.poll(PATIENCE) else failed(kind, late) | {"text": text}
+            yield ours.recv() if ours.poll(PATIENCE) else failed(kind, late)
         except EOFError:
             process.join()
             spent = process.exitcode == -signal.SIGXCPU
             why = f"took more than {SECONDS} seconds" if spent else f"ended with exit code {process.exitcode}"
-            yield failed(kind, why) | {"text": text}
+            yield failed(kind, why)
         process.kill()
         process.join()
 
 
-def _told(kind: str, text: bool, pipe: Connection) -> None:
+def _told(kind: str, pipe: Connection) -> None:
     resource.setrlimit(resource.RLIMIT_AS, (GIGABYTES * 2**30,) * 2)
     resource.setrlimit(resource.RLIMIT_CPU, (SECONDS, SECONDS + 5))
-    pipe.send(check(kind, text))
+    pipe.send(check(kind))
 
 
 def failed(kind: str, why: str) -> dict[str, Any]:
@@ -304,22 +283,18 @@ def page_of(records: list[dict[str, Any]]) -> str:
         ]
         return "\n".join(["| type | | why |", "|---|---|---|", *lines])
 
-    def used(text: bool, *forms: str) -> list[dict[str, Any]]:
-        return [one for one in records if one["text"] == text and one["form"] in forms]
+    def used(*forms: str) -> list[dict[str, Any]]:
+        return [one for one in records if one["form"] in forms]
 
-    packed, padded, given = used(True, "packed"), used(True, "padded"), used(False, "packed", "padded")
+    packed, padded = used("packed"), used("padded")
     return PAGE.format(
         transformers=version("transformers"),
         torch=version("torch"),
         used=len(packed) + len(padded),
-        number=sum(one["text"] for one in records),
+        number=len(records),
         packed=listed(packed),
         padded=listed(padded),
-        rest=reasons(used(True, "refused", "not made")),
-        given_used=len(given),
-        given_number=sum(not one["text"] for one in records),
-        given=listed(given),
-        given_rest=reasons(used(False, "refused", "not made")),
+        rest=reasons(used("refused", "not made")),
     )
 
 
@@ -360,34 +335,12 @@ can be used, also if a half of them can: in Python, `papa.Model(model.get_encode
 
 {rest}
 
-## Pictures and sound
-
-papa also takes encoders of pictures and sound, without the workflow and without probes: `papa.average_attention` and
-`papa.replaced_attention`, and `hidden_states` of a `papa.Model`, on what the model itself takes. **{given_used} of
-{given_number} types can be used**; of models of two stacks, the encoder (`model.get_encoder()`).
-
-```python
-model = transformers.AutoModel.from_pretrained("google/vit-base-patch16-224")
-average = papa.average_attention(papa.Model(copy.deepcopy(model)), [{{"pixel_values": pixels}}])
-with papa.replaced_attention(model, average):
-    states = model(pixel_values=pixels).last_hidden_state
-```
-
-A slot is a token as attention sees it: a patch or a piece of sound, and what the model puts before them. All batches
-need one number of slots. Shorter sound is left out by its `attention_mask` if the model takes one.
-
-{given}
-
-Not used:
-
-{given_rest}
-
 Next: [method.md](method.md) explains what is replaced, [faq.md](faq.md) what a decoder can be used for.
 """
 
 
-def resumed(place: Path) -> dict[tuple[str, bool], dict[str, Any]]:
-    """Return the findings of a sweep that was stopped, by type and by whether it takes text.
+def resumed(place: Path) -> dict[str, dict[str, Any]]:
+    """Return the findings of a sweep that was stopped, by type.
 
     They are empty if the sweep was of other code or other libraries.
     """
@@ -397,7 +350,7 @@ def resumed(place: Path) -> dict[tuple[str, bool], dict[str, Any]]:
     records = [json.loads(line) for line in lines]
     if not records or records[0] != swept_by():
         return {}
-    return {(one["kind"], one["text"]): one for one in records[1:]}
+    return {one["kind"]: one for one in records[1:]}
 
 
 def swept_by() -> dict[str, str]:
@@ -417,16 +370,14 @@ def main() -> None:
     parser.add_argument("kinds", nargs="*")
     parser.add_argument("--page", type=Path, help="where to write the page; resumes a sweep that was stopped")
     given = parser.parse_args(sys.argv[1:])
-    texts, others = kinds(), kinds_of_no_text()
-    named = given.kinds or [*texts, *others]
-    every = [(kind, True) for kind in texts if kind in named] + [(kind, False) for kind in others if kind in named]
+    every = [kind for kind in kinds() if not given.kinds or kind in given.kinds]
     log = ROOT / "build/models.jsonl" if given.page else None
     records = resumed(log) if log else {}
     if log and not records:
         log.parent.mkdir(exist_ok=True)
         log.write_text(json.dumps(swept_by()) + "\n", encoding="utf-8")
     for one in swept([each for each in every if each not in records]):
-        records[one["kind"], one["text"]] = one
+        records[one["kind"]] = one
         print(json.dumps(one), flush=True)
         if log:
             with log.open("a", encoding="utf-8") as lines:

@@ -597,10 +597,10 @@ class Config(Block):
     ] = None
     device: Annotated[
         str,
-        Field(pattern=r"^(auto|cpu|mps|cuda(:([0-9]{1,2}|all))?)$"),
+        Field(pattern=r"^(auto|cpu|mps|cuda(:[0-9]{1,2})?)$"),
         key(
-            "device that encoders run on: auto (a GPU if there is one), cpu, mps, cuda, cuda:N, or cuda:all, which "
-            "spreads a model that is too large for one GPU over all GPUs; changing it reruns nothing"
+            "device that encoders run on: auto (a GPU if there is one), cpu, mps, cuda or cuda:N; changing it reruns "
+            "nothing"
         ),
     ] = "auto"
     threads: Annotated[
@@ -609,12 +609,10 @@ class Config(Block):
         Field(default_factory=Threads),
     ]
     precision: Annotated[
-        Literal["float32", "tf32", "bfloat16", "float16", "bfloat16_weights"],
+        Literal["float32", "tf32", "bfloat16"],
         key(
             "floating-point precision of the frozen encoder: tf32 is float32 with faster matrix products on NVIDIA "
-            "GPUs; bfloat16 and float16 use autocast; bfloat16_weights also loads the weights in bfloat16, for half "
-            "the memory; averages are always summed in float64, and float32 replaces float16 when gradients pass "
-            "through the encoder"
+            "GPUs; bfloat16 uses autocast; averages are always summed in float64"
         ),
     ] = "float32"
     container: Annotated[

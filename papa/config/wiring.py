@@ -101,7 +101,7 @@ def _average(study: Study, model: str, laid_out: str, averaged: str) -> Wiring:
 def _lambda(study: Study, model: str, task: str, constant: str, seed: str) -> Wiring:
     block = study.config.tasks[task]
     settings = stages.LambdaOf(
-        model=_encoding(study, model, with_gradients=True),
+        model=_encoding(study, model),
         metric=block.metric,
         training=stages.Training.of(block, study.config.ranking.epochs),
         seed=int(seed),
@@ -116,7 +116,7 @@ def _lambda(study: Study, model: str, task: str, constant: str, seed: str) -> Wi
 def _weights(study: Study, model: str, task: str, constant: str, weights: str) -> Wiring:
     block = study.config.tasks[task]
     settings = stages.WeightsOf(
-        model=_encoding(study, model, with_gradients=True),
+        model=_encoding(study, model),
         metric=block.metric,
         constant=constant,
         seed=int(weights.removeprefix("gradient-")),
@@ -229,7 +229,7 @@ def _of_probe(study: Study, model: str, task: str, variant: Variant) -> dict[str
     """Return the settings of all stages that train probes on a variant."""
     block = study.config.tasks[task]
     return {
-        "model": _encoding(study, model, with_gradients=variant.trained),
+        "model": _encoding(study, model),
         "task": task,
         "metric": block.metric,
         "training": stages.Training.of_probe(block),
@@ -282,7 +282,5 @@ def _model(study: Study, name: str) -> stages.ModelId:
     return model.model_copy(update={"weights": settings.sha256 or study.sources.weights(model)})
 
 
-def _encoding(study: Study, name: str, with_gradients: bool = False) -> stages.Encoding:
-    """Return a model with the config's precision; gradients underflow in float16, so they get float32 instead."""
-    underflow = with_gradients and study.config.precision == "float16"
-    return stages.Encoding(model=_model(study, name), precision="float32" if underflow else study.config.precision)
+def _encoding(study: Study, name: str) -> stages.Encoding:
+    return stages.Encoding(model=_model(study, name), precision=study.config.precision)

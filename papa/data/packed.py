@@ -94,30 +94,6 @@ class Packed:
         return dense.view(len(self.lengths), self.n, *tokens.shape[1:])
 
 
-@dataclass(frozen=True)
-class RawBatch(Packed):
-    """A batch of pictures or sound: the model's arguments, and the slots of the tokens that the model makes from them.
-
-    These tokens have no ids, so all `ids` are 0.
-    """
-
-    arguments: Mapping[str, Tensor] = field(default_factory=dict)
-
-    @classmethod
-    def masked(cls, arguments: Mapping[str, Tensor], mask: Tensor) -> RawBatch:
-        """Build a batch from a model's arguments and the mask `[example, slot]` of its tokens."""
-        real = mask.bool()
-        slots = torch.arange(mask.shape[1], device=mask.device).expand_as(mask)[real]
-        zeros = torch.zeros_like(slots)
-        return cls(zeros, slots, zeros, real.sum(dim=1), mask.shape[1], arguments=arguments)
-
-    def to(self, device: torch.device) -> RawBatch:
-        """Return the same batch on `device`."""
-        moved = super().to(device)
-        arguments = {name: values.to(device) for name, values in self.arguments.items()}
-        return RawBatch(moved.ids, moved.slots, moved.segments, moved.lengths, moved.n, arguments=arguments)
-
-
 @dataclass(frozen=True, eq=False)
 class Examples:
     """The layout of a batch as attention needs it: `[example, position]`, each example padded to the longest one.
@@ -146,7 +122,6 @@ class Examples:
     known_same_slots: bool | None = None
     known_on_host: Examples | None = None
     _selections: dict[int, tuple[Selection, Selection]] = field(default_factory=dict)
-    _on_devices: dict[torch.device, Examples] = field(default_factory=dict)
 
     @classmethod
     def of_packed(cls, batch: Packed, from_first: bool = False) -> Examples:
@@ -184,21 +159,6 @@ class Examples:
             slots = (columns - real.int().argmax(1, keepdim=True)).clamp(min=0)
         return cls(slots, columns, None if real.all() else real, mask.shape[1], last_queries=queries)
 
-    def on(self, device: torch.device) -> Examples:
-        """Return the same layout on `device`; it is copied once, for all layers on that device."""
-        if device == self.slots.device:
-            return self
-        if device not in self._on_devices:
-
-            def moved(values: Tensor | None) -> Tensor | None:
-                return None if values is None else values.to(device)
-
-            self._on_devices[device] = Examples(
-                *(self.slots.to(device), self.columns.to(device), moved(self.real), self.n, moved(self.positions)),
-                *(self.last_queries, self.packed, self.same_slots, self.on_host),
-            )
-        return self._on_devices[device]
-
     def last(self, keys: int) -> Examples:
         """Return the layout for a layer that sees only the last `keys` keys, such as one with a sliding window."""
         if self.packed or keys == self.slots.shape[1]:
@@ -213,17 +173,6 @@ class Examples:
         return self.slots.shape[1] if self.last_queries is None else self.last_queries
 
     @cached_property
-    def on_host(self) -> Examples:
-        """The same layout on the CPU; a GPU waits for each value that is read from the device."""
-        if self.slots.device.type == "cpu":
-            return self
-        if self.known_on_host is not None:
-            return self.known_on_host
-        slots, columns = self.slots.cpu(), self.columns.cpu()
-        real = None if self.real is None else self.real.cpu()
-        return Examples(slots, columns, real, self.n, None, self.last_queries, self.packed, self.same_slots)
-
-    @cached_property
     def same_slots(self) -> bool:
         """Whether all examples use the same slots, and no position is empty."""
         if self.known_same_slots is not None:
@@ -236,11 +185,13 @@ class Examples:
         return self.real is None or self.packed or bool((self.real[:, :-1] >= self.real[:, 1:]).all())
 
     @cached_property
-    def by_slot(self) -> tuple[Tensor, Tensor, Tensor]:
+    def by_slot(self) -> tuple[Tensor, ...]:
         """The slots that any example uses, `[slot]`, and the index of each position's slot, `[example, position]`.
 
         The third tensor, bool `[example, slot]`, is True if an example has a token in the slot.
         """
+        if self.known_on_host is not None:
+            return tuple(sent(values, self.slots.device) for values in self.known_on_host.by_slot)
         slots = (self.slots if self.real is None else self.slots[self.real]).unique()
         place = torch.searchsorted(slots, self.slots.contiguous()).clamp(max=len(slots) - 1)
         real = torch.ones_like(place) if self.real is None else self.real.long()

@@ -63,7 +63,6 @@ class TrainingTask:
         after_epoch: called after each epoch; returns the tensors to record.
         held_out_loss: the mean loss on held-out rows, by which training with `patience` ends and selects an epoch.
         shares: the weights with which the losses of a batch's parts add up to the loss of the batch.
-        recompute: see `BatchParts`.
     """
 
     name: str
@@ -74,7 +73,6 @@ class TrainingTask:
     after_epoch: Callable[[], Recorded]
     held_out_loss: Callable[[], Tensor] | None = None
     shares: Callable[[Sequence[Tensor]], list[float]] = shares_of_examples
-    recompute: Callable[[], bool] = lambda: False
 
     def backward(self, parts: Sequence[Tensor]) -> Tensor:
         """Compute the gradients of a batch in parts, and return its mean loss."""
@@ -197,7 +195,7 @@ def fit(task: TrainingTask, training: Training, seed: int, checkpoint: Checkpoin
     """
     patience, held_out_loss = training.patience, task.held_out_loss
     state = TrainingState(task.parameters, training.learning_rate, held_out_loss is not None)
-    examples, parts = task.examples, BatchParts(state.device, task.recompute)
+    examples, parts = task.examples, BatchParts(state.device)
     generator = torch.Generator().manual_seed(seed)
     steps_per_epoch = -(-examples // training.batch_size)
     if checkpoint is not None and (saved := checkpoint.restore()) is not None:

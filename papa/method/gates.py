@@ -49,7 +49,6 @@ def learn_gates(
         after_epoch=lambda: {"lambda": raw.detach().sigmoid().cpu()},
         held_out_loss=held_out_loss(objective, states, rows, gating.training),
         shares=lambda parts: objective.shares(parts, rows.learned),
-        recompute=model.recompute,
     )
     epochs = fit(task, gating.training, gating.seed, checkpoint)
     return torch.stack([epoch.recorded["lambda"] for epoch in epochs])

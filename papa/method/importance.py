@@ -39,12 +39,11 @@ def gate_slopes(model: Model, objective: Objective, constants: Constants, rows: 
         for part, share in zip(parts, objective.shares(parts), strict=True):
             gates[:] = [mix.weights.new_ones(len(part), model.heads).requires_grad_() for mix in mixes]
             mixed[:] = [replace(mix, weights=gate) for mix, gate in zip(mixes, gates, strict=True)]
-            of_layers = torch.autograd.grad(loss(part), gates)  # on the devices of their layers
-            slopes = torch.stack([slopes.to(total) for slopes in of_layers])  # [layer, example, head]
+            slopes = torch.stack(torch.autograd.grad(loss(part), gates)).to(total)  # [layer, example, head]
             summed += slopes.abs().sum(1) * share
         return summed
 
-    parts_of = BatchParts(model.device, model.recompute)
+    parts_of = BatchParts(model.device)
     for batch in progress(rows.split(batch_size), "gradients", examples):
         # the loss is the mean over a batch, which divides slopes by the number of its examples
         total += parts_of.run(batch, slopes_of) * len(batch)

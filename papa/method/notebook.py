@@ -12,7 +12,6 @@ from torch import Tensor
 
 from papa.config.measures import check_metric
 from papa.config.stages import Gating, Training
-from papa.data.packed import RawBatch
 from papa.data.prepare import sorted_names
 from papa.data.tokens import Tokens
 from papa.errors import InputError
@@ -204,8 +203,6 @@ def examples_of(
         InputError: batches or labels are invalid, or do not match.
     """
     packed = {split: list(packed_batches(model, batches, caller)) for split, (batches, _) in data.items()}
-    if any(isinstance(batch, RawBatch) for batches in packed.values() for batch in batches):
-        raise InputError(f"{caller} needs texts laid out by lay_out, but pictures or sound were given.")
     sizes = {split: batches[0].n for split, batches in packed.items()}
     if len(set(sizes.values())) > 1:
         slots = " and ".join(f"{n} in {split}" for split, n in sizes.items())

@@ -217,7 +217,6 @@ def fit_objective(
         after_epoch=lambda: objective.outcomes_on(states),
         held_out_loss=held_out_loss(objective, states, rows, training),
         shares=lambda parts: objective.shares(parts, rows.learned),
-        recompute=getattr(states, "recompute", lambda: False),
     )
     return fit(task, training, seed, checkpoint)
 

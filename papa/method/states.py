@@ -54,10 +54,6 @@ class StreamedStates:
         hidden = torch.stack(states, dim=1)
         return hidden.half().float() if self.rounded else hidden.float()
 
-    def recompute(self) -> bool:
-        """Recompute activations in backward passes; see `Model.recompute`."""
-        return self.model.recompute()
-
 
 class CachedStates:
     """Hidden states of all splits in memory, rounded like stored ones."""

@@ -64,7 +64,6 @@ class AttentionFacts:
         layer_indices: the index of each of these layers in the model's code, or None if it has none. A model that also
             has layers without attention skips some indices.
         causal: whether the mask rule hides later keys.
-        devices: the device of each of these layers; empty if all are on the device of the inputs.
     """
 
     layers: int
@@ -72,7 +71,6 @@ class AttentionFacts:
     key_heads: int
     layer_indices: tuple[int | None, ...]
     causal: bool
-    devices: tuple[torch.device, ...]
 
     @classmethod
     def of(cls, name: str, session: Session, run: Callable[[], object]) -> AttentionFacts:
@@ -84,8 +82,6 @@ class AttentionFacts:
         shapes: list[tuple[int, int]] = []
         layer_indices: list[int | None] = []
         causal: list[bool] = []
-        devices: list[torch.device] = []
-        inputs: set[torch.device] = set()
 
         def observe_rule(rule: Rule) -> None:
             zero = torch.zeros((), dtype=torch.long, device=session.layout.columns.device)
@@ -103,8 +99,6 @@ class AttentionFacts:
                 raise InputError(f"{name} has {key.shape[1]} key heads but {value.shape[1]} value heads.")
             layer_indices.append(index)
             shapes.append((query.shape[1], key.shape[1]))
-            devices.append(key.device)
-            inputs.add(session.layout.slots.device)
             return value.repeat_interleave(query.shape[1] // value.shape[1], dim=1).transpose(1, 2).contiguous()
 
         session.stand_in, session.rule_observer = repeat_values, observe_rule
@@ -116,8 +110,7 @@ class AttentionFacts:
             raise InputError(f"{name} does not look up its attention by name, so it cannot be replaced.")
         if len(set(shapes)) > 1:
             raise InputError(f"the layers of {name} have different numbers of heads.")
-        spread = tuple(devices) if set(devices) != inputs else ()
-        return cls(len(shapes), *shapes[0], tuple(layer_indices), any(causal), spread)
+        return cls(len(shapes), *shapes[0], tuple(layer_indices), any(causal))
 
 
 def layer_index_of(module: nn.Module) -> int | None:
@@ -133,8 +126,6 @@ class Session:
     Args:
         replacement: instructions for each layer; empty until the number of layers is known.
         facts: facts about the model's attention; None until the first pass.
-        layout_from_attention: whether the layout of tokens comes from the model's own mask or attention, as for
-            images and audio.
         observer: called with every layer, the attention `[example, head, query, key]` of a block of its queries, and
             the index of the first of them.
         observed_at_once: number of values of attention in a block; None means that all queries are one block.
@@ -148,7 +139,6 @@ class Session:
 
     replacement: Replacement = field(default_factory=list)
     facts: AttentionFacts | None = None
-    layout_from_attention: bool = False
     observer: BlockObserver | None = None
     observed_at_once: int | None = None
     last_layer: int | None = None
@@ -179,15 +169,6 @@ class Session:
                     yield
             finally:
                 self.replacement, self.examples = before, None
-
-    @property
-    def awaits_layout(self) -> bool:
-        """Whether the layout comes from the model's attention and is still unknown in this pass."""
-        return self.layout_from_attention and self.examples is None
-
-    def take_layout(self, mask: Tensor) -> None:
-        """Read the layout from the model's mask `[example, slot]`."""
-        self.examples = Examples.of_mask(mask, from_first=self.causal)
 
     @property
     def layout(self) -> Examples:
@@ -267,13 +248,8 @@ def mask(
     Returns:
         bool `[example or 1, 1, query or 1, key]`, True if the query sees the key; None if every query sees every key.
     """
-    from transformers.masking_utils import bidirectional_mask_function
 
     session = current()
-    if session.awaits_layout:
-        if attention_mask is None and mask_function is bidirectional_mask_function:
-            return None  # every token sees every token; their number is known once attention is called
-        session.take_layout(torch.ones(batch_size, kv_length) if attention_mask is None else attention_mask)
     examples = session.layout
     if not examples.packed and kv_length > examples.slots.shape[1]:
         raise InputError(
@@ -332,21 +308,10 @@ def attention(
         InputError: the model passes an unknown keyword, which may change attention.
     """
     session = current()
-    if session.awaits_layout:
-        # masks that models make themselves hide padding from every query
-        seen = key.new_ones(1, 1, 1, key.shape[2]) > 0 if attention_mask is None else visible(attention_mask)
-        session.take_layout(seen.flatten(1, 2).any(1).expand(len(key), -1))
-    layout = session.layout.on(key.device)
-    if session.layout_from_attention and key.shape[:3:2] != layout.slots.shape:
-        raise InputError(
-            f"{type(module).__name__} attends over {key.shape[2]} tokens in {len(key)} rows, but the layer before it "
-            f"attends over {layout.slots.shape[1]} tokens in {len(layout.slots)} rows; all layers must attend over the "
-            "same tokens."
-        )
     index = session.next_layer(module)
     if session.stand_in is not None:
         return session.stand_in(module, query, key, value), None
-    examples, scoring = layout.last(key.shape[2]), Scoring.of(module, query, attention_mask, keywords)
+    examples, scoring = session.layout.last(key.shape[2]), Scoring.of(module, query, attention_mask, keywords)
     if examples.packed and (scoring.bias is not None or (attention_mask is None and examples.real is not None)):
         raise InputError(f"{type(module).__name__} adds terms to its scores that are not defined for a packed row.")
     instruction = session.replacement[index] if session.replacement else None

@@ -80,13 +80,10 @@ class TokenBudget:
 
 
 class BatchParts:
-    """The parts in which a batch is trained on or weighed; they are halved whenever a device runs out of memory.
+    """The parts in which a batch is trained on or weighed; they are halved whenever a device runs out of memory."""
 
-    If one example does not fit, `recompute` is called. It returns whether passes need less memory from now on.
-    """
-
-    def __init__(self, device: torch.device, recompute: Callable[[], bool] = lambda: False):
-        self.device, self.recompute, self.size = device, recompute, 0
+    def __init__(self, device: torch.device):
+        self.device, self.size = device, 0
         """The maximum number of examples in a part; 0 means that a batch is one part."""
 
     def run(self, batch: Tensor, work: Callable[[Sequence[Tensor]], Result]) -> Result:
@@ -102,13 +99,6 @@ class BatchParts:
             except torch.OutOfMemoryError:
                 pass  # after this block, nothing refers to the tensors of the failed attempt
             _free_memory(self.device)
-            if size <= 1 and self.recompute():
-                log.warning(
-                    "%s is out of memory with one example; activations are recomputed in the backward pass.",
-                    self.device,
-                )
-                self.size = 0
-                continue
             if size <= 1:
                 raise InputError(
                     f"The memory of {self.device} is too small for one training example; use fewer slots, a smaller "

@@ -54,7 +54,7 @@ class DisentangledAttention(nn.Module, ABC):
     ) -> tuple[Tensor, None]:
         """Return the context of all tokens."""
         session = current()
-        examples, index = session.layout.on(hidden_states.device), session.next_layer(self)
+        examples, index = session.layout, session.next_layer(self)
         instruction = session.replacement[index] if index < len(session.replacement) else None
         kept = instruction.kept if isinstance(instruction, Replace) else None
         tokens = hidden_states.reshape(-1, hidden_states.shape[-1])

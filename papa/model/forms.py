@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any, Literal, cast
 import torch
 from torch import Tensor, nn
 
-from papa.data.packed import Examples, Packed, RawBatch
+from papa.data.packed import Examples, Packed
 from papa.errors import InputError
 from papa.model.attention import NAME, register, set_attention
 from papa.model.deberta import DebertaAttention, DebertaV2Attention, DisentangledAttention
@@ -30,8 +30,6 @@ MODULES: Mapping[str, Callable[..., DisentangledAttention]] = {
 """Model types that do not look up an attention function by name, with the modules that replace their attention."""
 NO_PROBE_DROPOUT = ("camembert", "data2vec-text", "roberta", "xlm-roberta")
 """Model types whose sequence classifiers have no dropout before the output; their probes have none either."""
-RAW_INPUTS = ("pixel_values", "input_features", "input_values")
-"""Arguments of models for images and audio."""
 SCALES_ALONG_ROW = "attn_temperature_tuning"
 """Config key of models that scale queries by their position in the row, even across examples (Llama 4).
 
@@ -66,8 +64,6 @@ class Form:
 
     def arguments(self, model: PreTrainedModel, batch: Packed) -> dict[str, Tensor]:
         """Return the model's arguments."""
-        if isinstance(batch, RawBatch):
-            return dict(batch.arguments)
         accepted = accepted_by(model)
         if self.packed:
             ids, segments, positions = batch.ids[None], batch.segments[None], self._positions(batch)[None]
@@ -84,8 +80,7 @@ class Form:
         return arguments
 
     def tokens(self, output: Tensor, batch: Packed) -> Tensor:
-        """Select the rows of a model's output that belong to a batch's tokens, `[token, ...]`, on its device."""
-        output = output.to(batch.ids.device)
+        """Select the rows of a model's output that belong to a batch's tokens, `[token, ...]`."""
         if self.packed:
             return output.squeeze(0)
         if output.shape[:2] != (len(batch.lengths), batch.n):
@@ -105,7 +100,7 @@ class Form:
 
 def forms_of(model: PreTrainedModel) -> Iterator[Form]:
     """Yield the forms that may be correct for a model, the fastest first."""
-    if not takes_text(model) or getattr(model.config.get_text_config(), SCALES_ALONG_ROW, False):
+    if getattr(model.config.get_text_config(), SCALES_ALONG_ROW, False):
         yield Form(False)
         return
     if "position_ids" in accepted_by(model):
@@ -133,12 +128,6 @@ def _parameters(forward: Callable[..., object]) -> Mapping[str, inspect.Paramete
     return inspect.signature(forward).parameters
 
 
-def takes_text(model: PreTrainedModel) -> bool:
-    """Return whether a model accepts token ids, and not only images or audio."""
-    accepted = accepted_by(model)
-    return "input_ids" in accepted or not any(name in accepted for name in RAW_INPUTS)
-
-
 def options_of(model: PreTrainedModel) -> dict[str, bool]:
     """Return options for every forward pass; they switch off the key-value cache if there is one."""
     return {"use_cache": False} if "use_cache" in accepted_by(model) else {}
@@ -150,13 +139,6 @@ def states_of(model: PreTrainedModel, arguments: dict[str, Tensor]) -> list[Tens
     if not states:
         raise InputError(f"{type(model).__name__} returns no hidden states.")
     return list(states)
-
-
-def recomputable_layers(model: nn.Module) -> list[nn.Module]:
-    """Return the layers of a model whose activations transformers can recompute in a backward pass."""
-    from transformers.modeling_layers import GradientCheckpointingLayer
-
-    return [layer for layer in model.modules() if isinstance(layer, GradientCheckpointingLayer)]
 
 
 def slots_limit(config: PreTrainedConfig, form: Form) -> int:

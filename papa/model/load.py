@@ -8,7 +8,6 @@ import os
 from collections.abc import Iterator
 from contextlib import contextmanager
 from contextvars import ContextVar
-from importlib.util import find_spec
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal, get_args
 
@@ -35,17 +34,7 @@ if TYPE_CHECKING:
     from transformers import PreTrainedConfig, PreTrainedModel
 
 log = logging.getLogger(__name__)
-Dtype = Literal["float32", "float16", "bfloat16"]
-DTYPES: dict[str, tuple[Dtype, Dtype]] = {
-    "float32": ("float32", "float32"),
-    "tf32": ("float32", "float32"),
-    "bfloat16": ("float32", "bfloat16"),
-    "float16": ("float32", "float16"),
-    "bfloat16_weights": ("bfloat16", "bfloat16"),
-}
-"""The dtypes of weights and of computations for each value of the setting `precision`."""
-SPREAD, DEVICE_MAP = "cuda:all", "balanced"
-"""The device of a model that is spread over all GPUs, and the argument of transformers that spreads it."""
+Dtype = Literal["float32", "bfloat16"]
 _kept: ContextVar[dict[tuple[object, ...], Model] | None] = ContextVar("papa_kept", default=None)
 
 
@@ -57,8 +46,7 @@ def load_model(
     Args:
         path_or_id: a local folder, an installed package with a model, or a hub id.
         revision: a branch, tag or commit of the hub.
-        device: "auto" (a GPU if there is one), "cpu", "cuda", "cuda:1", "mps", or "cuda:all", which spreads a model
-            that is too large for one GPU over all of them, and needs the package accelerate.
+        device: "auto" (a GPU if there is one), "cpu", "cuda", "cuda:1", or "mps".
         dtype: type of the weights.
 
     Raises:
@@ -89,8 +77,8 @@ def stock_model(
 def model_of(encoding: Encoding, machine: Machine) -> Model:
     """Return the model that an encoding specifies, on this machine's device.
 
-    The encoding's precision determines the dtype of its weights and of its computations; autocast is used if they
-    differ. It also determines whether an NVIDIA GPU may use TF32 for all matrix products of this process.
+    Weights are float32. The encoding's precision determines whether computations use bfloat16, by autocast, and whether
+    an NVIDIA GPU may use TF32 for all matrix products of this process.
 
     Raises:
         InputError: as for `load_model`, or the weights' digest is not the one that the encoding records.
@@ -103,15 +91,16 @@ def model_of(encoding: Encoding, machine: Machine) -> Model:
             f"their SHA-256 was {identity.weights} and is now {digest}; restore them, or start the workflow again, "
             "which rebuilds all results of this model."
         )
-    device, kept, (dtype, computed) = machine.device, _kept.get(), DTYPES[encoding.precision]
+    device, kept = machine.device, _kept.get()
     location = location_of(identity, machine)
-    key = (digest, location, device, dtype)
+    key = (digest, location, device)
     model = None if kept is None else kept.get(key)
     if model is None:
-        model = load_model(location, device=device, dtype=dtype)
+        model = load_model(location, device=device)
         if kept is not None:
             kept[key] = model
-    model.precision, model.weights = getattr(torch, computed), digest
+    model.precision = torch.bfloat16 if encoding.precision == "bfloat16" else torch.float32
+    model.weights = digest
     if model.device.type == "cuda":  # CPUs would also use another algorithm
         torch.set_float32_matmul_precision("high" if encoding.precision == "tf32" else "highest")
     model.token_budget = budget_on(model.device.type, machine.token_budget)
@@ -170,7 +159,6 @@ def _loaded(name: str, device: str, dtype: torch.dtype) -> PreTrainedModel:
     loading.set_verbosity_error()
     try:
         config = AutoConfig.from_pretrained(name, trust_remote_code=False)
-        spread = {"device_map": DEVICE_MAP} if device == SPREAD else {}
         # Request eager attention, because the config may request a kernel, which is code from the hub. Pass it as an
         # argument, because AutoModel prefers config.json to this config.
         with without_progress_bars():
@@ -181,7 +169,6 @@ def _loaded(name: str, device: str, dtype: torch.dtype) -> PreTrainedModel:
                 attn_implementation="eager",
                 dtype=dtype,
                 output_loading_info=True,
-                **spread,
             )
             check_stock(model)
     except InputError:
@@ -205,8 +192,7 @@ def _loaded(name: str, device: str, dtype: torch.dtype) -> PreTrainedModel:
         log.warning(
             "%s has no safetensors; its pickled weights were loaded in weights-only mode, so no code in them ran", name
         )
-    places = (dtype,) if device == SPREAD else (device, dtype)
-    stock: PreTrainedModel = model.to(*places).eval()  # without this, two biases of DeBERTa stay float32
+    stock: PreTrainedModel = model.to(device, dtype).eval()  # without this, two biases of DeBERTa stay float32
     return stock
 
 
@@ -248,10 +234,6 @@ def _usable(device: str) -> str:
     gpus = torch.cuda.device_count() if torch.cuda.is_available() else 0
     if device == "auto":
         return "cuda" if gpus else "cpu"
-    if device == SPREAD and gpus:
-        if find_spec("accelerate") is None:
-            raise InputError(f"device is {device}, which needs the package accelerate; run: pip install accelerate")
-        return device
     try:
         parsed = torch.device(device)
         if parsed.type not in ("cuda", "mps"):
@@ -259,7 +241,7 @@ def _usable(device: str) -> str:
     except Exception as error:  # each kind of device raises another type of error
         raise InputError(
             f"device is {device!r}, which torch {torch.__version__} cannot use on this machine; use auto, cpu, cuda, "
-            "cuda:N for one of several GPUs, cuda:all to spread a model over all GPUs, or mps."
+            "cuda:N for one of several GPUs, or mps."
         ) from error
     available = {"cuda": (parsed.index or 0) < gpus, "mps": torch.backends.mps.is_available()}
     if not available.get(parsed.type, True):

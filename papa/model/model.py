@@ -14,10 +14,8 @@ from papa.config.settings import budget_on
 from papa.data.packed import Packed
 from papa.errors import InputError
 from papa.model.attention import BlockObserver, Observed, Session
-from papa.model.forms import options_of, slots_limit, takes_text
+from papa.model.forms import options_of, slots_limit
 from papa.model.projections import PrunedProjection
-from papa.model.raw_inputs import raw_batch
-from papa.model.recomputing import recompute_layers
 from papa.model.replacement import Constants, Head, Observer, Replacement, check_slots, replacement_of
 from papa.model.settling import settle
 
@@ -37,13 +35,12 @@ class Model:
     model. The same check selects how batches are run: packed into one row of tokens, or padded.
 
     Sizes are `layers`, `heads` (per layer), `groups` (key heads per layer), `states` (number of hidden states) and
-    `hidden`. `numbers` are the indices, in the model's code, of the layers with attention, and `devices` are their
-    devices, empty if all are on `device`. `slots_limit` is the largest number of slots, and `form` is how batches are
-    run. `causal` is True if no token sees a later one. `padding_before` is True if padding may precede the tokens.
+    `hidden`. `numbers` are the indices, in the model's code, of the layers with attention. `slots_limit` is the largest
+    number of slots, and `form` is how batches are run. `causal` is True if no token sees a later one, and
+    `padding_before` if padding may precede the tokens.
 
     Args:
-        model: a transformers model, with or without a prediction head; it is modified in place. transformers may have
-            spread it over several devices (`device_map`).
+        model: a transformers model, with or without a prediction head; it is modified in place.
 
     Raises:
         InputError: the model's attention cannot be replaced, or the model fails the check.
@@ -69,7 +66,6 @@ class Model:
             settled = settle(model, self.session)
         self.form, facts = settled.form, settled.facts
         self.layers, self.heads, self.groups, self.causal = facts.layers, facts.heads, facts.key_heads, facts.causal
-        self.devices = facts.devices
         self.numbers, self.states, self.hidden = facts.layer_indices, settled.states, settled.hidden
         self.padding_before, self.slots_limit = settled.padding_before, slots_limit(self.config, self.form)
 
@@ -84,7 +80,7 @@ class Model:
 
     @property
     def device(self) -> torch.device:
-        """Device of the weights; of the first ones, the embeddings, if the model is spread over several devices."""
+        """Device of the weights."""
         return self._weight.device
 
     @property
@@ -108,8 +104,6 @@ class Model:
                 f"A model takes a dict as lay_out returns it, but a {type(inputs).__name__} was given; pass several "
                 "batches as a list of such dicts."
             )
-        if not takes_text(self.model):
-            return inputs if isinstance(inputs, Packed) else raw_batch(self.model, inputs)
         packed = inputs if isinstance(inputs, Packed) else Packed.of(inputs, _padding_of(self.config))
         if not self.padding_before and bool(packed.slots[packed.lengths.cumsum(0) - packed.lengths].any()):
             raise InputError(PADDING_BEFORE.format(name=type(self.model).__name__))
@@ -162,13 +156,6 @@ class Model:
         """
         with self._running(packed, replacement, dropout=dropout):
             return self.form.states(self.model, packed)
-
-    def recompute(self) -> bool:
-        """Save memory: from now on, recompute the activations of each layer in the backward pass.
-
-        Return False if the model already does, or cannot.
-        """
-        return recompute_layers(self.model, self.session)
 
     def observe(self, packed: Packed, observer: Observer) -> None:
         """Call `observer` with every layer's attention; the forward pass ends after the last layer's."""
@@ -232,7 +219,7 @@ class Model:
             output = getattr(self.full(**arguments, **options_of(self.full)), "logits", None)
         if output is None:
             raise InputError(f"{name} has no head, so it returns no logits; load a checkpoint with one.")
-        rows = list(arguments["input_ids"].shape) if "input_ids" in arguments else [len(packed.lengths), packed.n]
+        rows = list(arguments["input_ids"].shape)
         if output.ndim != 3 or list(output.shape[:2]) != rows:
             raise InputError(
                 f"The head of {name} returns logits {list(output.shape)} for inputs {rows}, not logits for each token; "
@@ -260,13 +247,8 @@ def check_model(value: object) -> Model:
 
 
 def check_stock(value: object) -> None:
-    """Raise `InputError` unless `value` is a transformers model whose weights are all on devices."""
+    """Raise `InputError` unless `value` is a transformers model."""
     if isinstance(value, nn.Module) and getattr(value, "config", None) is not None:
-        if any(weight.is_meta for weight in value.parameters()):
-            raise InputError(
-                f"Some weights of this {type(value).__name__} are on no device, so accelerate may have left them in "
-                "the memory of the host or on a disk; use more or larger GPUs, or load the model in bfloat16."
-            )
         return
     description = repr(value) if isinstance(value, str) else f"a {type(value).__name__}"
     if isinstance(value, Model):

@@ -4,16 +4,15 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
-from typing import TYPE_CHECKING, cast
+from typing import TYPE_CHECKING
 
 from torch import Tensor, nn
 
 from papa.data.packed import Examples
 from papa.errors import InputError
 from papa.model.attention import Session, running
-from papa.model.forms import accepted_by, is_patched, patch, takes_text
+from papa.model.forms import accepted_by, is_patched, patch
 from papa.model.model import PADDING_BEFORE, check_stock
-from papa.model.raw_inputs import tiny_raw_inputs
 from papa.model.replacement import Constants, Head, check_slots, replacement_of
 from papa.model.settling import settle_plain, stock_with_padding_before
 
@@ -28,8 +27,8 @@ def replaced_attention(
     """Replace the attention of `heads` (None: all) by `constants` in a plain transformers model (Sec. 3.3).
 
     Inside the `with` block, call the model as usual, or let it `generate`. Text inputs are `[example, slot]`, padded on
-    either side, with their attention_mask. A decoder needs no attention_mask if padding is only after the tokens. Image
-    and audio encoders take their usual arguments. The model is always restored afterwards.
+    either side, with their attention_mask. A decoder needs no attention_mask if padding is only after the tokens. The
+    model is always restored afterwards.
 
     Raises:
         InputError: the model's attention cannot be replaced, its results on a tiny batch differ from the formula, or
@@ -41,14 +40,12 @@ def replaced_attention(
             f"The attention of this {type(model).__name__} is already papa's; leave the other replaced_attention, or "
             "load the model again."
         )
-    base = cast("PreTrainedModel", model.base_model)
-    text = takes_text(model)
-    inputs, stock = None if text else tiny_raw_inputs(base), stock_with_padding_before(model) if text else None
+    stock = stock_with_padding_before(model)
     undo = patch(model)
     try:
-        facts, padding_before = settle_plain(model, inputs, stock)
+        facts, padding_before = settle_plain(model, stock)
         replacement = replacement_of((facts.layers, facts.heads), constants, heads, like=next(model.parameters()))
-        calls = _Calls(model, Session(replacement, facts, layout_from_attention=not text), padding_before)
+        calls = _Calls(model, Session(replacement, facts), padding_before)
         hooks = [
             model.register_forward_pre_hook(calls.before, with_kwargs=True),
             model.register_forward_hook(calls.after),
@@ -77,7 +74,7 @@ class _Calls:
         attentions = arguments.get("output_attentions")
         if self.config.output_attentions if attentions is None else attentions:
             raise InputError("A model with replaced attention cannot return attentions; leave out output_attentions.")
-        self.session.begin(None if self.session.layout_from_attention else self._layout(arguments))
+        self.session.begin(self._layout(arguments))
 
     def _layout(self, arguments: dict[str, object]) -> Examples:
         ids, mask, positions = (arguments.get(name) for name in ("input_ids", "attention_mask", "position_ids"))

@@ -18,10 +18,9 @@ from papa.data.packed import Packed
 from papa.errors import InputError, first_line
 from papa.model.attention import AttentionFacts, Observed, Session
 from papa.model.check import TOLERANCE, Padding, distance, tiny_batch
-from papa.model.forms import MODULES, Form, dense, forms_of, patch, slots_limit, states_of, takes_text
+from papa.model.forms import MODULES, Form, dense, forms_of, patch, slots_limit, states_of
 from papa.model.linear import freeze_linears
 from papa.model.projections import Output, PrunedProjection, prune_projections
-from papa.model.raw_inputs import raw_batch, stop, tiny_raw_inputs
 from papa.model.reference import Reference
 from papa.model.replacement import Constants, Head, Keep, Replacement, replacement_of
 
@@ -50,14 +49,11 @@ def settle(full: PreTrainedModel, session: Session) -> Trial:
     return trial
 
 
-def settle_plain(
-    model: PreTrainedModel, inputs: Mapping[str, Tensor] | None, before: Stock | None
-) -> tuple[AttentionFacts, bool]:
+def settle_plain(model: PreTrainedModel, before: Stock | None) -> tuple[AttentionFacts, bool]:
     """Check a patched model that accepts the same inputs as the stock model.
 
     Args:
         model: a model in which only the attention is papa's.
-        inputs: a tiny batch, if the model accepts no text.
         before: results of the stock model on left-padded input; None if it does not support left padding.
 
     Returns:
@@ -65,7 +61,7 @@ def settle_plain(
     """
     with _errors_as_input_errors(type(model).__name__), _eval_without_gradients(model):
         trial = Trial(model, Session())
-        batch = tiny_batch(trial.base, "after") if inputs is None else raw_batch(trial.base, inputs)
+        batch = tiny_batch(trial.base, "after")
         facts = trial.read_facts(type(model).__name__, batch)
         trial.check_formula(batch)
         if before is None or not facts.causal:
@@ -88,10 +84,6 @@ def stock_with_padding_before(model: PreTrainedModel) -> Stock | None:
 
 def _stock_by_padding(model: PreTrainedModel) -> dict[Padding, Stock]:
     stock: dict[Padding, Stock] = {}
-    if not takes_text(model):
-        batch = raw_batch(model, tiny_raw_inputs(model))
-        stock["between"] = stock["after"] = batch, Form(False).states(model, batch)
-        return stock
     for padding in ("between", "after"):
         try:
             stock[padding] = stock_of(model, padding)
@@ -185,7 +177,7 @@ class Trial:
             return True
         copies = limit // len(batch.ids) + 1
         ids, slots, segments = (values.repeat(copies) for values in (batch.ids, batch.slots, batch.segments))
-        self.session.stand_in = stop
+        self.session.stand_in = _stop
         try:
             with suppress(Observed):
                 self.run(Packed(ids, slots, segments, batch.lengths.repeat(copies), batch.n))
@@ -270,6 +262,11 @@ class Trial:
                 f"hidden states of {type(self.base).__name__} change by {difference:.1e} (relative) if replaced heads "
                 "compute no query and no key."
             )
+
+
+def _stop(*_: object) -> Tensor:
+    """End a forward pass at its first attention."""
+    raise Observed
 
 
 @contextmanager

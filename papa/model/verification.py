@@ -8,13 +8,12 @@ from typing import TYPE_CHECKING, cast
 
 import torch
 
-from papa.data.packed import Packed, RawBatch
+from papa.data.packed import Packed
 from papa.errors import InputError, first_line
 from papa.model.check import distance, tiny_batch
-from papa.model.forms import MODULES, Form, dense, takes_text
+from papa.model.forms import MODULES, Form, dense
 from papa.model.model import Model
 from papa.model.projections import PrunedProjection
-from papa.model.raw_inputs import raw_batch, tiny_raw_inputs
 from papa.model.reference import Reference
 
 if TYPE_CHECKING:
@@ -69,11 +68,7 @@ def verify(stock: PreTrainedModel) -> Verified:
 def _verified(kind: str, stock: PreTrainedModel) -> Verified:
     model = Model(copy.deepcopy(stock))
     base, padded = cast("PreTrainedModel", stock.base_model), Form(False)
-    batch: Packed = (
-        tiny_batch(base, "after" if model.causal else "between")
-        if takes_text(base)
-        else raw_batch(base, tiny_raw_inputs(base))
-    )
+    batch = tiny_batch(base, "after" if model.causal else "between")
     shape = model.layers, model.heads, batch.n, batch.n
     constants = torch.rand(shape, generator=torch.Generator().manual_seed(0)).to(model.device, model.dtype)
     every = [(layer, head) for layer in range(model.layers) for head in range(model.heads)]
@@ -100,11 +95,9 @@ def _verified(kind: str, stock: PreTrainedModel) -> Verified:
 
 
 def _distance_with_own_attention(model: Model, base: PreTrainedModel, batch: Packed) -> float:
-    if isinstance(batch, RawBatch):
-        single: Packed = raw_batch(base, {name: values[:1] for name, values in batch.arguments.items()})
-    else:  # the last example of a tiny batch fills all slots
-        ids, slots, segments = (values[-batch.n :] for values in (batch.ids, batch.slots, batch.segments))
-        single = Packed(ids, slots, segments, batch.lengths[-1:], batch.n)
+    # the last example of a tiny batch fills all slots
+    ids, slots, segments = (values[-batch.n :] for values in (batch.ids, batch.slots, batch.segments))
+    single = Packed(ids, slots, segments, batch.lengths[-1:], batch.n)
     collected: list[torch.Tensor] = []
     model.observe(single, lambda _, attention, __: collected.append(attention[0].to(model.device)))
     constants = torch.stack(collected)

@@ -21,7 +21,6 @@ TRANSFORMERS = {
     "data/weights.py": "the progress bars of files of weights",
     "method/probes.py": "the activations of heads for masked tokens",
     "model/attention.py": "the registries of attention and of masks",
-    "model/forms.py": "the layers that can recompute activations",
     "model/load.py": "pretrained models",
     "model/reference.py": "the attention of the stock model, which papa's is compared with",
 }

@@ -51,9 +51,8 @@ def test_garbage_is_collected_after_loading_if_it_was_before(saved, model, colle
 
 
 @only(*DISTINCT)
-@pytest.mark.parametrize("dtype", ["float16", "bfloat16"])
-def test_loading_at_half_precision(saved, model, inputs, dtype):
-    assert papa.load_model(saved, device="cpu", dtype=dtype).hidden_states(inputs).isfinite().all()
+def test_loading_at_half_precision(saved, model, inputs):
+    assert papa.load_model(saved, device="cpu", dtype="bfloat16").hidden_states(inputs).isfinite().all()
 
 
 @only("roberta")
@@ -141,9 +140,8 @@ def test_a_job_gets_its_model_in_its_precision_and_only_with_its_weights(tiny, t
     ours = model_of(Encoding(model=ModelId(name="tiny"), precision="bfloat16"), Machine.current())
     digest = sha256((tmp_path / "tiny/model.safetensors").read_bytes()).hexdigest()
     assert (ours.dtype, ours.precision, ours.weights) == (torch.float32, torch.bfloat16, digest)
-    for precision, dtype in {"tf32": torch.float32, "bfloat16_weights": torch.bfloat16}.items():
-        ours = model_of(Encoding(model=ModelId(name="tiny"), precision=precision), Machine.current())
-        assert (ours.dtype, ours.precision) == (dtype, dtype)
+    ours = model_of(Encoding(model=ModelId(name="tiny"), precision="tf32"), Machine.current())
+    assert (ours.dtype, ours.precision) == (torch.float32, torch.float32)
     assert torch.get_float32_matmul_precision() == "highest", "a CPU ignores tf32"
     assert model_of(Encoding(model=ModelId(name="tiny", weights=digest)), Machine.current()).weights == digest
     with torch.no_grad():
@@ -154,14 +152,13 @@ def test_a_job_gets_its_model_in_its_precision_and_only_with_its_weights(tiny, t
         model_of(Encoding(model=ModelId(name="tiny", weights=digest)), Machine.current())
 
 
-@pytest.mark.parametrize("kind", ["Bart", "Pegasus", "Marian", "Whisper"])
+@pytest.mark.parametrize("kind", ["Bart", "Pegasus", "Marian"])
 def test_an_encoder_with_a_decoder_is_refused_and_its_encoder_is_not(tmp_path, kind):
     """The encoder that the message names can be given."""
     heads = {"encoder_attention_heads": 2, "decoder_attention_heads": 2, "encoder_layers": 2, "decoder_layers": 2}
     sizes = {"vocab_size": VOCABULARY, "d_model": 8, "encoder_ffn_dim": 9, "decoder_ffn_dim": 9, "pad_token_id": 0}
     ends = {"bos_token_id": 1, "eos_token_id": 2, "decoder_start_token_id": 2, "forced_eos_token_id": 2}
-    sound = {"num_mel_bins": 8, "max_source_positions": 24} if kind == "Whisper" else {}
-    made = getattr(transformers, f"{kind}Config")(**heads | sizes | ends | sound)
+    made = getattr(transformers, f"{kind}Config")(**heads | sizes | ends)
     name = f"{kind}MTModel" if kind == "Marian" else f"{kind}ForConditionalGeneration"
     getattr(transformers, name)(made).save_pretrained(tmp_path / "two")
     with pytest.raises(papa.InputError, match=rf"two is an encoder-decoder \({kind.lower()}\).*get_encoder") as refusal:

@@ -31,7 +31,6 @@ wildcard_constraints:
     weights=variant.WEIGHTS_PATTERN,
     variant=variant.VARIANT_PATTERN,
     seed="[0-9]+",
-    part=variant.PART_PATTERN,
 
 
 include: "workflow/rules/prepare.smk"

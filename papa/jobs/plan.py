@@ -107,9 +107,16 @@ def plan(config: Config, cores: int) -> Plan:
         config: a checked config.
         cores: number of cores that the workflow may use.
     """
+    from papa.model.load import keeping_models
+
+    with keeping_models():
+        return _plan(config, cores)
+
+
+def _plan(config: Config, cores: int) -> Plan:
     study = Study(config, Path("results", config.name))
     models, corpora, problems = _sizes(config)
-    rates: dict[tuple[Encoding, int], float] = {}
+    rates: dict[tuple[Encoding, int], float | None] = {}
     stages: dict[str, StageNeeds] = {}
     total = Needs(jobs=0, unknown=0, seconds=0.0, disk_mb=0.0)
     busy = on_gpu = 0.0
@@ -122,11 +129,19 @@ def plan(config: Config, cores: int) -> Plan:
             else:
                 slots = _slots_of(job, config)
                 tokens = sum(split.rows * _length(split, slots) for split in corpus.values())
-                key = (job.settings.model, round(tokens / max(sum(split.rows for split in corpus.values()), 1)))
-                if key not in rates:
-                    rates[key] = _tokens_per_second(key[0], key[1], model["vocabulary"], config)
-                seconds += _passes(job) * tokens / rates[key]
                 disk_mb = _disk(job, model, slots, tokens) / MB
+                length = max(round(tokens / max(sum(split.rows for split in corpus.values()), 1)), 1)
+                key = job.settings.model, length
+                if key not in rates:
+                    try:
+                        rates[key] = _tokens_per_second(*key, model["vocabulary"], config)
+                    except InputError as error:  # for example, a login node has no GPU
+                        rates[key] = None
+                        problems.append(f"Model {key[0].model.name} was not timed: {error}")
+                if rate := rates[key]:
+                    seconds += _passes(job) * tokens / rate
+                else:
+                    unknown = 1
         stage = stages.setdefault(job.rule, StageNeeds(stage=job.rule, jobs=0, unknown=0, seconds=0.0, disk_mb=0.0))
         for needs in (stage, total):
             needs["jobs"] += 1
@@ -145,7 +160,7 @@ def plan(config: Config, cores: int) -> Plan:
         )
     return {
         "config": config.name,
-        "problems": problems,
+        "problems": list(dict.fromkeys(problems)),
         "stages": list(stages.values()),
         "total": total,
         "elapsed_seconds": max(busy, on_gpu),
@@ -278,7 +293,7 @@ def _sizes(config: Config) -> tuple[dict[str, dict[str, int]], dict[str, dict[st
             corpora[name] = _count_rows(config.corpora[name], labels, config)
         except InputError as error:
             problems.append(f"Corpus {name}: {error}")
-    return models, corpora, list(dict.fromkeys(problems))
+    return models, corpora, problems
 
 
 def _count_rows(corpus: Corpus, labels: set[str], config: Config) -> dict[str, SplitSize]:

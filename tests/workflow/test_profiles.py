@@ -73,11 +73,11 @@ def test_the_gpu_block_of_the_slurm_profile_has_all_rules_that_run_the_encoder()
     assert all(asked["gpu"] == 1 and asked["slurm_partition"] == "gpu" for asked in resources.values())
 
 
-def test_jobs_ask_by_sizes_once_these_are_known(computed_copy):
+def test_jobs_ask_for_memory_and_walltime(computed_copy):
     config = CONFIG | {"run": CONFIG["run"] | {"seeds": [2]}}
     probes = jobs_of(computed_copy, config, "default", "--cores", "8")["probe"]
     assert len(probes) == 8
-    assert all("mem_mb=400" in probe and "runtime=15" in probe for probe in probes)
+    assert all("mem_mb=2000" in probe and "runtime=60" in probe for probe in probes)
 
 
 def test_the_default_config_and_a_change_of_one_key(fresh):

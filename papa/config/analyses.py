@@ -97,13 +97,6 @@ def _runs(study: Study) -> Inputs:
     }
 
 
-def _moved(study: Study) -> dict[str, int]:
-    """Map each task with validation rows from its training split to their number."""
-    corpora, tasks = study.config.corpora, study.config.tasks
-    moved = {task: corpora[tasks[task].corpus].validation_from_train for _, task in study.config.pairs}
-    return {task: number for task, number in moved.items() if number is not None}
-
-
 def _clusters(study: Study) -> dict[str, str | int]:
     """Map each task whose examples come in clusters to the column of the clusters, or to their size."""
     config, clusters = study.config, dict[str, str | int]()
@@ -166,7 +159,6 @@ ANALYSES = {
             "seeds": _seeds(study),
             "floors": list(study.config.floors),
             "clusters": _clusters(study) or None,
-            "moved": _moved(study) or None,
         },
         more_outputs={"runs": "all_runs", "all_outcomes": "all_outcomes", "curves": "curves"},
         version=3,

@@ -246,7 +246,7 @@ def _changed_files(settings: stages.Settings, digests: Mapping[str, str]) -> str
     """Name the files of a corpus whose digests changed, as a clause; empty if it has no files."""
     if not isinstance(settings, stages.OfCorpus):
         return ""
-    files = [(name, path) for name, path in settings.corpus.files or () if path]
+    files = settings.corpus.paths.items()
     changed = [os.path.basename(path) for name, path in files if digests.get(name) != settings.source.get(name)]
     return f"{', '.join(changed)} changed" if changed else ""
 

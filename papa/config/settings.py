@@ -271,17 +271,21 @@ class ModelSettings(Block):
     ] = None
 
 
+SLICE = re.compile(r"\[([0-9]*):([0-9]*)\]$")
+"""A slice of rows at the end of a split's name or file, as in train[:1000]; the first row has the number 0."""
+
+
 class Files(Block):
-    """A local file for each split."""
+    """A local file, or a slice of its rows, for each split."""
 
-    train: Annotated[FilePath, key("file of the training split")]
+    train: Annotated[FilePath, key("file of the training split, or a slice of its rows, such as data.csv[1000:]")]
     validation: Annotated[
-        FilePath | None, key("file of the validation split; not needed for a corpus that is only averaged")
+        FilePath | None,
+        key(
+            "file of the validation split, or a slice of its rows, such as data.csv[:1000]; not needed for a corpus "
+            "that is only averaged"
+        ),
     ] = None
-
-    def __getitem__(self, split: str) -> str:
-        paths: dict[str, str] = self.model_dump(exclude_none=True)
-        return paths[split]
 
 
 class Corpus(Block):
@@ -302,11 +306,17 @@ class Corpus(Block):
         ),
     ] = None
     columns: Annotated[Texts | None, key("names of the columns of CoNLL files, which have no header")] = None
-    train: Annotated[Text, key("name of the training split of the dataset on the hub")] = "train"
+    train: Annotated[
+        Text, key("name of the training split of the dataset on the hub, or a slice of its rows, such as train[1000:]")
+    ] = "train"
     validation: Annotated[
         str,
         BeforeValidator(lambda name: "" if name is None else name),
-        key("name of the validation split of the dataset on the hub; null if it has none", null=True),
+        key(
+            "name of the validation split of the dataset on the hub, or a slice of rows, such as train[:1000]; null if "
+            "it has none",
+            null=True,
+        ),
     ] = "validation"
     more_validation: Annotated[
         Texts | None,
@@ -337,14 +347,6 @@ class Corpus(Block):
         Positive | None,
         key("maximum number of training rows; the sample is always the same, and is reported in the results", "rows"),
     ] = None
-    validation_from_train: Annotated[
-        Positive | None,
-        key(
-            "number of random training rows that are moved to the validation split, for tasks with few validation "
-            "rows; the sample is always the same, nothing trains on these rows, and results say how many there are",
-            "rows",
-        ),
-    ] = None
     cluster: Annotated[
         Text | Annotated[int, Field(ge=2)] | None,
         key(
@@ -363,8 +365,13 @@ class Corpus(Block):
             return written
         files = written.get("files")
         paths = files.values() if isinstance(files, dict) else []
-        lines = [Path(path).suffix.lower() == ".txt" for path in paths if isinstance(path, str)]
+        lines = [Path(SLICE.sub("", path)).suffix.lower() == ".txt" for path in paths if isinstance(path, str)]
         return written | {"first": "text"} if lines and all(lines) else written
+
+    @property
+    def paths(self) -> dict[str, str]:
+        """The local file of each split, without a slice of rows; empty for a dataset on the hub."""
+        return {split: SLICE.sub("", path) for split, path in self.files or () if path}
 
     @property
     def target(self) -> Target:
@@ -759,9 +766,9 @@ def check_files(config: Config) -> None:
     if config.container and "://" not in config.container and not os.path.exists(config.container):
         raise InputError(f"container: there is no image {config.container} {start}; set a file or a URL.")
     for name in config.corpora_run:
-        for split, path in config.corpora[name].files or ():
-            if path is not None and not os.path.isfile(path):
-                raise InputError(f"corpora.{name}.files.{split}: there is no file {path} {start}.")
+        for split, file in config.corpora[name].paths.items():
+            if not os.path.isfile(file):
+                raise InputError(f"corpora.{name}.files.{split}: there is no file {file} {start}.")
     for name, listed in config.lists.items():
         if not os.path.isfile(listed.file):
             raise InputError(f"orders, {name}: there is no file {listed.file} {start}.")
@@ -853,8 +860,8 @@ def _check_corpus(where: str, corpus: Corpus) -> None:
             raise InputError(
                 f"{where}.{key} applies only with `{needed}`, but {where} has `{source}`; leave out `{key}`."
             )
-    for split, path in corpus.files or ():
-        if path is not None and Path(path).suffix.lower() not in FORMATS:
+    for split, path in corpus.paths.items():
+        if Path(path).suffix.lower() not in FORMATS:
             raise InputError(
                 f"{where}.files.{split} is {path!r}, a format that papa cannot read; convert it to one of these: "
                 f"{', '.join(FORMATS)}."
@@ -871,17 +878,6 @@ def _check_corpus(where: str, corpus: Corpus) -> None:
                 "but not the training or validation split, and no split called train, validation or all."
             )
         taken.append(split)
-    if corpus.validation_from_train and (corpus.blocks or "validation" not in corpus.splits):
-        lacking = "is running text, whose rows belong together" if corpus.blocks else "has no validation split"
-        raise InputError(
-            f"{where}.validation_from_train moves rows to a validation split of texts, but {where} {lacking}; leave it "
-            "out."
-        )
-    if corpus.validation_from_train and isinstance(corpus.cluster, int):
-        raise InputError(
-            f"{where}.cluster is {corpus.cluster}, but `validation_from_train` moves random rows, so consecutive "
-            "validation rows do not belong together; set `cluster` to a column, or leave out one of the two keys."
-        )
     if corpus.blocks and isinstance(corpus.cluster, str):
         raise InputError(
             f"{where}.cluster is the column {corpus.cluster!r}, but running text is cut into blocks that may contain "

@@ -16,7 +16,7 @@ from papa.config.measures import Target, measure_of
 from papa.config.settings import Corpus, ModelSettings, Task
 from papa.errors import InputError
 
-ROW_KEYS = ("train_limit", "validation_from_train")
+ROW_KEYS = ("train_limit",)
 """The keys of a corpus that select rows."""
 
 
@@ -179,7 +179,7 @@ class OfCorpus(Settings):
     source: dict[str, str]
 
     def recorded(self) -> dict[str, object]:
-        """Return the settings with file formats instead of paths."""
+        """Return the settings with file formats, and slices of rows, instead of paths."""
         recorded = super().recorded()
         left_out = {"slots", *self.row_keys}
         corpus = self.corpus.model_dump(mode="json", exclude_none=True, exclude_defaults=True, exclude=left_out)

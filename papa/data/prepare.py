@@ -9,7 +9,7 @@ import hashlib
 import logging
 from collections import Counter
 from collections.abc import Callable, Iterable, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from itertools import chain
 from typing import TYPE_CHECKING, TypeVar
 
@@ -42,23 +42,19 @@ log = logging.getLogger(__name__)
 
 @dataclass(frozen=True)
 class PreparedSplit:
-    """A split of a corpus, or the training rows that were moved to the validation split.
+    """A split of a corpus.
 
     Args:
         name: the name of the split.
         columns: the columns of all rows.
         indices: the indices of the rows used.
         available: the number of usable rows.
-        first_row: the number of the row with index 0.
-        moved: whether these rows were moved from the training split.
     """
 
     name: str
     columns: Columns
     indices: list[int]
     available: int
-    first_row: int = 0
-    moved: bool = False
 
     def used(self, values: Sequence[T]) -> list[T]:
         """Return the values of the rows used; `values` has one for every row."""
@@ -74,9 +70,6 @@ def prepare_texts(job: Job[TextsOf]) -> str:
     checked, including those not drawn. In a corpus with `blocks` (running text), rows without text are skipped and not
     counted.
 
-    With `validation_from_train`, this number of other training rows follows the rows of the validation split. They are
-    the last ones of the same draw. Their `row` continues after the last row of the validation split.
-
     Facts: the fingerprint of the table, the number of rows used and available in each split, and the number of rows in
     each validation split that also occur in the training split (`shared`).
 
@@ -91,32 +84,22 @@ def prepare_texts(job: Job[TextsOf]) -> str:
     splits = _load_splits(corpus, job.machine)
     table = _texts(corpus, splits)
     _check_source(job)
-    used = _by_name(splits, lambda split: len(split.indices))
+    used = {split.name: len(split.indices) for split in splits}
     shared = {} if corpus.blocks else _shared(table)
     facts = {
         "fingerprint": digest_of_table(table),
         "rows": used,
-        "rows_available": _by_name(splits, lambda split: split.available),
+        "rows_available": {split.name: split.available for split in splits},
         "shared": shared,
     }
     write_table(table, job.output("texts"), facts, job.trace())
     report, warnings = list[str](), list[str]()
     for split in splits:
-        of_all = f"{len(split.indices):,} of {count(split.available, f'{split.name} row')}"
-        report.append(f"{count(len(split.indices), 'training row')} moved to validation" if split.moved else of_all)
-    for split in splits:
-        if not split.moved and (repeated := shared.get(split.name)):
+        report.append(f"{len(split.indices):,} of {count(split.available, f'{split.name} row')}")
+        if repeated := shared.get(split.name):
             rows = f"{repeated:,} of {count(used[split.name], f'{split.name} row')}"
             warnings.append(f"{WARNING}{rows} {'is' if repeated == 1 else 'are'} also in training")
     return ". ".join([", ".join(report), *warnings])
-
-
-def _by_name(splits: Sequence[PreparedSplit], number: Callable[[PreparedSplit], int]) -> dict[str, int]:
-    """Sum a number over the splits of each name."""
-    sums = dict.fromkeys((split.name for split in splits), 0)
-    for split in splits:
-        sums[split.name] += number(split)
-    return sums
 
 
 def prepare_labels(job: Job[LabelsOf]) -> str:
@@ -251,12 +234,7 @@ def _load_splits(corpus: Corpus, machine: Machine, *columns: str) -> list[Prepar
             "The corpus has no texts; set `first` (and `second`) to its columns of texts, or `words` to its column of "
             "lists of words."
         )
-    train, *others = (_load_split(corpus, split, wanted, machine) for split in corpus.splits)
-    train, moved = _drawn(corpus, train)
-    if moved:
-        first_row = others[0].columns.rows.table.num_rows
-        others.insert(1, PreparedSplit(others[0].name, train.columns, moved, len(moved), first_row, moved=True))
-    return [train, *others]
+    return [_load_split(corpus, split, wanted, machine) for split in corpus.splits]
 
 
 def _load_split(corpus: Corpus, name: str, wanted: set[str], machine: Machine) -> PreparedSplit:
@@ -272,38 +250,10 @@ def _load_split(corpus: Corpus, name: str, wanted: set[str], machine: Machine) -
     if available == 0:
         missing = "text" if rows.table.num_rows else "rows"
         raise InputError(f"{source} has no {missing}; every split needs some.")
+    if name == "train" and corpus.train_limit is not None:
+        order = np.random.default_rng(SAMPLE_SEED).permutation(available)
+        indices = indices[np.sort(order[: corpus.train_limit])]
     return PreparedSplit(name, columns, indices.tolist(), available)
-
-
-def _drawn(corpus: Corpus, train: PreparedSplit) -> tuple[PreparedSplit, list[int]]:
-    """Return the training split with the rows that train, and the indices of the rows that move to validation.
-
-    Both are parts of one random order of all rows: the first rows train, and the last ones move.
-    """
-    import numpy as np
-
-    number, available = corpus.validation_from_train or 0, train.available
-    training = training_rows(corpus, available, train.columns.source)
-    order = np.random.default_rng(SAMPLE_SEED).permutation(available)
-    indices = np.array(train.indices)
-    kept, moved = indices[np.sort(order[:training])], indices[np.sort(order[available - number :])]
-    return replace(train, indices=kept.tolist()), moved.tolist()
-
-
-def training_rows(corpus: Corpus, available: int, source: str) -> int:
-    """Return the number of rows that train, of the `available` rows of the training split `source`.
-
-    Raises:
-        InputError: there are too few rows for `train_limit` and `validation_from_train` together.
-    """
-    limit, number = corpus.train_limit or available, corpus.validation_from_train or 0
-    if number and (number >= available or limit < available < limit + number):
-        used = f"`train_limit` uses {limit:,} of them" if limit < available else "at least one has to train"
-        raise InputError(
-            f"`validation_from_train` moves {number:,} rows, but {source} has {count(available, 'row')}, and {used}; "
-            "lower one of the numbers."
-        )
-    return min(limit, available - number)
 
 
 def _texts(corpus: Corpus, splits: Sequence[PreparedSplit]) -> pa.Table:
@@ -314,7 +264,7 @@ def _texts(corpus: Corpus, splits: Sequence[PreparedSplit]) -> pa.Table:
 
     columns = {
         "split": pa.array([split.name for split in splits for _ in split.indices]),
-        "row": pa.array([split.first_row + index for split in splits for index in split.indices], pa.int64()),
+        "row": pa.array([index for split in splits for index in split.indices], pa.int64()),
     }
     if words := corpus.words:
         columns["words"] = column(lambda source: source.words(words), pa.list_(pa.string()))

@@ -6,10 +6,11 @@ import hashlib
 import json
 import os
 from collections.abc import Collection
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from papa.config.settings import Corpus, Machine
+from papa.config.settings import SLICE, Corpus, Machine
 from papa.data.digests import digest_of_file
 from papa.data.hub import HOW_TO_FETCH, folder_of
 from papa.data.readers import SourceRows, class_names_of, read_file
@@ -39,11 +40,24 @@ def load_rows(
     if split not in corpus.splits:
         raise InputError(f"The corpus of {describe(corpus, 'train')} has no {split} split; every task needs one.")
     if corpus.files is not None:
-        return read_file(Path(corpus.files[split]), wanted, corpus.words is not None, corpus.columns)
+        rows = read_file(Path(corpus.paths[split]), wanted, corpus.words is not None, corpus.columns)
+        return _sliced(rows, describe(corpus, split))
     folder = folder_of("dataset", str(corpus.hub), corpus.revision, machine or Machine())
     if folder is None:
         raise InputError(f"{describe(corpus, split)} is not on this machine; {HOW_TO_FETCH}.")
     return _in_folder(corpus, split, wanted, folder)
+
+
+def _sliced(rows: SourceRows, file: str) -> SourceRows:
+    """Return the rows of the slice at the end of a file's name, or all rows; raise `InputError` if it has too few."""
+    if (match := SLICE.search(file)) is None:
+        return rows
+    available = rows.table.num_rows
+    begin, end = int(match[1] or 0), int(match[2] or available)
+    if not begin < end <= available:
+        raise InputError(f"{file} is no slice of the rows 0 to {available - 1:,} of this file; correct the numbers.")
+    lines, indices = rows.lines[begin:end], range(begin, end)
+    return replace(rows, table=rows.table.slice(begin, end - begin), lines=lines, indices=indices)
 
 
 def describe(corpus: Corpus, split: str) -> str:
@@ -61,7 +75,7 @@ def source_digests(corpus: Corpus, mirror: str | None) -> dict[str, str]:
         under "mirror". Empty for a dataset that is only on the hub.
     """
     if corpus.files is not None:
-        paths = {split: path for split, path in corpus.files if path}
+        paths = corpus.paths
         missing = next((path for path in paths.values() if not os.path.isfile(path)), None)
         if missing is not None:
             raise InputError(f"There is no file {missing} (relative paths start from {Path.cwd()}).")

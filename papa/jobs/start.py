@@ -109,7 +109,7 @@ def tell_jobs(config: Config, machine: Machine) -> None:
     if config.container is None:
         return
     os.environ["APPTAINERENV_PYTHONPATH"] = ""
-    files = [path for name in config.corpora_run for _, path in config.corpora[name].files or () if path is not None]
+    files = [path for name in config.corpora_run for path in config.corpora[name].paths.values()]
     folders = [os.path.dirname(path) for path in files]
     folders += [place["path"] for place in machine.models.values() if "path" in place]
     folders += [

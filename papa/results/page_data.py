@@ -12,7 +12,7 @@ from papa.config.study import Study
 from papa.files import opened_table
 from papa.method.runs import read_runs
 from papa.results.outcomes import ALL
-from papa.results.summary import cluster_note, is_main, moved_note
+from papa.results.summary import cluster_note, is_main
 from papa.results.table import Table
 
 UNKNOWN_CELL = "–"
@@ -82,14 +82,12 @@ def span(numbers: Sequence[int]) -> str:
 
 
 def data_note(study: Study, rows: pd.DataFrame) -> str:
-    """Return sentences about subsets, clusters and the origin of the examples in `rows`; empty if there are none."""
+    """Return sentences about subsets and clusters of the examples in `rows`; empty if there are none."""
     config = study.config
     corpora = {task: config.corpora[config.tasks[task].corpus] for task in dict.fromkeys(rows["task"])}
     clusters = {task: corpus.cluster for task, corpus in corpora.items() if corpus.cluster is not None}
-    moved = {task: number for task, corpus in corpora.items() if (number := corpus.validation_from_train) is not None}
     titles = {task: config.tasks[task].title or task for task in corpora}
-    notes = subset_note(study, rows), cluster_note(titles, clusters), moved_note(titles, moved)
-    return " ".join(filter(None, notes))
+    return " ".join(filter(None, (subset_note(study, rows), cluster_note(titles, clusters))))
 
 
 def subset_note(study: Study, rows: pd.DataFrame) -> str:

@@ -84,7 +84,6 @@ class Summary(Analysis):
         seeds: the seeds to use from each file of runs, which may contain others.
         floors: the constants of the context-free floors; the first one is used.
         clusters: the column of each task's clusters of examples, or the number of examples in a cluster, if it has any.
-        moved: the number of each task's validation rows from the training split, if it has any.
     """
 
     columns = SUMMARY_COLUMNS | RECIPE_COLUMNS
@@ -95,7 +94,6 @@ class Summary(Analysis):
     seeds: tuple[tuple[int, ...], ...]
     floors: tuple[str, ...] = CONTEXT_FREE
     clusters: dict[str, str | int] | None = None
-    moved: dict[str, int] | None = None
 
     def compute(self, job: Job[AnalysisOf]) -> Computed:
         """Score all `runs`, and also return the tables of runs, curves and outcomes.
@@ -128,8 +126,7 @@ class Summary(Analysis):
 
     def note(self, rows: pd.DataFrame) -> str:
         titles = {name: task.title for name, task in self.tasks.items()}
-        notes = cluster_note(titles, self.clusters or {}), moved_note(titles, self.moved or {})
-        return " ".join(filter(None, (legend(rows), *notes)))
+        return " ".join(filter(None, (legend(rows), cluster_note(titles, self.clusters or {}))))
 
     def tables(self, rows: pd.DataFrame) -> list[Table]:
         return tables_of(rows)
@@ -407,14 +404,6 @@ def cluster_note(titles: Mapping[str, str], clusters: Mapping[str, str | int]) -
         for task, unit in clusters.items()
     ]
     return f"Intervals of losses resample whole clusters of examples: {'; '.join(units)}."
-
-
-def moved_note(titles: Mapping[str, str], moved: Mapping[str, int]) -> str:
-    """Return a sentence with the number of each task's validation rows from the training split; empty if all are 0."""
-    if not moved:
-        return ""
-    numbers = "; ".join(f"{titles[task]}, {number:,}" for task, number in moved.items())
-    return f"Validation rows from the training split, on which nothing is trained: {numbers}."
 
 
 def exclusion_note(rows: pd.DataFrame) -> str:

@@ -59,6 +59,25 @@ def test_lines_of_a_text_file_are_those_of_its_rows(tmp_path):
     assert list(read_file(tmp_path / "a.txt").lines) == [1, 3]
 
 
+@pytest.mark.parametrize("source", ["files", "hub"])
+def test_two_slices_of_a_split_have_all_its_rows_and_none_twice(tmp_path, source):
+    file, machine = tmp_path / "some/data/train.parquet", Machine(hub_mirror=str(tmp_path))
+    file.parent.mkdir(parents=True)
+    pq.write_table(pa.table({"text": TEXTS}), file)
+
+    def texts(train: str, validation: str) -> list[list[str]]:
+        corpus = Corpus(hub="some/data", train=f"train{train}", validation=f"train{validation}", first="text")
+        if source == "files":
+            corpus = Corpus(files={"train": f"{file}{train}", "validation": f"{file}{validation}"}, first="text")
+            assert corpus.paths == dict.fromkeys(("train", "validation"), str(file)), "the digest is that of the file"
+        return [load_rows(corpus, split, machine=machine).table["text"].to_pylist() for split in corpus.splits]
+
+    assert texts("[1:]", "[:1]") == [TEXTS[1:], TEXTS[:1]]
+    assert texts("", "[1:2]") == [TEXTS, TEXTS[1:2]]
+    with pytest.raises(InputError, match=r"\[9:\]"):
+        texts("[9:]", "[:1]")
+
+
 def write(path: Path) -> Path:
     """TEXTS and LABELS in the form that the file's suffix names."""
     records = [{"text": text, "label": label} for text, label in zip(TEXTS, LABELS, strict=True)]

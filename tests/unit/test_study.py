@@ -190,10 +190,6 @@ def test_what_is_done_is_not_done_again(results: Path) -> None:
         ({"tasks__mood__labels": ["a", "b"]}, {"prepare_labels": 1} | OF_MOOD | {"probe": 4} | RESULTS),
         ({"corpora__texts__slots": 17}, LAID_OUT | RESULTS),
         ({"corpora__texts__train_limit": 22}, {"prepare_texts": 1, "prepare_labels": 1} | LAID_OUT | RESULTS),
-        (
-            {"corpora__texts__validation_from_train": 3},
-            {"prepare_texts": 1, "prepare_labels": 1} | LAID_OUT | RESULTS,
-        ),
         ({"precision": "bfloat16"}, OF_LAMBDA | {"average": 2, "hidden_states": 8, "probe": 8} | RESULTS),
     ],
 )

@@ -77,7 +77,6 @@ VALUES |= {"grids.*.seeds": ([3], [1, 3]), "grids.*.title": ("More", "Even more"
 VALUES |= {"corpora.*.first": ("sentence", "long"), "corpora.*.second": ("long", ABSENT), "corpora.*.slots": (7, 13)}
 VALUES |= {"corpora.*.train_limit": (17, 1000, ABSENT)}
 VALUES |= {"corpora.*.cluster": ("long", "sentence", 3, ABSENT)}
-VALUES |= {"corpora.*.validation_from_train": (5, 7, 30, ABSENT)}
 VALUES |= {"tasks.*.title": ("Animals", ABSENT), "tasks.*.label": ("long", "animal")}
 VALUES |= {"tasks.*.subset": ("long", ABSENT), "tasks.*.metric": ("f1", "matthews_correlation", "accuracy")}
 VALUES |= {"tasks.*.learning_rate": (0.02, 0.01), "tasks.*.batch_size": (5, 8), "tasks.*.epochs": (2, 1)}

@@ -275,23 +275,6 @@ def _feed(digest: _Hash, values: pa.Array) -> None:
             digest.update(np.ascontiguousarray(filled.to_numpy(zero_copy_only=False)).tobytes())
 
 
-def footer_of(path: PathLike) -> tuple[dict[str, Any], dict[str, int]]:
-    """Return the facts of a Parquet file and the number of values in each column, without reading rows.
-
-    For a column of lists, the values inside the lists are counted. Raise FileNotFoundError if there is no file.
-    """
-    import pyarrow.parquet as pq
-
-    os.stat(path)
-    footer = pq.read_metadata(path)
-    values: dict[str, int] = {}
-    for group in map(footer.row_group, range(footer.num_row_groups)):
-        for column in map(group.column, range(group.num_columns)):
-            name = column.path_in_schema.split(".")[0]
-            values[name] = values.get(name, 0) + column.num_values
-    return dict(Provenance.parse((footer.metadata or {}).get(KEY.encode())).facts), values
-
-
 def provenance_of(table: pa.Table | TableFile) -> dict[str, Any]:
     """Return the facts that a table was written with."""
     if isinstance(table, TableFile):

@@ -33,7 +33,6 @@ MARKER = ".outdated"
 """The name of a file that is newer than every outdated artefact."""
 MTIME_MARGIN_SECONDS = 60.0
 """The minimum age of an outdated artefact, by its timestamp, when the marker is written."""
-DEFAULTS = {name: field.default for name, field in Corpus.model_fields.items()}
 DIGEST = re.compile("[0-9a-f]{40,}")
 """Matches a digest, which is not shown in a reason."""
 MAX_REASON_LENGTH = 200
@@ -115,7 +114,7 @@ class Freshness:
         now = self._digests(job) | self._study.sources.of(job.settings)
         for name in sorted(now.keys() | trace.inputs.keys()):
             if name == "sha256" and name not in trace.inputs:
-                continue  # earlier versions did not record it
+                continue  # the config had no digest yet
             if name in now and name not in trace.inputs and name not in SourceDigests.names:
                 return f"it now also depends on {name}"
             if name in now and now[name] != trace.inputs.get(name, ""):
@@ -223,9 +222,8 @@ def _without_irrelevant(
     """
     current, recorded = {**current}, {**recorded}
     for settings in (current, recorded):
-        if "corpus" in settings:  # earlier versions also recorded defaults
-            corpus = settings["corpus"].items()
-            settings["corpus"] = {key: value for key, value in corpus if value != DEFAULTS.get(key)}
+        if "corpus" in settings:
+            settings["corpus"] = {**settings["corpus"]}
             rows = facts.get("rows_available", {}).get("train")
             if rows is not None and settings["corpus"].get("train_limit", 0) >= rows:
                 del settings["corpus"]["train_limit"]

@@ -28,8 +28,8 @@ from papa.config.study import Study
 from papa.config.wiring import BUILDERS
 from papa.files import (
     KEY,
-    footer_of,
     provenance_of_arrays,
+    read_provenance,
     read_table,
     trace_of,
     write_json,
@@ -372,7 +372,7 @@ def test_old_results_did_not_record_the_revision_of_known_content(results: Path)
         trace = trace_of(path)
         assert trace is not None
         corpus = {key: value for key, value in trace.settings["corpus"].items() if key != "revision"}
-        facts = {key: value for key, value in footer_of(path)[0].items() if key != "groups"}
+        facts = {key: value for key, value in read_provenance(path).facts.items() if key != "groups"}
         write_table(read_table(path), path, facts, replace(trace, settings={**trace.settings, "corpus": corpus}))
     assert to_do(study_of(config, results, Known())) == {}
     assert to_do(study_of(config, results, NoMirror()))["prepare_texts"] == 1
@@ -492,18 +492,6 @@ def test_default_values_are_not_recorded_and_those_of_a_version_never_change() -
         "corpus": {"hub": "some/data", "first": "text", "train": "more"},
         "source": {},
     }
-
-
-@pytest.mark.parametrize("blocks", [False, True])
-def test_records_of_earlier_versions_contain_defaults(blocks: bool, results: Path) -> None:
-    for path in (*results.rglob("texts.parquet"), *results.rglob("labels.parquet")):
-        trace = trace_of(path)
-        assert trace is not None
-        corpus = {"train": "train", "validation": "validation", "blocks": blocks} | trace.settings["corpus"]
-        facts = {key: value for key, value in footer_of(path)[0].items() if key != "groups"}
-        write_table(read_table(path), path, facts, replace(trace, settings={**trace.settings, "corpus": corpus}))
-    why = {"`corpus.blocks` changed from True to the default"} if blocks else set()
-    assert set(study_of(CONFIG, results, Known()).freshness.outdated().values()) == why
 
 
 def test_every_rule_has_a_builder_and_no_builder_lacks_a_rule() -> None:

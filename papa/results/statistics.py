@@ -104,14 +104,16 @@ class Estimate:
         """Return the one-sided p value of the test that the true value is on the other side of `at`, at most 1/2."""
         if not self.freedom:
             return math.nan
+        from scipy.optimize import brentq
+
         if not self.variance:
             return float(self.mean == at) / 2
-        side, low, high = (-1 if self.mean > at else 1), -300.0, math.log(0.5)  # low and high are logarithms of p
-        for _ in range(60):
-            middle = (low + high) / 2
-            within = self._beyond(math.exp(middle), side) >= abs(self.mean - at)
-            low, high = (middle, high) if within else (low, middle)
-        return math.exp(high)
+        side, least, most = (-1 if self.mean > at else 1), -300.0, math.log(0.5)
+
+        def beyond(log_p: float) -> float:
+            return self._beyond(math.exp(log_p), side) - abs(self.mean - at)
+
+        return math.exp(brentq(beyond, least, most)) if beyond(least) > 0 else 0.0
 
     def _beyond(self, tail: float, side: int) -> float:
         """Return the distance from the mean to where a tail with this probability begins on one side."""
@@ -295,10 +297,6 @@ class Spread:
             _farthest(lambda ratios: rejected(ratios, (1 - level) / 2, 1), middle, 1),
             _farthest(lambda ratios: rejected(ratios, 1 - level, 1), middle, 1),
         )
-
-    def share(self, numerator: Sequence[float], denominator: Sequence[float]) -> Estimate:
-        """Estimate the ratio of two linear combinations by the delta method."""
-        return self.shares([(1.0, numerator, denominator)])
 
     def shares(self, terms: Sequence[tuple[float, Sequence[float], Sequence[float]]]) -> Estimate:
         """Estimate a weighted sum of ratios by the delta method.

@@ -394,7 +394,7 @@ def test_a_loss_varies_as_in_a_bootstrap(constant):
     outcomes, setting = drawn(), Setting(constant, "lambda", "1/2")
     share = loss_of(outcomes.sample("accuracy", ALL), setting)
     assert share is not None
-    estimate = share.spread.share(share.lost, share.contributions[0])
+    estimate = share.spread.shares([(1.0, share.lost, share.contributions[0])])
 
     def loss(means: Means) -> float:
         lost = means[ORIGINALS] - means[setting._replace(order="lambda-0")]

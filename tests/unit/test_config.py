@@ -167,10 +167,10 @@ def test_nothing_can_be_changed_afterwards():
         ("fidelity", "code", "fidelity is 'code'; it must be one of paper, published_code"),
         ("tasks.tags.features", "disk", "tasks.tags.features is 'disk'; it must be one of store, stream"),
         ("encoder_dropout", "yes", "encoder_dropout must be true or false, but it is 'yes'"),
-        ("corpora.words.more_validation", ["test"], "more_validation applies only with `hub`"),
-        ("corpora.words", HUB | {"more_validation": ["other"]}, "lists 'other', a name already in use"),
-        ("corpora.words", HUB | {"more_validation": ["train"]}, "lists 'train', a name already in use"),
-        ("corpora.words", HUB | {"more_validation": ["a", "a"]}, "lists 'a', .* in use; list each .* once"),
+        ("corpora.words.validation", ["test"], "validation applies only with `hub`"),
+        ("corpora.words", HUB | {"validation": ["a", "all"]}, "lists 'all', a name already in use"),
+        ("corpora.words", HUB | {"validation": ["a", "train"]}, "lists 'train', a name already in use"),
+        ("corpora.words", HUB | {"validation": ["b", "a", "a"]}, "lists 'a', .* in use; list each .* once"),
         ("grids", {"more": {"tasks": ["colour"]}}, "grids.more.tasks lists 'colour', which is not defined"),
         ("grids", {"more": {"fractions": ["2"]}}, r"grids.more.fractions\[0\]: '2' is not a fraction"),
         ("grids", {"More": {}}, r"'More' \(a key of grids\) cannot be a name"),
@@ -239,21 +239,21 @@ def test_no_fractions(written):
 @pytest.mark.parametrize(
     ("given", "expected"),
     [
-        ({}, ("paper", "aligned", False, "reported")),
-        ({"fidelity": "paper"}, ("paper", "aligned", False, "reported")),
-        ({"fidelity": "published_code"}, ("published_code", "published_code", True, "all")),
-        ({"fidelity": "published_code", "layout": {"style": "paper"}}, ("paper", "published_code", True, "all")),
+        ({}, ("paper", "aligned", False)),
+        ({"fidelity": "paper"}, ("paper", "aligned", False)),
+        ({"fidelity": "published_code"}, ("published_code", "published_code", True)),
+        ({"fidelity": "published_code", "layout": {"style": "paper"}}, ("paper", "published_code", True)),
         (
-            {"fidelity": "published_code", "encoder_dropout": False, "score_validation": "reported"},
-            ("published_code", "published_code", False, "reported"),
+            {"fidelity": "published_code", "encoder_dropout": False},
+            ("published_code", "published_code", False),
         ),
-        ({"fidelity": "paper", "encoder_dropout": True}, ("paper", "aligned", True, "reported")),
+        ({"fidelity": "paper", "encoder_dropout": True}, ("paper", "aligned", True)),
     ],
 )
 def test_fidelity_is_the_default_of_what_it_stands_for(given, expected):
     config = config_of(CONFIG | given)
     layout = config.layout
-    assert (layout.style, layout.segments, config.encoder_dropout, config.score_validation) == expected
+    assert (layout.style, layout.segments, config.encoder_dropout) == expected
 
 
 @pytest.mark.parametrize(
@@ -326,7 +326,7 @@ def test_each_pair_and_corpus_that_is_run_comes_once():
     [
         ({"hub": "a/b"}, ("train", "validation")),
         ({"hub": "a/b", "validation": None}, ("train",)),
-        ({"hub": "a/b", "train": "x", "validation": "y", "more_validation": ["z"]}, ("train", "validation", "z")),
+        ({"hub": "a/b", "train": "x", "validation": ["y", "z"]}, ("train", "validation", "z")),
         ({"files": {"train": "a.txt"}}, ("train",)),
         ({"files": {"train": "a.txt", "validation": "b.txt"}}, ("train", "validation")),
     ],

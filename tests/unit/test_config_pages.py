@@ -42,7 +42,7 @@ def test_each_key_has_a_line_with_its_effect():
         '| `run.constants` | list of text | `["average"]` |  |',
         "| `run.fractions` | list of text or number | required | share of heads |",
         "| `grids.NAME.fractions` | list of text or number |  | share of heads |",
-        '| `corpora.NAME.validation` | text or null | `"validation"` |  |',
+        '| `corpora.NAME.validation` | text or list of text | `["validation"]` |  |',
         "| `corpora.NAME.files.train` | text | required |  |",
         "| `tasks.NAME.learning_rate` | number > 0, ≤ 10 | required | none |",
         "| `patterns.heads` | list of [whole number ≥ 0, whole number ≥ 0] |  | layer, head |",

@@ -477,7 +477,7 @@ def defaults_of(kind: type[BaseModel]) -> dict[str, Any]:
 
 def test_default_values_are_not_recorded_and_those_of_a_version_never_change() -> None:
     """A record without a setting means the default of its version. With a new default, raise the version here too."""
-    corpus = {"train": "train", "validation": "validation", "blocks": False}
+    corpus = {"train": "train", "validation": ("validation",), "blocks": False}
     assert defaults_of(Corpus) == corpus, "these are also defaults of the stages texts, labels and subsets"
     versions = {(name, kind.version): defaults for name, kind in STAGES.items() if (defaults := defaults_of(kind))}
     assert versions == {
@@ -543,16 +543,6 @@ def test_grids_with_fractions_between_none_and_all_heads_have_a_figure(tmp_path:
 def test_without_replaced_heads_nothing_is_averaged(tmp_path: Path) -> None:
     rules = {job.rule for job in study_of(edited(run__fractions=["1"]), tmp_path, Known()).jobs()}
     assert "probe" in rules and not rules & {"average", "train_lambda", "rank"}
-
-
-def test_further_splits_count_only_if_they_are_scored(tmp_path: Path) -> None:
-    def texts(**changes: Any) -> dict[str, Any]:
-        study = study_of(edited(**ON_HUB, **changes), tmp_path, Known())
-        return study.job("prepare_texts", corpus="texts").settings.recorded()
-
-    more = {"corpora__texts__more_validation": ["test"]}
-    assert texts(**more) == texts()
-    assert texts(**more, score_validation="all")["corpus"]["more_validation"] == ["test"]
 
 
 def test_a_task_that_is_streamed_stores_no_hidden_states(tmp_path: Path) -> None:

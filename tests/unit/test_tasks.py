@@ -288,7 +288,7 @@ def test_further_validation_splits_follow_the_validation_split(monkeypatch, tmp_
         return SourceRows(tables[split], tables[split].column_names)
 
     monkeypatch.setattr("papa.data.prepare.load_rows", loaded)
-    corpus = Corpus(hub="some/data", first="text", more_validation=("more",))
+    corpus = Corpus(hub="some/data", first="text", validation=["validation", "more"])
     task = {"label": "label", "metric": "accuracy", "labels": ("no", "yes", "rare")}
     texts_of(corpus, tmp_path)
     labels, texts = labels_of(corpus, tmp_path, **task), read_table(tmp_path / "texts.parquet")

@@ -83,7 +83,7 @@ VALUES |= {"tasks.*.learning_rate": (0.02, 0.01), "tasks.*.batch_size": (5, 8), 
 VALUES |= {"tasks.*.probe": ("linear", "paper"), "tasks.*.train_rows": ("1/2", 17, ABSENT)}
 VALUES |= {"tasks.*.patience": (1, ABSENT)}
 VALUES |= {"tasks.*.features": ("stream", "store", ABSENT), "fidelity": ("published_code", ABSENT)}
-VALUES |= {"encoder_dropout": (True, ABSENT), "score_validation": ("all", "reported"), "margin": (0.3, ABSENT)}
+VALUES |= {"encoder_dropout": (True, ABSENT), "margin": (0.3, ABSENT)}
 VALUES |= {"floors": ([], ["identity", "zeros"], ["zeros", "mean-output"], ["zeros"])}
 VALUES |= {"layout": (ABSENT,), "layout.style": ("published_code", "natural", "paper")}
 VALUES |= {"layout.segments": ("published_code", "aligned"), "ranking": (ABSENT,), "ranking.seeds": ([1], [0, 1], [0])}
@@ -114,8 +114,9 @@ DRAWN: dict[str, list[dict[str, Any]]] = {
     "corpora.*.config": [FROM_HUB | {f"{CORPUS}.config": value} for value in ("tiny", "other")],
     "corpora.*.revision": [FROM_HUB | {f"{CORPUS}.revision": value} for value in ("a" * 40, "b" * 40)],
     "corpora.*.train": [FROM_HUB | {f"{CORPUS}.train": value} for value in ("train", "more")],
-    "corpora.*.validation": [FROM_HUB | {f"{CORPUS}.validation": value} for value in ("validation", "more")],
-    "corpora.*.more_validation": [FROM_HUB | {f"{CORPUS}.more_validation": ["more"]}],
+    "corpora.*.validation": [
+        FROM_HUB | {f"{CORPUS}.validation": value} for value in ("validation", "more", ["validation", "more"])
+    ],
     "corpora.*.files": [{CORPUS: SENTENCES}],
     "corpora.*.files.train": [{f"{CORPUS}.files.train": f"data/sentences.{split}.csv"} for split in SPLITS],
     "corpora.*.files.validation": [{f"{CORPUS}.files.validation": f"data/sentences.{split}.csv"} for split in SPLITS],

@@ -94,7 +94,7 @@ def costs(study: Study) -> Iterator[tuple[str, float, float]]:
     """Yield the cost of replacing each head by averages and by zeros, in nats per repeated word."""
     model, tokenizer = papa.load_model(FOLDER, device="cpu"), AutoTokenizer.from_pretrained(FOLDER)
     path = study.path("average", model="induction", laid_out="repeats", averaged="average")
-    average = papa.ConstantMatrices.load(study.results / path)
+    average = papa.Constants.load(study.results / path)
     zeros = torch.zeros_like(average.mean)
     texts = [row["text"] for row in generate("repeats", "validation", 300)]
     inputs = papa.lay_out(tokenizer, texts, slots=SLOTS, style="contiguous")

@@ -207,13 +207,11 @@ def difference(settings: Settings) -> Callable[[], Report]:
     """The largest difference between the two sides' averages: that they did the same work."""
     from safetensors.torch import load_file
 
-    from papa.method.averages import ConstantMatrices
+    from papa.method.averages import Constants
 
     files = places(Path(settings["work"]))
     return lambda: {
-        "difference": float(
-            (load_file(files["average"])["mean"] - ConstantMatrices.load(files["constants"]).mean).abs().max()
-        )
+        "difference": float((load_file(files["average"])["mean"] - Constants.load(files["constants"]).mean).abs().max())
     }
 
 

@@ -12,18 +12,15 @@ from typing import TYPE_CHECKING, Any, NoReturn
 
 if TYPE_CHECKING:
     from papa.data.layout import lay_out
-    from papa.errors import DamagedArtefact, InputError
+    from papa.errors import InputError
     from papa.jobs.measure import measure
-    from papa.method.averages import ConstantMatrices
+    from papa.method.averages import Constants
     from papa.method.averaging import average_attention
-    from papa.method.constants import constant_matrices
-    from papa.method.notebook import Recipe, fit_probe, learn_lambda
-    from papa.method.probes import MlmProbe, SequenceProbe, TokenProbe
+    from papa.method.in_memory import learn_lambda
     from papa.model.load import load_model
     from papa.model.model import Model
     from papa.model.plain import replaced_attention
     from papa.results.study_results import StudyResults, load
-    from papa.results.sweep import sweep
 
 __version__ = "0.2.0"
 
@@ -32,45 +29,29 @@ _MODULES = {
     "load_model": "papa.model.load",
     "Model": "papa.model.model",
     "average_attention": "papa.method.averaging",
-    "ConstantMatrices": "papa.method.averages",
-    "constant_matrices": "papa.method.constants",
-    "SequenceProbe": "papa.method.probes",
-    "TokenProbe": "papa.method.probes",
-    "MlmProbe": "papa.method.probes",
+    "Constants": "papa.method.averages",
+    "learn_lambda": "papa.method.in_memory",
     "replaced_attention": "papa.model.plain",
-    "Recipe": "papa.method.notebook",
-    "learn_lambda": "papa.method.notebook",
-    "fit_probe": "papa.method.notebook",
-    "sweep": "papa.results.sweep",
+    "measure": "papa.jobs.measure",
     "load": "papa.results.study_results",
     "StudyResults": "papa.results.study_results",
-    "measure": "papa.jobs.measure",
     "InputError": "papa.errors",
-    "DamagedArtefact": "papa.errors",
 }
-_STUDY = ("load", "measure", "sweep")
+_STUDY = ("load", "measure")
 """Functions that need the extra study."""
 
 __all__ = [
-    "ConstantMatrices",
-    "DamagedArtefact",
+    "Constants",
     "InputError",
-    "MlmProbe",
     "Model",
-    "Recipe",
-    "SequenceProbe",
     "StudyResults",
-    "TokenProbe",
     "average_attention",
-    "constant_matrices",
-    "fit_probe",
     "lay_out",
     "learn_lambda",
     "load",
     "load_model",
     "measure",
     "replaced_attention",
-    "sweep",
 ]
 
 

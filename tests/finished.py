@@ -138,12 +138,12 @@ def write_results(folder: Path, skills: Mapping[str, Skill] = SKILLS, drawn: boo
     return study
 
 
-def averages() -> papa.ConstantMatrices:
+def averages() -> papa.Constants:
     """Averages with another entry at each [layer, head, query, key]; no example has slots 2 and 4 both."""
     count = torch.full((SLOTS, SLOTS), 50)
     count[2, 4] = count[4, 2] = 0
     mean = torch.arange(1, LAYERS * HEADS * SLOTS**2 + 1).view(LAYERS, HEADS, SLOTS, SLOTS) / 1000
-    return papa.ConstantMatrices((mean * count).double(), count, 50)
+    return papa.Constants((mean * count).double(), count, 50)
 
 
 def learned(seed: int, head: int) -> float:

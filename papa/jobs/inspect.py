@@ -111,9 +111,9 @@ def _values(path: Path) -> Facts:
 
 
 def _averages(path: Path) -> Facts:
-    from papa.method.averages import ConstantMatrices
+    from papa.method.averages import Constants
 
-    constants = ConstantMatrices.load(path)
+    constants = Constants.load(path)
     layers, heads = constants.sum.shape[:2]
     sizes = {"layers": layers, "heads per layer": heads, "slots": constants.n, "examples": constants.examples}
     return {**sizes, "memory of all heads": format_bytes(constants.mean.nbytes), **constants.about}

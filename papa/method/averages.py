@@ -14,8 +14,9 @@ from typing import TYPE_CHECKING
 
 import torch
 from torch import Tensor
+from torch.nn.functional import normalize
 
-from papa.config.variant import AVERAGED, TIED
+from papa.config.variant import DATA_FREE, KINDS, TIED
 from papa.errors import DamagedArtefact, InputError, count, first_line, missing_extra
 from papa.files import REBUILD, PathLike, Trace
 from papa.method.hdf5 import read_arrays, write_arrays
@@ -29,7 +30,7 @@ MEAN_TOLERANCE = 1e-6
 
 
 @dataclass
-class ConstantMatrices:
+class Constants:
     """Sums and counts of attention, or of the outputs of heads.
 
     Args:
@@ -38,7 +39,7 @@ class ConstantMatrices:
         count: int64 `[query, key]`, the number of examples that use both slots; for outputs of heads, `[slot]`.
         examples: number of averaged examples.
         about: facts that identify the averages: model, weights, corpus, slots, style, segments.
-        kind: one of `papa.config.variant.AVERAGED`.
+        kind: one of `papa.config.variant.KINDS`.
     """
 
     sum: Tensor
@@ -51,6 +52,29 @@ class ConstantMatrices:
     def n(self) -> int:
         """Number of slots."""
         return len(self.count)
+
+    @classmethod
+    def of(cls, kind: str, layers: int, heads: int, slots: int) -> Constants:
+        """Return constants that need no text and are the same for every head (Sec. 5.2, Table 1).
+
+        Their rows are masked and normalised when they are used.
+
+        Args:
+            kind: with `identity`, each slot attends to itself; with `zeros`, to nothing; with `uniform`, to all slots
+                equally; with `toeplitz`, slot q attends to k in proportion to 1 / (1 + |q - k|).
+            layers: number of layers in the model.
+            heads: number of heads in each layer.
+            slots: number of slots in the layout.
+
+        Raises:
+            InputError: there is no such kind.
+
+        >>> Constants.of("identity", 2, 3, 5).mean[0, 0].diagonal()
+        tensor([1., 1., 1., 1., 1.])
+        """
+        matrix = data_free_matrix(kind, slots)
+        count = torch.ones(slots, slots, dtype=torch.long)
+        return cls(matrix.double().expand(layers, heads, slots, slots), count, 0, kind=kind)
 
     @property
     def mean(self) -> Tensor:
@@ -67,7 +91,7 @@ class ConstantMatrices:
         """The averages in the form that replaces attention."""
         return Outputs(self.mean) if self.kind == "mean-output" else self.mean
 
-    def tied(self, kind: str) -> ConstantMatrices:
+    def tied(self, kind: str) -> Constants:
         """Return averages that know less, in which pairs of slots share an entry; rows are normalised.
 
         Args:
@@ -103,7 +127,7 @@ class ConstantMatrices:
 
         >>> constants.plot(2, 4)  # doctest: +SKIP
         """
-        if missing := missing_extra("study", "ConstantMatrices.plot"):
+        if missing := missing_extra("study", "Constants.plot"):
             raise ImportError(missing)
         from papa.method.pictures import pictures
 
@@ -113,7 +137,7 @@ class ConstantMatrices:
         layers, heads = self.sum.shape[:2]
         kind = "" if self.kind == "average" else f"{self.kind} of "
         return (
-            f"<papa.ConstantMatrices: {kind}{count(layers, 'layer')} of {count(heads, 'head')} in "
+            f"<papa.Constants: {kind}{count(layers, 'layer')} of {count(heads, 'head')} in "
             f"{count(self.n, 'slot')}, over {count(self.examples, 'example')}>"
         )
 
@@ -128,7 +152,7 @@ class ConstantMatrices:
         write_arrays(arrays, path, facts, trace)
 
     @classmethod
-    def load(cls, path: PathLike) -> ConstantMatrices:
+    def load(cls, path: PathLike) -> Constants:
         """Read a file that `save` wrote.
 
         Raises:
@@ -153,14 +177,28 @@ class ConstantMatrices:
         return constants, averages.about | {"kind": averages.kind}
 
 
-def _read(path: PathLike, names: Sequence[str]) -> tuple[ConstantMatrices, Tensor]:
+def data_free_matrix(kind: str, slots: int) -> Tensor:
+    """Return the matrix `[query, key]`, float32, of a constant that needs no text; see `Constants.of`."""
+    distances = (torch.arange(slots)[:, None] - torch.arange(slots)).abs()
+    matrices = {
+        "identity": (distances == 0).float(),
+        "toeplitz": 1 / (1 + distances),
+        "zeros": torch.zeros(slots, slots),
+        "uniform": torch.ones(slots, slots),
+    }
+    if kind not in matrices:
+        raise InputError(f"{kind!r} is not a constant that needs no text; give one of {', '.join(DATA_FREE)}.")
+    return normalize(matrices[kind], p=1, dim=-1)
+
+
+def _read(path: PathLike, names: Sequence[str]) -> tuple[Constants, Tensor]:
     """Read averages and their mean; sum and count stay empty unless they are among `names`."""
     if not Path(path).exists():
         raise InputError(f"{path} does not exist; average the attention of a corpus first.")
     try:
         arrays, facts = read_arrays(path, (*names, "mean"))
         shape, kind = tuple(facts.pop("shape")), str(facts.pop("kind", "average"))
-        if kind not in AVERAGED:
+        if kind not in KINDS:
             raise ValueError(f"{kind} is not a kind of constant")
         examples, slots = int(facts.pop("examples")), shape[2]
         counted = (slots,) if kind == "mean-output" else (slots, slots)
@@ -180,4 +218,4 @@ def _read(path: PathLike, names: Sequence[str]) -> tuple[ConstantMatrices, Tenso
             raise DamagedArtefact(f"{path} is damaged (a mean of attention is not in [0, 1]); {REBUILD}.")
     about = {key: str(value) for key, value in facts.items()}
     sums, count = tensors.get("sum", nothing), tensors.get("count", nothing)
-    return ConstantMatrices(sums, count, examples, about, kind), mean
+    return Constants(sums, count, examples, about, kind), mean

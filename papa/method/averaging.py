@@ -13,7 +13,7 @@ from papa.config.variant import AVERAGED, OBSERVED_AT_ONCE, TIED
 from papa.data.packed import Examples, Packed
 from papa.data.tokens import Tokens
 from papa.errors import InputError
-from papa.method.averages import ConstantMatrices
+from papa.method.averages import Constants
 from papa.method.checkpoints import State
 from papa.model.attention import Layer
 from papa.model.budget import TokenBudget, memory_of
@@ -123,7 +123,7 @@ class Averaging:
         self.examples = state.values["examples"]
         return int(state.values["groups"])
 
-    def averages(self) -> ConstantMatrices:
+    def averages(self) -> Constants:
         heads, layers = self.model.heads, self.model.layers
         sums = torch.empty(layers, heads, self.entries, self.total.shape[-1] // heads, dtype=torch.float64)
         for layer, total in enumerate(self.total):  # the device may have no memory for a copy of all layers
@@ -131,7 +131,7 @@ class Averaging:
         count, about = self.count.cpu(), {"causal": "True"} if self.model.causal else {}
         if not self.outputs:
             sums, count = sums.view(layers, heads, self.n, self.n), count.view(self.n, self.n)
-        return ConstantMatrices(sums, count, self.examples, about, self.kind)
+        return Constants(sums, count, self.examples, about, self.kind)
 
 
 def _device_of_sums(model: Model, n: int, kind: str) -> torch.device:
@@ -154,7 +154,7 @@ def _device_of_sums(model: Model, n: int, kind: str) -> torch.device:
     return host
 
 
-def average_attention(model: Model, batches: Batches, kind: str = "average") -> ConstantMatrices:
+def average_attention(model: Model, batches: Batches, kind: str = "average") -> Constants:
     """Average the attention of all heads over batches, which are read once (Sec. 3.1).
 
     Args:
@@ -164,7 +164,7 @@ def average_attention(model: Model, batches: Batches, kind: str = "average") -> 
             average output in each slot.
 
     Returns:
-        Sums `[layer, head, query, key]` and counts `[query, key]`, with the average as `mean`. `ConstantMatrices` lists
+        Sums `[layer, head, query, key]` and counts `[query, key]`, with the average as `mean`. `Constants` lists
         the shapes of the other kinds.
 
     Raises:

@@ -14,14 +14,14 @@ from papa.method.objective import Objective, held_out_loss
 from papa.method.states import StreamedStates
 from papa.method.training_rows import training_rows
 from papa.model.model import Model
-from papa.model.replacement import Constants, Mix, Replacement
+from papa.model.replacement import AnyConstants, Mix, Replacement
 
 if TYPE_CHECKING:
     from papa.config.stages import Gating
 
 
 def learn_gates(
-    model: Model, constants: Constants, objective: Objective, gating: Gating, checkpoint: Checkpoint | None = None
+    model: Model, constants: AnyConstants, objective: Objective, gating: Gating, checkpoint: Checkpoint | None = None
 ) -> Tensor:
     """Learn λ of every head together with the objective's probe, which must be untrained.
 

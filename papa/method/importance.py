@@ -13,10 +13,10 @@ from papa.method.progress import progress
 from papa.method.states import StreamedStates
 from papa.model.budget import BatchParts
 from papa.model.model import Model
-from papa.model.replacement import Constants, Mix, Replacement
+from papa.model.replacement import AnyConstants, Mix, Replacement
 
 
-def gate_slopes(model: Model, objective: Objective, constants: Constants, rows: Tensor, batch_size: int) -> Tensor:
+def gate_slopes(model: Model, objective: Objective, constants: AnyConstants, rows: Tensor, batch_size: int) -> Tensor:
     """Return |∂loss/∂gate| of each head's gate, averaged over training rows, float64 `[layer, head]`.
 
     Head (l, h) uses gate·attention + (1-gate)·constant with gate = 1. Each example has its own gates, so absolute

@@ -19,7 +19,7 @@ from torch import Tensor
 
 from papa.data.tokens import Tokens
 from papa.errors import InputError
-from papa.method.averages import ConstantMatrices
+from papa.method.averages import Constants
 
 OFFSETS = (-2, -1, 0, 1, 2)
 """Offsets of diagonals, query slot - key slot: 1 is attention to the previous token, -1 to the next."""
@@ -57,7 +57,7 @@ THRESHOLDS = Thresholds()
 
 
 def measure_patterns(
-    constants: ConstantMatrices, special: Sequence[int], thresholds: Thresholds = THRESHOLDS
+    constants: Constants, special: Sequence[int], thresholds: Thresholds = THRESHOLDS
 ) -> list[HeadPattern]:
     """Measure the patterns of each head, by layer and head (Sec. 5.1); a head may have several patterns.
 

@@ -11,7 +11,7 @@ if TYPE_CHECKING:
     import altair as alt
     import pandas as pd
 
-    from papa.method.averages import ConstantMatrices
+    from papa.method.averages import Constants
 
 Figure = TypeVar("Figure", bound="alt.TopLevelMixin")
 PANELS_PER_ROW = 3
@@ -25,7 +25,7 @@ MINIMUM_SHARE = 0.02
 """A picture shows only slots that are used by at least this share of the examples."""
 
 
-def drawn_slots(averages: ConstantMatrices, maximum: int = MAXIMUM_SLOTS) -> list[int]:
+def drawn_slots(averages: Constants, maximum: int = MAXIMUM_SLOTS) -> list[int]:
     """Return at most `maximum` slots for a picture, in ascending order: those that the most examples use.
 
     Raises:
@@ -38,7 +38,7 @@ def drawn_slots(averages: ConstantMatrices, maximum: int = MAXIMUM_SLOTS) -> lis
     return sorted(sorted(used, key=lambda slot: -uses[slot])[:maximum])
 
 
-def pictures(averages: ConstantMatrices, heads: Sequence[tuple[int, int]]) -> alt.ConcatChart:
+def pictures(averages: Constants, heads: Sequence[tuple[int, int]]) -> alt.ConcatChart:
     """Draw the average attention of some heads: rows are queries, columns are keys.
 
     Each head has a separate colour scale up to its largest entry; otherwise a diagonal of 0.2 would vanish next to a

@@ -1,4 +1,4 @@
-"""The sources of hidden states: the model, which computes them during training; memory; or the store."""
+"""The sources of hidden states: the model, which computes them during training, or the store."""
 
 from __future__ import annotations
 
@@ -16,7 +16,6 @@ from papa.errors import DamagedArtefact, InputError
 from papa.files import REBUILD
 from papa.method.hidden import HiddenStates, Index
 from papa.method.objective import Batch, States
-from papa.method.progress import progress
 from papa.method.variants import names_of
 from papa.model.budget import TokenBudget
 from papa.model.model import Model
@@ -53,32 +52,6 @@ class StreamedStates:
             states = [state.index_select(0, positions) for state in states]
         hidden = torch.stack(states, dim=1)
         return hidden.half().float() if self.rounded else hidden.float()
-
-
-class CachedStates:
-    """Hidden states of all splits in memory, rounded like stored ones."""
-
-    def __init__(self, model: Model, replacement: Replacement, splits: Mapping[str, Tokens]):
-        self.device = model.device
-        self.half: dict[str, Tensor] = {}
-        """Float16 `[token, L+1, hidden]` by split."""
-        budget = TokenBudget(model.token_budget)
-        for name, tokens in splits.items():
-            states = torch.empty(len(tokens.ids), model.states, model.hidden, dtype=torch.float16)
-
-            def store(examples: Tensor, half: Tensor, states: Tensor = states, tokens: Tokens = tokens) -> None:
-                states[tokens.tokens_of(examples)] = half
-
-            with torch.inference_mode():
-                for _ in progress(encoded(model, replacement, tokens, budget, store), "encoding", len(tokens)):
-                    pass
-            self.half[name] = states
-
-    def __call__(self, batch: Batch) -> Tensor:
-        """Return float32 `[position, L+1, hidden]`, on the model's device."""
-        rows = batch.tokens.tokens_of(batch.examples)
-        half = self.half[batch.tokens.split][rows if batch.positions is None else rows[batch.positions]]
-        return half.to(self.device).float()
 
 
 def encoded(

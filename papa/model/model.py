@@ -16,7 +16,7 @@ from papa.errors import InputError
 from papa.model.attention import BlockObserver, Observed, Session
 from papa.model.forms import options_of, slots_limit
 from papa.model.projections import PrunedProjection
-from papa.model.replacement import Constants, Head, Observer, Replacement, check_slots, replacement_of
+from papa.model.replacement import AnyConstants, Head, Observer, Replacement, check_slots, replacement_of
 from papa.model.settling import settle
 
 if TYPE_CHECKING:
@@ -119,7 +119,7 @@ class Model:
         return packed.to(self.device)
 
     def replacement(
-        self, constants: Constants | None = None, heads: Iterable[Head] | None = None, mixing: Tensor | None = None
+        self, constants: AnyConstants | None = None, heads: Iterable[Head] | None = None, mixing: Tensor | None = None
     ) -> Replacement:
         """Return a replacement of heads by constants that can be reused for any batch; see `hidden_states`."""
         return replacement_of((self.layers, self.heads), constants, heads, mixing, like=self._weight)
@@ -169,7 +169,7 @@ class Model:
     def hidden_states(
         self,
         inputs: Mapping[str, Tensor],
-        constants: Constants | None = None,
+        constants: AnyConstants | None = None,
         heads: Iterable[Head] | None = None,
         mixing: Tensor | None = None,
     ) -> Tensor:
@@ -197,7 +197,7 @@ class Model:
     def logits(
         self,
         inputs: Mapping[str, Tensor],
-        constants: Constants | None = None,
+        constants: AnyConstants | None = None,
         heads: Iterable[Head] | None = None,
         mixing: Tensor | None = None,
     ) -> Tensor:

@@ -13,7 +13,7 @@ from papa.errors import InputError
 from papa.model.attention import Session, running
 from papa.model.forms import accepted_by, is_patched, patch
 from papa.model.model import PADDING_BEFORE, check_stock
-from papa.model.replacement import Constants, Head, check_slots, replacement_of
+from papa.model.replacement import AnyConstants, Head, check_slots, replacement_of
 from papa.model.settling import settle_plain, stock_with_padding_before
 
 if TYPE_CHECKING:
@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 
 @contextmanager
 def replaced_attention(
-    model: PreTrainedModel, constants: Constants, heads: Iterable[Head] | None = None
+    model: PreTrainedModel, constants: AnyConstants, heads: Iterable[Head] | None = None
 ) -> Iterator[PreTrainedModel]:
     """Replace the attention of `heads` (None: all) by `constants` in a plain transformers model (Sec. 3.3).
 

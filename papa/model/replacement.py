@@ -131,7 +131,7 @@ class HasConstants(Protocol):
 
 Loaded = Tensor | Outputs
 """The constants that stages read."""
-Constants = Loaded | HasConstants
+AnyConstants = Loaded | HasConstants
 """The substitute for the attention of all heads: matrices `[layer, head, query, key]`, outputs of heads, or an object
 with one of these as `constants`."""
 
@@ -169,7 +169,7 @@ Replacement = list[Keep | Replace | Mix]
 
 def replacement_of(
     shape: tuple[int, int],
-    constants: Constants | None = None,
+    constants: AnyConstants | None = None,
     heads: Iterable[Head] | None = None,
     mixing: Tensor | None = None,
     *,
@@ -220,7 +220,7 @@ def _replaced_and_kept(chosen: tuple[bool, ...], device: torch.device) -> tuple[
         return mask.nonzero().squeeze(1).to(device), (~mask).nonzero().squeeze(1).to(device)
 
 
-def _checked(constants: Constants, shape: tuple[int, int]) -> Substitute:
+def _checked(constants: AnyConstants, shape: tuple[int, int]) -> Substitute:
     """Return the constants of all heads; raise `InputError` unless they fit the model's shape and are finite.
 
     Constants in training may contain non-finite values, which the training reports itself.

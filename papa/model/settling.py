@@ -22,7 +22,7 @@ from papa.model.forms import MODULES, Form, dense, forms_of, patch, slots_limit,
 from papa.model.linear import freeze_linears
 from papa.model.projections import Output, PrunedProjection, prune_projections
 from papa.model.reference import Reference
-from papa.model.replacement import Constants, Head, Keep, Replacement, replacement_of
+from papa.model.replacement import AnyConstants, Head, Keep, Replacement, replacement_of
 
 if TYPE_CHECKING:
     from transformers import PreTrainedModel
@@ -127,7 +127,7 @@ class Trial:
         self.session.facts, self.session.replacement = self.facts, [Keep() for _ in range(self.facts.layers)]
         return self.facts
 
-    def replacement(self, constants: Constants, heads: list[Head]) -> Replacement:
+    def replacement(self, constants: AnyConstants, heads: list[Head]) -> Replacement:
         return replacement_of((self.facts.layers, self.facts.heads), constants, heads, like=self.weight)
 
     def settle(self, stock: Mapping[Padding, Stock]) -> None:

@@ -10,7 +10,7 @@ from papa.config.job import Job
 from papa.config.stages import AnalysisOf
 from papa.data.tokens import Tokens
 from papa.errors import InputError, count
-from papa.method.averages import ConstantMatrices
+from papa.method.averages import Constants
 from papa.method.patterns import COLUMNS, THRESHOLDS, measure_patterns, special_slots
 from papa.method.pictures import pictures
 from papa.results.analysis import Analysis, Computed, Drawing
@@ -54,7 +54,7 @@ class AttentionPatterns(Analysis):
         Raises:
             InputError: averages and tokens differ in model, corpus or layout.
         """
-        averages = ConstantMatrices.load(job.input("constants"))
+        averages = Constants.load(job.input("constants"))
         train = Tokens.read(job.input("tokens"), "train")["train"]
         for name in ("model", "corpus", "style", "segments", "slots"):
             averaged, laid_out = averages.about.get(name), str(train.provenance.get(name))
@@ -80,7 +80,7 @@ class AttentionPatterns(Analysis):
 
     def drawing(self, rows: pd.DataFrame, job: Job[AnalysisOf]) -> Drawing:
         """Draw the average attention of some heads (Figure 4); raise `InputError` if a head does not exist."""
-        averages = ConstantMatrices.load(job.input("constants"))
+        averages = Constants.load(job.input("constants"))
         chart = pictures(averages, self.heads)
         return Drawing(chart, f"Average attention of {count(len(self.heads), 'head')}. Of all {self.sentence(rows)}")
 

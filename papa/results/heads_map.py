@@ -20,7 +20,7 @@ from papa.config.study import Study
 from papa.config.variant import TIED, Constant
 from papa.data.tokens import TokensFile
 from papa.files import PathLike, read_table
-from papa.method.averages import ConstantMatrices
+from papa.method.averages import Constants
 from papa.method.patterns import special_slots
 from papa.method.pictures import MAXIMUM_SLOTS, drawn_slots
 from papa.results.phrases import constant_name
@@ -97,7 +97,7 @@ def head_maps(study: Study, summary: pd.DataFrame) -> tuple[list[HeadMap], dict[
     maximum, sets = maximum_slots(list(needed.values())), dict[str, MapMatrices]()
     for key in needed:
         path, kind = key.rsplit(":", 1)
-        constants = ConstantMatrices.load(study.results / path)
+        constants = Constants.load(study.results / path)
         constants = constants.tied(kind) if kind in TIED else constants
         sets[key] = matrices_of(constants, special_slots_of(tokens[key]), maximum)
         for head_map in maps:
@@ -106,7 +106,7 @@ def head_maps(study: Study, summary: pd.DataFrame) -> tuple[list[HeadMap], dict[
     return maps, sets
 
 
-def matrices_of(averages: ConstantMatrices, special: Sequence[int], maximum: int = MAXIMUM_SLOTS) -> MapMatrices:
+def matrices_of(averages: Constants, special: Sequence[int], maximum: int = MAXIMUM_SLOTS) -> MapMatrices:
     """Convert the average attention of all heads, in at most `maximum` slots, to the format of the report."""
     slots = drawn_slots(averages, maximum)
     count = averages.count[slots][:, slots]

@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     import altair as alt
     import pandas as pd
 
-    from papa.method.averages import ConstantMatrices
+    from papa.method.averages import Constants
 
 HEAD_COLUMNS = ["model", "task", "constant", "seed", "layer", "head", "value", "rank"]
 CURVE_COLUMNS = ["model", "task", "constant", "order", "fraction", "kept", "heads", "mean", "low", "high"]
@@ -92,7 +92,7 @@ class StudyResults:
                 frames.append(rows.assign(rank=range(len(rows)), **about)[HEAD_COLUMNS].sort_values(["layer", "head"]))
         return pd.concat(frames, ignore_index=True) if frames else pd.DataFrame(columns=HEAD_COLUMNS)
 
-    def constants(self, task: str, model: str | None = None, constant: str | None = None) -> ConstantMatrices:
+    def constants(self, task: str, model: str | None = None, constant: str | None = None) -> Constants:
         """Return the averages that replace a model's attention on a task.
 
         Args:
@@ -103,7 +103,7 @@ class StudyResults:
         Raises:
             InputError: the study has no such task, model or constant, or several models.
         """
-        from papa.method.averages import ConstantMatrices
+        from papa.method.averages import Constants
 
         models, tasks = (list(dict.fromkeys(names)) for names in zip(*self.config.pairs, strict=True))
         every = dict.fromkeys(name for grid in self.config.analyses.values() for name in grid.constants)
@@ -111,7 +111,7 @@ class StudyResults:
         corpus = self.config.tasks[_chosen("task", task, tasks)].corpus
         replacing = Constant.parse(_chosen("constant", constant or next(iter(of_texts), None), of_texts))
         (job,) = self._study.constants(_chosen("model", model, models), corpus, replacing)
-        averages = ConstantMatrices.load(self.folder / job.output("constants"))
+        averages = Constants.load(self.folder / job.output("constants"))
         return averages.tied(replacing.start) if replacing.start in TIED else averages
 
     @property

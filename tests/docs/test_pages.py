@@ -88,8 +88,7 @@ def test_the_python_of_the_measure_page_runs(tmp_path, monkeypatch):
     assert (tmp_path / "verbs/report/index.html").exists()
     [line] = names["study"].claims["lines"]
     assert line["tasks"] and line["at_end"]["loss"] == pytest.approx(0.77, abs=0.05), "the first example has a finding"
-    assert names["weights"].shape == (6, 12) and names["curve"]["fraction"].tolist() == ["1", "1/2", "0"]
-    assert isinstance(names["probe"], papa.SequenceProbe)
+    assert names["weights"].shape == (6, 12) and names["hidden"].isfinite().all()
 
 
 @pytest.mark.parametrize("page", ["README.md", "config/README.md"])

@@ -9,6 +9,7 @@ from safetensors.torch import load_file
 from torch.nn.functional import cross_entropy
 
 import papa
+from papa.method.probes import SequenceProbe
 
 CASES = [f"{family}-{texts}" for family in ("bert", "roberta", "deberta") for texts in ("single", "pair")]
 DATA = Path(__file__).parent / "data"
@@ -29,7 +30,7 @@ def published_probe(expected):
     pooler = next(name for name in expected if name.endswith("pooler.weights_per_layer")).rpartition(".")[0]
     layers, slots = expected[f"{pooler}.weights_per_layer"].shape
     hidden = expected[f"{pooler}.dense_across_layers.bias"].shape[0]
-    probe = papa.SequenceProbe(layers, slots, hidden, len(expected["probe.classifier.bias"]))
+    probe = SequenceProbe(layers, slots, hidden, len(expected["probe.classifier.bias"]))
     names = {"slot_weights": f"{pooler}.weights_per_layer"} | {
         f"{ours}.{part}": f"{theirs}.{part}"
         for ours, theirs in (("dense", f"{pooler}.dense_across_layers"), ("output", "probe.classifier"))

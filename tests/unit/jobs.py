@@ -13,7 +13,7 @@ from papa.config.settings import Machine
 from papa.data.tokenize import _schema, tokenize_corpus, write_groups
 from papa.data.tokens import Tokens
 from papa.files import provenance_of, read_json, read_table, read_tensors, write_table
-from papa.method.averages import ConstantMatrices
+from papa.method.averages import Constants
 from papa.method.corpus_averages import average_corpus
 from papa.method.features import extract_features
 from papa.method.head_weights import train_lambda, weigh_heads
@@ -174,7 +174,7 @@ def one_step_of_lambda(tokens, metric, objective_of, rows, **labels):
     average(model, tokens, constants)
     how = training(learning_rate=1e-3, batch_size=rows, epochs=1)
     learn(model, lambdas, how, tokens=tokens, constants=constants, more={"metric": metric}, **labels)
-    loaded, mean = load_model(tokens.with_name("tiny"), device="cpu"), ConstantMatrices.load(constants).mean
+    loaded, mean = load_model(tokens.with_name("tiny"), device="cpu"), Constants.load(constants).mean
     objective = objective_of(Tokens.read(tokens, "train"), loaded)
     batch = objective.batch(torch.arange(rows))
 

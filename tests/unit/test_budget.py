@@ -205,7 +205,7 @@ def test_a_smaller_precision_is_near_and_not_the_same(tiny, corpus):
     averages, read = [], []
     for name in ("float32", precision):
         jobs.average(tiny, tokens, corpus / f"{name}.h5", precision=name)
-        averages.append(papa.ConstantMatrices.load(corpus / f"{name}.h5"))
+        averages.append(papa.Constants.load(corpus / f"{name}.h5"))
         given = {"tokens": tokens, "constants": corpus / "float32.h5"}
         jobs.store(tiny, corpus / f"{name}.json", "average/all", precision=name, **given)
         read.append(states_of(corpus / f"{name}.json", Tokens.read(tokens)["train"]))

@@ -41,7 +41,7 @@ class Course:
             (training, "write_tensors", "write"),
             (head_weights, "write_table", "write"),
             (averaging.Averaging, "add_group", "group"),
-            (averages.ConstantMatrices, "save", "write"),
+            (averages.Constants, "save", "write"),
         ):
             monkeypatch.setattr(place, name, self.noting(getattr(place, name), event))
 

@@ -55,7 +55,7 @@ def test_all_commands_are_those():
         ("import papa.config.reading", HEAVY | {"pyarrow", "numpy", "jsonschema", "snakemake"}),
         ("import papa.data.prepare, papa.data.local_digests, papa.method.orders", HEAVY | {"sklearn", "seqeval"}),
         (f"import {', '.join(f'papa.results.{name}' for name in PAGES)}", {"torch", "transformers", "scipy", "altair"}),
-        ("import papa; papa.average_attention, papa.ConstantMatrices", {"papa.config.stages", "papa.config.study"}),
+        ("import papa; papa.average_attention, papa.Constants", {"papa.config.stages", "papa.config.study"}),
     ],
 )
 def test_a_module_imports_nothing_heavy_that_it_does_not_need(code, heavy):

@@ -19,7 +19,7 @@ from papa.files import read_table
     ],
 )
 def test_matrices_are_those_written_out(name, expected):
-    matrices = papa.constant_matrices(name, 2, 5, 3)
+    matrices = papa.Constants.of(name, 2, 5, 3).mean
     assert matrices.shape == (2, 5, 3, 3)
     assert (matrices == matrices[0, 0]).all()
     torch.testing.assert_close(matrices[1, 4], torch.tensor(expected, dtype=torch.float32))
@@ -27,7 +27,7 @@ def test_matrices_are_those_written_out(name, expected):
 
 def test_an_average_needs_texts():
     with pytest.raises(papa.InputError, match="give one of identity, toeplitz, zeros, uniform"):
-        papa.constant_matrices("average", 2, 5, 3)
+        papa.Constants.of("average", 2, 5, 3)
 
 
 @pytest.fixture

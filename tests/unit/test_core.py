@@ -32,12 +32,11 @@ ENCODER = """
 model, inputs = papa.load_model(folder), laid_out(folder, ["the cat is tired", "where are the big flowers"], 11)
 constants = papa.average_attention(model, [inputs])
 constants.save("c.h5")
-assert torch.equal(papa.ConstantMatrices.load("c.h5").mean, constants.mean)
+assert torch.equal(papa.Constants.load("c.h5").mean, constants.mean)
 hidden = model.hidden_states(inputs, constants, heads=[(0, 1)])
 assert hidden.shape[:3] == (2, model.layers + 1, 11)
-probe = papa.fit_probe(model, [inputs], ["one", "two"], recipe=papa.Recipe(epochs=1))
-assert probe(hidden, inputs["attention_mask"]).shape == (2, 2)
-assert papa.constant_matrices("uniform", model.layers, model.heads, 11).shape[-1] == 11
+assert papa.learn_lambda(model, constants, [inputs], ["one", "two"], epochs=1).shape == (model.layers, model.heads)
+assert papa.Constants.of("uniform", model.layers, model.heads, 11).mean.shape[-1] == 11
 stock = AutoModel.from_pretrained(folder)
 with papa.replaced_attention(stock, constants, heads=[(0, 1)]) as plain:
     assert plain(**inputs)[0].shape[0] == 2
@@ -48,7 +47,7 @@ texts = Path(folder, "../repeats/train.txt").read_text().splitlines()[:3]
 model, inputs = papa.load_model(folder), laid_out(folder, texts, 13)
 constants = papa.average_attention(model, [inputs], kind="by-distance")
 assert model.logits(inputs, constants).shape[:2] == (3, 13)
-assert papa.learn_lambda(model, constants, [inputs], recipe=papa.Recipe(epochs=1)).shape == (2, 5)
+assert papa.learn_lambda(model, constants, [inputs], epochs=1).shape == (2, 5)
 print("end")
 """
 
@@ -64,8 +63,7 @@ def test_the_base_works_without_the_extras(tmp_path, part):
     ("code", "feature"),
     [
         ("from papa import *; measure('m', [])", "papa.measure"),
-        ("import papa; papa.sweep(1, 2, order=[])", "papa.sweep"),
-        ("import papa, torch; papa.ConstantMatrices(*[torch.ones(1)] * 2, 1, {}).plot(0, 1)", "ConstantMatrices.plot"),
+        ("import papa, torch; papa.Constants(*[torch.ones(1)] * 2, 1, {}).plot(0, 1)", "Constants.plot"),
     ],
 )
 def test_without_the_extra_study_one_sentence_names_it(code, feature):

@@ -78,7 +78,7 @@ def compare(first, second):
 def numbers(path):
     """The numbers of an artefact, as arrays."""
     if path.suffix == ".h5":
-        constants = papa.ConstantMatrices.load(path)
+        constants = papa.Constants.load(path)
         return [constants.sum.numpy(), constants.count.numpy()]
     if path.suffix == ".parquet":
         table = read_table(path).to_pandas()

@@ -231,12 +231,12 @@ def test_every_model_with_a_drop_is_a_labelled_point(tmp_path):
     assert abs(labels["first"]["y"] - labels["second"]["y"]) * 2 * HEIGHT / (high - low) >= LABEL_HEIGHT - 1e-6
 
 
-def averages(uses: list[int], layers: int = LAYERS) -> papa.ConstantMatrices:
+def averages(uses: list[int], layers: int = LAYERS) -> papa.Constants:
     """Averages whose slot s is used by `uses[s]` examples, the last by all; every cell has another entry."""
     use = torch.tensor(uses)
     count = torch.minimum(use[:, None], use)
     mean = torch.arange(layers * HEADS * len(uses) ** 2).view(layers, HEADS, len(uses), len(uses)) / 1000
-    return papa.ConstantMatrices((mean * count).double(), count, max(uses))
+    return papa.Constants((mean * count).double(), count, max(uses))
 
 
 def test_pictures_of_chosen_heads(tmp_path):

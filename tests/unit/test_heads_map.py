@@ -33,7 +33,7 @@ def test_bytes_come_back_as_the_matrices():
 def test_slots_in_most_use_are_carried_where_not_all_have_room():
     use = torch.tensor([9, 9, 3, 5, 9])
     count = torch.minimum(use[:, None], use)
-    constants = papa.ConstantMatrices(torch.rand(2, 3, 5, 5).double() * count, count, 9)
+    constants = papa.Constants(torch.rand(2, 3, 5, 5).double() * count, count, 9)
     matrices = matrices_of(constants, [0, 4], maximum=4)
     assert matrices["slots"] == [0, 1, 3, 4] and len(cells_of(matrices)) == 2 * 3 * 4 * 4
 

@@ -42,7 +42,7 @@ def test_hidden_states_are_those_of_the_model(tiny, corpus, tokens, opened):
         chosen = torch.tensor([7, 2, 19])
         batch = part.batch(chosen)
         inputs = jobs.dense(batch)
-        expected = real(model.hidden_states(inputs, papa.ConstantMatrices.load(average)), inputs)
+        expected = real(model.hidden_states(inputs, papa.Constants.load(average)), inputs)
         torch.testing.assert_close(hidden.read(chosen, part), expected, atol=5e-3, rtol=1e-3)
         places = torch.tensor([5, 0, 3])
         assert torch.equal(hidden.read(chosen, part, places), hidden.read(chosen, part)[places])
@@ -54,7 +54,7 @@ def test_constants_that_need_no_text_are_read_from_no_file(tiny, corpus, tokens,
     hidden = opened(stored(tiny, corpus, variant=f"{name}/all"))
     model = papa.load_model(str(corpus / "tiny"), device="cpu")
     part, chosen = Tokens.read(tokens)["validation"], torch.tensor([3, 0])
-    matrices = papa.constant_matrices(name, LAYERS, HEADS, CORPUS_SLOTS)
+    matrices = papa.Constants.of(name, LAYERS, HEADS, CORPUS_SLOTS)
     expected = torch.stack(model.run(model.pack(part.batch(chosen)), model.replacement(matrices)), dim=1)
     torch.testing.assert_close(hidden.read(chosen, part), expected, atol=5e-3, rtol=1e-3)
 
@@ -91,9 +91,9 @@ def test_a_disk_too_small_is_found_before_anything_is_written(tiny, corpus, toke
 @pytest.mark.parametrize("corpus", ["text"], indirect=True)
 def test_averages_of_other_weights_layouts_or_texts_are_refused(tiny, corpus, tokens):
     jobs.average(tiny, tokens, corpus / "average.h5")
-    average = papa.ConstantMatrices.load(corpus / "average.h5")
+    average = papa.Constants.load(corpus / "average.h5")
     for key in ("weights", "style", "slots", "corpus"):
-        other = papa.ConstantMatrices(average.sum, average.count, 1, average.about | {key: "other"})
+        other = papa.Constants(average.sum, average.count, 1, average.about | {key: "other"})
         other.save(corpus / "other.h5")
         with pytest.raises(papa.InputError, match=rf"other\.h5 was made with {key} other, but .* is needed"):
             stored(tiny, corpus, variant="average/all", constants=corpus / "other.h5")

@@ -13,7 +13,7 @@ from typer.testing import CliRunner
 
 from papa.cli import app
 from papa.files import REBUILD, Trace, write_json, write_page, write_table, write_tensors
-from papa.method.averages import ConstantMatrices
+from papa.method.averages import Constants
 from papa.results.conclusion import Conclusion
 from papa.results.page import write_report
 
@@ -28,7 +28,7 @@ def averages(path):
     count = torch.full((SLOTS, SLOTS), EXAMPLES)
     count[3] = count[:, 3] = 0
     total = torch.rand(LAYERS, HEADS, SLOTS, SLOTS, dtype=torch.double) * (count > 0)
-    ConstantMatrices(total, count, EXAMPLES, {"model": "tiny"}).save(path, trace("average"))
+    Constants(total, count, EXAMPLES, {"model": "tiny"}).save(path, trace("average"))
 
 
 def texts(path):

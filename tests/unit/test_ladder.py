@@ -11,7 +11,7 @@ from test_decoders import stock
 
 import papa
 from papa.config.variant import AVERAGED, TIED, Constant
-from papa.method.averages import ConstantMatrices
+from papa.method.averages import Constants
 from papa.method.constants import constants_for
 from papa.model.check import distance
 from papa.model.replacement import Outputs
@@ -114,10 +114,10 @@ def test_other_constants_are_saved_and_loaded(both, tmp_path, kind):
     saved = papa.average_attention(model, [inputs], kind)
     saved.kind, saved.about = kind, {"weights": "w"}
     saved.save(tmp_path / "c.h5")
-    loaded = ConstantMatrices.load(tmp_path / "c.h5")
+    loaded = Constants.load(tmp_path / "c.h5")
     assert (loaded.kind, loaded.n, loaded.examples) == (kind, saved.n, saved.examples)
     assert torch.equal(loaded.sum, saved.sum) and torch.equal(loaded.count, saved.count)
-    constants, about = ConstantMatrices.load_constants(tmp_path / "c.h5")
+    constants, about = Constants.load_constants(tmp_path / "c.h5")
     assert about == {"weights": "w", "kind": kind}
     assert torch.equal(constants if isinstance(constants, torch.Tensor) else constants.values, saved.mean)
 
@@ -125,7 +125,7 @@ def test_other_constants_are_saved_and_loaded(both, tmp_path, kind):
 @pytest.mark.parametrize("kind", ["average", "mean-output"])
 def test_constants_know_their_kind(tiny, corpus, tmp_path, kind):
     jobs.average(tiny, corpus / "tokens.parquet", tmp_path / "whole.h5", kind=kind)
-    whole = ConstantMatrices.load(tmp_path / "whole.h5")
+    whole = Constants.load(tmp_path / "whole.h5")
     model = papa.load_model(tmp_path / "tiny")
     model.weights = whole.about["weights"]
     facts = {**whole.about, "slots": CORPUS_SLOTS}

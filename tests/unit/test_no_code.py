@@ -164,16 +164,16 @@ def test_pickles_in_a_table(tmp_path, trap):
 @pytest.mark.parametrize("name", ["sum", "count", "mean"])
 def test_objects_in_averages(tmp_path, trap, name):
     file = tmp_path / "average.h5"
-    from papa.method.averages import ConstantMatrices
+    from papa.method.averages import Constants
 
-    ConstantMatrices(torch.zeros(1, 1, 2, 2), torch.zeros(2, 2, dtype=torch.long), 1).save(file)
+    Constants(torch.zeros(1, 1, 2, 2), torch.zeros(2, 2, dtype=torch.long), 1).save(file)
     with h5py.File(file, "a") as store:
         del store[name]
         store.create_dataset(name, (2, 2), dtype=h5py.special_dtype(vlen=bytes))
         store[name][0] = pickle.dumps(trap, protocol=0)
         store[name].attrs["trap"] = np.void(pickle.dumps(trap))
     with pytest.raises(DamagedArtefact, match=r"average\.h5"):
-        ConstantMatrices.load(file)
+        Constants.load(file)
 
 
 @pytest.mark.parametrize(

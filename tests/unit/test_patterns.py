@@ -13,6 +13,7 @@ import papa
 from papa.config.job import Job
 from papa.config.stages import AnalysisOf
 from papa.data.tokens import Tokens
+from papa.errors import DamagedArtefact
 from papa.files import digest_of, provenance_of, read_table, trace_of, write_table
 from papa.method.patterns import COLUMNS, Thresholds, measure_patterns, special_slots
 from papa.results.analysis import analyse
@@ -22,7 +23,7 @@ SPECIAL = [0, N - 1]
 EVERY = [list(range(N))]
 
 
-def averages(*heads: torch.Tensor, examples: list[list[int]] = EVERY, layers: int = 1) -> papa.ConstantMatrices:
+def averages(*heads: torch.Tensor, examples: list[list[int]] = EVERY, layers: int = 1) -> papa.Constants:
     """Averages of `heads`, restricted to the slots of an example and normalised, over `TIMES` copies of each."""
     total, count = torch.zeros(len(heads), N, N, dtype=torch.double), torch.zeros(N, N, dtype=torch.long)
     for slots in examples:
@@ -31,7 +32,7 @@ def averages(*heads: torch.Tensor, examples: list[list[int]] = EVERY, layers: in
         for number, head in enumerate(heads):
             part = head.double()[here[:, None], here]
             total[number][here[:, None], here] += TIMES * part / part.sum(1, keepdim=True).clamp(min=1e-300)
-    return papa.ConstantMatrices(total.view(layers, -1, N, N), count, TIMES * len(examples))
+    return papa.Constants(total.view(layers, -1, N, N), count, TIMES * len(examples))
 
 
 def shifted(offset: int) -> torch.Tensor:
@@ -204,6 +205,6 @@ def test_tokens_of_another_corpus_are_refused(corpus, tmp_path):
     with pytest.raises(papa.InputError, match=r"with corpus other, but .*tokens\.parquet has f"):
         analyse(job)
     (tmp_path / "average.h5").write_text("no HDF5")
-    with pytest.raises(papa.DamagedArtefact, match=r"average\.h5"):
+    with pytest.raises(DamagedArtefact, match=r"average\.h5"):
         analyse(job)
     assert not list(tmp_path.glob("patterns.*"))

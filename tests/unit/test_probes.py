@@ -4,6 +4,7 @@ from sizes import EXAMPLES, LAYERS, SLOTS
 
 import papa
 from papa.data.packed import Packed
+from papa.method.probes import SequenceProbe, TokenProbe
 
 HIDDEN, LABELS = 13, 2
 
@@ -19,7 +20,7 @@ def packed(hidden, inputs):
 
 
 def test_sequence_probe_is_the_papers_formula(hidden, inputs):
-    probe = papa.SequenceProbe(layers=LAYERS + 1, slots=SLOTS, hidden=HIDDEN, labels=LABELS)
+    probe = SequenceProbe(layers=LAYERS + 1, slots=SLOTS, hidden=HIDDEN, labels=LABELS)
     torch.testing.assert_close(probe.slot_weights.detach(), torch.full((LAYERS + 1, SLOTS), 1 / SLOTS))
     with torch.no_grad():
         probe.slot_weights.copy_(torch.randn_like(probe.slot_weights))
@@ -31,7 +32,7 @@ def test_sequence_probe_is_the_papers_formula(hidden, inputs):
 
 
 def test_token_probe_is_the_papers_formula(hidden, inputs):
-    probe = papa.TokenProbe(layers=LAYERS + 1, hidden=HIDDEN, labels=LABELS)
+    probe = TokenProbe(layers=LAYERS + 1, hidden=HIDDEN, labels=LABELS)
     logits = probe(hidden)
     assert logits.shape == (EXAMPLES, SLOTS, LABELS)
     expected = probe.output(torch.tanh(probe.dense(hidden[3, :, 5].flatten())))
@@ -40,21 +41,21 @@ def test_token_probe_is_the_papers_formula(hidden, inputs):
 
 
 def test_linear_layers_start_at_the_models_range():
-    probe = papa.SequenceProbe(5, 7, 101, 3, initializer_range=0.5)
+    probe = SequenceProbe(5, 7, 101, 3, initializer_range=0.5)
     assert float(probe.dense.weight.detach().std()) == pytest.approx(0.5, rel=0.05)
     assert not probe.dense.bias.any() and not probe.output.bias.any()
 
 
 def test_dropout_acts_in_training_only(hidden, inputs):
-    probe = papa.SequenceProbe(LAYERS + 1, SLOTS, HIDDEN, LABELS, dropout=0.5)
+    probe = SequenceProbe(LAYERS + 1, SLOTS, HIDDEN, LABELS, dropout=0.5)
     mask = inputs["attention_mask"]
     assert not torch.equal(probe(hidden, mask), probe(hidden, mask))
     assert torch.equal(probe.eval()(hidden, mask), probe(hidden, mask))
 
 
 def test_shapes_that_do_not_fit_are_refused(hidden, inputs):
-    probe = papa.SequenceProbe(LAYERS + 1, SLOTS + 1, HIDDEN, LABELS)
+    probe = SequenceProbe(LAYERS + 1, SLOTS + 1, HIDDEN, LABELS)
     with pytest.raises(papa.InputError, match="do not fit"):
         probe(hidden, inputs["attention_mask"])
     with pytest.raises(papa.InputError, match="it must be"):
-        papa.TokenProbe(LAYERS, HIDDEN, LABELS)(hidden)
+        TokenProbe(LAYERS, HIDDEN, LABELS)(hidden)

@@ -17,7 +17,7 @@ from papa.method.constants import TrainedConstants
 from papa.method.labelled import GoldLabels, Labelled
 from papa.method.objective import IGNORED
 from papa.method.orders import heads_to_replace
-from papa.method.probes import ProbeSizes
+from papa.method.probes import ProbeSizes, SequenceProbe
 from papa.model.load import model_of
 
 SOME, ALL = "average/lambda-0/kept-1of2", "average/all"
@@ -84,10 +84,10 @@ def test_constants_are_trained_only_for_replaced_heads(stages, tiny, variant):
         replaced = sorted(heads_to_replace(stages.order, parts, model_of(jobs.encoding(tiny), Machine.current())))
     assert [tuple(head) for head in state["heads"].tolist()] == replaced
     assert run["kept"] == LAYERS * HEADS - len(replaced)
-    average = papa.ConstantMatrices.load(stages.constants)
+    average = papa.Constants.load(stages.constants)
     start = average.mean
     if parts.constant.data_free:
-        start = papa.constant_matrices("toeplitz", LAYERS, HEADS, CORPUS_SLOTS)
+        start = papa.Constants.of("toeplitz", LAYERS, HEADS, CORPUS_SLOTS).mean
     moved = (state["matrices"] - torch.stack([start[head] for head in replaced])).abs()
     assert bool((moved.flatten(1).max(1).values > 1e-4).all())
     # if no text has both slots there is nothing to learn from
@@ -105,7 +105,7 @@ def test_trained_constants_are_what_the_written_ones_give(stages, corpus, data):
     batch = part.batch(torch.arange(len(part)))
     hidden = torch.stack(model.run(model.pack(batch), model.replacement(matrices)), dim=1)
     labels = read_table(data["labels"])["label"].to_pylist()[-len(part) :]
-    probe = papa.SequenceProbe(LAYERS + 1, CORPUS_SLOTS, model.hidden, 2)
+    probe = SequenceProbe(LAYERS + 1, CORPUS_SLOTS, model.hidden, 2)
     probe.load_state_dict({name: values for name, values in state.items() if name not in ("heads", "matrices")})
     right = probe.eval().packed(hidden, batch).argmax(-1) == torch.tensor(labels)
     assert float(right.float().mean()) == pytest.approx(run["scores"][-1])

@@ -24,7 +24,7 @@ from papa.method.hidden import HiddenStates
 from papa.method.labelled import GoldLabels, Labelled
 from papa.method.objective import IGNORED, Objective
 from papa.method.orders import heads_to_replace
-from papa.method.probes import ProbeSizes
+from papa.method.probes import ProbeSizes, SequenceProbe, TokenProbe
 from papa.method.states import StreamedStates
 
 SIZES = ProbeSizes(LAYERS + 1, 35, CORPUS_SLOTS, 0.4, 0.0)
@@ -191,12 +191,12 @@ def test_outcomes_are_what_the_written_probe_makes_of_each_example(tiny, corpus,
             sub_tokens = [(row, word) for row, words in enumerate(tokens.column("words").to_pylist()) for word in words]
             first = [place for place, (_, word) in enumerate(sub_tokens) if word >= 0]
             rows = [(*sub_tokens[place], labels[sub_tokens[place][0]][sub_tokens[place][1]]) for place in first]
-            probe = papa.TokenProbe(LAYERS + 1, model.hidden, 2)
+            probe = TokenProbe(LAYERS + 1, model.hidden, 2)
             probe.load_state_dict(state)
             given = probe.eval().packed(hidden[first])
         else:
             rows = list(zip(range(VALIDATION), labels, strict=True))
-            probe = papa.SequenceProbe(LAYERS + 1, CORPUS_SLOTS, model.hidden, 2)
+            probe = SequenceProbe(LAYERS + 1, CORPUS_SLOTS, model.hidden, 2)
             probe.load_state_dict(state)
             given = probe.eval().packed(hidden, batch)
     keys = ["example", *["word"] * of_words, "gold"]

@@ -12,6 +12,7 @@ from torch.nn.functional import cross_entropy
 
 import papa
 from papa.data.tokens import Tokens
+from papa.errors import DamagedArtefact
 from papa.files import provenance_of, read_table
 from papa.method import head_weights
 from papa.method.labelled import GoldLabels, Labelled
@@ -65,7 +66,7 @@ class Lossy:
 @pytest.fixture
 def lossy(tiny, corpus, data, metric, constants, loaded):
     jobs.probe(tiny, corpus / "original.json", metric, HOW, SEED, **data)
-    return Lossy(loaded, data, corpus / "original.json", papa.ConstantMatrices.load(constants).mean)
+    return Lossy(loaded, data, corpus / "original.json", papa.Constants.load(constants).mean)
 
 
 def test_a_gradient_is_the_slope_of_the_loss_of_each_example(lossy, tiny, corpus, data, constants):
@@ -99,7 +100,7 @@ def test_the_probe_may_read_stored_states(tiny, corpus, data, constants):
     read = weighed(tiny, corpus / "read.parquet", BY_PROBE, index=index, **inputs)
     torch.testing.assert_close(read, streamed, rtol=1e-3, atol=1e-6)
     jobs.store(tiny, index, "zeros/all", tokens=data["tokens"])
-    with pytest.raises(papa.DamagedArtefact, match="belongs to hidden states with constant zeros instead of None"):
+    with pytest.raises(DamagedArtefact, match="belongs to hidden states with constant zeros instead of None"):
         weighed(tiny, corpus / "read.parquet", BY_PROBE, index=index, **inputs)
 
 
@@ -161,7 +162,7 @@ def test_the_head_of_a_decoder_needs_no_probe(grouped, tmp_path):
     """By the own head of a decoder; Toeplitz matrices are used only below the diagonal."""
     identity, tokens, ids = grouped
     model = load_model(tmp_path / "tiny", device="cpu")
-    toeplitz = papa.constant_matrices("toeplitz", model.layers, model.heads, LENGTH)
+    toeplitz = papa.Constants.of("toeplitz", model.layers, model.heads, LENGTH)
     slopes = torch.zeros(model.layers, model.heads)
     with torch.no_grad():
         usual = losses_of(model, ids)

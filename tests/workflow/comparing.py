@@ -5,10 +5,10 @@ from collections.abc import Iterator
 from pathlib import Path
 
 from papa.files import read_json, read_provenance, read_table, read_tensors
-from papa.method.averages import ConstantMatrices
+from papa.method.averages import Constants
 from papa.method.hidden import check_hidden
 
-READERS = {".parquet": read_table, ".json": read_json, ".safetensors": read_tensors, ".h5": ConstantMatrices.load}
+READERS = {".parquet": read_table, ".json": read_json, ".safetensors": read_tensors, ".h5": Constants.load}
 BY_BYTES = (".json", ".safetensors", ".hidden", ".h5", ".md", ".tex")
 DRAWN = (".svg", ".png", ".html")
 PASSING = (".log", ".benchmark.tsv", "/.lock", "/.outdated")

@@ -11,7 +11,7 @@ from tiny import CONFIG
 from tokenizers import pre_tokenizers
 
 from papa.files import provenance_of, read_table
-from papa.method.averages import ConstantMatrices
+from papa.method.averages import Constants
 
 pytestmark = pytest.mark.slow
 
@@ -42,7 +42,7 @@ def test_a_decoder_goes_through_the_workflow(workflow):
     workflow.run("--cores", "2", "--configfile", workflow.write(config))
     results = workflow.folder / "results/tiny"
     (path,) = results.glob("models/tiny/corpora/sentences/average.h5")
-    assert not ConstantMatrices.load(path).sum.triu(1).any()  # no token looks ahead
+    assert not Constants.load(path).sum.triu(1).any()  # no token looks ahead
     tokens = read_table(path.with_name("tokens.parquet"))
     assert provenance_of(tokens)["style"] == "contiguous"
     assert all(row == list(range(len(row))) for row in tokens["slots"].to_pylist())

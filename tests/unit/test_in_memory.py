@@ -1,0 +1,60 @@
+"""λ that is learned from batches in memory is that of a study, and errors are one sentence."""
+
+import pytest
+import torch
+from sizes import HEADS, LAYERS
+from test_measure import QUICK, decoder, folder, texts_of  # noqa: F401  fixtures
+from transformers import AutoTokenizer
+
+import papa
+
+SLOTS = 13
+
+
+def laid_out(folder, texts, size=17):  # noqa: F811
+    inputs = papa.lay_out(AutoTokenizer.from_pretrained(folder), texts, slots=SLOTS)
+    begins = range(0, len(inputs["input_ids"]), size)
+    return [{name: values[begin : begin + size] for name, values in inputs.items()} for begin in begins]
+
+
+@pytest.mark.usefixtures("no_figures")
+def test_lambda_is_that_of_a_study(folder, tmp_path):  # noqa: F811
+    texts, labels = texts_of(60)
+    settings = QUICK | {"corpora": {"slots": SLOTS}, "device": "cpu"}
+    study = papa.measure(folder, texts, labels, texts_of(40, 1), settings, tmp_path / "study")
+    model, train = papa.load_model(folder, device="cpu"), laid_out(folder, texts)
+    constants = papa.average_attention(model, train)
+    weights = papa.learn_lambda(model, constants, train, labels, learning_rate=1e-2, epochs=2)
+    expected = study.heads.sort_values(["layer", "head"])["value"].to_numpy().reshape(LAYERS, HEADS)
+    assert weights.numpy() == pytest.approx(expected, abs=1e-6) and weights.std() > 1e-3
+
+
+@pytest.mark.usefixtures("no_figures")
+def test_lambda_of_a_decoder_is_that_of_a_study(decoder, tmp_path):  # noqa: F811
+    (texts, _), (others, _) = texts_of(60), texts_of(40, 1)
+    settings = {"run": {"fractions": ["1", "1/2", "0"]}, "corpora": {"slots": SLOTS, "blocks": False}}
+    settings |= {"tasks": {"learning_rate": 1e-2, "epochs": 2, "batch_size": 16}, "device": "cpu"}
+    study = papa.measure(decoder, texts, None, others, settings, tmp_path / "study")
+    model, train = papa.load_model(decoder, device="cpu"), laid_out(decoder, texts)
+    weights = papa.learn_lambda(model, papa.average_attention(model, train), train, learning_rate=1e-2, epochs=2)
+    expected = study.heads.sort_values(["layer", "head"])["value"].to_numpy().reshape(weights.shape)
+    assert weights.numpy() == pytest.approx(expected, abs=1e-6) and weights.std() > 1e-4
+
+
+def test_arguments_that_do_not_fit_are_refused(folder):  # noqa: F811
+    model, train = papa.load_model(folder, device="cpu"), laid_out(folder, ["a b", "c d", "b"])
+    constants = papa.average_attention(model, train)
+    words = torch.full((3, SLOTS), -100)
+    for labels, settings, message in (
+        (None, {}, "so it cannot predict the next one; give labels"),
+        (["x", "y"], {}, "There are 3 train examples and 2 labels"),
+        (["x"] * 3, {}, "All training examples have the label x"),
+        ([0.5, 1, 2], {}, "must be texts or whole numbers"),
+        (words[:2], {}, "must be whole numbers"),
+        (torch.zeros_like(words), {}, "Some slots without a token have labels"),
+        (["x", "y", "x"], {"epochs": 0}, "epochs 0; all must be positive"),
+    ):
+        with pytest.raises(papa.InputError, match=message):
+            papa.learn_lambda(model, constants, train, labels, **settings)
+    with pytest.raises(papa.InputError, match="takes a list of batches"):
+        papa.learn_lambda(model, constants, train[0], ["x", "y", "x"])

@@ -4,13 +4,14 @@ VENV := .venv
 BIN := $(VENV)/bin
 READY := $(VENV)/.ready
 CORES ?= all
+THREADS ?= 1
 TORCH := 2.13.0
 PYTHON ?= python3.11
 
 # A third of the files with slow tests, except those of docs.
 SHARDED = $(shell grep -rl mark.slow tests/slurm tests/unit tests/workflow --include='test_*.py' | sort | awk 'NR % 3 == $(SHARD) % 3')
 
-PYTEST := OMP_NUM_THREADS=1 $(BIN)/python -m pytest --durations 10
+PYTEST := THREADS=$(THREADS) $(BIN)/python -m pytest --durations 10
 
 TEST_PACKAGES := nbclient pytest pytest-xdist scikit-learn seqeval
 
@@ -18,7 +19,7 @@ TEST_PACKAGES := nbclient pytest pytest-xdist scikit-learn seqeval
 
 help:
 	@echo "make demo         run the demo, which writes tables and figures to results/demo/"
-	@echo "make test         check the code and run the fast tests, about ten minutes on two cores"
+	@echo "make test         check the code and run the fast tests, about ten minutes on two cores; THREADS=2 gives each test two threads"
 	@echo "make test-slow    run the slow tests (kills, full disks, SLURM, browser); SHARD=1 runs about a third of them"
 	@echo "make test-oldest  run the unit and parity tests with the lowest versions of all packages"
 	@echo "make test-newest  run them with the newest versions; PYTHON=python3.13 chooses the Python of a new environment"
@@ -40,7 +41,7 @@ test-newest: PINS := --upgrade --upgrade-strategy eager torch==$(TORCH)
 test-oldest test-newest:
 	@test -d build/$@ || $(PYTHON) -m venv build/$@
 	@build/$@/bin/python -m pip install --quiet --disable-pip-version-check $(PINS) --editable '.[demo]' $(TEST_PACKAGES)
-	@OMP_NUM_THREADS=1 build/$@/bin/python -m pytest -m "not slow" -n 2 --dist loadfile tests/unit tests/parity
+	@THREADS=$(THREADS) build/$@/bin/python -m pytest -m "not slow" -n 2 --dist loadfile tests/unit tests/parity
 
 lint: $(READY)
 	@$(BIN)/ruff check --quiet .

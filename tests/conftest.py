@@ -1,4 +1,4 @@
-"""All tests share one thread, no network, and a Ctrl-C that is heard, whatever started them."""
+"""All tests share one thread (or THREADS), no network, and a Ctrl-C that is heard, whatever started them."""
 
 import functools
 import os
@@ -8,7 +8,7 @@ import pytest
 import vl_convert
 from tiny import empty_figure
 
-os.environ |= {"OMP_NUM_THREADS": "1", "HF_HUB_OFFLINE": "1"}
+os.environ |= {"OMP_NUM_THREADS": os.environ.get("THREADS", "1"), "HF_HUB_OFFLINE": "1"}
 # what a shell starts in the background ignores SIGINT, and so would all that it starts
 signal.signal(signal.SIGINT, signal.default_int_handler)
 # bundling takes two seconds for each report, and always gives the same script

@@ -2,6 +2,7 @@
 
 import copy
 import json
+import os
 
 import fake_device  # noqa: F401  a device can be registered only before the first backward pass
 import jobs
@@ -24,7 +25,7 @@ from papa.model.model import Model
 @pytest.fixture(autouse=True)
 def _fixed_seed():
     torch.manual_seed(0)
-    torch.set_num_threads(1)
+    torch.set_num_threads(int(os.environ["OMP_NUM_THREADS"]))
 
 
 @pytest.fixture(autouse=True, scope="session")

@@ -7,7 +7,6 @@ Stage *claims* computes a `Conclusion` and writes it as JSON. The HTML report, t
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping
 from math import inf, nan
 from typing import Annotated
 
@@ -228,11 +227,6 @@ class Conclusion(_Value):
         return content
 
     @classmethod
-    def from_json(cls, content: Mapping[str, object]) -> Conclusion:
-        """Return the conclusion from values that `to_json` returned."""
-        return cls.model_validate(content)
-
-    @classmethod
     def read(cls, path: PathLike) -> Conclusion:
         """Read a conclusion from its file.
 
@@ -241,7 +235,7 @@ class Conclusion(_Value):
         """
         content = read_json(path)
         try:
-            return cls.from_json(content)
+            return cls.model_validate(content)
         except ValidationError as error:
             key = ".".join(map(str, error.errors()[0]["loc"]))
             raise DamagedArtefact(f"{path} has no valid `{key}`, so papa cannot read its claims; {REBUILD}.") from None

@@ -1,4 +1,4 @@
-"""The wording of conclusions: losses, replaceable heads, excluded tasks, rising scores, and all percentages.
+"""The wording of conclusions: losses, replaceable heads, excluded tasks, and all percentages.
 
 The HTML report, the terminal and JSON use the same words, because they all call these functions.
 """
@@ -6,22 +6,11 @@ The HTML report, the terminal and JSON use the same words, because they all call
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
-from itertools import pairwise
 from math import ceil, isfinite, isnan
 
 from papa.config.variant import AVERAGE_OF, LIST_PREFIX, TRAINED_SUFFIX, Constant
 from papa.errors import count
-from papa.results.conclusion import (
-    EndLoss,
-    Exclusion,
-    LineClaim,
-    Step,
-    SubsetLosses,
-    TaskLoss,
-)
-
-MAXIMUM_SUBSETS = 4
-"""A sentence leaves out subsets if there are more than this; tables have all of them."""
+from papa.results.conclusion import EndLoss, Exclusion, LineClaim, Step, TaskLoss
 
 LARGEST_SHOWN_BOUND = 2.0
 """The largest upper bound that is shown as a number. A larger one mostly reflects an uncertain contribution."""
@@ -30,7 +19,7 @@ WIDEST_INTERVAL = 2.0
 MAXIMUM_DECIMALS = 9
 """The largest number of decimals, less one, to show that a bound is below a margin."""
 MAXIMUM_NUMBERS = 6
-"""A sentence names the first, the second and the last number of replaced heads if there are more than this."""
+"""A sentence names only the first and the last number of replaced heads if there are more than this."""
 MORE_THAN_ALL = "more is lost than attention contributes: worse than no context at all"
 """The meaning of a loss above 100 %."""
 LOSS_NOTE = (
@@ -51,9 +40,6 @@ ORDER_PHRASES = {
     "gradient": ("in the order of gradients", "averaged over {} orders of gradients"),
 }
 """Phrases for a single order and for several draws of it; an order that is not listed goes by its name."""
-
-
-# -- numbers ----------------------------------------------------------------------------------------------------------
 
 
 def _finite(*numbers: float | None) -> bool:
@@ -124,9 +110,6 @@ def with_interval(low: float, high: float) -> str:
     return f"95 % interval {interval_text(low, high)}" if _informative(low, high) else NO_INTERVAL
 
 
-# -- names ------------------------------------------------------------------------------------------------------------
-
-
 def constant_name(constant: str, shown_with: Sequence[str] = ()) -> str:
     """Return a constant's name for readers; next to "average, texts of CORPUS", the average is "average, own texts"."""
     if constant.startswith(AVERAGE_OF):
@@ -174,9 +157,6 @@ def constants(name: str | None) -> str:
     return f"trained {words}" if constant.trained else words
 
 
-# -- sentences --------------------------------------------------------------------------------------------------------
-
-
 def conclusion_of(lines: Sequence[LineClaim], margin: float, named: bool) -> str:
     """Describe the conclusion about a model and a constant from the lines of all orders.
 
@@ -187,13 +167,9 @@ def conclusion_of(lines: Sequence[LineClaim], margin: float, named: bool) -> str
     """
     first = lines[0]
     model = f" ({first.model})" if named else ""
-    sentences = [
-        opening(lines),
-        *(replaceable(line, margin, named) for line in lines if line.tasks and line.bounded),
-    ]
+    sentences = [opening(lines), *(replaceable(line, margin, named) for line in lines if line.tasks and line.bounded)]
     sentences += [f"{excluded(exclusion, model, bool(first.tasks))}." for exclusion in first.excluded]
-    sentences.append(floors_used(first))
-    sentences.append(sample_size(lines))
+    sentences += [floors_used(first), sample_size(lines)]
     return " ".join(filter(None, sentences)).replace("?.", "?")  # a title may be a question
 
 
@@ -212,18 +188,6 @@ def floors_used(line: LineClaim) -> str:
     return " ".join(sentences)
 
 
-def headline(line: LineClaim) -> str:
-    """Describe the loss of a line with every head replaced in one sentence; empty if it was not measured."""
-    end, tasks = line.at_end, line.tasks
-    if not tasks or end is None:
-        return ""
-    replaced = f"With all {count(line.heads, 'head')} of {line.model} replaced by {constants(line.constant)}"
-    if end.low == end.high == 1:
-        return f"{replaced}, all that attention contributes is lost, by definition."
-    on_tasks = f"on average over {count(len(tasks), 'task')}" if len(tasks) > 1 else f"on {tasks[0]}"
-    return f"{replaced}, {loss(end)} of what attention contributes is lost {on_tasks}."
-
-
 def opening(lines: Sequence[LineClaim]) -> str:
     """Describe the loss with every head of a model replaced, which does not depend on the order."""
     first = lines[0]
@@ -233,14 +197,14 @@ def opening(lines: Sequence[LineClaim]) -> str:
         return f"Nothing can be concluded about {first.model} with heads replaced by {words}{orders and f' {orders}'}."
     if end is None:
         return "" if first.bounded else f"No loss of {first.model} was measured with heads replaced by {words}."
-    sentence = headline(first)
+    replaced = f"With all {count(first.heads, 'head')} of {first.model} replaced by {words}"
     if end.low == end.high == 1:
-        return sentence
-    if len(tasks) < 2:
-        return f"{sentence}{above_all(end.loss)}{by_subset(end.subsets)}"
+        return f"{replaced}, all that attention contributes is lost, by definition."
     ranked = sorted(end.tasks, key=lambda task: -task.loss)
     most, least = (f"{task.task} ({percent(task.loss)})" for task in (ranked[0], ranked[-1]))
-    return f"{sentence} Most is lost on {most}, least on {least}.{above_all(ranked[0].loss)}{by_subset(end.subsets)}"
+    on = f"on average over {count(len(tasks), 'task')}. Most is lost on {most}, least on {least}."
+    on_tasks = on if len(tasks) > 1 else f"on {tasks[0]}."
+    return f"{replaced}, {loss(end)} of what attention contributes is lost {on_tasks}{above_all(ranked[0].loss)}"
 
 
 def loss(value: EndLoss | TaskLoss) -> str:
@@ -253,27 +217,6 @@ def above_all(share: float) -> str:
     return f" Above 100 %, {MORE_THAN_ALL}." if round(100 * share) > 100 else ""
 
 
-def by_subset(subsets: Sequence[SubsetLosses]) -> str:
-    """Describe the losses on subsets in a sentence that follows another; empty if there are none or too many."""
-    if not 0 < len(subsets) <= MAXIMUM_SUBSETS:
-        return ""
-    return f" By subset: {'; '.join(map(_on_subset, subsets))}."
-
-
-def _on_subset(subset: SubsetLosses) -> str:
-    on, tasks = f"on {subset.subset}", sorted(subset.tasks, key=lambda task: task.loss)
-    reasons = {exclusion.why for exclusion in subset.excluded}
-    why = reasons.pop() if len(reasons) == 1 else "nothing can be concluded"
-    if not tasks:
-        return f"{on} {why}"
-    if len(tasks) + len(subset.excluded) == 1:
-        return f"{on} {loss(tasks[0])}"
-    low, high = percent(tasks[0].loss), percent(tasks[-1].loss)
-    span = high if low == high else interval_text(tasks[0].loss, tasks[-1].loss)
-    rest = f"; on {len(subset.excluded)} more, {why}" if subset.excluded else ""
-    return f"{on} {span} ({count(len(tasks), 'task')}{rest})"
-
-
 def replaceable(line: LineClaim, margin: float, named: bool) -> str:
     """Describe the number of heads of a line that all tasks together allow, and the claims about single tasks."""
     number, heads, by = line.replaceable or 0, "heads", ""
@@ -282,10 +225,8 @@ def replaceable(line: LineClaim, margin: float, named: bool) -> str:
     at = f"replaceable{by} at a margin of {percent(margin, None)}"
     passed, step = line.passed, line.stopped_at
     least = f" (smallest margin that passes: {bound_text(passed.margin, margin)})" if passed else ""
-    if number == line.heads:
-        claim = f"all {line.heads} {heads} are {at}{least}"
-    elif number:
-        claim = f"{number} of {line.heads} {heads} are {at}{least}"
+    if number:
+        claim = f"{'all' if number == line.heads else f'{number} of'} {line.heads} {heads} are {at}{least}"
         claim += f". {_capitalised(bound(step, margin))}" if step else ""
     else:
         claim = f"no number of {heads} was shown to be {at}" + (f": {bound(step, margin)}" if step else "")
@@ -300,12 +241,7 @@ def tried(line: LineClaim) -> str:
     """Name the numbers of replaced heads that were measured; nothing is known of others."""
     numbers = [step.replaced for step in line.bounded]
     if len(numbers) > MAXIMUM_NUMBERS:
-        steps = {after - before for before, after in pairwise(numbers)}
-        return (
-            f"tried: {numbers[0]}, {numbers[1]}, … {numbers[-1]}"
-            if len(steps) == 1
-            else (f"tried: {len(numbers)} numbers from {numbers[0]} to {numbers[-1]}")
-        )
+        return f"tried: {len(numbers)} numbers from {numbers[0]} to {numbers[-1]}"
     return f"tried: {_and(map(str, numbers))}"
 
 
@@ -379,9 +315,6 @@ def _and(words: Iterable[str], conjunction: str = "and") -> str:
 
 def _capitalised(words: str) -> str:
     return f"{words[0].upper()}{words[1:]}"
-
-
-# -- leakage ----------------------------------------------------------------------------------------------------------
 
 
 def leaked(shared: Mapping[str, tuple[int, int]]) -> str:

@@ -25,7 +25,7 @@ from transformers import AutoTokenizer
 
 import papa
 from papa.config.reading import config_of
-from papa.config.study import Study
+from papa.config.study import Plan
 from papa.data.local_digests import LocalSourceDigests
 from papa.errors import count
 from papa.files import PathLike, read_table
@@ -90,7 +90,7 @@ def orders(results: Path) -> Iterator[tuple[str, float]]:
         yield str(path.relative_to(folder)).removesuffix(".parquet").removesuffix("/order"), auroc(path)
 
 
-def costs(study: Study) -> Iterator[tuple[str, float, float]]:
+def costs(study: Plan) -> Iterator[tuple[str, float, float]]:
     """Yield the cost of replacing each head by averages and by zeros, in nats per repeated word."""
     model, tokenizer = papa.load_model(FOLDER, device="cpu"), AutoTokenizer.from_pretrained(FOLDER)
     path = study.path("average", model="induction", laid_out="repeats", averaged="average")
@@ -120,7 +120,7 @@ def study(seed: int, folder: Path) -> tuple[int, dict[str, float]]:
     written["run"] |= {"tasks": ["repeats"], "fractions": ["1", "5/10", "2/10", "1/10", "0"]}
     written["tasks"]["repeats"] |= {"batch_size": 8, "epochs": 2}
     checked = config_of({key: value for key, value in written.items() if key != "grids"})
-    made = Study(checked, folder, LocalSourceDigests(checked.machine))
+    made = Plan(checked, folder, LocalSourceDigests(checked.machine))
     run_here(made, made.job("claims"))
     [line] = Conclusion.read(folder / made.path("claims_json")).lines
     return int(line.replaceable or 0), dict(orders(folder))
@@ -134,7 +134,7 @@ def main() -> None:
     torch.set_num_threads(1)
     if given.results is not None:
         checked = config_of(config(given.results / "data"))
-        made = Study(checked, given.results, LocalSourceDigests(checked.machine))
+        made = Plan(checked, given.results, LocalSourceDigests(checked.machine))
         run_here(made)
         print("\n| layer, head | averages | zeros |\n|---|--:|--:|")
         for head, of_average, of_zeros in costs(made):

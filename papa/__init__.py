@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from papa.model.load import load_model
     from papa.model.model import Model
     from papa.model.plain import replaced_attention
-    from papa.results.study_results import StudyResults, load
+    from papa.results.study_results import Study, load
 
 __version__ = "0.2.0"
 
@@ -34,7 +34,7 @@ _MODULES = {
     "replaced_attention": "papa.model.plain",
     "measure": "papa.jobs.measure",
     "load": "papa.results.study_results",
-    "StudyResults": "papa.results.study_results",
+    "Study": "papa.results.study_results",
     "InputError": "papa.errors",
 }
 _STUDY = ("load", "measure")
@@ -44,7 +44,7 @@ __all__ = [
     "Constants",
     "InputError",
     "Model",
-    "StudyResults",
+    "Study",
     "average_attention",
     "lay_out",
     "learn_lambda",

@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     from rich.console import Console
 
     from papa.jobs.measure import MeasureOptions
-    from papa.results.study_results import StudyResults
+    from papa.results.study_results import Study
 
 WRONG_INPUT = 2
 NOTHING_KNOWN = DAMAGED = DIFFERENT = REFUSED = 1
@@ -349,7 +349,7 @@ def measure(
     _print_study(study, as_json)
 
 
-def _print_study(study: StudyResults, as_json: bool) -> None:
+def _print_study(study: Study, as_json: bool) -> None:
     from papa.results.summary import print_results
 
     if as_json:

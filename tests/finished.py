@@ -20,7 +20,7 @@ import papa
 from papa.config.job import Job
 from papa.config.settings import Config
 from papa.config.stages import AnalysisOf
-from papa.config.study import Study
+from papa.config.study import Plan
 from papa.config.variant import Variant
 from papa.files import write_json, write_table
 from papa.results.analysis import analyse
@@ -100,17 +100,17 @@ def tasks(titles: Mapping[str, str]) -> dict[str, Any]:
     return {name: CONFIG["tasks"]["first"] | {"title": title} for name, title in titles.items()}
 
 
-def page_job(study: Study) -> Job[Any]:
+def page_job(study: Plan) -> Job[Any]:
     return study.job("page").placed(study.results)
 
 
-def write_results(folder: Path, skills: Mapping[str, Skill] = SKILLS, drawn: bool = False, **changes: Any) -> Study:
+def write_results(folder: Path, skills: Mapping[str, Skill] = SKILLS, drawn: bool = False, **changes: Any) -> Plan:
     """Write all that the report of a changed `CONFIG` reads; tasks without a skill have the usual one.
 
     Figures are empty unless they are `drawn`, which takes seconds.
     """
     config = Config.model_validate(CONFIG | changes)
-    study = Study(config, folder / "results" / config.name)
+    study = Plan(config, folder / "results" / config.name)
     for unplaced in study.jobs():
         job = unplaced.placed(study.results)
         skill = skills.get(job.settings.task if job.stage == "probe" else job.wildcards.get("task", ""), Skill())

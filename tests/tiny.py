@@ -127,7 +127,7 @@ class Copy:
         import pytest
 
         from papa.config.reading import config_of
-        from papa.config.study import Study
+        from papa.config.study import Plan
         from papa.data.local_digests import LocalSourceDigests
         from papa.jobs.measure import run_here
 
@@ -136,7 +136,7 @@ class Copy:
             patch.chdir(self.folder)
             patch.setenv("XDG_CACHE_HOME", str(self.folder / "cache"))
             patch.setattr("papa.results.analysis.save_figure", empty_figure)
-            study = Study(read := config_of(config), f"results/{read.name}", LocalSourceDigests(read.machine))
+            study = Plan(read := config_of(config), f"results/{read.name}", LocalSourceDigests(read.machine))
             run_here(study)
         return self.folder / study.results
 

@@ -20,7 +20,7 @@ from papa.config.variant import AVERAGE_OF, Order
 
 if TYPE_CHECKING:
     from papa.config.job import AnyJob
-    from papa.config.study import Study
+    from papa.config.study import Plan
 
 Inputs = Mapping[str, Sequence["AnyJob"]]
 Parameters = Mapping[str, object]
@@ -50,9 +50,9 @@ class Entry:
     """
 
     made_by: str
-    inputs: Callable[[Study], Inputs]
-    parameters: Callable[[Study], Parameters] = lambda study: {}
-    included: Callable[[Study], bool] = lambda study: True
+    inputs: Callable[[Plan], Inputs]
+    parameters: Callable[[Plan], Parameters] = lambda study: {}
+    included: Callable[[Plan], bool] = lambda study: True
     has_figure: bool = False
     more_outputs: Mapping[str, str] = field(default_factory=dict)
     stage: str = ""
@@ -63,7 +63,7 @@ class Entry:
         """The key in `ARTEFACTS` of each output."""
         return TABLE_OUTPUTS | (FIGURE_OUTPUTS if self.has_figure else {}) | dict(self.more_outputs)
 
-    def settings(self, name: str, study: Study) -> AnalysisOf:
+    def settings(self, name: str, study: Plan) -> AnalysisOf:
         """Return the settings of the analysis `name`."""
         return AnalysisOf(
             name=self.stage or name,
@@ -73,11 +73,11 @@ class Entry:
         )
 
 
-def _summary(*names: str) -> Callable[[Study], Inputs]:
+def _summary(*names: str) -> Callable[[Plan], Inputs]:
     return lambda study: {name: [study.analysis("summary")] for name in names}
 
 
-def _tasks(study: Study) -> object:
+def _tasks(study: Plan) -> object:
     tasks = study.config.tasks
     return {
         task: TaskOf(title=tasks[task].title or task, metric=tasks[task].metric).model_dump(mode="json")
@@ -85,7 +85,7 @@ def _tasks(study: Study) -> object:
     }
 
 
-def _runs(study: Study) -> Inputs:
+def _runs(study: Plan) -> Inputs:
     tasks, probes = dict.fromkeys(task for _, task in study.config.pairs), study.probes()
     clusters = _clusters(study)
     return {
@@ -97,7 +97,7 @@ def _runs(study: Study) -> Inputs:
     }
 
 
-def _clusters(study: Study) -> dict[str, str | int]:
+def _clusters(study: Plan) -> dict[str, str | int]:
     """Map each task whose examples come in clusters to the column of the clusters, or to their size."""
     config, clusters = study.config, dict[str, str | int]()
     for _, task in config.pairs:
@@ -107,31 +107,31 @@ def _clusters(study: Study) -> dict[str, str | int]:
     return clusters
 
 
-def _seeds(study: Study) -> object:
+def _seeds(study: Plan) -> object:
     return [list(job.settings.seeds) for job in study.probes()]
 
 
-def _grids(study: Study) -> object:
+def _grids(study: Plan) -> object:
     return [grid_view(study, name).model_dump(mode="json", exclude={"order"}) for name in study.grids]
 
 
-def _seeded_weights(study: Study) -> list[AnyJob]:
+def _seeded_weights(study: Plan) -> list[AnyJob]:
     """Return the jobs of head weights that depend on a seed."""
     return [job for job in study.weights() if "seed" in weights_row(job)]
 
 
-def _seeded_rows(study: Study) -> object:
+def _seeded_rows(study: Plan) -> object:
     tasks, rows = study.config.tasks, map(weights_row, _seeded_weights(study))
     return [row | {"title": tasks[row["task"]].title or row["task"]} for row in rows]
 
 
-def _published_tasks(study: Study) -> dict[str, str]:
+def _published_tasks(study: Plan) -> dict[str, str]:
     """Map each task that the paper has to its published name."""
     tasks = study.config.tasks
     return {name: published for _, name in study.config.pairs if (published := tasks[name].published) is not None}
 
 
-def _published(study: Study) -> Parameters:
+def _published(study: Plan) -> Parameters:
     tasks, pairs = study.config.tasks, study.config.pairs
     mnli = {task.corpus for task in tasks.values() if task.published == "mnli_mismatched"}
     return {
@@ -142,7 +142,7 @@ def _published(study: Study) -> Parameters:
     }
 
 
-def _claims(study: Study) -> Parameters:
+def _claims(study: Plan) -> Parameters:
     return {
         "grids": _grids(study),
         "tasks": _tasks(study),
@@ -207,7 +207,7 @@ def reserved_names() -> set[str]:
     return {RUN, *ANALYSES, *(path.stem for path in paths if path.parts[0] == "tables")}
 
 
-def grid_view(study: Study, name: str) -> GridView:
+def grid_view(study: Plan, name: str) -> GridView:
     """Return the parts of a grid that its table and figure need."""
     grid, tasks = study.grids[name], study.config.tasks
     return GridView(
@@ -222,12 +222,12 @@ def grid_view(study: Study, name: str) -> GridView:
     )
 
 
-def grid_has_figure(study: Study, name: str) -> bool:
+def grid_has_figure(study: Plan, name: str) -> bool:
     """Return whether a grid has a figure: `run` has one, and so do grids with fractions between 0 and 1."""
     return name == RUN or bool(set(study.grids[name].fractions) - {"0", "1"})
 
 
-def grid_entry(study: Study, name: str) -> Entry:
+def grid_entry(study: Plan, name: str) -> Entry:
     """Return the entry of a grid."""
     return Entry(
         "papa.results.grids:GridAnalysis",
@@ -238,7 +238,7 @@ def grid_entry(study: Study, name: str) -> Entry:
     )
 
 
-def patterns_entry(study: Study, model: str, laid_out: str) -> Entry:
+def patterns_entry(study: Plan, model: str, laid_out: str) -> Entry:
     """Return the entry of the patterns in a model's average attention over a corpus."""
     patterns = study.config.patterns
     return Entry(

@@ -20,7 +20,7 @@ from papa.config.settings import Corpus
 from papa.files import Provenance, Trace, digest_of_json, read_provenance
 
 if TYPE_CHECKING:
-    from papa.config.study import Study
+    from papa.config.study import Plan
 
 MISSING, FRESH = "missing", "fresh"
 INPUT_OUTDATED = "has to be rebuilt"
@@ -45,7 +45,7 @@ class Freshness:
     Each state and each request is looked up once and cached.
     """
 
-    def __init__(self, study: Study):
+    def __init__(self, study: Plan):
         self._study = study
         self._states: dict[AnyJob, str] = {}
         self._requests: dict[AnyJob, str] = {}

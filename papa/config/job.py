@@ -32,7 +32,7 @@ class Job(Generic[S]):
     only on its settings and on the content of its inputs. Both are recorded in the outputs as a `Trace`, which later
     shows whether the job has to run again.
 
-    For example, `Study.job("train_lambda", model="m", task="t", constant="average", seed="0")` has the inputs `tokens`,
+    For example, `Plan.job("train_lambda", model="m", task="t", constant="average", seed="0")` has the inputs `tokens`,
     `labels` and `constants`, and the output `lambdas`, which is models/m/tasks/t/average/lambda-0.parquet.
 
     Args:
@@ -65,7 +65,7 @@ class Job(Generic[S]):
         outputs: Mapping[str, str],
         machine: Machine,
     ) -> AnyJob:
-        """Return a job with these files and with the parameters that `Study.parameters` returned."""
+        """Return a job with these files and with the parameters that `Plan.parameters` returned."""
         settings = stages.STAGES[parameters["settings_of"]].model_validate(parameters["settings"])
         requests = {name: tuple(several) for name, several in parameters["requests"].items()}
         return Job(settings.stamp[0], settings, dict(inputs), dict(outputs), requests, machine=machine)

@@ -30,7 +30,7 @@ MATCHES_NOTHING = "(?!)"
 """A regular expression that no name matches."""
 
 
-class Study:
+class Plan:
     """The jobs of a config; their paths are relative to the results folder.
 
     Args:
@@ -265,7 +265,7 @@ class Study:
 
     def changed(self) -> bool:
         """Return whether the results have changed since this study looked up their states."""
-        return self.freshness.changed(Study(self.config, self.results, self.sources).freshness)
+        return self.freshness.changed(Plan(self.config, self.results, self.sources).freshness)
 
     def check_weights(self) -> None:
         """Raise `InputError` if the weights of a model in a run are on this machine and do not match its `sha256`."""

@@ -20,7 +20,7 @@ from papa.config.variant import (
 from papa.errors import InputError
 
 if TYPE_CHECKING:
-    from papa.config.study import Study
+    from papa.config.study import Plan
 
 InputJobs = dict[str, Sequence[AnyJob]]
 """The jobs that make each input."""
@@ -42,12 +42,12 @@ class Wiring(NamedTuple):
     more_wildcards: Mapping[str, str] = {}
 
 
-def _texts(study: Study, corpus: str) -> Wiring:
+def _texts(study: Plan, corpus: str) -> Wiring:
     settings = stages.TextsOf(corpus=_corpus(study, corpus), source=_digests(study, corpus))
     return Wiring(settings, {}, {"texts": "texts"})
 
 
-def _labels(study: Study, task: str) -> Wiring:
+def _labels(study: Plan, task: str) -> Wiring:
     block = study.config.tasks[task]
     if block.label is None:
         raise InputError(f"Task {task} has no labels to prepare; add the key `label` to it.")
@@ -61,7 +61,7 @@ def _labels(study: Study, task: str) -> Wiring:
     return Wiring(settings, {"texts": [study.job("prepare_texts", corpus=block.corpus)]}, {"labels": "labels"})
 
 
-def _subsets(study: Study, task: str) -> Wiring:
+def _subsets(study: Plan, task: str) -> Wiring:
     block = study.config.tasks[task]
     settings = stages.SubsetsOf(
         corpus=_corpus(study, block.corpus), source=_digests(study, block.corpus), subset=block.subset or ""
@@ -69,7 +69,7 @@ def _subsets(study: Study, task: str) -> Wiring:
     return Wiring(settings, {"texts": [study.job("prepare_texts", corpus=block.corpus)]}, {"subsets": "subsets"})
 
 
-def _clusters(study: Study, task: str) -> Wiring:
+def _clusters(study: Plan, task: str) -> Wiring:
     corpus = study.config.tasks[task].corpus
     settings = stages.ClustersOf(
         corpus=_corpus(study, corpus),
@@ -79,7 +79,7 @@ def _clusters(study: Study, task: str) -> Wiring:
     return Wiring(settings, {"texts": [study.job("prepare_texts", corpus=corpus)]}, {"clusters": "clusters"})
 
 
-def _tokens(study: Study, model: str, laid_out: str) -> Wiring:
+def _tokens(study: Plan, model: str, laid_out: str) -> Wiring:
     name, _, slots = laid_out.partition("/slots-")
     corpus, layout = study.config.corpora[name], study.config.layout
     settings = stages.TokensOf(
@@ -92,13 +92,13 @@ def _tokens(study: Study, model: str, laid_out: str) -> Wiring:
     return Wiring(settings, {"texts": [study.job("prepare_texts", corpus=name)]}, {"tokens": "tokens"})
 
 
-def _average(study: Study, model: str, laid_out: str, averaged: str) -> Wiring:
+def _average(study: Plan, model: str, laid_out: str, averaged: str) -> Wiring:
     settings = stages.AverageOf(model=_encoding(study, model), kind=averaged)
     tokens = study.job("tokenize", model=model, laid_out=laid_out)
     return Wiring(settings, {"tokens": [tokens]}, {"constants": "average"})
 
 
-def _lambda(study: Study, model: str, task: str, constant: str, seed: str) -> Wiring:
+def _lambda(study: Plan, model: str, task: str, constant: str, seed: str) -> Wiring:
     block = study.config.tasks[task]
     settings = stages.LambdaOf(
         model=_encoding(study, model),
@@ -113,7 +113,7 @@ def _lambda(study: Study, model: str, task: str, constant: str, seed: str) -> Wi
     return Wiring(settings, needs, {"lambdas": "lambda"})
 
 
-def _weights(study: Study, model: str, task: str, constant: str, weights: str) -> Wiring:
+def _weights(study: Plan, model: str, task: str, constant: str, weights: str) -> Wiring:
     block = study.config.tasks[task]
     settings = stages.WeightsOf(
         model=_encoding(study, model),
@@ -130,7 +130,7 @@ def _weights(study: Study, model: str, task: str, constant: str, weights: str) -
     return Wiring(settings, needs, {"weights": "weights"})
 
 
-def _order_from_weights(study: Study, model: str, task: str, constant: str, order: str) -> Wiring:
+def _order_from_weights(study: Plan, model: str, task: str, constant: str, order: str) -> Wiring:
     names, parsed = {"model": model, "task": task, "constant": constant}, Order.parse(order)
     if parsed.by_lambda:
         weights = study.job("train_lambda", **names, seed=str(parsed.draw))
@@ -141,7 +141,7 @@ def _order_from_weights(study: Study, model: str, task: str, constant: str, orde
     return Wiring(settings, {"lambdas": [weights]}, {"order": "order"})
 
 
-def _order_from_model(study: Study, model: str, order: str) -> Wiring:
+def _order_from_model(study: Plan, model: str, order: str) -> Wiring:
     ranking, listed = study.config.ranking, study.config.lists.get(order)
     file = None if listed is None else listed.file
     settings = stages.OrderFromModel(
@@ -154,7 +154,7 @@ def _order_from_model(study: Study, model: str, order: str) -> Wiring:
     return Wiring(settings, {}, {"order": "heads_in_order"})
 
 
-def _hidden(study: Study, model: str, owner: str, variant: str) -> Wiring:
+def _hidden(study: Plan, model: str, owner: str, variant: str) -> Wiring:
     folder, _, name = owner.partition("/")
     task = name if folder == "tasks" else ""
     corpus = study.config.tasks[task].corpus if task else name
@@ -164,7 +164,7 @@ def _hidden(study: Study, model: str, owner: str, variant: str) -> Wiring:
     return Wiring(settings, needs, {"index": "index", "hidden": "hidden"})
 
 
-def _probe(study: Study, model: str, task: str, variant: str) -> Wiring:
+def _probe(study: Plan, model: str, task: str, variant: str) -> Wiring:
     replaced = Variant.parse(variant)
     seeds = study.variants(model, task).get(replaced) or study.config.run.seeds
     settings = stages.ProbeOf.model_validate(_of_probe(study, model, task, replaced) | {"seeds": tuple(seeds)})
@@ -172,19 +172,19 @@ def _probe(study: Study, model: str, task: str, variant: str) -> Wiring:
     return Wiring(settings, needs, {name: name for name in ("runs", "outcomes", "probes")})
 
 
-def _analysis(study: Study, analysis: str) -> Wiring:
+def _analysis(study: Plan, analysis: str) -> Wiring:
     return _of_entry(study, ANALYSES.get(analysis) or grid_entry(study, analysis), analysis)
 
 
-def _patterns(study: Study, model: str, laid_out: str) -> Wiring:
+def _patterns(study: Plan, model: str, laid_out: str) -> Wiring:
     return _of_entry(study, patterns_entry(study, model, laid_out), "patterns")
 
 
-def _of_entry(study: Study, entry: Entry, name: str) -> Wiring:
+def _of_entry(study: Plan, entry: Entry, name: str) -> Wiring:
     return Wiring(entry.settings(name, study), entry.inputs(study), entry.outputs, {"analysis": name})
 
 
-def _page(study: Study) -> Wiring:
+def _page(study: Plan) -> Wiring:
     named: InputJobs = {name: [study.analysis(name)] for name in ("summary", "claims")}
     others = [job for job in study.analyses() if [job] not in named.values()]
     return Wiring(stages.PageOf(config=study.config.shown()), named | {"analyses": others}, {"page": "page"})
@@ -219,13 +219,13 @@ BUILDERS: dict[str, Callable[..., Wiring]] = {
 # -- shared parts -----------------------------------------------------------------------------------------------------
 
 
-def _examples(study: Study, model: str, task: str) -> InputJobs:
+def _examples(study: Plan, model: str, task: str) -> InputJobs:
     """Return the jobs of a task's tokens and of its labels, if it has any."""
     tokens = study.job("tokenize", model=model, laid_out=study.config.tasks[task].corpus)
     return {"tokens": [tokens], "labels": study.labels(task)}
 
 
-def _of_probe(study: Study, model: str, task: str, variant: Variant) -> dict[str, object]:
+def _of_probe(study: Plan, model: str, task: str, variant: Variant) -> dict[str, object]:
     """Return the settings of all stages that train probes on a variant."""
     block = study.config.tasks[task]
     return {
@@ -239,14 +239,14 @@ def _of_probe(study: Study, model: str, task: str, variant: Variant) -> dict[str
     }
 
 
-def _states(study: Study, model: str, task: str, variant: Variant) -> InputJobs:
+def _states(study: Plan, model: str, task: str, variant: Variant) -> InputJobs:
     """Return the jobs of a variant's hidden states, or of its constants and its order if states are streamed."""
     if study.streamed(task, variant):
         return _replacement(study, model, study.config.tasks[task].corpus, task, variant)
     return {"index": _hidden_states(study, model, task, variant.path)}
 
 
-def _hidden_states(study: Study, model: str, task: str, variant: str) -> list[AnyJob]:
+def _hidden_states(study: Plan, model: str, task: str, variant: str) -> list[AnyJob]:
     """Return a list with the job of the stored hidden states that a task reads."""
     corpus = study.config.tasks[task].corpus
     of_corpus = Variant.parse(variant).shared_by_tasks
@@ -255,7 +255,7 @@ def _hidden_states(study: Study, model: str, task: str, variant: str) -> list[An
     return [study.job("hidden_states", **names)]
 
 
-def _replacement(study: Study, model: str, corpus: str, task: str, variant: Variant) -> InputJobs:
+def _replacement(study: Plan, model: str, corpus: str, task: str, variant: Variant) -> InputJobs:
     """Return the jobs of the constants and the order that a variant needs."""
     needs: InputJobs = {"constants": study.constants(model, corpus, variant.constant)}
     if variant.constant is not None and variant.order is not None:
@@ -263,20 +263,20 @@ def _replacement(study: Study, model: str, corpus: str, task: str, variant: Vari
     return needs
 
 
-def _digests(study: Study, corpus: str) -> dict[str, str]:
+def _digests(study: Plan, corpus: str) -> dict[str, str]:
     return study.sources.source(_corpus(study, corpus))
 
 
-def _corpus(study: Study, name: str) -> Corpus:
+def _corpus(study: Plan, name: str) -> Corpus:
     """Return a corpus without its clusters: the stage *clusters* and the summary record them themselves."""
     return study.config.corpora[name].model_copy(update={"cluster": None})
 
 
-def _model(study: Study, name: str) -> stages.ModelId:
+def _model(study: Plan, name: str) -> stages.ModelId:
     settings = study.config.models[name]
     model = stages.ModelId.of(name, settings)
     return model.model_copy(update={"weights": settings.sha256 or study.sources.weights(model)})
 
 
-def _encoding(study: Study, name: str) -> stages.Encoding:
+def _encoding(study: Plan, name: str) -> stages.Encoding:
     return stages.Encoding(model=_model(study, name), precision=study.config.precision)

@@ -20,7 +20,7 @@ from papa.config.job import AnyJob, Job
 from papa.config.reading import config_of
 from papa.config.settings import FORMATS, Config, Machine, check_files
 from papa.config.stages import ModelId
-from papa.config.study import Study
+from papa.config.study import Plan
 from papa.data.columns import Columns
 from papa.data.hub import with_snapshots
 from papa.data.local_digests import LocalSourceDigests
@@ -42,7 +42,7 @@ from papa.jobs.init import (
 from papa.jobs.stage import performed
 from papa.jobs.start import lock
 from papa.model.load import keeping_models, saved
-from papa.results.study_results import StudyResults
+from papa.results.study_results import Study
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -84,7 +84,7 @@ def measure(
     settings: Mapping[str, object] | None = None,
     folder: PathLike | None = None,
     **options: Unpack[MeasureOptions],
-) -> StudyResults:
+) -> Study:
     """Measure how much a model needs input-dependent attention: run a whole study in this process.
 
     All results equal those of the workflow with the same config. By default, papa trains probes with five seeds, and
@@ -130,13 +130,13 @@ def measure(
         chosen = {name: value for name, value in options.items() if name in SETTINGS}
         config = _config(location, data, settings or {}, chosen)
         check_files(config)
-        study = Study(config, results, LocalSourceDigests(config.machine))
+        study = Plan(config, results, LocalSourceDigests(config.machine))
         study.check_weights()
         run_here(study)
-        return StudyResults(results, config, temporary)
+        return Study(results, config, temporary)
 
 
-def run_here(study: Study, *targets: AnyJob) -> None:
+def run_here(study: Plan, *targets: AnyJob) -> None:
     """Run all outdated jobs of a study in this process; if there are `targets`, only these and their dependencies.
 
     A job runs after its dependencies, and all jobs share one copy of each model.
@@ -153,7 +153,7 @@ def run_here(study: Study, *targets: AnyJob) -> None:
                 print(line, file=sys.stderr, flush=True)
 
 
-def _placed(study: Study, job: AnyJob, machine: Machine) -> AnyJob:
+def _placed(study: Plan, job: AnyJob, machine: Machine) -> AnyJob:
     """Rebuild a job from its plain parameters, as a workflow process does, with its paths in the results folder."""
     placed = job.placed(study.results)
     return Job.of(study.parameters(job), placed.inputs, placed.outputs, machine)

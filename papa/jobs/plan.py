@@ -18,7 +18,7 @@ from papa.config.job import AnyJob
 from papa.config.measures import METRICS
 from papa.config.settings import Config, Corpus, budget_on
 from papa.config.stages import AverageOf, Encoding, HiddenOf, LambdaOf, ModelId, OfEncoding, ProbeOf, WeightsOf
-from papa.config.study import Study
+from papa.config.study import Plan
 from papa.config.variant import Variant
 from papa.errors import InputError, count
 from papa.jobs.resources import MB, SPECIAL_TOKENS_PER_TEXT, TOKENS_PER_WORD, format_bytes, format_duration, runs_model
@@ -76,7 +76,7 @@ class SmallestMargin(TypedDict):
     why: str | None
 
 
-class Plan(TypedDict):
+class Estimates(TypedDict):
     """The return value of `plan`."""
 
     config: str
@@ -100,7 +100,7 @@ class SplitSize:
     design_effect: float
 
 
-def plan(config: Config, cores: int) -> Plan:
+def plan(config: Config, cores: int) -> Estimates:
     """Estimate the needs of a config's jobs; `problems` lists reasons why something cannot run or be estimated.
 
     Args:
@@ -113,8 +113,8 @@ def plan(config: Config, cores: int) -> Plan:
         return _plan(config, cores)
 
 
-def _plan(config: Config, cores: int) -> Plan:
-    study = Study(config, Path("results", config.name))
+def _plan(config: Config, cores: int) -> Estimates:
+    study = Plan(config, Path("results", config.name))
     models, corpora, problems = _sizes(config)
     rates: dict[tuple[Encoding, int], float | None] = {}
     stages: dict[str, StageNeeds] = {}
@@ -172,7 +172,7 @@ def _plan(config: Config, cores: int) -> Plan:
     }
 
 
-def print_plan(estimates: Plan, out: Console) -> None:
+def print_plan(estimates: Estimates, out: Console) -> None:
     """Print a plan: problems, a table of the stages, the total, and the smallest margins."""
     import pandas as pd
 
@@ -326,7 +326,7 @@ def _count_rows(corpus: Corpus, labels: set[str], config: Config) -> dict[str, S
 # -- smallest margins -------------------------------------------------------------------------------------------------
 
 
-def _smallest_margins(study: Study, corpora: dict[str, dict[str, SplitSize]]) -> list[SmallestMargin]:
+def _smallest_margins(study: Plan, corpora: dict[str, dict[str, SplitSize]]) -> list[SmallestMargin]:
     """Return the smallest margin of each task, or the reason why it has none."""
     config, margins = study.config, []
     for name in dict.fromkeys(task for _, task in config.pairs):
@@ -362,7 +362,7 @@ def smallest_margin(seeds: int, examples: float, probed: bool = True) -> float:
     return smallest_loss(seeds, SEED_SPREAD / CONTRIBUTION if probed else 0.0, error, POWER)
 
 
-def describe_margins(estimates: Plan) -> list[str]:
+def describe_margins(estimates: Estimates) -> list[str]:
     """Describe the smallest margins of a plan in sentences."""
     known, sentences = [], []
     for entry in estimates["smallest_margins"]:

@@ -6,7 +6,7 @@ from pathlib import Path
 
 from papa.config.job import AnyJob
 from papa.config.stages import ModelId, OfEncoding
-from papa.config.study import Study
+from papa.config.study import Plan
 from papa.errors import InputError
 
 MB = 10**6
@@ -25,19 +25,19 @@ def runs_model(job: AnyJob) -> bool:
     return job.settings.threads == "encoder"
 
 
-def memory(study: Study, job: AnyJob) -> int:
+def memory(study: Plan, job: AnyJob) -> int:
     """Return the megabytes that a job requests at its first attempt."""
     if not (runs_model(job) and isinstance(job.settings, OfEncoding)):
         return JOB_MB
     return MODEL_MB + WEIGHT_COPIES * _weight_bytes(study, job.settings.model.model) // MB
 
 
-def walltime(study: Study, job: AnyJob) -> int:
+def walltime(study: Plan, job: AnyJob) -> int:
     """Return the minutes that a job requests at its first attempt."""
     return MODEL_MINUTES if runs_model(job) else JOB_MINUTES
 
 
-def _weight_bytes(study: Study, model: ModelId) -> int:
+def _weight_bytes(study: Plan, model: ModelId) -> int:
     """Return the size of a model's files of weights; 0 if they are not on this machine."""
     from papa.data.weights import location_of
 

@@ -16,7 +16,7 @@ from pathlib import Path
 
 from papa.config.freshness import FRESH
 from papa.config.reading import check_yaml
-from papa.config.study import Study
+from papa.config.study import Plan
 from papa.data.local_digests import LocalSourceDigests
 from papa.errors import InputError, first_line
 from papa.jobs.start import argument, collected_studies, home, print_outdated, show_results
@@ -87,7 +87,7 @@ def run(config: Path, cores: str | None, profile: str, options: Sequence[str]) -
             print_outdated(study)
     for study in studies:
         sources = LocalSourceDigests(study.config.machine, study.sources.config_files)
-        now = Study(study.config, study.results, sources)
+        now = Plan(study.config, study.results, sources)
         if all(now.state(job) == FRESH for job in now.targets()):
             show_results(study)
 

@@ -43,7 +43,7 @@ def run(snakemake: Snakemake) -> None:
     """Run one job from a script of the workflow.
 
     `snakemake` is the object that snakemake passes to the script; its parameter `parameters` comes from
-    `Study.parameters`.
+    `Plan.parameters`.
     """
     # inputs that only order jobs are no part of the record
     inputs = {name: _paths(value) for name, value in snakemake.input.items() if name != "outdated"}

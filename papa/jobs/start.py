@@ -20,7 +20,7 @@ import papa
 from papa.config.freshness import FRESH, LACKS_SEEDS, MARKER
 from papa.config.reading import check_yaml, config_of
 from papa.config.settings import Config, Machine, check_files
-from papa.config.study import Study
+from papa.config.study import Plan
 from papa.data.hub import with_snapshots
 from papa.data.local_digests import LocalSourceDigests
 from papa.errors import InputError, count
@@ -42,7 +42,7 @@ PRINT_RESULTS = (
     "import pathlib, sys; from papa.results import summary; summary.print_results(pathlib.Path(sys.argv[1]))"
 )
 _locks: list[int] = []
-_studies: ContextVar[list[Study] | None] = ContextVar("papa_studies", default=None)
+_studies: ContextVar[list[Plan] | None] = ContextVar("papa_studies", default=None)
 
 
 def home() -> Path:
@@ -53,9 +53,9 @@ def home() -> Path:
 
 
 @contextmanager
-def collected_studies() -> Iterator[list[Study]]:
+def collected_studies() -> Iterator[list[Plan]]:
     """Collect the studies that start inside the `with` block; the caller prints their results."""
-    studies: list[Study] = []
+    studies: list[Plan] = []
     token = _studies.set(studies)
     try:
         yield studies
@@ -63,7 +63,7 @@ def collected_studies() -> Iterator[list[Study]]:
         _studies.reset(token)
 
 
-def started(config: Mapping[str, object], files: Iterable[str | Path]) -> Study:
+def started(config: Mapping[str, object], files: Iterable[str | Path]) -> Plan:
     """Return the study of a config that snakemake read from `files`, and set environment variables for its jobs.
 
     Raises:
@@ -83,7 +83,7 @@ def started(config: Mapping[str, object], files: Iterable[str | Path]) -> Study:
     tell_jobs(checked, machine)
     for name, value in ALLOCATOR.items():
         os.environ.setdefault(name, value)
-    study = Study(checked, f"results/{checked.name}", LocalSourceDigests(checked.machine, files))
+    study = Plan(checked, f"results/{checked.name}", LocalSourceDigests(checked.machine, files))
     study.check_weights()
     if (studies := _studies.get()) is not None:
         studies.append(study)
@@ -124,7 +124,7 @@ def tell_jobs(config: Config, machine: Machine) -> None:
     os.environ[BIND] = ",".join(bound)
 
 
-def marked(study: Study) -> str:
+def marked(study: Plan) -> str:
     """Return the marker file that every job has as input (`Freshness.mark`); only a run's main process writes it."""
     folder = str(study.results.absolute())
     results, _, process = os.environ.get(RUN, "").rpartition(":")
@@ -137,19 +137,19 @@ def marked(study: Study) -> str:
         raise _not_writable(study.results, error) from None
 
 
-def end(study: Study) -> None:
+def end(study: Plan) -> None:
     """Print the summary, unless the caller of `collected_studies` will print it."""
     if _studies.get() is None:
         show_results(study)
 
 
-def show_results(study: Study) -> None:
+def show_results(study: Plan) -> None:
     """Print a study's summary, if it exists, in another process, so this one does not import pandas."""
     if (study.results / study.path("summary")).exists():
         subprocess.run([sys.executable, "-c", PRINT_RESULTS, str(study.results)], check=False)
 
 
-def begin(study: Study) -> None:
+def begin(study: Plan) -> None:
     """Lock the results until this process ends, download what is on the hub, and print which artefacts are rebuilt."""
     try:
         file = lock(study.results)
@@ -164,7 +164,7 @@ def begin(study: Study) -> None:
     print_outdated(study)
 
 
-def print_outdated(study: Study) -> None:
+def print_outdated(study: Plan) -> None:
     """Print which artefacts are rebuilt and why, and whether the config's folder has results of the same name."""
     for config in study.sources.config_files:
         if note := note_results(Path(config), study.results):

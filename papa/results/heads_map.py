@@ -16,7 +16,7 @@ import pandas as pd
 import torch
 
 from papa.config.settings import RUN
-from papa.config.study import Study
+from papa.config.study import Plan
 from papa.config.variant import TIED, Constant
 from papa.data.tokens import TokensFile
 from papa.files import PathLike, read_table
@@ -57,7 +57,7 @@ class HeadMap(TypedDict):
     matrices: str | None
 
 
-def head_maps(study: Study, summary: pd.DataFrame) -> tuple[list[HeadMap], dict[str, MapMatrices]]:
+def head_maps(study: Plan, summary: pd.DataFrame) -> tuple[list[HeadMap], dict[str, MapMatrices]]:
     """Return a map for each model, task and constant of `run` with λ or averages, and the matrices by key.
 
     If λ was learned with several seeds, only the first seed is shown.

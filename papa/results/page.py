@@ -22,7 +22,7 @@ from papa.config.analyses import grid_view
 from papa.config.job import Job
 from papa.config.settings import RUN, Config
 from papa.config.stages import AnalysisOf, PageOf
-from papa.config.study import Study
+from papa.config.study import Plan
 from papa.errors import count
 from papa.files import read_table, write_page
 from papa.results import claims
@@ -81,7 +81,7 @@ def write_report(job: Job[PageOf]) -> str:
     Raises:
         DamagedArtefact: a result is damaged.
     """
-    study = Study(reported_config(job.settings.config), Path(job.output("page")).parents[1])
+    study = Plan(reported_config(job.settings.config), Path(job.output("page")).parents[1])
     summary = read_summary(study.results / study.path("summary"))
     conclusion = Conclusion.read(job.input("claims"))
     lines = [line for line in conclusion.lines if line.grid == RUN]
@@ -119,7 +119,7 @@ def reported_config(recorded: Mapping[str, Any]) -> Config:
     return Config.model_validate({**recorded, "models": models})
 
 
-def section_of(study: Study, job: Job[AnalysisOf], summary: pd.DataFrame) -> Section | None:
+def section_of(study: Plan, job: Job[AnalysisOf], summary: pd.DataFrame) -> Section | None:
     """Return the section of a finished analysis; None if it has no section, or if there is nothing to compare."""
     analysis = analysis_of(job.settings)
     if not analysis.in_report:
@@ -143,7 +143,7 @@ def section_of(study: Study, job: Job[AnalysisOf], summary: pd.DataFrame) -> Sec
     )
 
 
-def claim_sections(study: Study, margin: float) -> list[Section]:
+def claim_sections(study: Plan, margin: float) -> list[Section]:
     """Return a section for the claims of each grid; none if nothing can be concluded."""
     frame = read_table(study.results / study.path("claims")).to_pandas()
     known = set(frame.loc[frame["loss"].notna(), "grid"])

@@ -8,7 +8,7 @@ from collections.abc import Sequence
 import pandas as pd
 
 from papa.config.stages import ModelId
-from papa.config.study import Study
+from papa.config.study import Plan
 from papa.files import opened_table
 from papa.method.runs import read_runs
 from papa.results.outcomes import ALL
@@ -18,7 +18,7 @@ from papa.results.table import Table
 UNKNOWN_CELL = "–"
 
 
-def data_table(study: Study, summary: pd.DataFrame) -> Table:
+def data_table(study: Plan, summary: pd.DataFrame) -> Table:
     """Return a table with the numbers of rows used, of validation rows also in training, and of examples cut."""
     rows = summary[is_main(summary)]
     corpora = rows["task"].map(lambda task: study.config.tasks[task].corpus)
@@ -37,14 +37,14 @@ def data_table(study: Study, summary: pd.DataFrame) -> Table:
     return Table("", pd.DataFrame(columns).drop_duplicates(), 2)
 
 
-def _shared(study: Study, corpus: str) -> str:
+def _shared(study: Plan, corpus: str) -> str:
     """Count the validation rows of a corpus that are also in its training split."""
     with opened_table(study.results / study.path("texts", corpus=corpus)) as texts:
         shared = texts.facts.get("shared", {}).get("validation")
     return UNKNOWN_CELL if shared is None else f"{shared:,}"
 
 
-def models_table(study: Study) -> Table:
+def models_table(study: Plan) -> Table:
     """Return a table with every model's origin, the digest of its weights, and the versions of libraries."""
     first_runs = {model: study.probes_of(model, task)[0].main for model, task in reversed(study.config.pairs)}
     rows = []
@@ -81,7 +81,7 @@ def span(numbers: Sequence[int]) -> str:
     return f"{largest:,}" if smallest == largest else f"{smallest:,} to {largest:,}"
 
 
-def data_note(study: Study, rows: pd.DataFrame) -> str:
+def data_note(study: Plan, rows: pd.DataFrame) -> str:
     """Return sentences about subsets and clusters of the examples in `rows`; empty if there are none."""
     config = study.config
     corpora = {task: config.corpora[config.tasks[task].corpus] for task in dict.fromkeys(rows["task"])}
@@ -90,7 +90,7 @@ def data_note(study: Study, rows: pd.DataFrame) -> str:
     return " ".join(filter(None, (subset_note(study, rows), cluster_note(titles, clusters))))
 
 
-def subset_note(study: Study, rows: pd.DataFrame) -> str:
+def subset_note(study: Plan, rows: pd.DataFrame) -> str:
     """Return a sentence about the origin of the subsets in `rows`; empty if there are none."""
     columns: dict[str, dict[str, None]] = {}
     further: dict[str, None] = {}

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 from papa.config.analyses import grid_view
 from papa.config.artefacts import ARTEFACTS
 from papa.config.settings import RUN, Config
-from papa.config.study import Study
+from papa.config.study import Plan
 from papa.config.variant import TIED, Constant
 from papa.errors import InputError
 from papa.files import PathLike, read_table, trace_of
@@ -31,7 +31,7 @@ CURVE_COLUMNS += ["trivial", "contextless", "status", "loss", "loss_low", "loss_
 
 
 @dataclass(frozen=True)
-class StudyResults:
+class Study:
     """The results of a study: a folder with all artefacts, and the config that they were made with."""
 
     folder: Path
@@ -139,7 +139,7 @@ class StudyResults:
         return Path(folder) / self.page.relative_to(self.folder)
 
     def __repr__(self) -> str:
-        return f"<papa.StudyResults: {self.claims}>"
+        return f"<papa.Study: {self.claims}>"
 
     def _repr_html_(self) -> str:
         from html import escape
@@ -147,8 +147,8 @@ class StudyResults:
         return f"<p>{escape(str(self.claims))}</p>{self.curve.to_html(index=False, float_format='{:.3f}'.format)}"
 
     @property
-    def _study(self) -> Study:
-        return Study(self.config, self.folder)
+    def _study(self) -> Plan:
+        return Plan(self.config, self.folder)
 
     def _path(self, artefact: str) -> Path:
         return self.folder / ARTEFACTS[artefact].path()
@@ -163,7 +163,7 @@ class Claims(dict[str, object]):
     __repr__ = __str__
 
 
-def load(folder: PathLike) -> StudyResults:
+def load(folder: PathLike) -> Study:
     """Load the results of a finished study, without its model and texts.
 
     Args:
@@ -179,15 +179,15 @@ def load(folder: PathLike) -> StudyResults:
     if (study := study_in(results)) is None:
         problem = "has no HTML report, so it is not a finished study" if results.is_dir() else "is not a folder"
         raise InputError(f"{folder} {problem}; give a results folder, and finish its study with `papa run`.")
-    return StudyResults(results.absolute(), study.config)
+    return Study(results.absolute(), study.config)
 
 
-def study_in(results: Path) -> Study | None:
+def study_in(results: Path) -> Plan | None:
     """Return the study of a results folder, from the config that its report records; None if there is no report."""
     from papa.results.page import reported_config
 
     trace = trace_of(results / ARTEFACTS["page"].path())
-    return None if trace is None else Study(reported_config(trace.settings["config"]), results)
+    return None if trace is None else Plan(reported_config(trace.settings["config"]), results)
 
 
 def _chosen(noun: str, name: str | None, names: Sequence[str]) -> str:

@@ -13,7 +13,7 @@ from papa.config.freshness import FRESH, SourceDigests
 from papa.config.reading import config_of
 from papa.config.settings import check_files
 from papa.config.stages import ModelId, OrderFromModel
-from papa.config.study import Study
+from papa.config.study import Plan
 from papa.data.local_digests import LocalSourceDigests
 from papa.files import provenance_of, read_table
 from papa.method.orders import listed_heads, order_heads
@@ -73,7 +73,7 @@ def test_a_changed_list_is_out_of_date_and_a_moved_one_is_not(tmp_path):
     def state(file):
         keys = {"models.tiny": {"path": random_model("llama")}, "run.orders": ["lambda", LIST | {"file": file}]}
         config = config_of(with_keys(CONFIG, keys))
-        study = Study(config, tmp_path, LocalSourceDigests(config.machine))
+        study = Plan(config, tmp_path, LocalSourceDigests(config.machine))
         orders = [order.name for order in study.orders(study.grids["score_by_fraction"])]
         assert orders == ["lambda-0", "list-mine"]
         [job] = [job for job in study.jobs() if job.rule == "order_heads"]

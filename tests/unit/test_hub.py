@@ -20,7 +20,7 @@ import papa
 from papa.config.reading import config_of
 from papa.config.settings import Corpus, Machine
 from papa.config.stages import ModelId
-from papa.config.study import Study
+from papa.config.study import Plan
 from papa.data.hub import download, files_of_configs, files_of_model, is_local, with_snapshots
 from papa.data.local_digests import LocalSourceDigests
 from papa.data.named import facts_in_package, named
@@ -140,7 +140,7 @@ def test_a_run_downloads_what_its_jobs_read_once_and_checks_what_is_new(hub, tmp
     corpus = on_hub(first="text", slots=13, validation="validation_matched").model_dump(exclude_unset=True)
     keys = {"models.tiny": {"hub": "some/model"}, "corpora.sentences": corpus, "run.tasks": ["animals"]}
     config = config_of(with_keys(CONFIG, keys | {"tasks.animals.label": "label", "tasks.animals.subset": ABSENT}))
-    study = Study(config, tmp_path, LocalSourceDigests(config.machine))
+    study = Plan(config, tmp_path, LocalSourceDigests(config.machine))
     machine = with_snapshots(config.machine, study.jobs(), print)
     of_model = "config.json model.safetensors tokenizer.json tokenizer_config.json"
     files = " ".join(
@@ -170,7 +170,7 @@ def test_what_is_in_the_mirror_is_never_downloaded(hub, tmp_path):
     model_folder(tmp_path / "mirror/some/model")
     keys = {"models.tiny": {"hub": "some/model"}, "hub_mirror": machine.hub_mirror, "run.tasks": ["tags"]}
     config = config_of(with_keys(CONFIG, keys))
-    assert with_snapshots(config.machine, Study(config, tmp_path).jobs(), print).snapshots == {} and not hub.asked
+    assert with_snapshots(config.machine, Plan(config, tmp_path).jobs(), print).snapshots == {} and not hub.asked
 
 
 def test_without_an_answer_the_cache_is_read(hub):

@@ -18,7 +18,7 @@ from typer.testing import CliRunner
 import papa
 from papa.cli import app
 from papa.config.settings import Machine
-from papa.config.study import Study
+from papa.config.study import Plan
 from papa.data.columns import Columns
 from papa.data.local_digests import LocalSourceDigests
 from papa.data.readers import read_file
@@ -73,7 +73,7 @@ def changed(study, tmp_path):
 
 def test_a_study_has_claims_a_curve_heads_a_picture_and_a_page(study, tmp_path):
     assert study.claims["margin"] == 0.2 and str(study.claims) == study.claims["sentence"] == repr(study.claims)
-    assert repr(study) == f"<papa.StudyResults: {study.claims}>" and "<table" in study._repr_html_()
+    assert repr(study) == f"<papa.Study: {study.claims}>" and "<table" in study._repr_html_()
     assert set(study.curve["fraction"]) == {"1", "1/2", "0"} and study.curve["mean"].between(0, 1).all()
     assert sorted(study.heads["rank"]) == list(range(len(study.heads))) and study.heads["value"].between(0, 1).all()
     assert study.heads.sort_values("rank")["value"].is_monotonic_increasing
@@ -101,7 +101,7 @@ def test_finished_jobs_are_not_repeated(study, folder, changed, monkeypatch):
 @pytest.mark.usefixtures("no_figures")
 def test_scores_are_those_of_jobs_that_each_load_the_model(study, tmp_path):
     """As processes of the workflow do."""
-    other = Study(study.config, tmp_path / "other", LocalSourceDigests(study.config.machine))
+    other = Plan(study.config, tmp_path / "other", LocalSourceDigests(study.config.machine))
     for job in other.jobs():
         performed(_placed(other, job, other.config.machine))
     expected = read_table(tmp_path / "other" / "tables" / "summary.parquet").to_pandas()

@@ -10,7 +10,7 @@ from tiny import CONFIG, with_keys
 
 from papa.config.reading import config_of
 from papa.config.stages import OrderFromWeights
-from papa.config.study import Study
+from papa.config.study import Plan
 from papa.files import Trace, digest_of, provenance_of, read_table, write_table
 from papa.method.orders import rank_heads, smallest_first
 from papa.results.stability import stability_of, table_of
@@ -31,7 +31,7 @@ def ranked(folder, weights, name="lambda-0"):
 
 
 def study_of(edits, folder):
-    return Study(config_of(with_keys(CONFIG, edits)), folder)
+    return Plan(config_of(with_keys(CONFIG, edits)), folder)
 
 
 # -- equal weights -----------------------------------------------------------------------------------------------------

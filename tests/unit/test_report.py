@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 from finished import CONFIG, EXAMPLES, LABELS, NO_SKILL, SHARED, SUBSET, TITLE, page_job, write_results
 
-from papa.config.study import Study
+from papa.config.study import Plan
 from papa.errors import DamagedArtefact
 from papa.files import digest_of, read_json, trace_of
 from papa.results.page import write_report
@@ -65,16 +65,16 @@ class Page(HTMLParser):
 
 
 @pytest.fixture(scope="module")
-def study(tmp_path_factory: pytest.TempPathFactory) -> Study:
+def study(tmp_path_factory: pytest.TempPathFactory) -> Plan:
     return write_results(tmp_path_factory.mktemp("report"))
 
 
 @pytest.fixture(scope="module")
-def written(study: Study) -> str:
+def written(study: Plan) -> str:
     return text_of(study)
 
 
-def text_of(study: Study) -> str:
+def text_of(study: Plan) -> str:
     job = page_job(study)
     write_report(job)
     return Path(job.output("page")).read_text(encoding="utf-8")
@@ -86,7 +86,7 @@ def page(written: str) -> Page:
 
 
 @pytest.fixture(scope="module")
-def claims(study: Study) -> Any:
+def claims(study: Plan) -> Any:
     return read_json(page_job(study).input("claims"))
 
 

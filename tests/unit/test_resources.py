@@ -4,7 +4,7 @@ import pytest
 from tiny import CONFIG, write_model
 
 from papa.config.reading import config_of
-from papa.config.study import Study
+from papa.config.study import Plan
 from papa.jobs.resources import JOB_MB, MODEL_MB, format_bytes, format_duration, memory, walltime
 
 
@@ -12,7 +12,7 @@ from papa.jobs.resources import JOB_MB, MODEL_MB, format_bytes, format_duration,
 def study(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     write_model(tmp_path / "models/tiny")
-    return Study(config_of(CONFIG), tmp_path / "results")
+    return Plan(config_of(CONFIG), tmp_path / "results")
 
 
 def test_a_job_that_runs_a_model_asks_for_its_weights_four_times(study, tmp_path):

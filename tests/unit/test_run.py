@@ -15,7 +15,7 @@ from typer.testing import CliRunner
 
 from papa.cli import app
 from papa.config.reading import config_of
-from papa.config.study import Study
+from papa.config.study import Plan
 from papa.data.local_digests import LocalSourceDigests
 from papa.jobs import start
 from papa.jobs.run import call
@@ -149,9 +149,9 @@ def test_a_wheel_has_its_own_home(tmp_path, monkeypatch):
 HOLD = """
 import signal, sys
 from papa.config.reading import read_config
-from papa.config.study import Study
+from papa.config.study import Plan
 from papa.jobs.start import begin
-begin(Study(read_config("mine.yaml"), "results/tiny"))
+begin(Plan(read_config("mine.yaml"), "results/tiny"))
 print("held", flush=True)
 signal.pause()
 """
@@ -166,7 +166,7 @@ def test_a_living_run_keeps_others_out_and_a_dead_one_does_not(here):
     run = subprocess.Popen([sys.executable, "-c", HOLD], stdout=subprocess.PIPE, text=True, env=environment)
     try:
         assert run.stdout.readline() == "held\n"
-        study = Study(config_of(CONFIG), "results/tiny")
+        study = Plan(config_of(CONFIG), "results/tiny")
         with pytest.raises(SystemExit, match=r"^Error: another run is writing to results/tiny; wait for it"):
             start.begin(study)
     finally:
@@ -206,7 +206,7 @@ def test_results_next_to_a_config_elsewhere_are_noted(here, monkeypatch, capsys)
     )
     assert invoke("plan", "of mine/tiny.yaml").stderr == note
     sources = LocalSourceDigests(config_of(CONFIG).machine, ["of mine/tiny.yaml"])
-    start.print_outdated(Study(config_of(CONFIG), "results/tiny", sources))
+    start.print_outdated(Plan(config_of(CONFIG), "results/tiny", sources))
     assert capsys.readouterr().out == note
     (here / "results").symlink_to(here / "of mine/results")
     assert "Note" not in invoke("plan", "of mine/tiny.yaml").stderr, "both are the same folder"
@@ -219,7 +219,7 @@ def test_plan_takes_the_keys_that_run_takes(here):
     jobs = {name: invoke("plan", "mine.yaml", "--json", *words) for name, words in KEYS.items()}
     totals = {name: json.loads(result.stdout)["total"]["jobs"] for name, result in jobs.items()}
     fewer = CONFIG["run"] | {"fractions": ["1", "0"]}
-    assert totals["changed"] == len(Study(config_of(CONFIG | {"run": fewer}), "results/tiny").jobs()) < totals["same"]
+    assert totals["changed"] == len(Plan(config_of(CONFIG | {"run": fewer}), "results/tiny").jobs()) < totals["same"]
     on_gpu = invoke("plan", "mine.yaml", "--json", "--config", "device=cuda", "--config", "margin=0.3")
     assert json.loads(on_gpu.stdout)["device"] == "cuda", "an option --device that is not given replaces nothing"
     for wrong, command in product(["margin", "run.tasks=[a]"], ["plan", "run"]):

@@ -24,7 +24,7 @@ from papa.config.job import Job
 from papa.config.reading import config_of
 from papa.config.settings import Config, Corpus, Machine
 from papa.config.stages import STAGES, ModelId, OrderFromModel, Settings, TextsOf
-from papa.config.study import Study
+from papa.config.study import Plan
 from papa.config.wiring import BUILDERS
 from papa.files import (
     KEY,
@@ -89,17 +89,17 @@ def edited(**changes: Any) -> dict[str, Any]:
     return with_keys(CONFIG, named)
 
 
-def study_of(config: dict[str, Any], folder: Path, roots: SourceDigests) -> Study:
-    return Study(config_of(config), folder, roots)
+def study_of(config: dict[str, Any], folder: Path, roots: SourceDigests) -> Plan:
+    return Plan(config_of(config), folder, roots)
 
 
-def finish(study: Study, content: dict[str, Any] | None = None) -> None:
+def finish(study: Plan, content: dict[str, Any] | None = None) -> None:
     """Write the artefacts of all jobs, with what each job would say of them; `content` is what is in them."""
     for job in study.jobs():
         write(study, job, (content or {}).get(job.stage, job.main))
 
 
-def write(study: Study, job: Job[Settings], content: Any) -> None:
+def write(study: Plan, job: Job[Settings], content: Any) -> None:
     inputs = {name: tuple(str(study.results / path) for path in paths) for name, paths in job.inputs.items()}
     outputs = {name: str(study.results / path) for name, path in job.outputs.items()}
     read = Job.of(study.parameters(job), inputs, outputs, Machine())
@@ -125,7 +125,7 @@ def write(study: Study, job: Job[Settings], content: Any) -> None:
                 path.write_text("")
 
 
-def to_do(study: Study) -> dict[str, int]:
+def to_do(study: Plan) -> dict[str, int]:
     """How many jobs of each rule are not done."""
     return dict(Counter(job.rule for job in study.jobs() if study.state(job) != FRESH))
 
@@ -506,7 +506,7 @@ def test_every_rule_has_a_builder_and_no_builder_lacks_a_rule() -> None:
 
 
 def variants(config: dict[str, Any], task: str) -> dict[str, list[int]]:
-    study = Study(config_of(config), "nowhere")
+    study = Plan(config_of(config), "nowhere")
     return {variant.path: seeds for variant, seeds in study.variants("tiny", task).items()}
 
 

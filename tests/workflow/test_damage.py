@@ -18,7 +18,7 @@ from papa.config.freshness import FRESH
 from papa.config.job import Job
 from papa.config.reading import config_of
 from papa.config.settings import Machine
-from papa.config.study import Study
+from papa.config.study import Plan
 from papa.data.local_digests import LocalSourceDigests
 from papa.errors import InputError
 from papa.files import REBUILD
@@ -26,7 +26,7 @@ from papa.jobs.stage import check_inputs
 
 RESULTS = Path("results/tiny")
 ANIMALS = "models/tiny/tasks/animals"
-JOBS = Study(config_of(CONFIG), RESULTS).jobs()
+JOBS = Plan(config_of(CONFIG), RESULTS).jobs()
 READERS = {
     (job.rule, name, needed.rule): (job, job.inputs[name][number])
     for job in reversed(JOBS)
@@ -52,9 +52,9 @@ def folder(computed, tmp_path_factory):
         yield copied
 
 
-def opened() -> Study:
+def opened() -> Plan:
     """The study as a run of the workflow sees it when it begins."""
-    return Study(config_of(CONFIG), RESULTS, LocalSourceDigests(config_of(CONFIG).machine))
+    return Plan(config_of(CONFIG), RESULTS, LocalSourceDigests(config_of(CONFIG).machine))
 
 
 def ready(rule: str, name: str, made_by: str, out: Path) -> Job:

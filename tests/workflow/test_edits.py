@@ -25,7 +25,7 @@ from papa.config.freshness import FRESH
 from papa.config.job import AnyJob
 from papa.config.reading import config_of
 from papa.config.settings import Config
-from papa.config.study import Study
+from papa.config.study import Plan
 from papa.data.digests import digest_of_file
 from papa.data.local_digests import LocalSourceDigests
 from papa.errors import InputError
@@ -275,9 +275,9 @@ def finish(config: dict[str, Any], folder: Path) -> str | None:
     return None
 
 
-def study_of(config: dict[str, Any], folder: Path) -> Study:
+def study_of(config: dict[str, Any], folder: Path) -> Plan:
     checked = config_of(config)
-    return Study(checked, folder, LocalSourceDigests(checked.machine))
+    return Plan(checked, folder, LocalSourceDigests(checked.machine))
 
 
 def differences(config: dict[str, Any], folder: Path, fresh: Path) -> list[str]:

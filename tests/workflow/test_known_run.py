@@ -11,7 +11,7 @@ from random_models import random_model
 import papa
 from benchmarks import known
 from papa.config.reading import config_of
-from papa.config.study import Study
+from papa.config.study import Plan
 from papa.data.local_digests import LocalSourceDigests
 from papa.files import read_table
 from papa.jobs.measure import run_here
@@ -26,7 +26,7 @@ UNIFORM = -math.log(len(WORDS))
 def results(tmp_path_factory):
     folder = tmp_path_factory.mktemp("known")
     config = config_of(known.config(folder / "data", ROWS))
-    run_here(Study(config, folder, LocalSourceDigests(config.machine)))
+    run_here(Plan(config, folder, LocalSourceDigests(config.machine)))
     return folder
 
 

@@ -13,7 +13,7 @@ from typer.testing import CliRunner
 
 from papa.cli import app
 from papa.config.reading import config_of
-from papa.config.study import Study
+from papa.config.study import Plan
 from papa.jobs.plan import ASSUMED
 from papa.results.statistics import UNSEEN_UNITS, smallest_loss
 
@@ -62,7 +62,7 @@ def test_jobs_are_those_of_the_study(plan):
     result = plan(CONFIG, "--json", "--cores", "3")
     assert result.exit_code == 0, result.output
     planned = json.loads(result.stdout)
-    rules = [job.rule for job in Study(config_of(CONFIG), "results/tiny").jobs()]
+    rules = [job.rule for job in Plan(config_of(CONFIG), "results/tiny").jobs()]
     assert {stage["stage"]: stage["jobs"] for stage in planned["stages"]} == {rule: rules.count(rule) for rule in rules}
     assert planned["total"]["jobs"] == len(rules) and planned["cores"] == 3
     assert not planned["problems"] and not planned["total"]["unknown"]
@@ -177,7 +177,7 @@ def test_models_that_do_not_fit_a_task_are_named_before_the_run(plan):
 def test_configs_of_models_that_are_not_here_are_planned_as_far_as_they_can_be(plan):
     config = yaml.safe_load((REPOSITORY / "config/decoders.yaml").read_text(encoding="utf-8"))
     planned = json.loads(plan(config, "--json").stdout)
-    assert planned["total"]["jobs"] == len(Study(config_of(config), "results/planned").jobs())
+    assert planned["total"]["jobs"] == len(Plan(config_of(config), "results/planned").jobs())
     missing = [f"Model {model}:" for model in config["models"]] + [f"Corpus {corpus}:" for corpus in config["corpora"]]
     assert all(problem.startswith(tuple(missing)) for problem in planned["problems"])
 

@@ -9,7 +9,7 @@ from tiny import CONFIG, JOBS, REPOSITORY
 
 from papa.config.freshness import SourceDigests
 from papa.config.reading import config_of
-from papa.config.study import Study
+from papa.config.study import Plan
 
 PROFILES = {path.parent.name: yaml.safe_load(path.read_text("utf-8")) for path in REPOSITORY.glob("profiles/*/*.yaml")}
 MORE = copy.deepcopy(CONFIG)
@@ -18,7 +18,7 @@ MORE["run"]["orders"] = ["lambda", "gradient"]
 MORE["threads"] = {"encoder": 3, "probe": 2}
 MORE["floors"] = ["zeros", "identity"]
 """A config that has a job of every rule that runs the encoder."""
-STUDY = Study(config_of(MORE), "nowhere", SourceDigests())
+STUDY = Plan(config_of(MORE), "nowhere", SourceDigests())
 ENCODER = {job.rule for job in STUDY.jobs() if job.settings.threads == "encoder"}
 """The rules that run the encoder, according to the settings of their stages."""
 

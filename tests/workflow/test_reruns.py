@@ -14,7 +14,7 @@ from tiny import CONFIG, JOBS, Copy
 
 from papa.config.freshness import FRESH
 from papa.config.reading import config_of
-from papa.config.study import Study
+from papa.config.study import Plan
 from papa.data.local_digests import LocalSourceDigests
 from papa.files import read_json, read_table, trace_of
 
@@ -39,7 +39,7 @@ def elsewhere(computed, tmp_path, monkeypatch):
 def to_do(config=CONFIG):
     """Jobs by rule that the study in the current folder has to run."""
     checked = config_of(config)
-    study = Study(checked, "results/tiny", LocalSourceDigests(checked.machine))
+    study = Plan(checked, "results/tiny", LocalSourceDigests(checked.machine))
     return dict(Counter(job.rule for job in study.jobs() if study.state(job) != FRESH))
 
 

@@ -7,7 +7,7 @@ import yaml
 from tiny import CONFIG, REPOSITORY, with_keys
 
 from papa.config.reading import config_of
-from papa.config.study import Study
+from papa.config.study import Plan
 from papa.config.variant import STORED_PATTERN, VARIANT_PATTERN
 
 WORKFLOW = REPOSITORY / "workflow"
@@ -67,7 +67,7 @@ def test_profiles_name_rules_that_exist():
 def test_a_run_belongs_to_one_rule(keys):
     """If its path matched both, snakemake would also create the jobs of the other; the study knows the right one."""
     grid = {"trained": {"fractions": ["1/2"], "constants": ["average", "average-trained"], "seeds": [1]}}
-    study = Study(config_of(with_keys(CONFIG, keys) | {"grids": grid}), "results/tiny")
+    study = Plan(config_of(with_keys(CONFIG, keys) | {"grids": grid}), "results/tiny")
     jobs = study.probes()
     tasks = {"probe": f"(?:{study.stored_tasks_pattern()})", "stream_probe": study.streamed_tasks_pattern()}
     variants = {"probe": STORED_PATTERN, "stream_probe": VARIANT_PATTERN}

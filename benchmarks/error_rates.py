@@ -2,7 +2,7 @@
 
     python benchmarks/error_rates.py             # 2,000 studies per case: half an hour on two free cores
     python benchmarks/error_rates.py --quick     # 200 studies of a few cases: a minute
-    python benchmarks/error_rates.py --outcomes results/NAME --cluster mnli=data/mnli.parquet:premise ner=10
+    python benchmarks/error_rates.py --outcomes results/NAME --cluster ner=10
 
 A task is a population: it has a true score for the original, for each context-free floor and for the replaced heads,
 and a study draws seeds, orders of heads and examples from it. Its true loss is against the highest floor. Everything

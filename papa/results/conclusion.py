@@ -1,7 +1,7 @@
 """A conclusion as typed values: the claims about each line, with losses, exclusions, bounds and differences.
 
-Stage *claims* computes a `Conclusion` and writes it as JSON. The HTML report, the terminal, `papa inspect`,
-`papa compare` reads it; `papa.results.phrases` puts it into words.
+Stage *claims* computes a `Conclusion` and writes it as JSON. The HTML report, the terminal, `papa inspect`
+and `papa compare` read it; `papa.results.phrases` puts it into words.
 """
 
 from __future__ import annotations

@@ -66,7 +66,7 @@ class Target:
         guess: the best guess that ignores the input.
         objective: the class of its objective, as module:class.
         labelled: whether a probe learns labels; if not, outcomes are losses.
-        keys: the keys in `KEYS_OF_LABELS` and `KEYS_OF_PROBES` that such a task may have.
+        keys: the keys in `KEYS_OF_LABELS` and `KEYS_OF_SAMPLES` that such a task may have.
         probed: whether a probe is trained; if not, the model's prediction head is used, and there are no seeds.
         per_word: whether each word has a label and an outcome, instead of each text.
         decoder: whether the model must be a decoder (True), must not be one (False), or can be either (None).
@@ -311,8 +311,6 @@ KEYS_OF_LABELS = ("label", "labels", "subset", "published")
 """The keys of a task that need labels."""
 KEYS_OF_SAMPLES = ("train_rows", "resample_training")
 """The keys of a task that choose the training rows of a probe."""
-KEYS_OF_PROBES = (*KEYS_OF_SAMPLES, "probe", "patience")
-"""The keys of a task that need a probe of labels, or any probe if they choose its training rows."""
 
 TEXT = Target(
     "with one label per text (on a corpus without words)",
@@ -320,7 +318,7 @@ TEXT = Target(
     guess=partial(_majority, "class"),
     objective="papa.method.labelled:Labelled",
     labelled=True,
-    keys=KEYS_OF_LABELS + KEYS_OF_PROBES,
+    keys=KEYS_OF_LABELS + KEYS_OF_SAMPLES,
 )
 WORD = Target(
     "with one label per word (on a corpus of words)",
@@ -328,7 +326,7 @@ WORD = Target(
     guess=partial(_majority, "tag"),
     objective="papa.method.labelled:Labelled",
     labelled=True,
-    keys=KEYS_OF_LABELS + KEYS_OF_PROBES,
+    keys=KEYS_OF_LABELS + KEYS_OF_SAMPLES,
     per_word=True,
 )
 MASKED = Target(

@@ -33,7 +33,7 @@ from pydantic.fields import FieldInfo
 
 from papa.config.measures import (
     KEYS_OF_LABELS,
-    KEYS_OF_PROBES,
+    KEYS_OF_SAMPLES,
     METRICS,
     UNLABELLED_METRICS,
     Target,
@@ -431,13 +431,6 @@ class Task(Block):
         Literal["store", "stream"] | None,
         key("whether hidden states are stored, or computed in every epoch (default: stored if possible)"),
     ] = None
-    probe: Annotated[
-        Literal["paper", "linear"] | None,
-        key(
-            "kind of probe: as in the paper (learned weights of slots, a hidden layer), or linear: one layer on the "
-            "states of a word, or on the mean states of a text (default: paper)"
-        ),
-    ] = None
     train_rows: Annotated[
         RowsOrShare | None,
         key(
@@ -453,15 +446,6 @@ class Task(Block):
             "whether each probe seed learns from its own part of the training rows, so intervals cover the choice "
             "of training rows; no two seeds share a row, so `train_rows` must be at most 1/k with k seeds (default: "
             "false)"
-        ),
-    ] = None
-    patience: Annotated[
-        Positive | None,
-        key(
-            "stop training when the loss on one tenth of the training rows, held out for this, has not fallen for this "
-            "number of epochs, and use the epoch with the lowest loss; `epochs` is then the maximum (default: train "
-            "for all epochs)",
-            "epochs",
         ),
     ] = None
 
@@ -671,7 +655,6 @@ class Config(Block):
             _check_task(f"tasks.{name}", task, self.corpora)
             _check_samples(f"tasks.{name}", task, self.seeds_of(name))
         _check_trained(self)
-        _check_patience(self)
         return self
 
     @property
@@ -904,7 +887,7 @@ def _check_task(where: str, task: Task, corpora: Mapping[str, Corpus]) -> None:
         except InputError as error:
             raise InputError(f"{where}.metric: {error}") from None
     written = [
-        key for key in (*KEYS_OF_LABELS, *KEYS_OF_PROBES) if getattr(task, key) != Task.model_fields[key].default
+        key for key in (*KEYS_OF_LABELS, *KEYS_OF_SAMPLES) if getattr(task, key) != Task.model_fields[key].default
     ]
     if extra := next((key for key in written if key not in target.keys), None):
         raise InputError(
@@ -945,15 +928,6 @@ def _check_samples(where: str, task: Task, seeds_of: Mapping[str, Sequence[int]]
 def parts_of(share: str) -> int:
     """Return how often a share of the training rows fits into all of them."""
     return int(1 / Fraction(share))
-
-
-def _check_patience(config: Config) -> None:
-    for name, task in config.tasks.items():
-        if task.patience is not None and config.fidelity == "published_code":
-            raise InputError(
-                f"tasks.{name}.patience is {task.patience}, which can end training early, but `fidelity: "
-                "published_code` trains for all epochs; leave out one of the two."
-            )
 
 
 def _check_label(where: str, task: Task, corpus: Corpus) -> None:

@@ -107,14 +107,10 @@ class Training(Settings):
     learning_rate: float
     batch_size: int
     epochs: int
-    probe: Literal["paper", "linear"] = "paper"
-    """The kind of probe."""
     rows: str | int | None = None
     """The share or the number of training rows to learn from; None: all rows."""
     resampled: bool = False
     """Whether each seed learns from its own part of the training rows."""
-    patience: int | None = None
-    """Training ends when the loss on held-out rows has not fallen for this number of epochs; None: after all epochs."""
 
     @classmethod
     def of(cls, task: Task, epochs: int | None = None) -> Training:
@@ -123,10 +119,8 @@ class Training(Settings):
             learning_rate=task.learning_rate,
             batch_size=task.batch_size,
             epochs=epochs or task.epochs,
-            probe=task.probe or "paper",
             rows=None if task.train_rows == "1" else task.train_rows,
             resampled=bool(task.resample_training),
-            patience=task.patience,
         )
 
     def row_count(self, available: int) -> int:

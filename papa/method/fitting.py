@@ -19,7 +19,6 @@ from torch.optim.adamw import adamw
 from papa.errors import InputError
 from papa.method.checkpoints import Checkpoint, State
 from papa.method.progress import progress
-from papa.method.training_rows import best_epoch, is_settled
 from papa.model.budget import BatchParts
 
 if TYPE_CHECKING:
@@ -27,8 +26,6 @@ if TYPE_CHECKING:
 
 Recorded = Mapping[str, Tensor]
 """Small tensors by name, recorded at the end of an epoch."""
-HELD_OUT = "held out"
-"""The name of the recorded loss on held-out rows."""
 
 
 @dataclass(frozen=True)
@@ -61,7 +58,6 @@ class TrainingTask:
         loss: maps indices of training examples to their mean loss.
         before_epoch: called with the number of each epoch, from 1.
         after_epoch: called after each epoch; returns the tensors to record.
-        held_out_loss: the mean loss on held-out rows, by which training with `patience` ends and selects an epoch.
         shares: the weights with which the losses of a batch's parts add up to the loss of the batch.
     """
 
@@ -71,7 +67,6 @@ class TrainingTask:
     loss: Callable[[Tensor], Tensor]
     before_epoch: Callable[[int], None]
     after_epoch: Callable[[], Recorded]
-    held_out_loss: Callable[[], Tensor] | None = None
     shares: Callable[[Sequence[Tensor]], list[float]] = shares_of_examples
 
     def backward(self, parts: Sequence[Tensor]) -> Tensor:
@@ -89,7 +84,7 @@ class TrainingTask:
 class TrainingState:
     """The state from which training resumes; it lacks the order of batches, which the seed determines."""
 
-    def __init__(self, parameters: Sequence[nn.Parameter], learning_rate: float, selects_epoch: bool = False):
+    def __init__(self, parameters: Sequence[nn.Parameter], learning_rate: float):
         self.parameters: list[Tensor] = list(parameters)
         self.learning_rate, self.device = learning_rate, parameters[0].device
         self.means, self.squares = ([torch.zeros_like(values) for values in parameters] for _ in range(2))
@@ -97,8 +92,6 @@ class TrainingState:
         self.epochs: list[Epoch] = []
         self.last_good = [values.detach().cpu().clone() for values in parameters]
         """The parameters after the last finished epoch."""
-        self.best = [values.detach().cpu().clone() for values in parameters] if selects_epoch else []
-        """The parameters after the epoch with the lowest loss on held-out rows, if training selects an epoch."""
         self.steps, self.total = 0, torch.zeros((), dtype=torch.float64)
         """Number of steps taken, and the summed loss of the current epoch."""
 
@@ -118,19 +111,12 @@ class TrainingState:
     def end_epoch(self, epoch: Epoch) -> None:
         self.epochs.append(epoch)
         self.last_good = [values.detach().cpu().clone() for values in self.parameters]
-        if self.best and best_epoch(self.held_out_losses) == len(self.epochs):
-            self.best = [values.clone() for values in self.last_good]
         self.total.zero_()
 
-    @property
-    def held_out_losses(self) -> list[float]:
-        """The loss on held-out rows after each epoch."""
-        return [float(epoch.recorded[HELD_OUT]) for epoch in self.epochs]
-
     @torch.no_grad()
-    def restore(self, tensors: Sequence[Tensor]) -> None:
-        """Set the parameters to the values that `last_good` or `best` contains."""
-        for values, earlier in zip(self.parameters, tensors, strict=True):
+    def restore(self) -> None:
+        """Set the parameters to those after the last good epoch."""
+        for values, earlier in zip(self.parameters, self.last_good, strict=True):
             values.copy_(earlier)
 
     def snapshot(self) -> State:
@@ -162,7 +148,7 @@ class TrainingState:
 
     def _tensors(self) -> dict[str, Tensor]:
         lists = {"parameters": self.parameters, "means": self.means, "squares": self.squares, "counts": self.counts}
-        lists |= {"good": self.last_good, "best": self.best, "total": [self.total]}
+        lists |= {"good": self.last_good, "total": [self.total]}
         return {f"{name}/{index}": values for name, tensors in lists.items() for index, values in enumerate(tensors)}
 
 
@@ -180,12 +166,9 @@ def _finite(tensors: Iterable[Tensor]) -> bool:
 def fit(task: TrainingTask, training: Training, seed: int, checkpoint: Checkpoint | None = None) -> list[Epoch]:
     """Train on the mean loss of shuffled batches.
 
-    With `patience`, training ends when the loss on held-out rows has not fallen for this number of epochs. The
-    parameters are then those after the epoch with the lowest loss, and later epochs are dropped.
-
     Args:
         task: the parameters and the loss.
-        training: learning rate, batch size, epochs and patience.
+        training: learning rate, batch size and epochs.
         seed: determines the order of the examples.
         checkpoint: may have a state to resume from; the caller discards it after writing the result.
 
@@ -193,8 +176,7 @@ def fit(task: TrainingTask, training: Training, seed: int, checkpoint: Checkpoin
         Diverged: the loss of an epoch, the parameters or a recorded tensor is not finite. The parameters are then reset
             to those after the last good epoch.
     """
-    patience, held_out_loss = training.patience, task.held_out_loss
-    state = TrainingState(task.parameters, training.learning_rate, held_out_loss is not None)
+    state = TrainingState(task.parameters, training.learning_rate)
     examples, parts = task.examples, BatchParts(state.device)
     generator = torch.Generator().manual_seed(seed)
     steps_per_epoch = -(-examples // training.batch_size)
@@ -208,18 +190,12 @@ def fit(task: TrainingTask, training: Training, seed: int, checkpoint: Checkpoin
     done = finished * examples + steps * training.batch_size
     batches = progress(islice(order, state.steps, None), task.name, examples * training.epochs, done)
 
-    def ended() -> bool:
-        if held_out_loss is not None and patience is not None and is_settled(state.held_out_losses, patience):
-            return True
-        return len(state.epochs) == training.epochs
-
     def keep(at_end: bool = False) -> None:
         if checkpoint is not None:
             checkpoint.save(state.snapshot, at_end)
 
     try:
-        while not ended():
-            epoch = len(state.epochs) + 1
+        for epoch in range(len(state.epochs) + 1, training.epochs + 1):
             task.before_epoch(epoch)
             while state.steps < epoch * steps_per_epoch:
                 batch = next(batches)
@@ -233,8 +209,6 @@ def fit(task: TrainingTask, training: Training, seed: int, checkpoint: Checkpoin
             if fault is None and not _finite(task.parameters):  # the loss does not reflect the last step
                 fault = "learned weights are not finite"
             recorded = dict(task.after_epoch()) if fault is None else {}
-            if fault is None and held_out_loss is not None:
-                recorded[HELD_OUT] = held_out_loss()
             if fault is None and not _finite(recorded.values()):
                 fault = "score is not finite"
             if fault is not None:
@@ -243,20 +217,16 @@ def fit(task: TrainingTask, training: Training, seed: int, checkpoint: Checkpoin
                     "the learning rate."
                 )
             state.end_epoch(Epoch(mean, recorded))
-            keep(ended())
+            keep(epoch == training.epochs)
     except Diverged as error:
-        state.restore(state.last_good)
+        state.restore()
         error.finite_epochs = len(state.epochs)
         if checkpoint is not None:
             checkpoint.discard()
         raise
     else:
-        if len(state.epochs) == training.epochs:
-            for _ in batches:  # complete the progress bar
-                pass
+        for _ in batches:  # complete the progress bar
+            pass
     finally:
         batches.close()  # an error message then starts on a new line below the progress bar
-    if held_out_loss is None:
-        return state.epochs
-    state.restore(state.best)
-    return state.epochs[: best_epoch(state.held_out_losses)]
+    return state.epochs

@@ -10,7 +10,7 @@ from torch import Tensor, nn
 
 from papa.method.checkpoints import Checkpoint
 from papa.method.fitting import TrainingTask, fit
-from papa.method.objective import Objective, held_out_loss
+from papa.method.objective import Objective
 from papa.method.states import StreamedStates
 from papa.method.training_rows import training_rows
 from papa.model.model import Model
@@ -43,12 +43,11 @@ def learn_gates(
     task = TrainingTask(
         name="learning λ",
         parameters=[raw, *objective.probe.parameters()],
-        examples=len(rows.learned),
-        loss=objective.loss_on(states, rows.learned),
+        examples=len(rows),
+        loss=objective.loss_on(states, rows),
         before_epoch=objective.begin,
         after_epoch=lambda: {"lambda": raw.detach().sigmoid().cpu()},
-        held_out_loss=held_out_loss(objective, states, rows, gating.training),
-        shares=lambda parts: objective.shares(parts, rows.learned),
+        shares=lambda parts: objective.shares(parts, rows),
     )
     epochs = fit(task, gating.training, gating.seed, checkpoint)
     return torch.stack([epoch.recorded["lambda"] for epoch in epochs])

@@ -23,7 +23,7 @@ from papa.method.constants import constants_for
 from papa.method.fitting import TrainingTask, fit
 from papa.method.gates import learn_gates
 from papa.method.importance import gate_slopes
-from papa.method.objective import Objective, States, held_out_loss, objective_of
+from papa.method.objective import Objective, States, objective_of
 from papa.method.probes import ProbeSizes
 from papa.method.states import StreamedStates, stored_states
 from papa.method.training_rows import training_rows
@@ -50,10 +50,9 @@ def train_lambda(job: Job[LambdaOf]) -> str:
     checkpoint.discard()
     low, high = float(values[-1].min()), float(values[-1].max())
     examples = training.row_count(objective.examples)
-    selected = ", selected on held-out rows" if len(values) < training.epochs else ""
     return (
         f"λ between {low:.3f} and {high:.3f} after {count(len(values), 'epoch')} of {count(examples, 'example')}"
-        f"{selected}{checkpoint.resumed}"
+        f"{checkpoint.resumed}"
     )
 
 
@@ -117,17 +116,16 @@ def _original_probe(
             task = TrainingTask(
                 name="probe of the original",
                 parameters=list(objective.probe.parameters()),
-                examples=len(rows.learned),
-                loss=objective.loss_on(states, rows.learned),
+                examples=len(rows),
+                loss=objective.loss_on(states, rows),
                 before_epoch=objective.begin,
                 after_epoch=dict,
-                held_out_loss=held_out_loss(objective, states, rows, settings.training),
-                shares=lambda parts: objective.shares(parts, rows.learned),
+                shares=lambda parts: objective.shares(parts, rows),
             )
             fit(task, settings.training, settings.seed, checkpoint)
     objective.probe.eval()
     objective.begin(settings.training.epochs + 1)  # draw masks that the probe has not seen
-    return objective, rows.all
+    return objective, rows
 
 
 @contextmanager

@@ -15,7 +15,7 @@ from papa.data.tokens import Tokens, whole_numbers
 from papa.files import PathLike, provenance_of
 from papa.method.fitting import Recorded
 from papa.method.objective import IGNORED, Batch, Objective, columns_by_epoch, labels_file, outcomes_table
-from papa.method.probes import LinearSequenceProbe, LinearTokenProbe, ProbeSizes, SequenceProbe, TokenProbe
+from papa.method.probes import ProbeSizes, SequenceProbe, TokenProbe
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -58,21 +58,17 @@ class GoldLabels:
 class Labelled(Objective):
     """An objective with a label for each text, or for each word, which its first sub-token predicts.
 
-    `splits` has the tokens of each split; `sizes` are those of the hidden states that the probe reads. The probe is the
-    paper's, unless it is `linear`.
+    `splits` has the tokens of each split; `sizes` are those of the hidden states that the probe reads.
     """
 
-    probe: SequenceProbe | TokenProbe | LinearSequenceProbe | LinearTokenProbe
+    probe: SequenceProbe | TokenProbe
 
-    def __init__(self, splits: Mapping[str, Tokens], sizes: ProbeSizes, labels: GoldLabels, linear: bool = False):
+    def __init__(self, splits: Mapping[str, Tokens], sizes: ProbeSizes, labels: GoldLabels):
         self.splits, self.labels, self.names = splits, labels.values, list(labels.names)
         self.target = TEXT if splits["train"].words is None else WORD
         shape, spread = (sizes.hidden, len(self.names)), sizes.initializer_range
         if self.target.per_word:
-            layers = sizes.layers
-            self.probe = LinearTokenProbe(layers, *shape, spread) if linear else TokenProbe(layers, *shape, spread)
-        elif linear:
-            self.probe = LinearSequenceProbe(sizes.layers, *shape, spread)
+            self.probe = TokenProbe(sizes.layers, *shape, spread)
         else:
             self.probe = SequenceProbe(sizes.layers, sizes.slots, *shape, sizes.probe_dropout, spread)
 
@@ -80,8 +76,7 @@ class Labelled(Objective):
     def of(
         cls, job: Job[OfTask], splits: Mapping[str, Tokens], sizes: ProbeSizes, model: Model | None, seed: int
     ) -> Labelled:
-        linear = job.settings.training.probe == "linear"
-        return cls(splits, sizes, GoldLabels.read(splits, job.input("labels")), linear)
+        return cls(splits, sizes, GoldLabels.read(splits, job.input("labels")))
 
     @property
     def facts(self) -> dict[str, object]:
@@ -130,6 +125,6 @@ class Labelled(Objective):
 
     def _logits(self, batch: Batch, hidden: Tensor) -> Tensor:
         """Return logits `[example, label]`, or `[labelled token, label]`."""
-        if isinstance(self.probe, SequenceProbe | LinearSequenceProbe):
+        if isinstance(self.probe, SequenceProbe):
             return self.probe.packed(hidden, batch.packed.to(hidden.device))
         return self.probe.packed(hidden)

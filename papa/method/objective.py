@@ -24,7 +24,7 @@ from papa.errors import DamagedArtefact
 from papa.files import REBUILD, PathLike, provenance_of, read_table
 from papa.method.checkpoints import Checkpoint
 from papa.method.fitting import Epoch, Recorded, TrainingTask, fit
-from papa.method.training_rows import TrainingRows, training_rows
+from papa.method.training_rows import training_rows
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -145,18 +145,6 @@ class Objective(ABC):
 
         return loss
 
-    def mean_loss_on(self, states: States, examples: Tensor, batch_size: int) -> Tensor:
-        """Return the loss without dropout, averaged over everything that training examples have to predict, float64."""
-        total, number = torch.zeros((), dtype=torch.float64), 0
-        self.probe.eval()
-        with torch.inference_mode():
-            for part in examples.split(batch_size):
-                batch = self.batch(part)
-                total += self.loss(batch, states(batch)).double().cpu() * len(batch.gold)
-                number += len(batch.gold)
-        self.probe.train()
-        return total.clone() / max(1, number)
-
     def outcomes_on(self, states: States) -> Recorded:
         """Return the outcomes of all scored examples, by split."""
         outcomes: dict[str, list[Tensor]] = {}
@@ -211,23 +199,13 @@ def fit_objective(
     task = TrainingTask(
         name=f"probe, seed {seed}",
         parameters=parameters,
-        examples=len(rows.learned),
-        loss=objective.loss_on(states, rows.learned),
+        examples=len(rows),
+        loss=objective.loss_on(states, rows),
         before_epoch=objective.begin,
         after_epoch=lambda: objective.outcomes_on(states),
-        held_out_loss=held_out_loss(objective, states, rows, training),
-        shares=lambda parts: objective.shares(parts, rows.learned),
+        shares=lambda parts: objective.shares(parts, rows),
     )
     return fit(task, training, seed, checkpoint)
-
-
-def held_out_loss(
-    objective: Objective, states: States, rows: TrainingRows, training: Training
-) -> Callable[[], Tensor] | None:
-    """Return a function that computes the mean loss on held-out rows; None if training does not end early."""
-    if training.patience is None:
-        return None
-    return lambda: objective.mean_loss_on(states, rows.held_out, training.batch_size)
 
 
 def columns_by_epoch(name: str, epochs: Sequence[Tensor]) -> dict[str, Tensor]:

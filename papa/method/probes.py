@@ -129,34 +129,6 @@ class TokenProbe(nn.Module):
         return logits
 
 
-class LinearSequenceProbe(nn.Module):
-    """A linear probe for whole examples: the mean over tokens in each layer, concatenated, then one linear layer."""
-
-    def __init__(self, layers: int, hidden: int, labels: int, initializer_range: float = 0.02):
-        super().__init__()
-        self.output = nn.Linear(layers * hidden, labels)
-        _initialise(self, initializer_range)
-
-    def packed(self, hidden: Tensor, batch: Packed) -> Tensor:
-        """Return logits `[example, label]` from packed `hidden` `[token, L+1, hidden]`."""
-        states = hidden.flatten(1)
-        sums = states.new_zeros(len(batch.lengths), states.shape[1]).index_add(0, batch.example_of, states)
-        return linear(sums / batch.lengths[:, None], self.output.weight, self.output.bias)
-
-
-class LinearTokenProbe(nn.Module):
-    """A linear probe for tokens: the L+1 vectors of each token are concatenated, then one linear layer."""
-
-    def __init__(self, layers: int, hidden: int, labels: int, initializer_range: float = 0.02):
-        super().__init__()
-        self.output = nn.Linear(layers * hidden, labels)
-        _initialise(self, initializer_range)
-
-    def packed(self, hidden: Tensor) -> Tensor:
-        """Return logits `[token, label]` from packed `hidden` `[token, L+1, hidden]`."""
-        return linear(hidden.flatten(1), self.output.weight, self.output.bias)
-
-
 class MlmProbe(nn.Module):
     """A probe for masked tokens: the L+1 vectors of each are concatenated, then dense, activation, decoder.
 

@@ -12,7 +12,7 @@ from papa.files import REBUILD, PathLike, Trace, read_json, write_json
 
 SPLITS = ("train", "validation")
 """The splits that every corpus has."""
-TRAINING_FIELDS = ("learning_rate", "batch_size", "epochs", "probe", "resampled", "patience")
+TRAINING_FIELDS = ("learning_rate", "batch_size", "epochs", "resampled")
 """The training settings that a run records."""
 IDENTITY_FIELDS = ("model", "task", "constant", "order", "fraction", "seed")
 """The fields that identify a run."""
@@ -61,13 +61,12 @@ class Run(_Record):
         fraction: share of heads that keep their attention, such as "1/8".
         kept: number of heads that keep their attention.
         heads: number of heads in the model.
-        learning_rate, batch_size, epochs, probe, resampled, patience: the training settings of the probe; see
-            `papa.config.stages.Training`.
+        learning_rate, batch_size, epochs, resampled: the training of the probe; see `papa.config.stages.Training`.
         seed: seed of the probe.
         rows: number of examples in each split; for `train`, those that the probe was trained with.
         rows_available: number of examples in each split without the limits of the config.
         cut: number of examples in each split that were cut to fit the slots.
-        curve: mean training loss after each epoch, up to the epoch that is used; empty if nothing was trained.
+        curve: mean training loss after each epoch, empty if nothing was trained.
         provenance: the origin of the run.
     """
 
@@ -87,14 +86,7 @@ class Run(_Record):
     cut: SplitCounts
     curve: list[dict[str, int | float]]
     provenance: Origin
-    probe: str = "paper"
     resampled: bool = False
-    patience: int | None = None
-
-    @property
-    def settled(self) -> bool | None:
-        """Whether the loss on held-out rows had stopped falling when training ended; None without `patience`."""
-        return None if self.patience is None else len(self.curve) + self.patience <= self.epochs
 
 
 class _RunsFile(_Record):

@@ -42,7 +42,7 @@ class StreamedStates:
 
     def __call__(self, batch: Batch) -> Tensor:
         """Return float32 `[position, L+1, hidden]`, or logits `[token, word]`, on the model's device."""
-        dropout = self.dropout and batch.tokens.split == "train" and torch.is_grad_enabled()  # not on held-out rows
+        dropout = self.dropout and batch.tokens.split == "train"
         if not self.probed:
             return self.model.scores(self.model.pack(batch.packed), self.replacement(), dropout).float()
         with torch.set_grad_enabled(torch.is_grad_enabled() and not self.rounded):

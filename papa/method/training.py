@@ -120,9 +120,7 @@ def train_probe(job: Job[ProbeOf]) -> str:
     score = fmean(probe_of[seed].score(str(settings.metric)) for seed in settings.seeds)
     tensors = {f"seed-{probe.run.seed}/{name}": values for probe in probes for name, values in probe.state.items()}
     write_tensors(tensors, job.output("probes"), {}, trace)
-    # probes may differ in their number of epochs, and so in their columns
-    tables = [probe.outcomes for probe in probes]
-    outcomes = pa.concat_tables(tables, promote_options="default").unify_dictionaries()
+    outcomes = pa.concat_tables([probe.outcomes for probe in probes]).unify_dictionaries()
     write_table(outcomes, job.output("outcomes"), probes[-1].facts, trace)
     # runs are written last, because their readers expect the other files to exist
     write_runs([probe.run for probe in probes], job.output("runs"), trace)

@@ -163,7 +163,6 @@ def _parameters(folder: Path) -> Parameters:
     paths = sorted(folder.glob(ARTEFACTS["runs"].path(model="*", task="*", variant="**")))
     for run, trace in ((run, trace_of(path)) for path in paths for run in read_runs(path)):
         recorded = run.model_dump(include={*TRAINING_FIELDS, "heads"}) | run.provenance.model_dump()
-        recorded["patience"] = run.patience or 0  # a value, because None means that nothing is recorded
         recorded["precision"] = trace.settings["model"]["precision"] if trace else None
         for name in ("rows", "rows_available", "cut"):
             recorded |= {f"{name}_{split}": getattr(getattr(run, name), split) for split in SPLITS}

@@ -18,8 +18,7 @@ METRIC_COLUMNS = {"metric": "string", "main": "bool", "subset": "string"}
 SPLIT_COUNTS = ("rows", "rows_available", "cut")
 DATA_COLUMNS = dict.fromkeys(("examples", *(f"{name}_{split}" for name in SPLIT_COUNTS for split in SPLITS)), "int64")
 TRAINING_COLUMNS = {"learning_rate": "float64", "batch_size": "int64", "epochs": "int64"}
-RECIPE_COLUMNS = TRAINING_COLUMNS | {"probe": "string", "resampled": "bool", "patience": "float64"}
-RECIPE_COLUMNS |= {"style": "string", "epochs_used": "float64"}
+RECIPE_COLUMNS = TRAINING_COLUMNS | {"resampled": "bool", "style": "string"}
 """The training of probes and the layout of texts."""
 RUN_COLUMNS = SETTING_COLUMNS | {"seed": "int64"} | METRIC_COLUMNS | {"score": "float64"}
 RUN_COLUMNS |= DATA_COLUMNS | RECIPE_COLUMNS
@@ -55,7 +54,7 @@ def collect_runs(
         for index, identity in enumerate(outcomes.runs[RUN_KEYS].itertuples(index=False)):
             run = by_identity[(model, task, *identity)]
             row = run.model_dump(include=set(RUN_COLUMNS)) | {"title": titles.get(task, task)}
-            row |= {"style": run.provenance.style, "epochs_used": float(len(run.curve))}
+            row["style"] = run.provenance.style
             row |= {f"{name}_{split}": getattr(getattr(run, name), split) for name in SPLIT_COUNTS for split in SPLITS}
             for (metric, subset), (score, examples) in scores.items():
                 metric_and_subset = {"metric": metric, "main": metric == outcomes.metric, "subset": subset}

@@ -162,7 +162,6 @@ def summary_of(runs: pd.DataFrame) -> pd.DataFrame:
     by_seed = runs.dropna(subset="score").groupby(["setting", "seed"])["score"].agg(fmean)
     numbers = by_seed.groupby("setting").agg(mean=fmean, seeds="size", half_width=half_width)
     rows = runs.drop_duplicates("setting").set_index("setting").join(numbers)
-    rows["epochs_used"] = runs.groupby("setting")["epochs_used"].mean()
     rows["seeds"] = rows["seeds"].fillna(0).astype("int64")
     rows["low"], rows["high"] = rows["mean"] - rows["half_width"], rows["mean"] + rows["half_width"]
     shared = rows[SHARED_WITH_ORIGINAL]
@@ -465,19 +464,14 @@ def recipe_tables(rows: pd.DataFrame) -> list[Table]:
         return []
     shown = []
     for (model, _), group in main.groupby(["model", "task"], sort=False):
-        first, used_epochs = group.iloc[0], group["epochs_used"]
-        epochs = f"{first['epochs']:.0f}"
-        if pd.notna(first["patience"]):
-            used_range = f"{used_epochs.min():.1f} to {used_epochs.max():.1f}"
-            epochs = f"{used_range} (patience {first['patience']:.0f}, at most {epochs})"
+        first = group.iloc[0]
         shown.append(
             {
                 "task": first["title"],
                 "model": model,
-                "probe": first["probe"],
                 "learning rate": f"{first['learning_rate']:g}",
                 "batch size": f"{first['batch_size']:.0f}",
-                "epochs": epochs,
+                "epochs": f"{first['epochs']:.0f}",
                 "training rows": f"{first['rows_train']:,.0f}{' for each seed' if first['resampled'] else ''}",
                 "layout": first["style"],
             }

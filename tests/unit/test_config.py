@@ -560,11 +560,6 @@ def test_other_training_rows_are_refused(written):
             {"tasks.tags.resample_training": True, "tasks.tags.train_rows": "1/3", "ranking.seeds": [0, 3]},
             "seeds 0 and 3 of ranking.seeds would share one",
         ),
-        ({"tasks.tags.patience": 2, "fidelity": "published_code"}, "tasks.tags.patience is 2, which can end training"),
-        ({"tasks.tags": MASKED | {"patience": 2}}, "tasks.tags.patience does not apply to negative_log_perplexity"),
-        ({"tasks.tags": MASKED | {"probe": "linear"}}, "tasks.tags.probe does not apply to negative_log_perplexity"),
-        ({"tasks.tags.patience": 0}, "tasks.tags.patience is 0, but must be at least 1"),
-        ({"tasks.tags.probe": "deep"}, "tasks.tags.probe is 'deep'; it must be one of paper, linear"),
     ],
 )
 def test_recipes_that_do_not_fit_are_refused(changes, message):
@@ -573,7 +568,7 @@ def test_recipes_that_do_not_fit_are_refused(changes, message):
 
 
 def test_recipes_that_fit():
-    recipe = {"train_rows": "1/3", "resample_training": True, "patience": 2, "probe": "linear"}
+    recipe = {"train_rows": "1/3", "resample_training": True}
     config = config_of(with_keys(CONFIG, {"tasks.tags": CONFIG["tasks"]["tags"] | recipe, "run.seeds": [1, 2, 3]}))
     assert config.tasks["tags"].train_rows == "1/3"
     masked = MASKED | {"train_rows": "1/2", "resample_training": True}

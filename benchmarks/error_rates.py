@@ -67,9 +67,6 @@ class World:
         shared: how much of what makes an example hard is common to all settings, as a part of the variance.
         kept: how much more of it original and replaced heads have in common.
         noise: how much is different for each probe; the rest is different for each setting.
-        documents: the smallest and the largest number of examples in a document. All examples of a document are
-            answered alike, which is the strongest dependence there is.
-        clustered: whether papa knows the documents, and resamples them instead of examples.
     """
 
     loss: float = 0.0
@@ -83,8 +80,6 @@ class World:
     shared: float = 0.55
     kept: float = 0.35
     noise: float = 0.06
-    documents: tuple[int, int] = (1, 1)
-    clustered: bool = True
 
     @property
     def floors(self) -> list[tuple[float, float]]:
@@ -173,30 +168,13 @@ def places_of(seeds: int, orders: tuple[int, ...]) -> dict[Setting, pd.DataFrame
     return {setting: pd.DataFrame(part) for setting, part in zip(settings, parts, strict=True)}
 
 
-@dataclass(frozen=True)
-class Dependence:
-    """The dependence between the tasks of a study.
-
-    Args:
-        seeds: the correlation of a seed's effects on two tasks, and of an order's effects.
-        examples: the correlation of an example's ease on the first two tasks, which then are on one corpus.
-    """
-
-    seeds: float = 0.0
-    examples: float = 0.0
-
-    def corpus(self, task: int) -> int:
-        """Return the number of a task's corpus."""
-        return 0 if task == 1 and self.examples else task
-
-
 class Draws:
-    """Normal numbers of one task; those of another task in the same study are correlated with them.
+    """Normal numbers of one task, some of them correlated with those of the other tasks of a study.
 
     Args:
         chance: draws what belongs to the task.
         common: the seed of what belongs to all tasks of the study.
-        correlations: of the numbers of seeds and orders, and of the numbers of examples.
+        correlations: of the effects of seeds and orders, and of the ease of examples.
     """
 
     def __init__(self, chance: np.random.Generator, common: int = 0, correlations: tuple[float, float] = (0.0, 0.0)):
@@ -205,10 +183,10 @@ class Draws:
 
     def effects(self, *shape: int, part: int = 0) -> np.ndarray:
         """Return effects of seeds or orders; with part 1, numbers of examples."""
-        r = self.correlations[part]
-        own, common = (source.standard_normal(shape, np.float32) for source in (self.chance, self.common[part]))
-        mixed: np.ndarray = math.sqrt(r) * common + math.sqrt(1 - r) * own if r else own
-        return mixed
+        r, own = self.correlations[part], self.chance.standard_normal(shape, np.float32)
+        if r:
+            own = math.sqrt(r) * self.common[part].standard_normal(shape, np.float32) + math.sqrt(1 - r) * own
+        return own
 
     def examples(self, *shape: int) -> np.ndarray:
         """Return numbers of examples."""
@@ -222,7 +200,7 @@ def drawn(world: World, size: Size, chance: np.random.Generator, draws: Draws | 
         draws: normal numbers that are correlated with those of other tasks; by default those of `chance`.
     """
     draws = draws or Draws(chance)
-    units = round(2 * size.examples / sum(world.documents))
+    units = size.examples
     gold = (chance.random(units) < world.majority).astype(np.int64)
     hard, kept, common, outcomes = draws.examples(units), draws.examples(units), draws.effects(size.seeds), []
     orders = (1, *[1] * len(world.floors), size.orders)
@@ -244,12 +222,7 @@ def drawn(world: World, size: Size, chance: np.random.Generator, draws: Draws | 
         outcomes.append(np.broadcast_to(right, (orders[place], size.seeds, units)).reshape(-1, units))
 
     counts, trivial = (counts_of(world.metric, gold, right) for right in (np.concatenate(outcomes), (gold == 1)[None]))
-    clusters = None
-    if world.documents != (1, 1):
-        sizes = chance.integers(world.documents[0], world.documents[1] + 1, units)
-        counts, trivial = (np.repeat(each, sizes, axis=1) for each in (counts, trivial))
-        clusters = np.repeat(np.arange(units), sizes) if world.clustered else None
-    return Study.of(world.metric, counts, trivial, clusters, *orders)
+    return Study.of(world.metric, counts, trivial, None, *orders)
 
 
 class Verdict(NamedTuple):
@@ -274,12 +247,24 @@ def judged(study: Sample, true_loss: float, replaced: Setting = REPLACED) -> Ver
 
 @dataclass(frozen=True)
 class Case:
-    """One kind of study: its tasks and its size; with `means`, mean losses are judged, not each task by itself."""
+    """One kind of study.
+
+    Args:
+        tasks: its tasks; with `means`, their mean loss is judged, not each by itself.
+        size: its size.
+        alike: the correlation of a seed's effects, and of an order's, on two tasks.
+        corpus_alike: the correlation of an example's ease on the first two tasks, which then are on one corpus.
+    """
 
     tasks: tuple[World, ...]
     size: Size
-    dependence: Dependence = Dependence()
+    alike: float = 0.0
+    corpus_alike: float = 0.0
     means: bool = False
+
+    def corpus(self, task: int) -> int:
+        """Return the number of a task's corpus."""
+        return 0 if task == 1 and self.corpus_alike else task
 
 
 class Rates(NamedTuple):
@@ -309,22 +294,17 @@ class Rates(NamedTuple):
 
 def studied(case: Case, chance: np.random.Generator) -> Rates:
     """Simulate a study, and judge it."""
-    dependence, studies = case.dependence, list[Study]()
-    common = int(chance.integers(2**32)) if dependence != Dependence() else 0
+    common, studies = int(chance.integers(2**32)), list[Study]()
     for task, world in enumerate(case.tasks):
-        correlations = dependence.seeds, dependence.examples if dependence.corpus(task) == 0 else 0.0
+        correlations = case.alike, case.corpus_alike if case.corpus(task) == 0 else 0.0
         studies.append(drawn(world, case.size, chance, Draws(chance, common, correlations)))
     verdicts = [judged(study, world.loss) for study, world in zip(studies, case.tasks, strict=True)]
     counting = [(verdict, world) for verdict, world in zip(verdicts, case.tasks, strict=True) if verdict.counts]
     claimed = bool(counting) and all(verdict.passes for verdict, _ in counting)
-    rates = Rates(
-        verdicts[0].counts,
-        claimed,
-        claimed and any(world.loss >= MARGIN for _, world in counting),
-        verdicts[0].held,
-    )
+    wrong = claimed and any(world.loss >= MARGIN for _, world in counting)
+    rates = Rates(verdicts[0].counts, claimed, wrong, verdicts[0].held)
     if case.means:
-        mean = mean_loss([(study, str(dependence.corpus(task)), REPLACED) for task, study in enumerate(studies)])
+        mean = mean_loss([(study, str(case.corpus(task)), REPLACED) for task, study in enumerate(studies)])
         assert mean is not None
         true_loss = sum(world.loss for world in case.tasks) / len(studies)
         held = mean.low <= true_loss <= mean.high if len(counting) == len(verdicts) else math.nan
@@ -332,8 +312,8 @@ def studied(case: Case, chance: np.random.Generator) -> Rates:
     p_values = corrected_p_values([[verdict.loss.p_below(MARGIN)] for verdict, _ in counting])
     by_task = list[float]()
     for passed in ([verdict.passes for verdict, _ in counting], [p < 1 - LEVEL for [p] in p_values]):
-        wrong = any(passes and world.loss >= MARGIN for passes, (_, world) in zip(passed, counting, strict=True))
-        by_task += [sum(passed) / len(passed) if passed else math.nan, wrong]
+        any_wrong = any(passes and world.loss >= MARGIN for passes, (_, world) in zip(passed, counting, strict=True))
+        by_task += [sum(passed) / len(passed) if passed else math.nan, any_wrong]
     return Rates(*rates[:5], *by_task)
 
 
@@ -382,8 +362,6 @@ OF_ONE: dict[str, tuple[World, Sequence[Size]]] = {
     "few examples differ, the same for all seeds": (RARE, [SMALL, USUAL]),
     "large differences between orders": (World(order=0.03), [Size(3, 2000, 3), Size(5, 2000, 5)]),
     "two seeds": (BASE, [Size(2, 200), Size(2, 2000)]),
-    "documents of 1 to 19, resampled": (World(documents=(1, 19)), [Size(5, 1000)]),
-    "documents of 1 to 19, ignored": (World(documents=(1, 19), clustered=False), [Size(5, 1000)]),
 }
 Row = tuple[str, Size, Sequence[Case]]
 Column = tuple[str, int, str]
@@ -422,11 +400,11 @@ def sections(quick: bool = False) -> Sequence[tuple[str, Sequence[Column], list[
         worlds = [replace(world, gaps=gaps) for world in TASKS]
         for size in [Size(5, 1000)] if quick else [USUAL]:
             losses = [[0.0] * 6, [MARGIN, *[0.0] * 5], [MARGIN] * 6]
-            of_six.append((name, size, [Case(losing(worlds, *each), size, Dependence(0.3)) for each in losses]))
+            of_six.append((name, size, [Case(losing(worlds, *each), size, 0.3) for each in losses]))
         for tasks, examples in ((2, 0.0), (6, 0.5)):
             size, varied = Size(5, 500), [replace(world, seed=0.02) for world in worlds[:tasks]]
             of_tasks = losing(varied, *[MARGIN] * tasks)
-            cases = [Case(of_tasks, size, Dependence(seeds, examples), means=True) for seeds in (0.0, 0.6)]
+            cases = [Case(of_tasks, size, alike, examples, means=True) for alike in (0.0, 0.6)]
             of_means.append((f"{tasks} tasks, {name}{', two on one corpus' * bool(examples)}", size, cases))
     return [("One task", OF_ONE_TASK, of_one), ("Six tasks", OF_SIX, of_six), ("Mean losses", OF_MEANS, of_means)]
 
@@ -509,13 +487,9 @@ FLIPPED_METRICS = ("accuracy", "token_accuracy", "f1", "entity_f1", "chunk_f1")
 
 @dataclass(frozen=True)
 class Population:
-    """The outcomes of a task with many seeds, from which studies draw seeds and clusters of examples.
+    """The counts `[seed, example, count]` of a task with many seeds, the same for all, and the cluster of each example.
 
-    Args:
-        task, metric: their names.
-        originals, floors: counts `[seed, example, count]` of the original and of each floor; seed i is the same in all.
-        trivial: counts `[example, count]` of the trivial classifier.
-        clusters: the cluster of each example `[example]`.
+    Studies draw seeds and clusters of examples from it.
     """
 
     task: str
@@ -554,19 +528,10 @@ class Population:
         return loss * (original - max(floors)) / original
 
 
-@dataclass(frozen=True)
-class Design:
-    """How studies are drawn from a population, and judged.
-
-    Args:
-        seeds: the number of seeds; a population needs twice this number.
-        clusters: the number of clusters that are drawn; the default is all.
-        flipped_clusters: whether answers are flipped in whole clusters, instead of single examples.
-        resampled: whether papa knows the clusters, so its intervals resample them instead of examples.
-    """
+class Design(NamedTuple):
+    """A study from a population: its seeds, and whether answers are flipped and intervals resample in clusters."""
 
     seeds: int
-    clusters: int | None = None
     flipped_clusters: bool = False
     resampled: bool = True
 
@@ -578,7 +543,7 @@ def drawn_from(population: Population, loss: float, design: Design, chance: np.r
     An answer is flipped in all seeds or in none, like that of an example that needs the attention that was replaced.
     """
     members = population.members
-    clusters = chance.integers(len(members), size=design.clusters or len(members))
+    clusters = chance.integers(len(members), size=len(members))
     sizes, examples = [len(members[each]) for each in clusters], np.concatenate([members[each] for each in clusters])
     seeds = chance.permutation(len(population.originals))
     first, second = seeds[: design.seeds], seeds[design.seeds : 2 * design.seeds]
@@ -610,7 +575,7 @@ def real_table(populations: Iterable[Population], studies: int) -> Iterator[str]
         whole, most = len(population.members), len(population.originals) // 2
         choices = (False, True) if whole < len(population.clusters) else (False,)
         for flipped, seeds, resampled in product(choices, sorted({min(3, most), most}), choices):
-            design = Design(seeds, None, flipped, resampled)
+            design = Design(seeds, flipped, resampled)
             none, margin = (real_rates(population, loss, design, studies) for loss in (0.0, MARGIN))
             names = ["clusters" if chosen else "examples" for chosen in (flipped, resampled)]
             cells = (margin.counts, none.claimed, margin.wrong, none.held, margin.held)

@@ -15,8 +15,6 @@ from test_compare import outcomes as of_seeds
 from test_outcomes import NAMES, write_labels, write_outcomes
 from test_study import Known, edited, study_of
 
-from benchmarks import error_rates
-from benchmarks.error_rates import BASE, MARGIN, Case, Size, batch, rates_of
 from papa.config.job import Job
 from papa.config.settings import Corpus, _check_corpus
 from papa.config.stages import ClustersOf, TextsOf
@@ -219,20 +217,3 @@ def test_running_text_has_blocks_and_no_column_of_clusters():
     with pytest.raises(InputError, match="set the number of consecutive blocks"):
         _check_corpus("corpora.c", Corpus(hub="some/data", first="text", blocks=True, cluster="document"))
     _check_corpus("corpora.c", Corpus(hub="some/data", first="text", blocks=True, cluster=3))
-
-
-def test_documents_widen_intervals_as_much_as_they_must():
-    """Whole documents are right or wrong: without clusters too many claims are wrong, with them few are."""
-    rates = {}
-    for clustered in (False, True):
-        world = replace(BASE, loss=MARGIN, documents=(10, 10), clustered=clustered)
-        rates[clustered] = rates_of(batch((Case((world,), Size(5, 1000)), 200, (29,))))
-    assert rates[False].wrong > 0.09 and rates[False].held < 0.9
-    assert rates[True].wrong <= 0.08 and rates[True].held > 0.93
-
-
-def test_documents_of_a_study_have_its_number_of_examples():
-    study = error_rates.drawn(replace(BASE, documents=(1, 19)), Size(2, 1000), np.random.default_rng(2))
-    sizes = np.bincount(study.clusters)
-    assert len(sizes) == 100 == study.values.shape[1] and sizes.min() >= 1 and sizes.max() <= 19
-    assert study.examples == sizes.sum()

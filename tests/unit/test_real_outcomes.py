@@ -61,16 +61,16 @@ def test_drawn_studies_have_the_loss_on_average(outcomes, population, by_cluster
         population = replace(of_f1, clusters=population.clusters)
     score = error_rates.MEASURES[metric].score
     ends = [score(counts.sum(1)).mean() for counts in (population.originals, *population.floors)]
-    studies = [drawn_from(population, loss, Design(5, None, by_cluster), chance) for _ in range(400)]
+    studies = [drawn_from(population, loss, Design(5, by_cluster), chance) for _ in range(400)]
     by_setting = np.array([study.scores.reshape(4, 5).mean(1) for study in studies]).mean(0)
     assert by_setting == pytest.approx([*ends, ends[0] - loss * (ends[0] - max(ends[1:]))], abs=0.006)
 
 
 def test_a_study_is_of_whole_clusters_and_of_different_seeds(population):
-    study = drawn_from(population, 0.0, Design(5, 41), np.random.default_rng(4))
+    study = drawn_from(population, 0.0, Design(5), np.random.default_rng(4))
     sizes = np.bincount(study.clusters)
-    assert len(sizes) == 41 and set(sizes) <= {1, 2, 3, 4, 5} and sizes.max() > 1
-    ignored = drawn_from(population, 0.0, Design(5, 41, resampled=False), np.random.default_rng(4))
+    assert len(sizes) == CLUSTERS and set(sizes) <= {1, 2, 3, 4, 5} and sizes.max() > 1
+    ignored = drawn_from(population, 0.0, Design(5, resampled=False), np.random.default_rng(4))
     assert (
         ignored.clusters is None
         and ignored.counts.shape[1] == sizes.sum()
@@ -81,9 +81,9 @@ def test_a_study_is_of_whole_clusters_and_of_different_seeds(population):
 
 
 def test_few_claims_are_wrong_if_clusters_are_resampled(population):
-    rates = real_rates(population, MARGIN, Design(5, None, flipped_clusters=True), 300)
+    rates = real_rates(population, MARGIN, Design(5, flipped_clusters=True), 300)
     assert rates.wrong <= 0.08 and rates.held >= 0.9 and rates.counts > 0.95
-    ignored = real_rates(population, MARGIN, Design(5, None, True, resampled=False), 300)
+    ignored = real_rates(population, MARGIN, Design(5, True, resampled=False), 300)
     assert ignored.wrong > rates.wrong and ignored.held < rates.held
 
 

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 from scipy import stats
 
-from benchmarks.error_rates import MARGIN, TASKS, Case, Dependence, Size, batch, rates_of
+from benchmarks.error_rates import MARGIN, TASKS, Case, Size, batch, rates_of
 from papa.results.simultaneous import ClaimSequence, corrected_margins, corrected_p_values
 
 ERROR = 0.05
@@ -93,6 +93,6 @@ def test_a_claim_includes_those_before_it_and_all_tasks():
 def test_corrected_claims_about_single_tasks_are_rarely_wrong():
     """Four tasks that lose exactly the margin: each by itself errs in 5 %, so one of them in far more."""
     tasks, studies = tuple(replace(world, loss=MARGIN) for world in TASKS[:4]), 160
-    rates = rates_of(batch((Case(tasks, Size(5, 300), Dependence(0.3)), studies, (31, 3))))
+    rates = rates_of(batch((Case(tasks, Size(5, 300), 0.3), studies, (31, 3))))
     assert rates.alone_wrong > rates.corrected_wrong and rates.wrong < 0.02
     assert rates.corrected_wrong < 0.05 + 4 * (0.05 * 0.95 / studies) ** 0.5

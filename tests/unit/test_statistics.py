@@ -8,7 +8,7 @@ import pytest
 from scipy import stats
 
 from benchmarks import error_rates
-from benchmarks.error_rates import BASE, MARGIN, TASKS, Case, Dependence, Size, World, batch, rates_of
+from benchmarks.error_rates import BASE, MARGIN, TASKS, Case, Size, World, batch, rates_of
 from papa.config.measures import MEASURES
 from papa.method.metrics import Counts, Outcomes, pseudo_values
 from papa.results import statistics
@@ -445,10 +445,10 @@ def test_few_claims_are_wrong_and_most_intervals_hold_the_loss():
     assert rates_of(batch((Case((BASE,), size), 50, (19,)))).claimed > 2 * rates.wrong
 
 
-@pytest.mark.parametrize("dependence", [Dependence(), Dependence(0.9), Dependence(0.6, examples=0.5)], ids=str)
-def test_intervals_of_means_hold_them_if_tasks_share_seeds_and_examples(dependence):
+@pytest.mark.parametrize("alike", [(0.0, 0.0), (0.9, 0.0), (0.6, 0.5)], ids=str)
+def test_intervals_of_means_hold_them_if_tasks_share_seeds_and_examples(alike):
     tasks, studies = tuple(replace(world, loss=MARGIN, seed=0.06) for world in TASKS[:3]), 200
-    rates = rates_of(batch((Case(tasks, Size(5, 200), dependence, means=True), studies, (20,))))
+    rates = rates_of(batch((Case(tasks, Size(5, 200), *alike, means=True), studies, (20,))))
     assert rates.mean_held >= stats.binom.ppf(0.001, studies, 0.93) / studies
 
 

@@ -24,7 +24,7 @@ from papa.config.study import Plan
 from papa.data.columns import Columns
 from papa.data.hub import with_snapshots
 from papa.data.local_digests import LocalSourceDigests
-from papa.data.named import facts_in, named
+from papa.data.named import named
 from papa.data.readers import SourceRows
 from papa.data.splits import RowChanges, columns_of_table, is_table
 from papa.errors import InputError
@@ -35,6 +35,7 @@ from papa.jobs.init import (
     choices_of,
     columns_of,
     describe,
+    facts_of,
     look_at,
     validation_file,
     with_settings,
@@ -166,7 +167,7 @@ def _config(model: str, data: Data, settings: Mapping[str, object], options: Map
     """Return the config that `papa init` would write for this model and data, with some settings changed."""
     from papa.data.tokenize import is_decoder
 
-    facts = facts_in(model) if os.path.isdir(model) else {}
+    facts = facts_of(model)
     data = data.within(facts)
     if "label" not in data.columns:
         probed = as_config(choices_of("study", model, data, facts))

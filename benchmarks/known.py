@@ -30,7 +30,7 @@ from papa.data.local_digests import LocalSourceDigests
 from papa.errors import count
 from papa.files import PathLike, read_table
 from papa.jobs.measure import run_here
-from papa.model.replacement import Constants
+from papa.model.replacement import AnyConstants
 from papa.results.conclusion import Conclusion
 
 DEMO = Path(__file__).parents[1] / "data/demo"
@@ -99,7 +99,7 @@ def costs(study: Plan) -> Iterator[tuple[str, float, float]]:
     texts = [row["text"] for row in generate("repeats", "validation", 300)]
     inputs = papa.lay_out(tokenizer, texts, slots=SLOTS, style="contiguous")
 
-    def loss(constants: Constants, heads: list[tuple[int, int]]) -> float:
+    def loss(constants: AnyConstants, heads: list[tuple[int, int]]) -> float:
         logits, ids = model.logits(inputs, constants, heads)[:, :-1], inputs["input_ids"][:, 1:]
         again = (ids[:, :, None] == ids[:, None]).tril(-1).any(-1) & inputs["attention_mask"][:, 1:].bool()
         again[:, 1:] &= again[:, :-1].clone()  # without repeated words that follow a new word

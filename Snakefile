@@ -11,10 +11,6 @@ if not workflow.configfiles:
 include: "workflow/rules/common.smk"
 
 
-# Used only with --sdm apptainer.
-container: STUDY.config.container
-
-
 pathvars:
     results=str(STUDY.results),
 

@@ -102,7 +102,6 @@ class Comparison:
         self.machine = {
             "hub_mirror": arguments.mirror,
             "device": "cpu",
-            "encoder_threads": arguments.threads,
             "models": {"minilm": place},
         }
         self.work, self.threads = work, arguments.threads

@@ -71,7 +71,7 @@ def config(folder: Path, rows: Mapping[str, int] = ROWS, seed: int = 0) -> dict[
         "models": {"induction": {"path": str(FOLDER)}},
         "corpora": corpora,
         "tasks": {name: {"title": name.capitalize(), "corpus": name} | TASK for name in corpora},
-        "threads": {"encoder": 1, "probe": 1},
+        "threads": 1,
     }
 
 

@@ -124,9 +124,7 @@ def project_job(settings: Settings) -> AnyJob:
     metric, training = task.pop("metric"), stages.Training(**task)
     variant, seed = variant_of(settings["fraction"]), settings.get("seed", 0)
     settings: dict[str, stages.Settings] = {
-        "tokenize": stages.TokensOf(
-            model=identity, slots=settings["slots"], style="paper", segments="aligned", blocks=False
-        ),
+        "tokenize": stages.TokensOf(model=identity, slots=settings["slots"], style="paper", blocks=False),
         "average": stages.AverageOf(model=encoding),
         "lambda": stages.LambdaOf(
             model=encoding,

@@ -82,7 +82,7 @@ def texts(
 
 def run_record(task: str = "t", fraction: str = "1", seed: int = 1, **fields: Any) -> dict[str, Any]:
     """The record of a run of a model with 24 heads, as stage `probe` writes it."""
-    origin = {"weights": "w" * 64, "corpus": "c" * 40, "slots": 9, "style": "paper", "segments": "aligned"}
+    origin = {"weights": "w" * 64, "corpus": "c" * 40, "slots": 9, "style": "paper"}
     origin |= {"encoder_dropout": False, "papa_version": "1"} | fields.pop("provenance", {})
     record = {"model": "tiny", "task": task, "fraction": fraction, "seed": seed, "kept": kept(fraction), "heads": 24}
     record |= _replacement(fraction, order="lambda-0")

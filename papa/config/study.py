@@ -13,7 +13,7 @@ from papa.config.artefacts import ARTEFACTS
 from papa.config.freshness import Freshness, SourceDigests
 from papa.config.job import AnyJob, Job, JobParameters
 from papa.config.settings import NAME_PATTERN, Config, Grid
-from papa.config.stages import AnalysisOf, ModelId, ProbeOf
+from papa.config.stages import AnalysisOf, ModelId, OfEncoding, ProbeOf
 from papa.config.variant import (
     ORIGINAL,
     RANDOM,
@@ -84,12 +84,9 @@ class Plan:
     def streamed(self, task: str, variant: Variant) -> bool:
         """Return whether hidden states are computed during training instead of being read from a file.
 
-        Hidden states are streamed if `features` is `stream`, if they change between epochs, or if no probe is trained
-        on labels.
+        Hidden states are streamed if they change between epochs, or if no probe is trained on labels.
         """
-        block = self.config.tasks[task]
-        differ = self.config.encoder_dropout or variant.trained
-        return differ or block.features == "stream" or not block.target.labelled
+        return self.config.encoder_dropout or variant.trained or not self.config.tasks[task].target.labelled
 
     # -- patterns for the rules of the workflow -----------------------------------------------------------------------
 
@@ -247,7 +244,7 @@ class Plan:
 
     def threads(self, job: AnyJob) -> int:
         """Return the number of threads of a job."""
-        return 1 if (kind := job.settings.threads) is None else self.config.threads[kind]
+        return self.config.threads if isinstance(job.settings, OfEncoding) else 1
 
     def parameters(self, job: AnyJob) -> JobParameters:
         """Return a job's settings and its inputs' requests as plain values; `Job.of` rebuilds the job from them."""

@@ -81,12 +81,11 @@ def _clusters(study: Plan, task: str) -> Wiring:
 
 def _tokens(study: Plan, model: str, laid_out: str) -> Wiring:
     name, _, slots = laid_out.partition("/slots-")
-    corpus, layout = study.config.corpora[name], study.config.layout
+    corpus = study.config.corpora[name]
     settings = stages.TokensOf(
         model=_model(study, model),
         slots=int(slots or corpus.slots or 0),
-        style=layout.style,
-        segments=layout.segments if corpus.second else "aligned",  # single texts are one segment
+        style=study.config.layout,
         blocks=corpus.blocks,
     )
     return Wiring(settings, {"texts": [study.job("prepare_texts", corpus=name)]}, {"tokens": "tokens"})

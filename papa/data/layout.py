@@ -26,7 +26,7 @@ if TYPE_CHECKING:
 
 WITHOUT_GAPS = ("natural", "contiguous")
 """The styles that leave no gaps between tokens: for encoders, and for decoders, which have no other."""
-STYLES, SEGMENTS = ("paper", "published_code", *WITHOUT_GAPS), ("aligned", "published_code")
+STYLES = "paper", "published_code", *WITHOUT_GAPS
 CHUNK_TEXTS = 4096
 """Number of texts that are tokenized at a time."""
 SubTokens = tuple[list[int], list[int]]
@@ -103,7 +103,6 @@ def lay_out(
     *,
     slots: int,
     style: str = "paper",
-    segments: str = "aligned",
 ) -> dict[str, Tensor]:
     """Lay out texts (or lists of words) in fixed slots; tokens without a slot are cut off (paper, App. A).
 
@@ -112,11 +111,10 @@ def lay_out(
         first: The texts `[example]`, or lists of words `[example][word]`.
         second: The second texts `[example]` of pairs.
         slots: Number of slots.
-        style: "published_code" cuts single texts to the first half of the slots, as the published code does.
+        style: "published_code" cuts single texts to the first half of the slots, as the published code does, and leaves
+            the segment ids of pairs at the tokens' positions before they moved to their slots.
             "natural" leaves no gaps between tokens, as in pretraining, and so does "contiguous", which is the style of
             decoders. If the tokenizer adds no special token at the end, no style leaves gaps.
-        segments: "published_code" reproduces an effect of the published code: tokens move to their slots, but the
-            segment ids of a pair stay at the tokens' previous positions.
 
     Returns:
         `input_ids`, `attention_mask` and `token_type_ids`, each int64 `[example, slot]`.
@@ -133,7 +131,7 @@ def lay_out(
         "attention_mask": torch.zeros(shape, dtype=torch.long),
         "token_type_ids": torch.zeros(shape, dtype=torch.long),
     }
-    for row, placed in enumerate(place_texts(tokenizer, first, second, slots=slots, style=style, segments=segments)):
+    for row, placed in enumerate(place_texts(tokenizer, first, second, slots=slots, style=style)):
         used = torch.tensor(placed.slots)
         inputs["input_ids"][row, used] = torch.tensor(placed.ids)
         inputs["attention_mask"][row, used] = 1
@@ -148,12 +146,10 @@ def place_texts(
     *,
     slots: int,
     style: str = "paper",
-    segments: str = "aligned",
 ) -> Iterator[Placed]:
     """Yield the `Placed` tokens of each example; see `lay_out`."""
-    for option, valid, name in ((style, STYLES, "style"), (segments, SEGMENTS, "segments")):
-        if option not in valid:
-            raise InputError(f"{name} is {option!r}; it must be one of {', '.join(valid)}.")
+    if style not in STYLES:
+        raise InputError(f"style is {style!r}; it must be one of {', '.join(STYLES)}.")
     if second is not None and len(second) != len(first):
         raise InputError(f"There are {len(first)} first texts and {len(second)} second texts; give equally long lists.")
     if isinstance(first, str):
@@ -178,7 +174,7 @@ def place_texts(
             right = _sub_tokens(tokenizer, second[begin : begin + CHUNK_TEXTS], False)
         for text, partner in zip(left, right, strict=True):
             placed = _place_text(template, text, partner, rooms, None if contiguous else slots)
-            if partner is not None and segments == "published_code" and not contiguous:
+            if partner is not None and style == "published_code" and not contiguous:
                 second_text = _positions_before_move(template, len(text[0]), len(partner[0]), slots)
                 placed.segments[:] = [template.second_segment if slot in second_text else 0 for slot in placed.slots]
             yield placed

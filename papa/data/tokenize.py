@@ -70,7 +70,6 @@ def tokenize_corpus(job: Job[TokensOf]) -> str:
         "rows_available": text_facts["rows_available"],
         "slots": settings.slots,
         "style": settings.style,
-        "segments": settings.segments,
     }
     laid_out = total = cut = 0
 
@@ -172,7 +171,7 @@ def _chunks(texts: pa.Table) -> Iterator[dict[str, list[Any]]]:
 
 
 def _texts(tokenizer: PreTrainedTokenizerBase, texts: pa.Table, settings: TokensOf) -> Iterator[PlacedRow]:
-    options: dict[str, Any] = settings.model_dump(include={"slots", "style", "segments"})
+    options: dict[str, Any] = settings.model_dump(include={"slots", "style"})
     for columns in _chunks(texts):
         first = columns["words"] if "words" in columns else columns["first"]
         laid_out = place_texts(tokenizer, first, columns.get("second"), **options)

@@ -259,7 +259,7 @@ def _tokens_per_second(encoding: Encoding, length: int, vocabulary: int, config:
     from papa.data.packed import Packed
     from papa.model.load import model_of
 
-    torch.set_num_threads(config.threads.encoder)
+    torch.set_num_threads(config.threads)
     texts = max(budget_on(config.device, config.token_budget) // length, 1)
     ids = (torch.arange(texts * length) % vocabulary).view(texts, length)
     model = model_of(encoding, config.machine)

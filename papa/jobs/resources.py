@@ -22,7 +22,7 @@ TOKENS_PER_WORD, SPECIAL_TOKENS_PER_TEXT = 1.3, 3
 
 def runs_model(job: AnyJob) -> bool:
     """Return whether a job runs the model."""
-    return job.settings.threads == "encoder"
+    return job.settings.runs_encoder
 
 
 def memory(study: Plan, job: AnyJob) -> int:

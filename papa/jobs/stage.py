@@ -13,7 +13,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from pathlib import Path
 from pkgutil import resolve_name
-from typing import Literal, Protocol, TextIO, cast
+from typing import Protocol, TextIO, cast
 
 from papa.config.job import AnyJob, Job, JobParameters
 from papa.config.settings import Machine
@@ -22,7 +22,6 @@ from papa.files import REBUILD, trace_of
 from papa.jobs import gpu
 from papa.jobs.stopping import stop_once
 
-Threads = Literal["encoder", "probe"]
 Say = Callable[[str], None]
 log = logging.getLogger(__name__)
 
@@ -49,7 +48,7 @@ def run(snakemake: Snakemake) -> None:
     inputs = {name: _paths(value) for name, value in snakemake.input.items() if name != "outdated"}
     machine = Machine.current()
     job = Job.of(dict(snakemake.params.items())["parameters"], inputs, dict(snakemake.output.items()), machine)
-    with stage(snakemake, machine, job.settings.threads) as say:
+    with stage(snakemake, machine, job.settings.runs_encoder) as say:
         say(performed(job))
 
 
@@ -76,16 +75,15 @@ def check_inputs(job: AnyJob) -> None:
 
 
 @contextmanager
-def stage(snakemake: Snakemake, machine: Machine, threads: Threads | None = None) -> Iterator[Say]:
+def stage(snakemake: Snakemake, machine: Machine, runs_encoder: bool = False) -> Iterator[Say]:
     """Redirect stderr to the job's log, and yield `say`, which prints the job's result as one line.
 
     Heavy imports belong inside the `with` block, because threads and GPU must be set before them. No job
     asks the hub. Any error or signal ends the job with one line. Errors other than `InputError`
     also write a traceback to the log. The line in the terminal is also the last line of the log.
     """
-    wanted = {"encoder": machine.encoder_threads, "probe": machine.probe_threads, None: 1}[threads]
     for variable in ("OMP_NUM_THREADS", "MKL_NUM_THREADS", "OPENBLAS_NUM_THREADS", "RAYON_NUM_THREADS"):
-        os.environ[variable] = str(min(wanted, snakemake.threads))
+        os.environ[variable] = str(snakemake.threads)
     os.environ["HF_HUB_OFFLINE"] = "1"  # the run has downloaded everything when it started
     os.environ.setdefault("ARROW_DEFAULT_MEMORY_POOL", "system")  # pyarrow's own pool would take 13 MB in every job
     name, begin = " ".join([snakemake.rule, *map(str, snakemake.wildcards)]), time.monotonic()
@@ -104,9 +102,7 @@ def stage(snakemake: Snakemake, machine: Machine, threads: Threads | None = None
 
         stop_once()  # from now on, a signal raises an exception, so partial files are removed
         try:
-            if wanted > snakemake.threads:
-                log.info("threads: %d from the workflow; the config sets %d", snakemake.threads, wanted)
-            if threads == "encoder":
+            if runs_encoder:
                 gpu.claim(machine.device)
             yield say
         except InputError as error:

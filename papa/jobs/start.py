@@ -19,14 +19,12 @@ from pathlib import Path
 import papa
 from papa.config.freshness import FRESH, LACKS_SEEDS, MARKER
 from papa.config.reading import check_yaml, config_of
-from papa.config.settings import Config, Machine, check_files
+from papa.config.settings import Machine, check_files
 from papa.config.study import Plan
 from papa.data.hub import with_snapshots
 from papa.data.local_digests import LocalSourceDigests
 from papa.errors import InputError, count
 
-BIND = "APPTAINER_BIND"
-"""Environment variable with the folders that Apptainer shows to containers, apart from the current one."""
 RUN = "PAPA_RUN"
 """Environment variable with the results folder and the process id of a run."""
 LISTED_ARTEFACTS = 10
@@ -80,7 +78,7 @@ def started(config: Mapping[str, object], files: Iterable[str | Path]) -> Plan:
         os.environ["PYTHONPATH"] = path
     # in a job, the variable has the snapshots of the run's start
     machine = replace(checked.machine, snapshots=Machine.current().snapshots)
-    tell_jobs(checked, machine)
+    tell_jobs(machine)
     for name, value in ALLOCATOR.items():
         os.environ.setdefault(name, value)
     study = Plan(checked, f"results/{checked.name}", LocalSourceDigests(checked.machine, files))
@@ -100,28 +98,9 @@ def spare_collector() -> None:
     atexit.register(gc.freeze)
 
 
-def tell_jobs(config: Config, machine: Machine) -> None:
-    """Set the environment variables that jobs, and the containers around them, read.
-
-    In a container, jobs import the image's papa, and see the folders of models and data at their own paths.
-    """
+def tell_jobs(machine: Machine) -> None:
+    """Set the environment variable that jobs read."""
     os.environ[Machine.VARIABLE] = json.dumps(asdict(machine))
-    if config.container is None:
-        return
-    os.environ["APPTAINERENV_PYTHONPATH"] = ""
-    files = [path for name in config.corpora_run for path in config.corpora[name].paths.values()]
-    folders = [os.path.dirname(path) for path in files]
-    folders += [place["path"] for place in machine.models.values() if "path" in place]
-    folders += [
-        str(Path(path).parents[1]) for path in machine.snapshots.values()
-    ]  # snapshots link to files next to them
-    folders += [machine.hub_mirror] if machine.hub_mirror else []
-    bound = [folder for folder in os.environ.get(BIND, "").split(",") if folder]
-    for folder in folders:
-        for path in map(Path, (os.path.abspath(folder), os.path.realpath(folder))):
-            if not path.is_relative_to(Path.cwd()) and str(path) not in bound:
-                bound.append(str(path))
-    os.environ[BIND] = ",".join(bound)
 
 
 def marked(study: Plan) -> str:
@@ -155,7 +134,7 @@ def begin(study: Plan) -> None:
         file = lock(study.results)
         waiting = (job for job in study.jobs() if study.state(job) != FRESH)
         machine = with_snapshots(study.config.machine, waiting, print)
-        tell_jobs(study.config, machine)
+        tell_jobs(machine)
     except InputError as error:
         raise SystemExit(f"Error: {error}") from None
     if study.changed():

@@ -38,7 +38,7 @@ class Constants:
             `[layer, head, slot, channel]`.
         count: int64 `[query, key]`, the number of examples that use both slots; for outputs of heads, `[slot]`.
         examples: number of averaged examples.
-        about: facts that identify the averages: model, weights, corpus, slots, style, segments.
+        about: facts that identify the averages: model, weights, corpus, slots, style.
         kind: one of `papa.config.variant.KINDS`.
     """
 

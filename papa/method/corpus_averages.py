@@ -53,4 +53,4 @@ def average_corpus(job: Job[AverageOf]) -> str:
 
 
 def _layout(facts: Mapping[str, object]) -> dict[str, str]:
-    return {key: str(facts[key]) for key in ("corpus", "style", "segments", "slots")}
+    return {key: str(facts[key]) for key in ("corpus", "style", "slots")}

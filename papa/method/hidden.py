@@ -92,8 +92,8 @@ def writing_hidden(path: PathLike, extent: Extent) -> Iterator[HiddenWriter]:
         if extent.bytes > free:
             raise InputError(
                 f"The hidden states need {_format_bytes(extent.bytes)}, but the disk of {path} has only "
-                f"{_format_bytes(free)} free; set `features: stream` for the task, lower `train_limit`, delete old "
-                "features, or put the results on a larger disk."
+                f"{_format_bytes(free)} free; lower `train_limit`, delete old features, "
+                "or put the results on a larger disk."
             )
         with open(temporary, "wb") as file:
             yield HiddenWriter(file, extent)

@@ -18,7 +18,7 @@ IDENTITY_FIELDS = ("model", "task", "constant", "order", "fraction", "seed")
 """The fields that identify a run."""
 COMMON_FIELDS: dict[tuple[str, ...], tuple[str, ...]] = {
     ("model",): ("weights",),
-    ("task",): (*TRAINING_FIELDS, "corpus", "slots", "style", "segments", "encoder_dropout"),
+    ("task",): (*TRAINING_FIELDS, "corpus", "slots", "style", "encoder_dropout"),
     ("model", "task"): ("style",),
 }
 """The fields that must be equal in all runs of a model, of a task, and of a model on a task."""
@@ -47,7 +47,6 @@ class Origin(_Record):
     corpus: str | None = None
     slots: int | None = None
     style: str | None = None
-    segments: str | None = None
     encoder_dropout: bool | None = None
     papa_version: str | None = None
 

@@ -151,7 +151,7 @@ def _train(
         raise Diverged(f"{error} The state after epoch {error.finite_epochs} is saved in {last_good}.") from None
     point: dict[str, Any] = {"model": settings.model.model.name, "task": settings.task, **names_of(variant)}
     point |= {"fraction": str(variant.fraction)}
-    layout = {key: facts[key] for key in ("corpus", "slots", "style", "segments")}
+    layout = {key: facts[key] for key in ("corpus", "slots", "style")}
     trained_epochs = epochs[: settings.training.epochs]
     sampled = {} if settings.training.rows is None else {"train": settings.training.row_count(objective.examples)}
     run = Run(

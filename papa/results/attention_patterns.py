@@ -56,7 +56,7 @@ class AttentionPatterns(Analysis):
         """
         averages = Constants.load(job.input("constants"))
         train = Tokens.read(job.input("tokens"), "train")["train"]
-        for name in ("model", "corpus", "style", "segments", "slots"):
+        for name in ("model", "corpus", "style", "slots"):
             averaged, laid_out = averages.about.get(name), str(train.provenance.get(name))
             if averaged is not None and averaged != laid_out:
                 raise InputError(

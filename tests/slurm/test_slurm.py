@@ -52,7 +52,7 @@ def runs(cluster, tmp_path_factory):
     config = copy.deepcopy(CONFIG)
     config["run"]["tasks"] = ["animals"]
     config["ranking"] = {"epochs": 200}  # seconds, in which the job can be killed
-    config["threads"] = {"encoder": 1, "probe": 1}
+    config["threads"] = 1
     local = copy_of_repository(tmp_path_factory.mktemp("runs") / "local")
     write_model(local.folder / "models/tiny")
     write_data(local.folder / "data")

@@ -142,7 +142,7 @@ def corpus(request, tmp_path):
         # the first and last token are special; the third continues the word of the second
         numbers = [[-1, 0, *([-1] if n > 3 else []), *range(1, n - 3), -1][:n] for n in lengths]
         columns["words"] = pa.array(numbers, pa.list_(pa.int32()))
-    provenance = {"model": "tiny", "corpus": "f", "slots": CORPUS_SLOTS, "style": "paper", "segments": "aligned"}
+    provenance = {"model": "tiny", "corpus": "f", "slots": CORPUS_SLOTS, "style": "paper"}
     provenance["rows"] = {"train": TRAIN, "validation": VALIDATION}
     provenance["rows_available"] = {"train": 99, "validation": VALIDATION}
     table = pa.table(columns)

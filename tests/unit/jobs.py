@@ -55,7 +55,7 @@ def write_texts(folder, **texts):
 
 def lay_out(model, folder, slots, name="tokens", blocks=False):
     """Lay out the texts in a folder; returns the path of the tokens."""
-    settings = stages.TokensOf(model=model, slots=slots, style="paper", segments="aligned", blocks=blocks)
+    settings = stages.TokensOf(model=model, slots=slots, style="paper", blocks=blocks)
     path = folder / f"{name}.parquet"
     tokenize_corpus(job("tokens", settings, {"texts": folder / "texts.parquet"}, tokens=path))
     return path
@@ -69,7 +69,7 @@ def write_tokens(folder, slots=7, **rows):
         columns = {"split": [split] * number, "row": list(range(number)), "ids": ids, "cut": [0] * number}
         columns |= {"slots": [list(range(slots))] * number, "segments": [[0] * slots] * number}
         parts.append(pa.Table.from_pydict(columns, schema))
-    facts = {"model": "tiny", "corpus": "f", "slots": slots, "style": "contiguous", "segments": "aligned"}
+    facts = {"model": "tiny", "corpus": "f", "slots": slots, "style": "contiguous"}
     write_groups(parts, schema, folder / "tokens.parquet", facts | {"rows": rows, "rows_available": rows})
     return torch.tensor([ids for part in parts for ids in part["ids"].to_pylist()])
 

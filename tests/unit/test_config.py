@@ -54,12 +54,10 @@ def test_configs_of_the_project_pass_and_are_written_as_they_were_read(path):
 def test_defaults_are_filled_in_and_the_given_config_is_left_alone():
     before = copy.deepcopy(CONFIG)
     config = config_of(CONFIG)
-    assert (config.layout.style, config.layout.segments) == ("paper", "aligned")
-    assert (config.threads.encoder, config.threads.probe) == (2, 1)
+    assert (config.layout, config.threads) == ("paper", 2)
     assert config.run.constants == ("average",) and config.run.orders == ("lambda",)
     assert config.corpora["words"].train_limit is None and config.patterns is None
     assert before == CONFIG
-    assert config_of(with_keys(CONFIG, {"threads.probe": 3})).threads.encoder == 2
 
 
 TAGS_BY_HEAD = {"corpus": "sentences", "metric": "log_likelihood", "learning_rate": 0.01, "batch_size": 8, "epochs": 1}
@@ -152,7 +150,7 @@ def test_nothing_can_be_changed_afterwards():
         ("grids.more", TRAINED, "grids.more runs masked with average-trained, which is trained with a probe of labels"),
         ("corpora", [], "corpora must be a block of keys"),
         ("device", "gpu", "device is 'gpu'"),
-        ("threads.encoder", 0, "threads.encoder is 0, but must be at least 1"),
+        ("threads", 0, "threads is 0, but must be at least 1"),
         ("token_budget", 0, "token_budget is 0"),
         ("corpora.words.cluster", 3.5, "corpora.words.cluster must be text or a whole number, but it is 3.5"),
         ("corpora.words.cluster", 1, "corpora.words.cluster is 1, but must be at least 2"),
@@ -165,8 +163,7 @@ def test_nothing_can_be_changed_afterwards():
         ),
         ("patterns", {"tasks": ["tags"], "heads": [[1]]}, r"heads\[0\] has too few values; it needs 2"),
         ("fidelity", "code", "fidelity is 'code'; it must be one of paper, published_code"),
-        ("tasks.tags.features", "disk", "tasks.tags.features is 'disk'; it must be one of store, stream"),
-        ("encoder_dropout", "yes", "encoder_dropout must be true or false, but it is 'yes'"),
+        ("keep_hidden_states", "yes", "keep_hidden_states must be true or false, but it is 'yes'"),
         ("corpora.words.validation", ["test"], "validation applies only with `hub`"),
         ("corpora.words", HUB | {"validation": ["a", "all"]}, "lists 'all', a name already in use"),
         ("corpora.words", HUB | {"validation": ["a", "train"]}, "lists 'train', a name already in use"),
@@ -239,42 +236,15 @@ def test_no_fractions(written):
 @pytest.mark.parametrize(
     ("given", "expected"),
     [
-        ({}, ("paper", "aligned", False)),
-        ({"fidelity": "paper"}, ("paper", "aligned", False)),
-        ({"fidelity": "published_code"}, ("published_code", "published_code", True)),
-        ({"fidelity": "published_code", "layout": {"style": "paper"}}, ("paper", "published_code", True)),
-        (
-            {"fidelity": "published_code", "encoder_dropout": False},
-            ("published_code", "published_code", False),
-        ),
-        ({"fidelity": "paper", "encoder_dropout": True}, ("paper", "aligned", True)),
+        ({}, ("paper", False)),
+        ({"fidelity": "paper"}, ("paper", False)),
+        ({"fidelity": "published_code"}, ("published_code", True)),
+        ({"fidelity": "published_code", "layout": "paper"}, ("paper", True)),
     ],
 )
 def test_fidelity_is_the_default_of_what_it_stands_for(given, expected):
     config = config_of(CONFIG | given)
-    layout = config.layout
-    assert (layout.style, layout.segments, config.encoder_dropout) == expected
-
-
-@pytest.mark.parametrize(
-    ("keys", "run", "message"),
-    [
-        ({}, {}, None),
-        ({}, {"constants": ["average-trained"], "fractions": ["1"]}, None),
-        ({}, {"constants": ["average-trained"], "tasks": ["animals"]}, None),
-        ({}, {"constants": ["zeros", "average-trained"]}, "run with average-trained, which is trained along"),
-        ({"grids": {"more": {"constants": ["toeplitz-trained"]}}}, {}, "run with toeplitz-trained"),
-        ({"encoder_dropout": True}, {}, "`encoder_dropout` is true, so hidden states"),
-        ({"fidelity": "published_code"}, {}, "`encoder_dropout` is true, so hidden states"),
-        ({"fidelity": "published_code", "encoder_dropout": False}, {}, None),
-    ],
-)
-def test_what_changes_in_every_epoch_cannot_be_stored(keys, run, message):
-    config = with_keys(CONFIG, {"tasks.tags.features": "store"}) | keys
-    config["run"] |= run
-    refusal = pytest.raises(InputError, match=f"tasks.tags.features is store, but .*{message}")
-    with nullcontext() if message is None else refusal:
-        config_of(config)
+    assert (config.layout, config.encoder_dropout) == expected
 
 
 def test_fractions_come_back_in_lowest_terms_and_what_yaml_shares_is_changed_in_none():
@@ -358,9 +328,9 @@ def test_a_task_without_label_is_masked():
 def test_the_machine_goes_through_the_environment(monkeypatch):
     moved = with_keys(CONFIG, {"models.tiny": {"package": "somewhere_else"}})
     moved["models"]["hub"] = {"hub": "a/b"}
-    moved |= {"hub_mirror": "/mirror", "device": "cuda:1", "threads": {"encoder": 7}, "token_budget": 5}
+    moved |= {"hub_mirror": "/mirror", "device": "cuda:1", "threads": 7, "token_budget": 5}
     machine = config_of(moved).machine
-    assert machine == Machine("/mirror", "cuda:1", 7, 1, 5, {"tiny": {"package": "somewhere_else"}})
+    assert machine == Machine("/mirror", "cuda:1", 5, {"tiny": {"package": "somewhere_else"}})
     monkeypatch.setenv(Machine.VARIABLE, json.dumps(asdict(machine)))
     assert Machine.current() == machine
     monkeypatch.delenv(Machine.VARIABLE)

@@ -46,7 +46,7 @@ def test_each_key_has_a_line_with_its_effect():
         "| `corpora.NAME.files.train` | text | required |  |",
         "| `tasks.NAME.learning_rate` | number > 0, ≤ 10 | required | none |",
         "| `patterns.heads` | list of [whole number ≥ 0, whole number ≥ 0] |  | layer, head |",
-        "| `encoder_dropout` | true or false |  |  |",
+        "| `layout` | `paper`, `published_code`, `natural` |  |  |",
         "| `hub_mirror` | text or null |  |  |",
     ],
 )

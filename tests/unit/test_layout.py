@@ -58,7 +58,7 @@ def test_the_published_code_cuts_single_texts_to_half_but_not_words(tokenizer):
 
 def test_the_published_code_leaves_segments_where_tokens_were_before(tokenizer):
     # before: [CLS] a b [SEP] c d e [SEP], so segment 1 was at 4..7; of these, 6 and 7 are the slots of [SEP] and c now
-    inputs = papa.lay_out(tokenizer, ["a b"], ["c d e"], slots=12, segments="published_code")
+    inputs = papa.lay_out(tokenizer, ["a b"], ["c d e"], slots=12, style="published_code")
     assert inputs["token_type_ids"][0].nonzero().flatten().tolist() == [6, 7]
 
 
@@ -66,7 +66,7 @@ def test_the_published_code_leaves_segments_where_tokens_were_before(tokenizer):
 def test_segments_of_the_published_code_are_those_of_its_tokenizer_call_for_cut_pairs_too(tokenizer, slots):
     pairs = [(first, second) for first in (1, 3, 5, 7, 13) for second in (1, 2, 4, 5, 6, 7, 17)]
     texts = [[" ".join("abcdefghijklmnopqrst"[:length]) for length in lengths] for lengths in zip(*pairs, strict=True)]
-    inputs = papa.lay_out(tokenizer, *texts, slots=slots, segments="published_code")
+    inputs = papa.lay_out(tokenizer, *texts, slots=slots, style="published_code")
     options = {"truncation": True, "padding": "max_length", "max_length": slots, "return_token_type_ids": True}
     before = tokenizer(*texts, **options, return_tensors="pt")
     expected = before["token_type_ids"] * inputs["attention_mask"]
@@ -133,7 +133,7 @@ FACTS = {"fingerprint": "x", "rows": {"train": 2}, "rows_available": {"train": 9
 
 def tokenized(texts, slots, blocks=False):
     """Lay out the texts in a file; returns the stage's message and the path of the tokens."""
-    settings = TokensOf(model=MODEL, slots=slots, style="paper", segments="aligned", blocks=blocks)
+    settings = TokensOf(model=MODEL, slots=slots, style="paper", blocks=blocks)
     tokens = texts.with_name("tokens.parquet")
     return tokenize_corpus(
         Job("tokens", settings, {"texts": (str(texts),)}, {"tokens": str(tokens)}, machine=Machine.current())

@@ -178,7 +178,7 @@ def patterns_job(folder: Path, tokens: Path) -> Job[AnalysisOf]:
 
 def test_the_table_its_sentence_and_the_pictures(corpus, tmp_path):
     constants = averages(shifted(1), column(12), torch.ones(N, N), column(5), shifted(0))
-    constants.about = {"model": "tiny", "corpus": "f", "style": "paper", "segments": "aligned", "slots": "13"}
+    constants.about = {"model": "tiny", "corpus": "f", "style": "paper", "slots": "13"}
     constants.save(tmp_path / "average.h5")
     job = patterns_job(tmp_path, corpus(first=["a b", "a c d", "a"]))
     assert analyse(job) == "5 heads: 40 % diagonal, 20 % mostly on special tokens, 80 % with one dominant entry per row"

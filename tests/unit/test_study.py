@@ -213,11 +213,6 @@ def test_weights_depend_on_what_they_are_made_of_alone(tmp_path: Path) -> None:
     given["tasks"]["mood"]["learning_rate"] = 0.5
     again = study_of(given, tmp_path, Known())
     assert sum(again.state(job) != FRESH for job in again.jobs() if job.rule == "weigh_heads") == 4
-    given["tasks"]["mood"]["features"] = "stream"
-    streamed = study_of(given, tmp_path / "streamed", Known())
-    assert not [
-        job for job in streamed.jobs() if job.rule == "weigh_heads" and "/mood/" in job.main and "index" in job.needs
-    ]
 
 
 def test_hidden_states_that_were_deleted_are_made_again_for_weights_that_are_to_read_them(tmp_path: Path) -> None:
@@ -240,12 +235,11 @@ def test_hidden_states_that_were_deleted_are_made_again_for_weights_that_are_to_
         {"corpora__texts__train_limit": 23},
         {"corpora__texts__train_limit": 1000},
         {"tasks__mood__labels": ["b", "a"]},
-        {"layout__segments": "published_code"},
         {"models__m__revision": "0123abc"},
         {"models__m__sha256": "0" * 64},
         {"models__m__path": "models/m"},
         {"corpora__texts__files": {"train": "elsewhere/c.csv", "validation": "./b.csv"}},
-        {"device": "cpu", "threads__encoder": 3, "token_budget": 7, "hub_mirror": "hub"},
+        {"device": "cpu", "threads": 3, "token_budget": 7, "hub_mirror": "hub"},
         {"corpora__unused": {"files": {"train": "unused.csv"}, "first": "first"}},
     ],
 )
@@ -466,7 +460,7 @@ def test_trained_constants_and_dropout_are_streamed(tmp_path: Path) -> None:
     study = study_of(edited(run__constants=["average-trained"]), tmp_path, Known())
     rules = Counter(job.rule for job in study.jobs())
     assert (rules["stream_probe"], rules["probe"], rules["hidden_states"]) == (4, 4, 4)
-    study = study_of(edited(encoder_dropout=True), tmp_path, Known())
+    study = study_of(edited(fidelity="published_code"), tmp_path, Known())
     assert Counter(job.rule for job in study.jobs())["stream_probe"] == 8
 
 
@@ -543,12 +537,6 @@ def test_grids_with_fractions_between_none_and_all_heads_have_a_figure(tmp_path:
 def test_without_replaced_heads_nothing_is_averaged(tmp_path: Path) -> None:
     rules = {job.rule for job in study_of(edited(run__fractions=["1"]), tmp_path, Known()).jobs()}
     assert "probe" in rules and not rules & {"average", "train_lambda", "rank"}
-
-
-def test_a_task_that_is_streamed_stores_no_hidden_states(tmp_path: Path) -> None:
-    jobs = study_of(edited(tasks__tags__features="stream"), tmp_path, Known()).jobs()
-    stored = [job.main for job in jobs if job.rule == "hidden_states"]
-    assert stored and not any("words" in path or "tags" in path for path in stored)
 
 
 def test_the_page_tells_what_is_run_in_the_keys_of_a_config(tmp_path: Path) -> None:

@@ -59,7 +59,7 @@ def test_a_probe_learns_and_the_same_seed_gives_the_same_bytes(tiny, corpus, dat
 def test_what_a_run_says(tiny, corpus, data):
     said = jobs.probe(tiny, corpus / "run.json", seed=7, variant="zeros/all", **data)
     run = jobs.run_of(corpus / "run.json", 7)
-    of_provenance = {"weights", "corpus", "slots", "style", "segments", "encoder_dropout", "papa_version"}
+    of_provenance = {"weights", "corpus", "slots", "style", "encoder_dropout", "papa_version"}
     assert run["provenance"].keys() == of_provenance
     assert [run[key] for key in ("model", "task", "constant", "order", "fraction", "kept", "heads", "seed")] == [
         *("tiny", "t", "zeros", None, "0", 0, LAYERS * HEADS, 7)

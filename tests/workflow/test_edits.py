@@ -48,7 +48,7 @@ CONFIG: dict[str, Any] = {
     "models": TINY["models"],
     "corpora": {"sentences": SENTENCES},
     "tasks": {"animals": TRAINING | {"corpus": "sentences", "label": "animal", "metric": "accuracy"}},
-    "threads": {"encoder": 1, "probe": 1},
+    "threads": 1,
     "device": "cpu",
 }
 CONLL = {"files": {split: f"data/words.{split}.conll" for split in SPLITS}, "columns": ["words", "tags"]}
@@ -81,15 +81,13 @@ VALUES |= {"tasks.*.title": ("Animals", ABSENT), "tasks.*.label": ("long", "anim
 VALUES |= {"tasks.*.subset": ("long", ABSENT), "tasks.*.metric": ("f1", "matthews_correlation", "accuracy")}
 VALUES |= {"tasks.*.learning_rate": (0.02, 0.01), "tasks.*.batch_size": (5, 8), "tasks.*.epochs": (2, 1)}
 VALUES |= {"tasks.*.train_rows": ("1/2", 17, ABSENT)}
-VALUES |= {"tasks.*.features": ("stream", "store", ABSENT), "fidelity": ("published_code", ABSENT)}
-VALUES |= {"encoder_dropout": (True, ABSENT), "margin": (0.3, ABSENT)}
+VALUES |= {"fidelity": ("published_code", ABSENT), "margin": (0.3, ABSENT)}
 VALUES |= {"floors": ([], ["identity", "zeros"], ["zeros", "mean-output"], ["zeros"])}
-VALUES |= {"layout": (ABSENT,), "layout.style": ("published_code", "natural", "paper")}
-VALUES |= {"layout.segments": ("published_code", "aligned"), "ranking": (ABSENT,), "ranking.seeds": ([1], [0, 1], [0])}
+VALUES |= {"layout": ("published_code", "natural", "paper", ABSENT)}
+VALUES |= {"ranking": (ABSENT,), "ranking.seeds": ([1], [0, 1], [0])}
 VALUES |= {"ranking.epochs": (2, ABSENT), "ranking.draws": (1, 2)}
 VALUES |= {"patterns": (ABSENT,), "hub_mirror": ("hub", "mirror", ABSENT), "precision": ("bfloat16", "float32")}
 VALUES |= {"keep_hidden_states": (False, True)}
-VALUES |= {"container": ("docker://host/papa:1", ABSENT)}
 VALUES |= {"tasks.*.published": ("cola", ABSENT)}
 """New values of keys, by the path of the key; the first model, corpus, task or grid stands for all of its kind."""
 NAMES = {"models.*": MODEL, "corpora.*": CORPUS, "tasks.*": TASK, "grids.*": GRID}
@@ -147,8 +145,6 @@ NOT_DRAWN = {
     "device": "changes rounding, and there may be one device only",
     "token_budget": "changes rounding, because batches of averages are others",
     "threads": "changes rounding",
-    "threads.encoder": "changes rounding",
-    "threads.probe": "changes rounding",
 }
 LIST = "needs a list of heads"
 NOT_DRAWN |= {f"{place}.orders.{key}": LIST for place in ("run", "grids.*") for key in ("file", "name")}

@@ -24,7 +24,7 @@ TRAINING = {"learning_rate": 1.0e-3, "batch_size": 16, "epochs": 1}
 def config_of_families(folder):
     roles = first_rows(folder, "roles") | {"slots": 64}
     running = first_rows(folder, "agreement") | {"blocks": True}
-    by_word = {"label": "entity", "metric": "entity_f1", "features": "stream"}
+    by_word = {"label": "entity", "metric": "entity_f1"}
     return {
         "name": "families",
         "run": {"models": [*FAMILIES], "tasks": ["roles"], "fractions": ["1", "1/2", "0"], "seeds": [1]},
@@ -44,7 +44,7 @@ def config_of_families(folder):
         },
         "ranking": {"draws": 1},
         "patterns": {"tasks": ["roles"], "heads": [[0, 1], [1, 3]]},
-        "threads": {"encoder": 1, "probe": 1},
+        "threads": 1,
     }
 
 

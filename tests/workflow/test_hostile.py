@@ -139,9 +139,7 @@ def test_a_full_disk(finished, unfinished, tmp_path, free):
     shutil.move(tmp_path / "results", unfinished.folder)
     fails(process)
     [said] = [line for line in process.stderr.splitlines() if line.startswith("Error in ") and ": " in line]
-    assert (
-        " free; set `features: stream`" in said or "(No space left on device), and the partial file was removed" in said
-    )
+    assert " free; lower `train_limit`" in said or "(No space left on device), and the partial file was removed" in said
     completes(unfinished, finished)
 
 

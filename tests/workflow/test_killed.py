@@ -61,7 +61,7 @@ def test_the_plain_command_resumes_after_a_kill(finished, finished_copy):
 def config():
     """λ and probes are long enough to be killed in the middle."""
     config = copy.deepcopy(CONFIG) | {"ranking": {"epochs": 60}}
-    config["tasks"]["tags"] |= {"features": "stream", "epochs": 30}
+    config["tasks"]["tags"]["epochs"] = 30
     config["tasks"]["animals"]["epochs"] = 30
     return config
 

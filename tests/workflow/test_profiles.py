@@ -13,13 +13,15 @@ from papa.config.study import Plan
 
 PROFILES = {path.parent.name: yaml.safe_load(path.read_text("utf-8")) for path in REPOSITORY.glob("profiles/*/*.yaml")}
 MORE = copy.deepcopy(CONFIG)
-MORE["tasks"]["tags"]["features"] = "stream"
+MORE["tasks"]["masked"] = MORE["tasks"]["animals"] | {"metric": "negative_log_perplexity"}
+del MORE["tasks"]["masked"]["label"], MORE["tasks"]["masked"]["subset"]
+MORE["run"]["tasks"] = ["animals", "masked"]
 MORE["run"]["orders"] = ["lambda", "gradient"]
-MORE["threads"] = {"encoder": 3, "probe": 2}
+MORE["threads"] = 3
 MORE["floors"] = ["zeros", "identity"]
 """A config that has a job of every rule that runs the encoder."""
 STUDY = Plan(config_of(MORE), "nowhere", SourceDigests())
-ENCODER = {job.rule for job in STUDY.jobs() if job.settings.threads == "encoder"}
+ENCODER = {job.rule for job in STUDY.jobs() if job.settings.runs_encoder}
 """The rules that run the encoder, according to the settings of their stages."""
 
 
@@ -62,7 +64,7 @@ def test_rules_that_run_the_encoder_ask_for_a_gpu_and_for_threads(fresh):
     assert {rule for rule, jobs in planned.items() if any("gpu=1" in job for job in jobs)} == ENCODER
     threads = {rule: set(re.findall(r"threads: (\d)", "".join(jobs))) for rule, jobs in planned.items()}
     asked = {rule: number for rule, number in threads.items() if number}
-    assert asked == {name: {"3"} for name in ENCODER} | {"probe": {"2"}}
+    assert asked == {name: {"3"} for name in (*ENCODER, "probe")}
 
 
 def test_the_gpu_block_of_the_slurm_profile_has_all_rules_that_run_the_encoder():
@@ -114,7 +116,7 @@ def test_encoders_at_once_have_a_gpu_each(fresh_copy, tmp_path, monkeypatch):
     monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "7,9")
     monkeypatch.setenv("TMPDIR", str(tmp_path))
     monkeypatch.delenv("SLURM_JOB_ID", raising=False)
-    config = ["--configfile", fresh_copy.write(CONFIG | {"threads": {"encoder": 1}})]
+    config = ["--configfile", fresh_copy.write(CONFIG | {"threads": 1})]
     limits = ["--workflow-profile", "workflow/profiles/gpu", "--cores", "2", "--resources", "gpu=2"]
     for rule in ("tokenize", "average"):  # both averages are ready at once
         fresh_copy.run(*config, *limits, "--until", rule)

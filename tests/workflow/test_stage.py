@@ -1,6 +1,5 @@
 """A job seen from its script: what goes to the log, what to the terminal, with which threads."""
 
-import json
 import os
 from pathlib import Path
 
@@ -19,7 +18,7 @@ from papa.errors import InputError
 from papa.jobs.stage import stage
 
 job = SimpleNamespace(rule="probe", wildcards=["tiny", "tags"], log=["logs/job.log"], threads=5)
-with stage(job, Machine.current(), threads="probe") as say:
+with stage(job, Machine.current()) as say:
     {}
 """
 
@@ -89,12 +88,9 @@ def test_a_log_that_cannot_be_begun(tmp_path):
     assert process.stderr == "Error: logs/job.log could not be written (File exists); fix the cause and run again.\n"
 
 
-@pytest.mark.parametrize(("asked", "threads"), [(3, 3), (7, 5)])
-def test_threads_are_the_configs_but_no_more_than_the_workflow_gave(tmp_path, asked, threads):
-    machine = json.dumps({"probe_threads": asked})
-    process = run(tmp_path, "say(os.environ['OMP_NUM_THREADS'])", PAPA_MACHINE=machine, OMP_NUM_THREADS="11")
-    assert process.stdout == f"probe tiny tags: {threads} (0 s)\n"
-    assert ("threads: 5 from the workflow; the config sets 7" in log(tmp_path)) == (asked == 7)
+def test_threads_are_those_of_the_workflow(tmp_path):
+    process = run(tmp_path, "say(os.environ['OMP_NUM_THREADS'])", OMP_NUM_THREADS="11")
+    assert process.stdout == "probe tiny tags: 5 (0 s)\n"
 
 
 def test_neither_the_line_nor_the_traceback_has_the_token(tmp_path):

@@ -5,7 +5,7 @@ use rule tokenize as average with:
         constants=file("average"),
     pathvars:
         path=ARTEFACTS["average"].stem,
-    threads: STUDY.config.threads.encoder
+    threads: STUDY.config.threads
     resources:
         **sized("average"),
 
@@ -18,7 +18,7 @@ use rule tokenize as train_lambda with:
     pathvars:
         path=ARTEFACTS["lambda"].stem,
     priority: 2
-    threads: STUDY.config.threads.encoder
+    threads: STUDY.config.threads
     resources:
         **sized("train_lambda"),
 

@@ -12,7 +12,7 @@ use rule tokenize as probe with:
         task=STUDY.stored_tasks_pattern(),
         variant=variant.STORED_PATTERN,
     priority: 0
-    threads: STUDY.config.threads.probe
+    threads: STUDY.config.threads
     resources:
         **sized("probe"),
 

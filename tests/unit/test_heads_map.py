@@ -53,4 +53,4 @@ def test_a_map_has_lambda_of_the_first_seed_if_it_was_learned_and_the_averages(f
     weights = None if seed is None else [learned(seed, head) for head in range(LAYERS * HEADS)]
     assert [maps[0][name] for name in ("title", "layers", "heads")] == ["Second, small, average", LAYERS, HEADS]
     assert maps[0]["weights"] == weights and len(maps) == (2 if seed is None else 4)
-    assert list(sets) == [f"models/{model}/corpora/texts/average.h5" for model in ("small", "other")]
+    assert list(sets) == [f"models/{model}/corpora/texts/average.h5:average" for model in ("small", "other")]

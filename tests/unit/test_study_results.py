@@ -1,18 +1,12 @@
 """Results loaded back from their folder: the numbers in its files, without model and texts."""
 
-import json
-from pathlib import Path
-
 import numpy as np
 import pytest
 from finished import CHANCE, HEADS, LAYERS, TITLE, averages, learned, page_job, write_results
-from typer.testing import CliRunner
 
 import papa
-from papa.cli import app
 from papa.files import read_json, read_table
 from papa.results.page import write_report
-from papa.results.summary import print_results
 
 
 @pytest.fixture(scope="module")
@@ -72,14 +66,3 @@ def test_only_a_finished_study_can_be_loaded(tmp_path):
         papa.load(tmp_path / "nowhere")
     with pytest.raises(papa.InputError, match="has no HTML report, so it is not a finished study"):
         papa.load(tmp_path)
-
-
-def test_show_prints_the_end_of_a_run_again(study, capsys):
-    shown = CliRunner().invoke(app, ["show", str(study.results)])
-    print_results(study.results)
-    assert shown.exit_code == 0 and shown.stdout == capsys.readouterr().out
-    assert shown.stdout.endswith(f"\nReport:  {Path(study.results, 'report/index.html')}\n")
-    as_json = json.loads(CliRunner().invoke(app, ["show", str(study.results), "--json"]).stdout)
-    assert as_json["folder"] == str(study.results) and as_json["lines"]
-    wrong = CliRunner().invoke(app, ["show", str(study.results / "tables")])
-    assert wrong.exit_code == 2 and "not a finished study" in wrong.output

@@ -1,7 +1,5 @@
 """From laid-out tokens and labels to λ, orders and runs, on a tiny random model and learnable labels."""
 
-import re
-
 import jobs
 import numpy as np
 import pyarrow as pa
@@ -318,17 +316,6 @@ def test_scores_and_learned_weights_are_finite_too():
     learned = fitted(lambda rows: (weight - weight).sqrt().sum(), training(batch_size=5))
     assert "The learned weights are not finite in epoch 1 of fitting" in str(learned)
     assert next(kept) == {} and bool(weight.isfinite().all())
-
-
-def test_an_error_in_the_middle_ends_the_line_of_the_bar(capsys):
-    def damaged(rows):
-        raise papa.InputError("the states are damaged")
-
-    weight = torch.nn.Parameter(torch.ones(3))
-    task = TrainingTask("fitting", [weight], 5, damaged, lambda epoch: None, dict)
-    with pytest.raises(papa.InputError) as held:  # the traceback keeps the bar from being thrown away
-        fit(task, training(), 1)
-    assert held and re.fullmatch(r"\s*fitting: .*\n", capsys.readouterr().err)
 
 
 def test_training_probes_does_not_load_the_compiler():

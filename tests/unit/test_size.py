@@ -1,0 +1,111 @@
+"""papa stays small: ceilings for lines, modules, keys, commands, public names and circles of imports.
+
+A ceiling only goes down. A change that needs more room removes something else.
+"""
+
+import ast
+from collections.abc import Iterator
+from pathlib import Path
+
+import pydantic
+import pytest
+import typer
+
+import papa
+from papa.cli import app
+from papa.config.settings import Config, RunSettings
+
+ROOT = Path(__file__).parents[2]
+CEILINGS = {
+    "lines of papa": 22_500,
+    "modules of papa": 115,
+    "lines of tests": 19_200,
+    "lines of benchmarks, workflow and templates": 3_000,
+    "keys of a config": 55,
+    "commands": 7,
+    "public names": 12,
+    "modules in circles of imports": 15,
+}
+
+
+def lines(*patterns: str) -> int:
+    files = [path for pattern in patterns for path in ROOT.glob(pattern) if path.is_file()]
+    assert files, patterns
+    return sum(len(path.read_bytes().splitlines()) for path in files)
+
+
+def modules() -> dict[str, Path]:
+    """The modules of papa by name; an empty `__init__.py` is none."""
+    paths = [path for path in (ROOT / "papa").rglob("*.py") if path.stat().st_size]
+    return {".".join(path.relative_to(ROOT).with_suffix("").parts).removesuffix(".__init__"): path for path in paths}
+
+
+def imports() -> dict[str, set[str]]:
+    """The modules of papa that each module imports anywhere, in functions and for type checkers, too."""
+    named = modules()
+    found: dict[str, set[str]] = {}
+    for name, path in named.items():
+        nodes = [node for node in ast.walk(ast.parse(path.read_text("utf-8"))) if isinstance(node, ast.ImportFrom)]
+        wanted = {node.module for node in nodes} | {f"{node.module}.{a.name}" for node in nodes for a in node.names}
+        found[name] = (wanted & named.keys()) - {name, "papa"}
+    return found
+
+
+def in_circles(graph: dict[str, set[str]]) -> set[str]:
+    """The nodes that reach themselves."""
+
+    def reached(start: str) -> set[str]:
+        seen: set[str] = set()
+        ahead = list(graph[start])
+        while ahead:
+            node = ahead.pop()
+            if node not in seen:
+                seen.add(node)
+                ahead += graph[node]
+        return seen
+
+    return {node for node in graph if node in reached(node)}
+
+
+def keys(block: type[pydantic.BaseModel]) -> Iterator[str]:
+    """The keys that have values of their own; a grid repeats those of `run`, which count once."""
+    rules = block.model_json_schema(mode="validation")
+
+    def below(schema: dict, where: str) -> Iterator[str]:
+        options = [schema, *schema.get("anyOf", [])]
+        options += [rules["$defs"][each["$ref"].rpartition("/")[2]] for each in options if "$ref" in each]
+        blocks = [each for each in options if "properties" in each]
+        named = [each["additionalProperties"] for each in options if isinstance(each.get("additionalProperties"), dict)]
+        for each in blocks:
+            for name, value in each["properties"].items():
+                if where != "grids." or name not in RunSettings.model_fields:
+                    yield from below(value, f"{where}{name}.")
+        for each in named:
+            yield from below(each, where)
+        if not blocks and not named:
+            yield where.removesuffix(".")
+
+    yield from dict.fromkeys(below(rules, ""))
+
+
+def test_circles_and_keys_are_recognised():
+    assert in_circles({"a": {"b"}, "b": {"c"}, "c": {"b"}, "d": set()}) == {"b", "c"}
+    assert {"name", "run.models", "grids.title", "models.hub", "corpora.files.train"} <= {*keys(Config)}
+
+
+@pytest.mark.parametrize("what", CEILINGS)
+def test_papa_stays_small(what):
+    measured = {
+        "lines of papa": lambda: lines("papa/**/*.py"),
+        "modules of papa": lambda: len(modules()),
+        "lines of tests": lambda: lines("tests/**/*.py"),
+        "lines of benchmarks, workflow and templates": lambda: lines(
+            "benchmarks/*.py", "Snakefile", "workflow/**/*.smk", "workflow/**/*.py", "papa/**/*.html", "papa/**/*.js",
+            "papa/**/*.css",
+        ),
+        "keys of a config": lambda: len([*keys(Config)]),
+        "commands": lambda: len(typer.main.get_command(app).commands),
+        "public names": lambda: len(papa.__all__),
+        "modules in circles of imports": lambda: len(in_circles(imports())),
+    }  # fmt: skip
+    assert measured[what]() <= CEILINGS[what]

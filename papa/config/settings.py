@@ -460,10 +460,7 @@ class Ranking(Block):
     draws: Annotated[
         int,
         Field(ge=1, le=99),
-        key(
-            "number of orders of each random kind; the summary contains their mean, and at least 19 give a p value",
-            "orders",
-        ),
+        key("number of random orders; the summary contains their mean", "orders"),
     ] = 3
     epochs: Annotated[
         Positive | None,

@@ -71,15 +71,6 @@ class Loss:
             values.append(self.spread.estimate(contrast.tolist()).p_below())
         return max(values)
 
-    def in_scores(self) -> Estimate:
-        """Return the original minus the setting, in units of the score."""
-        return self.spread.estimate(self.lost)
-
-    @property
-    def contribution(self) -> float:
-        """Attention's contribution against the floor with the highest score, in units of the score."""
-        return float(np.asarray(self.contributions[0]) @ self.spread.means)
-
 
 def joined(intervals: Sequence[Interval]) -> Interval:
     """Return the value of the first interval, from the smallest lower to the largest upper bound of all."""

@@ -169,7 +169,7 @@ def grid_view(tasks: Mapping[str, str] | Sequence[str] = ("t",), **fields: Any) 
 def line_claim(steps: Sequence[Step] = (), **fields: Any) -> LineClaim:
     """The claim of a line of 16 heads; half of them are replaceable."""
     claim: dict[str, Any] = {"grid": "g", "line": "l", "model": "m", "constant": "average", "order": None, "heads": 16}
-    claim |= {"seeds": 3, "orders": 1, "examples": (20, 30), "tasks": ("A",), "excluded": (), "ceiling": ()}
+    claim |= {"seeds": 3, "orders": 1, "examples": (20, 30), "tasks": ("A",), "excluded": ()}
     claim |= {"replaceable": 8, "at_end": None}
     return LineClaim.model_validate(claim | {"steps": steps, "sentence": "A holds."} | fields)
 

@@ -116,12 +116,12 @@ def _grids(study: Plan) -> object:
 
 
 def _seeded_weights(study: Plan) -> list[AnyJob]:
-    """Return the jobs of head weights that depend on a seed."""
-    return [job for job in study.weights() if "seed" in weights_row(job)]
+    """Return the jobs of head weights, all of which depend on a seed."""
+    return list(study.weights())
 
 
 def _seeded_rows(study: Plan) -> object:
-    tasks, rows = study.config.tasks, map(weights_row, _seeded_weights(study))
+    tasks, rows = study.config.tasks, map(weights_row, study.weights())
     return [row | {"title": tasks[row["task"]].title or row["task"]} for row in rows]
 
 
@@ -257,7 +257,7 @@ def patterns_entry(study: Plan, model: str, laid_out: str) -> Entry:
 
 
 def weights_row(job: AnyJob) -> dict[str, str]:
-    """Return the model, task, constant, order, part and seed of a job's head weights, as far as they apply."""
+    """Return the model, task, constant, order and seed of a job's head weights, as far as they apply."""
     row = dict(job.wildcards)
     weights = row.pop("weights", f"lambda-{row.pop('seed', '')}")
     order = Order.parse(weights)

@@ -70,7 +70,6 @@ class Target:
         probed: whether a probe is trained; if not, the model's prediction head is used, and there are no seeds.
         per_word: whether each word has a label and an outcome, instead of each text.
         decoder: whether the model must be a decoder (True), must not be one (False), or can be either (None).
-        decoded: the share of tokens for which logits over the vocabulary are computed.
         right: the column of outcomes that predictions are compared with, or divided by.
     """
 
@@ -83,7 +82,6 @@ class Target:
     probed: bool = True
     per_word: bool = False
     decoder: bool | None = None
-    decoded: float = 0.0
     right: str = "gold"
 
     @property
@@ -114,7 +112,6 @@ class Measure:
         guess: the best guess that ignores the input, if it differs from the target's.
         misfit: returns why label names do not fit the metric, as words after "The metric NAME"; None if they fit.
         also_reported: other metrics of the same outcomes that are reported with this one.
-        rests_on_rarest: whether a class with few examples makes the score vary much, even among many examples.
         note: a sentence below tables that explains scores of the model's prediction head.
         task_name: the default name that `papa init` gives to a task of this metric.
     """
@@ -132,7 +129,6 @@ class Measure:
     guess: Guesser | None = None
     misfit: Callable[[Sequence[str]], str | None] = lambda names: None
     also_reported: tuple[str, ...] = ()
-    rests_on_rarest: bool = False
     note: str = ""
     task_name: str = "classes"
 
@@ -336,7 +332,6 @@ MASKED = Target(
     objective="papa.method.masked_tokens:MaskedTokens",
     keys=KEYS_OF_SAMPLES,
     decoder=False,
-    decoded=0.15,
     right="tokens",
 )
 NEXT = Target(
@@ -346,7 +341,6 @@ NEXT = Target(
     objective="papa.method.likelihoods:NextTokens",
     probed=False,
     decoder=True,
-    decoded=1.0,
     right="tokens",
 )
 TARGETS = (NEXT, MASKED, WORD, TEXT)
@@ -365,7 +359,6 @@ METRICS = {
             guess=_second_class,
             misfit=_not_two_labels,
             also_reported=("accuracy",),
-            rests_on_rarest=True,
         ),
         Measure(
             "matthews_correlation",
@@ -375,7 +368,6 @@ METRICS = {
             _matthews,
             low=-1.0,
             also_reported=("accuracy",),
-            rests_on_rarest=True,
         ),
         Measure(
             "entity_f1",

@@ -11,13 +11,8 @@ from dataclasses import dataclass
 from fractions import Fraction
 from functools import cache, cached_property
 from math import floor
-from typing import TYPE_CHECKING
 
 from papa.errors import InputError
-
-if TYPE_CHECKING:
-    pass
-
 
 TIED = ("sink", "by-distance")
 """Averages in which pairs of slots share an entry: with the first key or not, or also at the same distance."""

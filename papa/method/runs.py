@@ -94,7 +94,6 @@ class _RunsFile(_Record):
 
 def write_runs(runs: Sequence[Run], path: PathLike, trace: Trace) -> None:
     """Write the runs of a variant, one for each seed."""
-    # settings with default values are left out, as in the runs of versions that lack them
     write_json(
         {"runs": [run.model_dump(exclude_defaults=True) for run in runs]},
         path,

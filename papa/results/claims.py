@@ -39,7 +39,6 @@ from papa.results.grids import rows_of
 from papa.results.losses import (
     COUNTS,
     Loss,
-    at_ceiling,
     examples_needed,
     loss_of,
     mean_loss,
@@ -309,13 +308,14 @@ def _claim(line: Line, margin: float, corrected: Sequence[float] | None) -> Line
         examples=(min(example_counts), max(example_counts)) if example_counts else None,
         tasks=tuple(title for task, title in titles.items() if task in counting),
         excluded=tuple(_excluded(line.rows.drop_duplicates("task"), line.samples)),
-        ceiling=tuple(title for title, sample in samples.items() if at_ceiling(sample)),
         replaceable=passed[-1] if passed else 0 if bounded else None,
         at_end=_at_end(line),
         steps=tuple(steps),
         sentence="",
         floors={title: tuple(str(floor.constant) for floor in each.floor_settings) for title, each in samples.items()},
-        guesses=tuple(title for title, each in samples.items() if each.guesses.issuperset(each.floor_settings[:1])),
+        guesses=tuple(
+            title for title, each in samples.items() if each.floor_settings and each.floor_settings[0] in each.guesses
+        ),
         clusters={title: len(each.trivial_values) for title, each in samples.items() if each.clusters is not None},
     )
 

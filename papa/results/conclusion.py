@@ -150,7 +150,6 @@ class LineClaim(_Value):
         orders: how many times the order was drawn or learned.
         examples: the smallest and the largest number of validation examples; None if there are none.
         tasks, excluded: the tasks that count, and the excluded tasks.
-        ceiling: the tasks whose original is at its ceiling.
         replaceable: the number of heads that are replaceable at the margin; None if no task counts.
         at_end: the loss with every head replaced; None if it was not measured.
         lines: the number of lines of the grid with a claim; `corrected` is corrected for them.
@@ -174,7 +173,6 @@ class LineClaim(_Value):
     examples: tuple[int, int] | None
     tasks: tuple[str, ...]
     excluded: tuple[Exclusion, ...]
-    ceiling: tuple[str, ...]
     replaceable: int | None
     at_end: EndLoss | None
     steps: tuple[Step, ...]

@@ -1,9 +1,9 @@
 """Losses, on a scale from the original (0) to the context-free floor (1), a model in which no token sees another.
 
 Loss = (original - score) / (original - floor), the share of attention's contribution to a task that is lost if
-attention cannot depend on its input. A task has a loss only if its original beats both the context-free floor and the
-best guess that ignores the input. `share_of` estimates all losses on one task, and
-`sum_of_shares` their sums over tasks.
+attention cannot depend on its input. A task has a loss only if its original beats every context-free floor that was
+run, and the best guess that ignores the input. `loss_of` estimates the loss on one task, and `mean_loss` the mean over
+tasks.
 """
 
 from __future__ import annotations
@@ -26,8 +26,6 @@ LOSS_COLUMNS |= {f"share_{name}": "float64" for name in SOURCES}
 
 COUNTS = "counts"
 """The status of a task whose original beats all floors; such a task has a loss and counts in claims."""
-CEILING_SHARE = 0.995
-"""A score is at its ceiling if it exceeds this share of the metric's range."""
 
 
 @dataclass(frozen=True)
@@ -103,8 +101,8 @@ def mean_loss(terms: Sequence[tuple[Sample, str, Setting]]) -> Interval | None:
 
     All tasks have the same seeds, and tasks on one corpus have the same examples. So one spread covers all of them, and
     the sum of their contrasts is tested; nothing is taken as independent except examples of different corpora. The
-    value has each task's floor with the highest score. The interval also covers the floors that make each task's loss
-    smallest, and those that make it largest. That of a single task is Fieller's.
+    value has each task's floor with the highest score. The interval also covers the floors with each task's smallest
+    lower bound, and those with its largest upper bound. That of a single task is Fieller's.
 
     Args:
         terms: for each task, the scores of a model, its corpus, and the setting whose loss counts.
@@ -123,8 +121,8 @@ def mean_loss(terms: Sequence[tuple[Sample, str, Setting]]) -> Interval | None:
         lost, *contributions = (np.zeros(len(spread.means)) for _ in range(1 + len(sample.floor_settings)))
         for vector, name in zip((lost, *contributions), (setting, *sample.floor_settings), strict=True):
             vector[place] = _below_original(name, settings)
-        losses = [float(lost @ spread.means / (each @ spread.means)) for each in contributions]
-        chosen = 0, int(np.argmin(losses)), int(np.argmax(losses))
+        losses = [spread.ratio(lost.tolist(), each.tolist()) for each in contributions]
+        chosen = 0, int(np.argmin([each.low for each in losses])), int(np.argmax([each.high for each in losses]))
         tasks.append([(1 / len(terms), lost.tolist(), contributions[floor].tolist()) for floor in chosen])
     return joined([spread.shares(ratios).interval() for ratios in zip(*tasks, strict=True)])
 
@@ -225,11 +223,3 @@ def examples_needed(sample: Sample) -> int | None:
         if smallest_loss(seeds, math.sqrt(of_seeds), math.sqrt(of_examples / factor)) < hardest.mean:
             return factor * sample.examples
     return None
-
-
-def at_ceiling(sample: Sample) -> bool:
-    """Whether the original's score could hardly be higher."""
-    original, measure = sample.mean(ORIGINALS), sample.metric
-    if original is None or not np.isfinite(measure.low):
-        return False
-    return original >= measure.low + CEILING_SHARE * (measure.high - measure.low)

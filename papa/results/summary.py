@@ -54,10 +54,6 @@ MODEL_HEAD_NOTE = (
     "guess on the same examples, the trivial guess is its floor."
 )
 DATA_NOTE = "Rows: used of available. Examples cut: examples with more tokens than slots."
-RECIPE_NOTE = (
-    "Patience: training ends when the loss on a tenth of the training rows, held out for this, has not fallen for this "
-    "number of epochs; the epoch with the lowest loss is used."
-)
 
 FLOORS = ("trivial", "contextless")  # the column of the context-free floor is called contextless
 BY_FRACTION = "fraction of heads that keep their own attention"
@@ -82,7 +78,7 @@ class Summary(Analysis):
     Args:
         tasks: title and metric of each task.
         seeds: the seeds to use from each file of runs, which may contain others.
-        floors: the constants of the context-free floors; the first one is used.
+        floors: the constants of the context-free floors.
         clusters: the column of each task's clusters of examples, or the number of examples in a cluster, if it has any.
     """
 
@@ -224,12 +220,8 @@ def half_width(scores: Sequence[float]) -> float:
 
 
 def read_summary(path: PathLike) -> pd.DataFrame:
-    """Read a summary; raise `DamagedArtefact` if the file is empty or holds another table.
-
-    Columns of the recipe that an older summary lacks are empty.
-    """
-    frame = read_frame(path, SUMMARY_COLUMNS, "summary")
-    return frame.reindex(columns=list(dict.fromkeys([*frame, *RECIPE_COLUMNS])))
+    """Read a summary; raise `DamagedArtefact` if the file is empty or holds another table."""
+    return read_frame(path, SUMMARY_COLUMNS, "summary")
 
 
 def has_drop(metrics: pd.Series[str]) -> pd.Series[bool]:
@@ -476,7 +468,7 @@ def recipe_tables(rows: pd.DataFrame) -> list[Table]:
                 "layout": first["style"],
             }
         )
-    return [Table("Training of probes", pd.DataFrame(shown), 2, RECIPE_NOTE)]
+    return [Table("Training of probes", pd.DataFrame(shown), 2)]
 
 
 def print_results(results: Path) -> None:

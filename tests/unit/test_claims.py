@@ -177,10 +177,6 @@ def test_one_seed_or_one_example_concludes_nothing():
     )
 
 
-def test_a_task_at_its_ceiling_is_named():
-    assert only_line(measured("a", RIGHT | {"1": 399, "1/2": 399}))["ceiling"] == ["A"]
-
-
 def test_a_loss_above_all_that_attention_contributes_is_explained():
     means = " Above 100 %, more is lost than attention contributes: worse than no context at all."
     worse = measured("b", RIGHT | {"0": 180})

@@ -135,6 +135,8 @@ def test_a_blind_guess_replaces_a_floor_of_a_head_that_does_worse():
     assert conclusion.lines[0].guesses == () and conclusion.lines[0].floors == {"T": ("identity", "zeros")}
     only = replace(measured, floors=("zeros",))
     assert claims_of(lines_of(grid_view(), summary_of([only]), [only]), 0.2)[1].lines[0].guesses == ("T",)
+    none = replace(measured, floors=())
+    assert claims_of(lines_of(grid_view(), summary_of([none]), [none]), 0.2)[1].lines[0].guesses == ()
 
 
 def test_the_conclusion_names_the_floors():

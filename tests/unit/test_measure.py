@@ -209,7 +209,7 @@ def test_a_table_and_a_file_give_the_numbers_of_lists(study, folder, tmp_path):
         table.to_csv(tmp_path / f"{name}.csv", index=False)
     files = tmp_path / "train.csv", None, str(tmp_path / "dev.csv")
     of_files = papa.measure(folder, *files, settings, tmp_path / "files", **options)
-    assert of_files.config.corpora["texts"].files["train"] == str(tmp_path / "train.csv")
+    assert of_files.config.corpora["texts"].files.train == str(tmp_path / "train.csv")
     pd.testing.assert_frame_equal(of_files.curve, of_table.curve)
 
 

@@ -29,7 +29,8 @@ def applied(tmp_path):
         for part in ("docs", "tests/unit"):
             shutil.copytree(REPOSITORY / part, workflow.folder / part, ignore=shutil.ignore_patterns("__pycache__"))
         (workflow.folder / "results").mkdir()
-        for part in ("tests/conftest.py", "tests/tiny.py", "results/README.md", "pyproject.toml"):
+        helpers = [f"tests/{path.name}" for path in (REPOSITORY / "tests").glob("*.py")]
+        for part in (*helpers, "results/README.md", "pyproject.toml"):
             shutil.copy2(REPOSITORY / part, workflow.folder / part)
         (diff,) = DIFFS[heading]
         process = subprocess.run(["git", "apply", "-"], input=diff, cwd=workflow.folder, capture_output=True, text=True)

@@ -66,7 +66,7 @@ def test_all_heads_but_one_are_claimed(results):
     assert lines["score_by_fraction", "average"]["replaceable"] == 9
     assert lines["averages-and-zeros", "average"]["replaceable"] == 7
     assert lines["averages-and-zeros", "zeros"]["replaceable"] == 1
-    [excluded] = lines["score_by_fraction", "average"]["without"]
+    [excluded] = lines["score_by_fraction", "average"]["excluded"]
     assert excluded["task"] == "No-repeats"
     assert "9 of 10 heads" in claims["sentence"]
     assert "induction" in (results / "report/index.html").read_text()
@@ -94,7 +94,7 @@ def test_attention_of_a_random_model_contributes_nothing_measurable():
     validation = words_to_count("validation")
     study = papa.measure(random_model("bert"), *words_to_count("train"), validation=validation, settings=settings)
     [line] = study.claims["lines"]
-    assert [excluded["why"] for excluded in line["without"]] == ["attention contributes nothing measurable"]
+    assert [excluded["why"] for excluded in line["excluded"]] == ["attention contributes nothing measurable"]
     assert line["replaceable"] is None and line["at_end"] is None
     assert "attention contributes nothing measurable" in str(study.claims)
     scores = study.summary.query("main and subset == 'all' and fraction == '1'")

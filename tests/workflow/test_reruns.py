@@ -133,8 +133,7 @@ def test_one_more_seed_after_pruning_trains_its_own_probes_only(elsewhere, confi
     process = elsewhere.run("--cores", "2", "--configfile", elsewhere.write(config))
     assert "runs.json is rebuilt" not in process.stdout
     assert "Probes for additional seeds are trained for 4 variants; others stay." in process.stdout
-    logs = [path.read_text(encoding="utf-8") for path in (results / "logs").rglob("animals/runs/**/runs.log")]
-    assert len(logs) == 4 and all("seed 2" in log and "seed 1:" not in log for log in logs)
+    assert process.stdout.count("accuracy 0.") == 4, process.stdout
     after = runs_of(results)
     assert {key: run for key, run in after.items() if key[1] == 1} == before
     assert len(after) == len(before) + 4

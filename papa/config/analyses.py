@@ -116,7 +116,7 @@ def _grids(study: Plan) -> object:
 
 
 def _seeded_weights(study: Plan) -> list[AnyJob]:
-    """Return the jobs of head weights, all of which depend on a seed."""
+    """Return the jobs of head weights; each depends on a seed."""
     return list(study.weights())
 
 

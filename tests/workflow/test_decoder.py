@@ -102,4 +102,4 @@ def test_every_order_is_in_the_report_and_is_compared(fresh_copy):
     # an edit of how probes are trained weighs heads again where a probe has the loss
     config["tasks"]["animals"]["learning_rate"] = 0.002
     left = workflow.planned(config)
-    assert (left["weigh_heads"], left["train_lambda"]) == (2, 1)
+    assert (left["weigh_heads"], left["train_lambda"]) == (1, 1)

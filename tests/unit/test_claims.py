@@ -12,11 +12,10 @@ import pytest
 from builders import grid_view, labelled, summary_of, texts
 from scipy.stats import norm
 
-from papa.files import Trace, read_table, write_table
 from papa.results.claims import Line, claims_of, lines_of, tables_of
 from papa.results.conclusion import Conclusion
 from papa.results.losses import COUNTS, loss_of, mean_loss
-from papa.results.outcomes import FLOOR, ORIGINALS, VARIANT_KEYS, Sample, Setting, TaskOutcomes, outcomes_in, table_of
+from papa.results.outcomes import FLOOR, ORIGINALS, VARIANT_KEYS, Sample, Setting, TaskOutcomes
 
 EXAMPLES, HEADS = 400, 16
 ALL = np.ones(EXAMPLES, bool)
@@ -77,25 +76,26 @@ def test_losses_are_shares_of_what_attention_contributes():
     assert set(rows["status"]) == {COUNTS}
 
 
-def test_heads_are_replaceable_up_to_the_first_number_at_which_a_task_may_lose_more():
-    tasks = [measured("a"), measured("b")]
-    frame, claims = concluded(tasks)
-    frame = frame[frame["task"].isna()]
+@pytest.mark.parametrize(
+    ("others", "margin", "replaceable", "words"),
+    [
+        ([RIGHT], 0.1, 8, r"50 %.*8 of 16 heads are replaceable at a margin of 10 %.*With 14 replaced"),
+        ([RIGHT], 0.9, 16, "In the order of λ, all 16 heads are replaceable"),
+        ([RIGHT | {"1/2": 330}], 0.1, 0, "In the order of λ, no number of heads was shown .* with 8 replaced, the"),
+        ([], 0.1, 8, "8 of 16"),
+    ],
+)
+def test_heads_are_replaceable_up_to_the_first_number_at_which_a_task_may_lose_more(others, margin, replaceable, words):
+    """One task that loses is enough."""
+    tasks = [measured("a"), *(measured("b", right) for right in others)]
+    frame, claims = concluded(tasks, margin)
     [line] = claims["lines"]
-    assert (line["replaceable"], line["tasks"]) == (8, ["A", "B"]) and frame["margin"].is_monotonic_increasing
-    assert [step["replaced"] for step in line["steps"]] == [8, 14, 16]
-    for words in ("8 of 16 heads are replaceable at a margin of 10 %", "With 14 replaced", "50 %"):
-        assert words in line["sentence"]
-    wide = only_line(*tasks, margin=0.9)
-    assert wide["replaceable"] == 16 and "In the order of λ, all 16 heads are replaceable" in wide["sentence"]
+    assert (line["replaceable"], line["tasks"]) == (replaceable, ["A", "B"][: len(tasks)])
+    assert frame[frame["task"].isna()]["margin"].is_monotonic_increasing
+    assert [step["replaced"] for step in line["steps"]] == [8, 14, 16] and re.search(words, line["sentence"])
 
 
-def test_one_task_that_loses_is_enough_and_a_later_number_that_passes_does_not_help():
-    words = (
-        "In the order of λ, no number of heads was shown to be replaceable at a margin of 10 %: with 8 replaced, the"
-    )
-    line = only_line(measured("a"), measured("b", RIGHT | {"1/2": 330}))
-    assert line["replaceable"] == 0 and words in line["sentence"]
+def test_a_later_number_that_passes_does_not_help():
     assert only_line(measured("a", RIGHT | {"1/2": 300, "1/8": 360}))["replaceable"] == 0
 
 
@@ -124,20 +124,15 @@ def without(outcomes: TaskOutcomes, fraction: str, order: str | None = None) -> 
     return replace(outcomes, runs=runs, values={"predicted": outcomes.values["predicted"][kept.to_numpy()]})
 
 
-def test_a_task_that_was_not_run_at_a_number_of_heads_may_lose_all_there():
-    frame, claims = concluded([measured("a"), without(measured("b"), "1/2")])
-    assert claims["lines"][0]["replaceable"] == 0
-    assert "with 8 replaced, the loss on B cannot be bounded" in claims["sentence"]
-    assert frame["bound"].tolist()[0] == math.inf and frame["tasks"].tolist()[:3] == [1, 2, 2]
-
-
-def test_a_number_of_heads_that_was_run_with_other_seeds_shows_nothing():
-    task = measured("a")
+def test_a_task_that_was_not_run_at_a_number_of_heads_or_with_other_seeds_may_lose_all_there():
+    task = measured("b")
     seeds = task.runs["seed"].where(task.runs["fraction"] != "1/2", task.runs["seed"] + 100)
-    frame, claims = concluded([replace(task, runs=task.runs.assign(seed=seeds))])
-    frame = frame[frame["task"].isna()]
-    assert claims["lines"][0]["replaceable"] == 0
-    assert frame["loss"].isna().tolist() == [True, False, False] and frame["margin"].tolist()[0] == math.inf
+    for unknown in (without(task, "1/2"), replace(task, runs=task.runs.assign(seed=seeds))):
+        frame, claims = concluded([measured("a"), unknown])
+        joint = frame[frame["task"].isna()]
+        assert claims["lines"][0]["replaceable"] == 0 and joint["margin"].tolist()[0] == math.inf
+        assert "with 8 replaced, the loss on B cannot be bounded" in claims["sentence"]
+        assert not joint["loss"].isna().tolist()[1]
 
 
 def test_only_orders_that_were_run_everywhere_are_compared():
@@ -157,39 +152,6 @@ def test_only_orders_that_were_run_everywhere_are_compared():
     assert score(without(without(some, "1/8", "lambda-1"), "1/2", "lambda-2")) is None, "none in common"
 
 
-def test_the_interval_of_one_task_is_that_of_its_loss():
-    task = measured("a")
-    frame, claims = concluded([task])
-    losses = summary([task]).set_index("fraction").loc[["1/2", "1/8"], ["loss", "loss_low", "loss_high"]]
-    assert frame[["loss", "low", "high"]].to_numpy()[:2] == pytest.approx(losses.to_numpy())
-    end = claims["lines"][0]["at_end"]
-    assert (end["low"], end["high"]) == (end["tasks"][0]["low"], end["tasks"][0]["high"])
-
-
-def test_one_seed_or_one_example_concludes_nothing():
-    words = sentence(measured("a", seeds=1))
-    assert words.startswith("Nothing can be concluded about m ") and "A: one seed, so no" in words
-    task = measured("a")
-    single = replace(task, items=task.items[:1], values={"predicted": task.values["predicted"][:, :1]})
-    assert (
-        "A: one validation example, so no interval. The results are based on 5 seeds and 1 validation example."
-        in sentence(single)
-    )
-
-
-def test_a_loss_above_all_that_attention_contributes_is_explained():
-    means = " Above 100 %, more is lost than attention contributes: worse than no context at all."
-    worse = measured("b", RIGHT | {"0": 180})
-    both = sentence(measured("a"), worse)
-    assert f"Most is lost on B (112 %), least on A (50 %).{means} In the order of" in both
-    assert f"is lost on B.{means} In the order of" in sentence(worse)
-
-
-def test_several_orders_of_lambda_count_as_one_line():
-    line = only_line(measured("a", orders=("lambda-0", "lambda-1", "lambda-2")))
-    assert line["orders"] == 3 and "Averaged over 3 orders of λ, " in line["sentence"]
-
-
 # -- each task by itself ----------------------------------------------------------------------------------------------
 
 CLOSE = RIGHT | {"1/2": 351}
@@ -207,10 +169,9 @@ def test_each_task_by_itself_is_corrected_for_all_claims():
     lines_of_tasks = lines_of(grid_view("abc", fractions=("1", "1/2", "1/8", "0")), summary(tasks), tasks)
     bounds = [lines_of_tasks[0].losses[name][0].bound(1 - 0.05 / 2) for name in "ab"]
     assert [task["steps"][0]["corrected_margin"] for task in (a, b)] == pytest.approx(bounds)
-    for task in (a, b, c):
-        for step in task["steps"]:
-            assert (step["corrected_margin"] < 0.1) == (step["corrected_p"] < 0.05)
-            assert (step["margin"] < 0.1) == (step["p"] < 0.05)
+    for step in (step for task in (a, b, c) for step in task["steps"]):
+        assert (step["corrected_margin"] < 0.1) == (step["corrected_p"] < 0.05)
+        assert (step["margin"] < 0.1) == (step["p"] < 0.05)
     assert (
         "Each task by itself, corrected for 3 claims: all 16 heads are replaceable on C; 8 heads are replaceable on A; "
         "no number of heads was shown to be replaceable on B."
@@ -218,9 +179,11 @@ def test_each_task_by_itself_is_corrected_for_all_claims():
     rows = frame[frame["task"].notna()]
     assert rows["task"].tolist() == [*"AAABBBCCC"] and set(rows["claims"]) == {3}
     assert rows["corrected_p"].tolist() == [step["corrected_p"] for task in (a, b, c) for step in task["steps"]]
-    [(_, alone)] = tables_of(frame, 0.1).values()
+    [(joint, alone)] = tables_of(frame, 0.1).values()
+    assert joint.rows[0][:3] == ["m", "8 of 16", "3"] and "corrected for lines" not in joint.header
     assert [row[2:4] for row in alone.rows] == [["8 of 16"] * 2, ["8 of 16", "none shown"], ["16 of 16"] * 2]
-    assert "for all 3 claims" in alone.note and "this does not show that it is not" in alone.note
+    assert alone.rows[0][-1].startswith("14: ") and "for all 3 claims" in alone.note
+    assert not any("nan" in cell for table in (joint, alone) for line in table.rows for cell in line)
 
 
 def test_lines_are_corrected_for_all_lines_of_a_grid():
@@ -238,31 +201,48 @@ def test_lines_are_corrected_for_all_lines_of_a_grid():
 # -- sentences ---------------------------------------------------------------------------------------------
 
 
-def test_of_one_task():
-    assert sentence(measured("a")) == (
-        "With all 16 heads of m replaced by average constants, 50 % (95 % interval 42 to 58 %) of what attention "
-        "contributes is lost on A. In the order of λ, 8 of 16 heads are replaceable at a margin of 10 % (smallest "
-        "margin that passes: 4 %). With 14 replaced, the one-sided upper bound of the loss on A is 44 % (tried: 8, 14 "
-        "and 16). The results are based on 5 seeds and 400 validation examples."
+@pytest.mark.parametrize(
+    ("options", "words"),
+    [
+        (
+            {},
+            "With all 16 heads of m replaced by average constants, 50 % (95 % interval 42 to 58 %) of what attention "
+            "contributes is lost on A. In the order of λ, 8 of 16 heads are replaceable at a margin of 10 % (smallest "
+            "margin that passes: 4 %). With 14 replaced, the one-sided upper bound of the loss on A is 44 % (tried: 8, "
+            "14 and 16). The results are based on 5 seeds and 400 validation examples.",
+        ),
+        ({"seeds": 1}, "Nothing can be concluded about m "),
+        ({"seeds": 1}, "A: one seed, so no interval."),
+        ({"right": RIGHT | {"0": 180}}, " is lost on A. Above 100 %, more is lost than attention contributes: worse"),
+        ({"orders": ("lambda-0", "lambda-1", "lambda-2")}, "Averaged over 3 orders of λ, "),
+    ],
+)
+def test_of_one_task(options, words):
+    assert words in sentence(measured("a", **options))
+
+
+def test_of_one_example_of_two_losses_of_zeros_and_of_a_title_that_is_a_question():
+    task = measured("a")
+    single = replace(task, items=task.items[:1], values={"predicted": task.values["predicted"][:, :1]})
+    assert "A: one validation example, so no interval. The results are based on 5 seeds and 1 validation" in sentence(
+        single
     )
+    both = sentence(task, measured("b", RIGHT | {"0": 180}))
+    assert "Most is lost on B (112 %), least on A (50 %). Above 100 %, more is lost" in both
+    all_lost = "With all 16 heads of m replaced by zeros, all that attention contributes is lost, by definition."
+    assert sentence(drawn(), fractions=("1", "1/2", "0"), constants=("zeros",)).startswith(all_lost)
+    rows = summary([drawn()]).assign(title="Is it so?")
+    assert "lost on Is it so? In the order" in claimed(lines_of(grid_view("a"), rows, [drawn()]))[1]["sentence"]
 
 
 def test_of_two_orders_each_is_named_and_what_they_share_is_said_once():
     both = measured("a", orders=("lambda-0", "lambda-reversed-0"))
     _, claims = concluded([both], orders=("lambda", "lambda-reversed"))
     assert [line["orders"] for line in claims["lines"]] == [1, 1]
-    stopped = (
-        "8 of 16 heads are replaceable at a margin of 10 % (…). With 14 replaced, the one-sided upper bound of the "
-    )
-    stopped += "loss … (tried: 8, 14 and 16)."
-    numbers = r"\d+ to \d+ %|on A is \d+ %|smallest margin that passes: \d+ %"
-    assert re.sub(numbers, "…", claims["sentence"]) == (
-        "With all 16 heads of m replaced by average constants, 50 % (95 % interval …) of what attention contributes is "
-        f"lost on A. In the order of λ, {stopped} In the reverse order of λ, {stopped} The results are based on 5 "
-        "seeds and 400 validation examples."
-    )
+    once = ("With all 16 heads of m", "is lost on A", "In the order of λ, 8 of 16", "In the reverse order of λ, 8 of")
+    assert [claims["sentence"].count(words) for words in (*once, "400 validation examples")] == [1] * 5
     forward, reverse = (line["sentence"] for line in claims["lines"])
-    assert "In the order of λ, 8 of 16" in forward and "In the reverse order of λ, 8 of 16" in reverse
+    assert once[2] in forward and once[3] in reverse and once[3] not in forward
     orders = ("lambda", "first-layer-first")
     _, nothing = concluded([measured("a", FLAT, orders=("lambda-0", "first-layer-first"))], orders=orders)
     assert "in the order of λ or from the first layer to the last. A: the probe is" in nothing["sentence"]
@@ -272,22 +252,10 @@ def test_of_two_orders_each_is_named_and_what_they_share_is_said_once():
 def test_of_two_models_each_is_named():
     models = [measured("a"), measured("a", model="n")]
     _, claims = concluded(models, models=("m", "n"))
-    sentences = [part for line in claims["lines"] for part in line["sentence"].split(". ")]
     assert len(claims["lines"]) == 2 and claims["sentence"] == " ".join(line["sentence"] for line in claims["lines"])
-    assert len(set(sentences)) == len(sentences) - 2, "except the bounds, and the numbers of seeds and examples"
-    assert all(f"8 of 16 heads of {name} are replaceable by average constants" in claims["sentence"] for name in "mn")
-    # they also read differently if not all heads were ever replaced
-    words = sentence(*models, models=("m", "n"), fractions=("1", "1/2"))
-    assert re.sub(r" \(smallest margin [^)]*\)", "", words) == " ".join(
-        f"In the order of λ, 8 of 16 heads of {name} are replaceable by average constants at a margin of 10 % "
-        "(tried: 8). The results are based on 5 seeds and 400 validation examples."
-        for name in "mn"
-    )
-
-
-def test_of_zeros_all_is_lost_by_definition():
-    all_lost = "With all 16 heads of m replaced by zeros, all that attention contributes is lost, by definition."
-    assert sentence(drawn(), fractions=("1", "1/2", "0"), constants=("zeros",)).startswith(all_lost)
+    # also if not all heads were ever replaced
+    for words in (claims["sentence"], sentence(*models, models=("m", "n"), fractions=("1", "1/2"))):
+        assert all(f"8 of 16 heads of {name} are replaceable by average constants at" in words for name in "mn")
 
 
 def test_losses_are_reported_by_subset():
@@ -298,29 +266,6 @@ def test_losses_are_reported_by_subset():
     assert [excluded["task"] for excluded in easy["excluded"]] == ["A", "B"] and not easy["tasks"]
     assert [loss["task"] for loss in hard["tasks"]] == ["A", "B"]
     assert [loss["loss"] for loss in hard["tasks"]] == pytest.approx([0.5, 0.0], abs=0.02)
-
-
-def test_a_title_that_is_a_question_ends_its_sentence():
-    rows = summary([drawn()]).assign(title="Is it so?")
-    _, claims = claimed(lines_of(grid_view("a"), rows, [drawn()]))
-    assert "is lost on Is it so? In the order of λ" in claims["sentence"]
-
-
-def test_outcomes_come_back_from_their_table(tmp_path):
-    before = measured("a")
-    table, facts = table_of([before])
-    write_table(table, tmp_path / "outcomes.parquet", facts, Trace("summary", 1, {}, {}))
-    [after] = outcomes_in(read_table(tmp_path / "outcomes.parquet"), {"a": "accuracy"})
-    assert (after.values["predicted"] == before.values["predicted"]).all() and after.names == before.names
-    pd.testing.assert_frame_equal(after.runs, before.runs, check_dtype=False)
-
-
-def test_the_table_reads_well():
-    frame, _ = concluded([measured("a"), measured("b", FLAT)])
-    [(joint, alone)] = tables_of(frame, 0.1).values()
-    assert joint.rows[0][:3] == ["m", "8 of 16", "1"] and "corrected for lines" not in joint.header
-    assert alone.rows[0][:4] == ["m", "A", "8 of 16", "8 of 16"] and alone.rows[0][-1].startswith("14: ")
-    assert not any("nan" in cell for table in (joint, alone) for line in table.rows for cell in line)
 
 
 # -- shares against a bootstrap ---------------------------------------------------------------------------------------
@@ -395,14 +340,11 @@ def test_a_loss_varies_as_in_a_bootstrap(constant):
 END = Setting("average", fraction="0")
 
 
-Term = tuple[Sample, str, Setting]
-
-
-def term(sample: Sample, corpus: str = "texts") -> Term:
+def term(sample: Sample, corpus: str = "texts") -> tuple[Sample, str, Setting]:
     return (sample, corpus, END)
 
 
-def half_width(*terms: Term) -> float:
+def half_width(*terms: tuple[Sample, str, Setting]) -> float:
     interval = mean_loss(terms)
     assert interval is not None
     return (interval.high - interval.low) / 2
@@ -427,16 +369,17 @@ def test_a_second_task_with_the_same_outcomes_adds_nothing():
 
 def test_a_mean_over_tasks_uses_the_seeds_that_all_of_them_have():
     outcomes = drawn(seeds=7)
-    fewer = outcomes.runs["seed"].ge(outcomes.runs["seed"].min() + 3)
-    values = {name: rows[fewer.to_numpy()] for name, rows in outcomes.values.items()}
-    rest = replace(outcomes, runs=outcomes.runs[fewer].reset_index(drop=True), values=values)
-    samples = [part.sample("accuracy", ALL) for part in (outcomes, rest)]
-    both, last = mean_loss(list(map(term, samples))), mean_loss([term(samples[1])])
+    first_seed = outcomes.runs["seed"].min()
+
+    def sample_of(kept: pd.Series) -> Sample:
+        values = {name: rows[kept.to_numpy()] for name, rows in outcomes.values.items()}
+        runs = outcomes.runs[kept].reset_index(drop=True)
+        return replace(outcomes, runs=runs, values=values).sample("accuracy", ALL)
+
+    rest, first = sample_of(outcomes.runs["seed"].ge(first_seed + 3)), sample_of(outcomes.runs["seed"].eq(first_seed))
+    both, last = mean_loss([term(outcomes.sample("accuracy", ALL)), term(rest)]), mean_loss([term(rest)])
     assert both is not None and last is not None and both.mean == pytest.approx(last.mean)
-    none = outcomes.runs["seed"].eq(outcomes.runs["seed"].min())
-    values = {name: rows[none.to_numpy()] for name, rows in outcomes.values.items()}
-    first = replace(outcomes, runs=outcomes.runs[none].reset_index(drop=True), values=values)
-    assert mean_loss([term(part.sample("accuracy", ALL)) for part in (rest, first)]) is None
+    assert mean_loss([term(rest), term(first)]) is None
 
 
 def test_a_task_without_seeds_adds_only_the_variance_of_its_examples():

@@ -110,70 +110,37 @@ def flipped(right, number, start=0):
 # -- tests against scipy ----------------------------------------------------------------------------------------------
 
 
-def expect_wider(sides, row, oracle, mean):
-    """The variance is that of the oracle; the interval is never narrower, since few seeds or units may mislead."""
-    estimate, _ = difference_of(*sides, row["paired"] == BY_BOTH)
-    low, high = oracle.confidence_interval(0.95)
-    assert row["difference"] == estimate.mean == pytest.approx(mean)
-    assert estimate.variance == pytest.approx((mean / oracle.statistic) ** 2)
-    assert row["low"] < low + 1e-9 and row["high"] > high - 1e-9 and row["p"] > oracle.pvalue - 1e-9
-    assert row["high"] - row["low"] < 1.2 * (high - low)
-
-
-def test_if_only_seeds_vary_it_is_the_paired_t_test_over_seeds(tmp_path):
-    one, two = (1, 1, 0, 1, 1, 0, 1), (0, 1, 0, 0, 1, 0, 0)
-    row = row_of(compared(tmp_path, outcomes(whole(*one)), outcomes(whole(*two))))
-    assert row["paired"] == BY_BOTH and (row["seeds_a"], row["examples_a"]) == (7, 40)
-    oracle = ttest_rel(two, one)
-    assert (row["p"], row["low"], row["high"]) == pytest.approx((oracle.pvalue, *oracle.confidence_interval(0.95)))
-    difference = np.array(two) - np.array(one)  # by hand
-    assert row["difference"] == pytest.approx(difference.mean())
-    assert row["high"] - row["low"] == pytest.approx(2 * t.ppf(0.975, 6) * difference.std(ddof=1) / 7**0.5)
-
-
-@pytest.mark.parametrize(("two", "fields"), [((0, 1, 0, 0, 1), {}), ((0, 0, 1, 0, 1, 1, 0), {"learning_rate": 2e-3})])
-def test_seeds_that_mean_something_else_are_two_samples(tmp_path, two, fields):
-    """Then it is Welch's test over seeds, where examples make no difference."""
-    one = (1, 1, 0, 1, 1, 0, 1)
-    sides = outcomes(whole(*one)), outcomes(whole(*two))
-    row = row_of(compared(tmp_path, *sides, **fields))
-    assert row["paired"] == BY_EXAMPLE
-    expect_wider(sides, row, ttest_ind(two, one, equal_var=False), np.mean(two) - np.mean(one))
+ONE, TWO, OTHER = (1, 1, 0, 1, 1, 0, 1), (0, 1, 0, 0, 1, 0, 0), {"learning_rate": 2e-3}
+OF_SEEDS, OF_EXAMPLES = outcomes(whole(*ONE)), outcomes(drawn(0.8, 60, 1))
+CHANGED = drawn(0.7, 60, 2)
 
 
 @pytest.mark.parametrize(
-    ("fields", "paired"),
-    [({}, BY_BOTH), ({"learning_rate": 2e-3}, BY_EXAMPLE), ({"provenance": {"weights": "v" * 64}}, BY_EXAMPLE)],
+    ("a", "b", "fields", "paired", "oracle"),
+    [
+        (OF_SEEDS, outcomes(whole(*TWO)), {}, BY_BOTH, ttest_rel),
+        (OF_SEEDS, outcomes(whole(0, 1, 0, 0, 1)), {}, BY_EXAMPLE, ttest_ind),
+        (OF_SEEDS, outcomes(whole(0, 0, 1, 0, 1, 1, 0)), OTHER, BY_EXAMPLE, ttest_ind),
+        (OF_EXAMPLES, outcomes(CHANGED), {}, BY_BOTH, ttest_rel),
+        (OF_EXAMPLES, outcomes(CHANGED), OTHER, BY_EXAMPLE, ttest_rel),
+        (OF_EXAMPLES, outcomes(CHANGED), {"provenance": {"weights": "v" * 64}}, BY_EXAMPLE, ttest_rel),
+        (OF_EXAMPLES, outcomes(CHANGED, gold=np.arange(60) // 30), {}, BY_NOTHING, ttest_ind),
+        (OF_EXAMPLES, outcomes(CHANGED[:, :50]), {}, BY_NOTHING, ttest_ind),
+    ],
 )
-def test_if_only_examples_vary_it_is_the_paired_t_test_over_examples(tmp_path, fields, paired):
-    one, two = drawn(0.8, 60, 1), drawn(0.7, 60, 2)
-    sides = outcomes(one), outcomes(two)
-    row = row_of(compared(tmp_path, *sides, **fields))
-    assert row["paired"] == paired
-    expect_wider(sides, row, ttest_rel(two[0], one[0]), two.mean() - one.mean())
-
-
-@pytest.mark.parametrize(("size", "gold"), [(60, np.arange(60) // 30), (50, None)])
-def test_other_examples_are_two_samples(tmp_path, size, gold):
-    one, two = drawn(0.8, 60, 1), drawn(0.7, 60, 2)[:, :size]
-    sides = outcomes(one), outcomes(two, gold=gold)
-    row = row_of(compared(tmp_path, *sides))
-    assert row["paired"] == BY_NOTHING and row["examples_b"] == size
-    expect_wider(sides, row, ttest_ind(two[0], one[0], equal_var=False), two.mean() - one.mean())
-
-
-def test_pairs_are_used(tmp_path):
-    """The same examples are hard for both: paired, the interval is much smaller than that of two samples."""
-    gold = np.arange(200) % 2
-    right = drawn(0.7, 200, 1, seeds=4)
-    shuffled = np.random.default_rng(0).permutation(200)  # the same rows as if they were of other texts
-    a, paired = outcomes(right, gold=gold), outcomes(flipped(right, 10), gold=gold)
-    unpaired = outcomes(flipped(right, 10)[:, shuffled], gold=gold[shuffled])
-    both, neither = (row_of(compared(tmp_path / name, a, b)) for name, b in (("p", paired), ("u", unpaired)))
-    assert (both["paired"], neither["paired"]) == (BY_BOTH, BY_NOTHING)
-    assert both["difference"] == neither["difference"] == pytest.approx(-0.05)
-    assert both["high"] - both["low"] < 0.4 * (neither["high"] - neither["low"])
-    assert both["verdict"] == DIFFERS and neither["verdict"] == INCONCLUSIVE
+def test_if_only_seeds_or_only_examples_vary_it_is_the_t_test(tmp_path, a, b, fields, paired, oracle):
+    """The variance is that of the oracle; the interval is never narrower, since few seeds or units may mislead."""
+    row = row_of(compared(tmp_path, a, b, **fields))
+    assert (row["paired"], row["seeds_a"], row["examples_b"]) == (paired, len(a.runs), len(b.items))
+    rights = [side.values["predicted"] == side.items["gold"].to_numpy() for side in (a, b)]
+    one, two = (right.mean(int(a is OF_SEEDS)) for right in rights)
+    expected = oracle(two, one, **({"equal_var": False} if oracle is ttest_ind else {}))
+    estimate, _ = difference_of(a, b, paired == BY_BOTH)
+    mean, (low, high) = two.mean() - one.mean(), expected.confidence_interval(0.95)
+    assert row["difference"] == estimate.mean == pytest.approx(mean)
+    assert estimate.variance == pytest.approx((mean / expected.statistic) ** 2)
+    assert row["low"] < low + 1e-9 and row["high"] > high - 1e-9 and row["p"] > expected.pvalue - 1e-9
+    assert row["high"] - row["low"] < (1 + 1e-6 if a is OF_SEEDS and paired == BY_BOTH else 1.2) * (high - low)
 
 
 def test_a_difference_of_originals_does_not_depend_on_the_floor_of_b():
@@ -224,12 +191,21 @@ def folders(tmp_path, one, two, margin=0.1, examples=2000, **fields):
     [(400, 2000, DIFFERS), (20, 2000, DIFFERS_BY_LESS), (0, 2000, IDENTICAL), (2, 2000, EQUAL), (3, 60, INCONCLUSIVE)],
 )
 def test_every_verdict(tmp_path, lost, examples, verdict):
-    comparison = compare(*folders(tmp_path, 0, lost, examples=examples))
+    a, b = folders(tmp_path, 0, lost, examples=examples, margin=0.2)
+    comparison = compare(a, b, 0.1)
     row = row_of(comparison, HALF)
     assert row["verdict"] == verdict, row
-    assert row["delta"] == pytest.approx(0.1 * 0.4, abs=1e-3)
     assert comparison["verdicts"][verdict] >= 1 and comparison["differ"] == verdict.startswith(DIFFERS)
-    assert row["same"] == (lost == 0)
+    assert row["same"] == (lost == 0) and comparison["compared"] == 3
+    assert not any(comparison[name] for name in ("only_a", "only_b", "settings"))
+    if verdict == IDENTICAL:
+        assert headline(comparison) == "The same: the scores agree to the last digit."
+        _, faster = folders(tmp_path / "faster", 0, 0, learning_rate=2e-3)
+        assert headline(compare(a, faster)) == "The same: the scores agree to the last digit; settings differ."
+    for margin, used in ((None, 0.2), (0.1, 0.1)):  # of the claims of A, or as given
+        comparison = compare(a, b, margin)
+        assert row_of(comparison)["delta"] == pytest.approx(used * 0.4, rel=0.05)
+        assert f"δ = {100 * used:g} % of attention's contribution to a task in A" in words_of(comparison)
 
 
 def decoder(folder, zeros, shift=0.0, original=1.0):
@@ -244,14 +220,17 @@ def decoder(folder, zeros, shift=0.0, original=1.0):
 
 
 @pytest.mark.parametrize(("zeros", "original"), [(3.0, 1.0), (7.0, 1.0), (7.0, 5.0)])
-def test_a_decoder_equals_itself(tmp_path, zeros, original):
-    """Also if its scores without attention fall below a blind guess, which is then the floor of its losses."""
-    a = decoder(tmp_path / "a", zeros, original=original)
+def test_a_decoder_equals_itself_and_without_a_margin_nothing_else(tmp_path, zeros, original):
+    """Also if a blind guess beats its scores without attention; one that beats the original leaves no margin."""
+    a, b = (decoder(tmp_path / name, zeros, shift, original) for name, shift in (("a", 0.0), ("b", 1e-6)))
     comparison = compare(a, a)
     assert (comparison["same"], comparison["differ"], comparison["verdicts"][IDENTICAL]) == (3, 0, 3)
     assert headline(comparison) == "The same: the scores agree to the last digit."
     assert {(row["difference"], row["p"]) for row in comparison["rows"]} == {(0.0, 1.0)}
     assert (row_of(comparison, task="next")["delta"] is None) == (original == 5.0)
+    if original == 5.0:
+        other = compare(a, b)
+        assert other["verdicts"][EQUAL] == 0 and "NEXT: there is no δ" in words_of(other)
 
 
 def test_a_difference_is_that_of_the_scores_also_below_a_blind_guess(tmp_path):
@@ -261,13 +240,6 @@ def test_a_difference_is_that_of_the_scores_also_below_a_blind_guess(tmp_path):
     assert row["difference"] == pytest.approx(row["b"] - row["a"]) == pytest.approx(-1, abs=0.01)
     assert row["verdict"] == DIFFERS
     assert [row["delta"] for row in comparison["rows"]] == pytest.approx(3 * [0.1 * (4 - 1)])
-
-
-def test_without_a_margin_nothing_is_equal_within_it(tmp_path):
-    """A decoder that a blind guess beats has no contribution of attention, and its metric has no range."""
-    comparison = compare(*(decoder(tmp_path / name, 7.0, shift, 5.0) for name, shift in (("a", 0.0), ("b", 1e-6))))
-    assert {row["verdict"] for row in comparison["rows"]} <= {IDENTICAL, DIFFERS, INCONCLUSIVE}
-    assert comparison["verdicts"][EQUAL] == 0 and "NEXT: there is no δ" in words_of(comparison)
 
 
 def test_both_kinds_of_verdict_are_corrected_for_many_tests():
@@ -303,24 +275,15 @@ def test_holm_is_worked_out_by_hand(tmp_path):
     b = results(tmp_path / "b", *(outcomes(flipped(right, number), task) for task, number in lost.items()))
     comparison = compare(a, b)
     rows = {task: row_of(comparison, task=task) for task in lost}
-    p = {task: row["p"] for task, row in rows.items()}
-    first, second, third, fourth, last = sorted(lost, key=p.get)
-    expected = {first: 5 * p[first]}
-    for factor, before, task in ((4, first, second), (3, second, third), (2, third, fourth), (1, fourth, last)):
-        expected[task] = max(expected[before], factor * p[task])
+    expected, before = {}, 0.0
+    for factor, task in zip((5, 4, 3, 2, 1), sorted(lost, key=lambda task: rows[task]["p"]), strict=True):
+        expected[task] = before = max(before, factor * rows[task]["p"])
     assert {task: row["p_holm"] for task, row in rows.items()} == pytest.approx(expected)
     assert comparison["differ"] == sum(p < 0.05 for p in expected.values()) > 0
     for task, row in rows.items():
         assert row["verdict"].startswith(DIFFERS) == (expected[task] < 0.05)
     single = row_of(compared(tmp_path / "single", outcomes(right), outcomes(flipped(right, 5))))
-    assert single["p"] == p["t5"] == single["p_holm"] < 0.05 < expected["t5"]
-
-
-def test_margins_come_from_claims_or_the_option(tmp_path):
-    a, b = folders(tmp_path, 0, 20, margin=0.2)
-    for comparison, margin in ((compare(a, b), 0.2), (compare(a, b, 0.03), 0.03)):
-        assert comparison["margin"] == margin and row_of(comparison)["delta"] == pytest.approx(margin * 0.4, abs=2e-3)
-        assert f"δ = {100 * margin:g} % of attention's contribution to a task in A" in words_of(comparison)
+    assert single["p"] == rows["t5"]["p"] == single["p_holm"] < 0.05 < expected["t5"]
 
 
 def test_where_nothing_counts_there_is_no_margin(tmp_path):
@@ -330,35 +293,20 @@ def test_where_nothing_counts_there_is_no_margin(tmp_path):
         "sst2": ({ORIGINALS: right, FLOOR: right}, "attention contributes nothing measurable"),
         "mrpc": ({ORIGINALS: right[:1], FLOOR: right[:1]}, "one seed, so no interval"),
     }
-    a = results(tmp_path, *(outcomes(scores, task) for task, (scores, _) in cases.items()))
+    a = results(tmp_path / "a", *(outcomes(scores, task) for task, (scores, _) in cases.items()))
     comparison = compare(a, a)
     for task, (_, why) in cases.items():
         assert row_of(comparison, task=task)["delta"] is None
         assert f"{task.upper()}: there is no δ, because {why}." in words_of(comparison)
-
-
-def test_one_seed_has_no_test(tmp_path):
-    right = drawn(0.8, 300, 1, seeds=1)
-    comparison = compared(tmp_path, outcomes(right), outcomes(right * 0))
-    row = row_of(comparison)
+    assert row_of(comparison, task="mrpc")["verdict"] == IDENTICAL
+    one_seed = compared(tmp_path / "one", outcomes(right[:1]), outcomes(right[:1] * 0))
+    row = row_of(one_seed)
     assert (row["verdict"], row["p"], row["p_holm"], row["low"]) == (INCONCLUSIVE, None, None, None)
-    assert row["difference"] == pytest.approx(-right.mean())
-    assert (comparison["tested"], comparison["differ"]) == (0, 0)
-    assert "Not tested, because one seed has no interval: 1." in words_of(comparison)
-    assert row_of(compare(tmp_path / "a", tmp_path / "a"))["verdict"] == IDENTICAL
+    assert row["difference"] == pytest.approx(-right.mean()) and (one_seed["tested"], one_seed["differ"]) == (0, 0)
+    assert "Not tested, because one seed has no interval: 1." in words_of(one_seed)
 
 
 # -- what is read and said --------------------------------------------------------------------------------------------
-
-
-def test_the_same_is_the_same(tmp_path):
-    a, b = folders(tmp_path, 3, 3)
-    comparison = compare(a, b)
-    assert (comparison["compared"], comparison["same"], comparison["differ"]) == (3, 3, 0)
-    assert not any(comparison[name] for name in ("only_a", "only_b", "settings"))
-    assert headline(comparison) == "The same: the scores agree to the last digit."
-    _, faster = folders(tmp_path / "faster", 3, 3, learning_rate=2e-3)
-    assert headline(compare(a, faster)) == "The same: the scores agree to the last digit; settings differ."
 
 
 def test_draws_of_an_order_are_one_setting(tmp_path):
@@ -419,50 +367,49 @@ def test_pages_keep_to_the_width_of_the_terminal(tmp_path):
     lost = {"cola": 70, "token-classification": 6, "mnli": 1}
     sides = []
     for factor, fields in enumerate(({}, {"learning_rate": 2e-3})):
-        measured = [
-            outcomes({ORIGINALS: right, FLOOR: flipped(right, 90), HALF: flipped(right, factor * n)}, task)
-            for task, n in lost.items()
-        ]
+        scores = {ORIGINALS: right, FLOOR: flipped(right, 90)}
+        measured = [outcomes(scores | {HALF: flipped(right, factor * n)}, task) for task, n in lost.items()]
         sides.append(results(tmp_path / str(factor), *measured, **fields))
     comparison = compare(*sides)
     assert headline(comparison) == "9 compared: 1 differ, 6 identical, 1 equal within the margin, 1 inconclusive."
     page = printed(comparison, 100)
     assert max(map(len, page.splitlines())) <= 100
-    for word in ("Differs", "Cannot tell", "Equal within δ", "Settings that differ", "Tested: "):
-        assert word in page
+    assert all(word in page for word in ("Differs", "Cannot tell", "Equal within δ", "Settings that differ", "Tested:"))
     for row in comparison["rows"]:
         if row["verdict"].startswith(DIFFERS):  # no number is broken
             assert f"{row['difference']:+.3f} [{row['low']:+.3f}, {row['high']:+.3f}]" in page
 
 
-def test_what_cannot_be_compared_is_one_sentence(tmp_path):
+@pytest.fixture
+def damaged(tmp_path):
+    """A folder for each kind of result that cannot be compared with `a`."""
     right = drawn(0.8, 30, 1, seeds=1)
-    a = results(tmp_path / "a", outcomes(right), margin=0.1)
-    b = results(tmp_path / "b", outcomes(right, "sst2"))
-    metric = results(tmp_path / "f1", outcomes(right, metric="f1"))
-    run_file = next(a.rglob("runs.json"))
-    damaged, summary = (results(tmp_path / name, outcomes(right)) for name in ("damaged", "summary"))
-    (damaged / OUTCOMES).write_bytes((a / OUTCOMES).read_bytes()[:-100])
-    write_table(table_of([outcomes(right)])[0], summary / OUTCOMES, {"table": "summary"})
-    for other, message in (
-        (b, "no setting in common: tiny on cola and tiny on sst2"),
-        (metric, "and the same metric"),
-        (tmp_path / "nowhere", "does not exist"),
-        (tmp_path, "has no tables/outcomes.parquet"),
-        (damaged, "cannot be read as a papa table"),
-        (summary, "is not a table of outcomes"),
-    ):
-        with pytest.raises(InputError, match=message) as error:
-            compare(a, other)
-        assert "\n" not in str(error.value)
-    for margin in (0, 1, -0.1, 3):
-        with pytest.raises(InputError, match="must be between 0 and 1"):
-            compare(a, a, margin)
-    content = run_file.read_text(encoding="utf-8")
-    run_file.write_text("{}", encoding="utf-8")
-    with pytest.raises(InputError, match="delete it and run the workflow again"):
-        compare(a, a)
-    run_file.write_text(content, encoding="utf-8")
-    write_json({"sentence": "none"}, a / ARTEFACTS["claims_json"].path())
-    with pytest.raises(InputError, match="has no valid `margin`, so papa cannot read its claims"):
-        compare(a, a)
+    folders = {name: results(tmp_path / name, outcomes(right)) for name in ("a", "half", "summary", "runs", "claims")}
+    results(tmp_path / "b", outcomes(right, "sst2"))
+    results(tmp_path / "f1", outcomes(right, metric="f1"))
+    (folders["half"] / OUTCOMES).write_bytes((folders["a"] / OUTCOMES).read_bytes()[:-100])
+    write_table(table_of([outcomes(right)])[0], folders["summary"] / OUTCOMES, {"table": "summary"})
+    next(folders["runs"].rglob("runs.json")).write_text("{}", encoding="utf-8")
+    write_json({"sentence": "none"}, folders["claims"] / ARTEFACTS["claims_json"].path())
+    return tmp_path
+
+
+@pytest.mark.parametrize(
+    ("other", "message"),
+    [
+        ("b", "no setting in common: tiny on cola and tiny on sst2"),
+        ("f1", "and the same metric"),
+        ("nowhere", "does not exist"),
+        (".", "has no tables/outcomes.parquet"),
+        ("half", "cannot be read as a papa table"),
+        ("summary", "is not a table of outcomes"),
+        ("runs", "delete it and run the workflow again"),
+        ("claims", "has no valid `margin`, so papa cannot read its claims"),
+        *((margin, "must be between 0 and 1") for margin in (0, 1, -0.1, 3)),
+    ],
+)
+def test_what_cannot_be_compared_is_one_sentence(damaged, other, message):
+    given = (damaged / other,) if isinstance(other, str) else (damaged / "a", other)
+    with pytest.raises(InputError, match=message) as error:
+        compare(damaged / "a", *given)
+    assert "\n" not in str(error.value)

@@ -11,7 +11,6 @@ from benchmarks import error_rates
 from benchmarks.error_rates import BASE, MARGIN, TASKS, Case, Size, World, batch, rates_of
 from papa.config.measures import MEASURES
 from papa.method.metrics import Counts, Outcomes, pseudo_values
-from papa.results import statistics
 from papa.results.statistics import (
     SMALL_SAMPLE_PENALTY,
     UNSEEN_UNITS,
@@ -65,15 +64,13 @@ def test_if_only_seeds_vary_the_interval_is_that_of_t():
     assert estimate.freedom == pytest.approx(3)
     assert estimate.interval()[1:3] == pytest.approx(plain(values))
     assert estimate.interval().bound == pytest.approx(plain(values, 0.9)[1])
-    assert estimate.p() == pytest.approx(stats.ttest_1samp(values, 0).pvalue, rel=1e-6)
-    shifted = of_seeds(values - 0.8).estimate([1.0])
-    assert shifted.p() == pytest.approx(stats.ttest_1samp(values, 0.8).pvalue, rel=1e-6)
-    assert shifted.above() == (stats.ttest_1samp(values, 0.8, alternative="greater").pvalue < 0.05)
-
-
-def test_if_only_examples_vary_and_lean_to_no_side_the_interval_is_that_of_t():
+    for shift in (0.0, 0.8):
+        shifted = of_seeds(values - shift).estimate([1.0])
+        assert shifted.p() == pytest.approx(stats.ttest_1samp(values, shift).pvalue, rel=1e-6)
+        assert shifted.above() == (stats.ttest_1samp(values, shift, alternative="greater").pvalue < 0.05)
+    # the same of examples, if they lean to no side
     values = np.array([-3.0, -1.0, -0.5, 0.5, 1.0, 3.0]) + 7
-    estimate = Spread.of(np.repeat(values[None, None, None, :], 3, axis=2)).estimate([1.0])
+    estimate = Spread.of(np.broadcast_to(values, (1, 4, 3, 6))).estimate([1.0])
     assert estimate.interval()[1:3] == pytest.approx(plain(values))
     assert estimate.shares == {"order": 0, "seed": 0, "examples": 1}
 
@@ -103,17 +100,6 @@ def test_the_variance_of_three_ways_is_unbiased():
     signed = np.mean([spread.squares[:, 0, 0] @ spread.signs for spread in spreads])
     assert signed == pytest.approx(0.25 / 4 + 0.16 / 5 + 0.36 / 30 + 0.64 / 600, rel=0.08)
     assert np.var([spread.means[0] for spread in spreads]) == pytest.approx(signed, rel=0.25)
-
-
-def test_a_crossed_bootstrap_has_the_same_standard_error():
-    values = crossed(1, (2, 1, 25, 60))
-    chance = np.random.default_rng(2)
-    drawn = []
-    for _ in range(2000):
-        seeds, units = chance.integers(0, 25, 25), chance.integers(0, 60, 60)
-        means = values[:, 0][:, seeds][:, :, units].mean((1, 2))
-        drawn.append(means[0] - means[1])
-    assert math.sqrt(Spread.of(values).estimate(LOST).variance) == pytest.approx(np.std(drawn), rel=0.15)
 
 
 def test_a_ratio_has_fiellers_closed_interval():
@@ -176,35 +162,20 @@ def test_pseudo_values_have_the_score_as_their_mean(metric):
     assert pseudo_values(measure, counts[:, :1])[:, 0].tolist() == measure.score(counts[:, 0]).tolist()
 
 
-@pytest.mark.parametrize("metric", ["f1", "matthews_correlation", "entity_f1", "token_accuracy"])
-def test_the_jackknife_of_a_score_varies_as_a_bootstrap_does(metric):
-    counts = random_counts(metric, 300)[0]
-    chance = np.random.default_rng(4)
-    drawn = [MEASURES[metric].score(counts[chance.integers(0, 300, 300)].sum(0)) for _ in range(1000)]
-    values = pseudo_values(MEASURES[metric], counts)
-    assert math.sqrt(values.var(ddof=1) / 300) == pytest.approx(np.std(drawn), rel=0.1)
-
-
 # -- what must not matter ---------------------------------------------------------------------------------------------
 
 
-def test_the_order_of_seeds_orders_and_examples_does_not_matter():
+def test_neither_the_order_of_seeds_orders_and_examples_nor_a_constant_matters():
     values, chance = crossed(6, (3, 3, 4, 50)), np.random.default_rng(7)
-    mixed = values
+    mixed = values + 5
     for axis, size in ((1, 3), (2, 4), (3, 50)):
         mixed = np.take(mixed, chance.permutation(size), axis)
     spread, of_mixed = Spread.of(values, 1.0), Spread.of(mixed, 1.0)
     weights = [1.0, -1.0, 0.0], [1.0, 0.0, -1.0]
     assert close(spread.estimate(weights[0]).interval(), of_mixed.estimate(weights[0]).interval())
     assert close(spread.ratio(*weights), of_mixed.ratio(*weights))
-
-
-def test_a_constant_moves_a_mean_and_no_difference():
-    values = crossed(8, (2, 1, 3, 40))
-    spread, moved = Spread.of(values, 1.0), Spread.of(values + 5, 1.0)
-    assert close(spread.estimate(LOST).interval(), moved.estimate(LOST).interval())
-    mean = spread.estimate([1, 0]).interval()
-    assert close(moved.estimate([1, 0]).interval(), Interval(*(end + 5 for end in mean)))
+    mean = spread.estimate([1, 0, 0]).interval()
+    assert close(of_mixed.estimate([1, 0, 0]).interval(), Interval(*(end + 5 for end in mean)))
 
 
 def test_scores_and_their_negatives_have_mirrored_intervals():
@@ -214,14 +185,6 @@ def test_scores_and_their_negatives_have_mirrored_intervals():
     assert lost.interval()[1:3] == pytest.approx([-end for end in gained.interval()[2:0:-1]])
     assert lost.p() == pytest.approx(gained.p()) and lost.skews == gained.skews[::-1]
     assert lost.skews[0] > lost.skews[1]  # the two that are lost pull down
-
-
-def test_a_source_that_does_not_vary_has_no_part():
-    values = np.broadcast_to(crossed(10, (2, 1, 4, 30)), (2, 3, 4, 30))
-    single, three = Spread.of(values[:, :1]).estimate(LOST), Spread.of(values).estimate(LOST)
-    assert single.variance == pytest.approx(three.variance) and single.freedom == pytest.approx(three.freedom)
-    assert three.shares["order"] == pytest.approx(0, abs=1e-12)
-    assert three.shares["seed"] + three.shares["examples"] == pytest.approx(1, abs=0.2)
 
 
 # -- few seeds, few examples ------------------------------------------------------------------------------------------
@@ -240,11 +203,9 @@ def test_few_seeds_weigh_more_in_the_degrees_of_freedom():
 
 
 def errors(seeds: int) -> tuple[list[float], list[float]]:
-    """The error rates of one-sided and two-sided tests of normal values, by the share of seeds in the variance.
-
-    It follows from the distribution of the mean square of seeds, here a sum over its quantiles.
-    """
+    """The error rates of one-sided and two-sided tests of normal values, by the share of seeds in the variance."""
     freedom = seeds - 1.0
+    # from the distribution of the mean square of seeds: a sum over its quantiles
     points, weights = np.polynomial.legendre.leggauss(60)
     squares = stats.chi2.ppf((points + 1) / 2, freedom) / freedom
     about = np.ones(2), np.array([freedom, 1e6]), np.eye(3, dtype=bool)[1:], seeds
@@ -261,11 +222,6 @@ def errors(seeds: int) -> tuple[list[float], list[float]]:
 def test_no_share_of_seeds_makes_tests_err_more_often_than_they_say(seeds):
     one_sided, two_sided = errors(seeds)
     assert max(one_sided) < 0.0505 and max(two_sided) < 0.0535 and min(one_sided) > 0.03
-
-
-def test_the_plain_degrees_of_freedom_err_more_often_with_few_seeds(monkeypatch):
-    monkeypatch.setattr(statistics, "SMALL_SAMPLE_PENALTY", 0.0)
-    assert max(errors(3)[0]) > 0.06 and max(errors(3)[1]) > 0.075
 
 
 def test_that_none_of_few_examples_differs_is_no_proof():
@@ -293,23 +249,22 @@ def test_one_seed_or_one_example_has_no_bounds(sizes):
     spread = Spread.of(crossed(11, sizes), 1.0)
     estimate = spread.estimate(LOST)
     assert estimate.interval()[1:] == UNBOUNDED and not spread.known
-    assert not estimate.freedom and math.isnan(estimate.p()) and not estimate.above(-1e9)
+    assert not estimate.freedom and math.isnan(estimate.p()) and not estimate.above()
     assert spread.ratio([1, -1], [1, 0])[1:] == UNBOUNDED
     assert combine([estimate, Estimate(0.0, 1.0, 3.0, {})], [1, 1]).interval().high == math.inf
+    # tasks are known only if each has several units
+    tables = [[PseudoValues(crossed(25, (1, *sizes[1:3], size)))] for size in (20, sizes[3])]
+    assert not Spread.over(tables).known
 
 
-def test_what_is_known_has_an_interval_of_no_width():
+def test_what_is_known_has_an_interval_of_no_width_and_a_share_of_nothing_has_no_bounds():
     equal = Spread.of(np.full((2, 2, 3, 10), 0.5))
     estimate = equal.estimate([1, 0])
-    assert estimate.interval() == (0.5, 0.5, 0.5, 0.5) and estimate.p() == 0 and estimate.above(0.4)
+    assert estimate.interval() == (0.5, 0.5, 0.5, 0.5) and estimate.p() == 0 and estimate.above()
     assert set(estimate.shares.values()) == {0.0} and equal.estimate(LOST).p() == 1
     values = crossed(12, (3, 1, 4, 50)) + np.array([3.0, 0.0, 0.0])[:, None, None, None]
     ratio = Spread.of(values, 1.0).ratio([0.5, -0.5, 0], [1, -1, 0])
     assert ratio == pytest.approx(Interval(0.5, 0.5, 0.5, 0.5))
-
-
-def test_a_share_of_nothing_has_no_bounds():
-    values = crossed(12, (3, 1, 4, 50))
     values[1] = values[0]  # contextless probes predict the same as the original
     ratio = Spread.of(values, 1.0).ratio([1, 0, -1], [1, -1, 0])
     assert math.isnan(ratio.mean) and ratio[1:] == UNBOUNDED
@@ -323,15 +278,16 @@ def test_a_share_of_nothing_has_no_bounds():
 def test_independent_estimates_add_their_variances():
     first, second = (Spread.of(crossed(seed, (2, 1, 4, 30))).estimate(LOST) for seed in (13, 14))
     both = combine([first, second], [0.5, -2])
-    assert both.mean == pytest.approx(0.5 * first.mean - 2 * second.mean)
     parts = 0.25 * first.variance, 4 * second.variance
-    assert both.variance == pytest.approx(sum(parts))
+    assert (both.mean, both.variance) == pytest.approx((0.5 * first.mean - 2 * second.mean, sum(parts)))
     assert both.skews == pytest.approx([0.25 * first.skews[side] + 4 * second.skews[1 - side] for side in (0, 1)])
-    assert min(first.freedom, second.freedom) <= both.freedom
     shares = {name: parts[0] * first.shares[name] + parts[1] * second.shares[name] for name in first.shares}
     assert both.shares == pytest.approx({name: share / both.variance for name, share in shares.items()})
     single = combine([first], [1])
     assert (single.mean, single.variance, single.freedom) == pytest.approx((first.mean, first.variance, first.freedom))
+    # many alike tasks have many degrees of freedom
+    task = Estimate(0.1, 0.01, 2.0, dict.fromkeys(("order", "seed", "examples"), 0.0))
+    assert combine([task] * 6, [1 / 6] * 6).freedom == pytest.approx(12)
 
 
 def by_hand(tables: list[np.ndarray], weights: list[list[float]], shared: bool) -> float:
@@ -380,12 +336,6 @@ def test_a_task_with_missing_units_keeps_its_mean_and_its_variance():
     assert same.estimate([1, 0, -1, 0]).variance < 0.3 * same.estimate([1, 0, 0, 0]).variance
 
 
-def test_tasks_are_known_only_if_each_has_several_units():
-    tables = [crossed(25, (1, 1, 5, size)) for size in (20, 1)]
-    assert not Spread.over([[PseudoValues(table)] for table in tables]).known
-    assert Spread.over([[PseudoValues(table)] for table in tables[:1]]).known
-
-
 def test_a_sum_of_one_share_is_the_share_by_the_delta_method():
     spread = Spread.of(crossed(26, (3, 2, 5, 40)) + np.array([9.0, 0.0, 4.0])[:, None, None, None], 0.3)
     above, below = np.array([1.0, 0.0, -1.0]), np.array([1.0, -1.0, 0.0])
@@ -401,17 +351,6 @@ def test_what_was_not_tested_is_none_of_the_tests():
     assert holm([0.04, 0.01, 0.03]) == pytest.approx([0.06, 0.03, 0.06])
     assert holm([0.04, math.nan, 0.01, 0.03]) == pytest.approx([0.06, math.nan, 0.03, 0.06], nan_ok=True)
     assert holm([]) == []
-
-
-def test_many_alike_tasks_have_many_degrees_of_freedom():
-    task = Estimate(0.1, 0.01, 2.0, dict.fromkeys(("order", "seed", "examples"), 0.0))
-    assert combine([task] * 6, [1 / 6] * 6).freedom == pytest.approx(12)
-
-
-def test_a_share_as_an_estimate_has_fiellers_interval_where_the_whole_is_sure():
-    values = crossed(15, (3, 1, 5, 400), (0.0, 0.01, 0.1, 0.1)) * np.array([1.0, 0.2, 1.0])[:, None, None, None]
-    spread, above, below = Spread.of(values, 0.1), [1, 0, -1], [1, -1, 0]
-    assert close(spread.shares([(1.0, above, below)]).interval(), spread.ratio(above, below), 2e-3)
 
 
 def test_the_smallest_loss_shrinks_with_seeds_and_passes_as_often_as_it_says():
@@ -438,23 +377,24 @@ def test_drawn_studies_have_the_loss_of_their_world(metric, loss):
     assert tables == pytest.approx([original, contextless, score], abs=0.02)
 
 
-def test_few_claims_are_wrong_and_most_intervals_hold_the_loss():
+LIKE = {"shared": 0.9, "kept": 0.05, "noise": 0.03}
+
+
+@pytest.mark.parametrize(
+    "world",
+    [BASE, *(replace(BASE, gaps=(0.0, 0.0), **like) for like in ({}, LIKE))],
+    ids=["one floor", "three floors", "three floors, alike"],
+)
+def test_few_claims_are_wrong_and_most_intervals_hold_the_loss(world):
+    """Several floors are equally high, and the true loss is the margin against each of them."""
     size = Size(3, 200)
-    rates = rates_of(batch((Case((replace(BASE, loss=MARGIN),), size), 300, (18,))))
+    rates = rates_of(batch((Case((replace(world, loss=MARGIN),), size), 300, (18,))))
     assert rates.wrong <= 0.08 and rates.held >= 0.9 and rates.counts > 0.95
-    assert rates_of(batch((Case((BASE,), size), 50, (19,)))).claimed > 2 * rates.wrong
+    assert rates_of(batch((Case((world,), size), 50, (19,)))).claimed > 2 * rates.wrong
 
 
-@pytest.mark.parametrize("alike", [(0.0, 0.0), (0.9, 0.0), (0.6, 0.5)], ids=str)
+@pytest.mark.parametrize("alike", [(0.0, 0.0), (0.6, 0.5)], ids=str)
 def test_intervals_of_means_hold_them_if_tasks_share_seeds_and_examples(alike):
     tasks, studies = tuple(replace(world, loss=MARGIN, seed=0.06) for world in TASKS[:3]), 200
     rates = rates_of(batch((Case(tasks, Size(5, 200), *alike, means=True), studies, (20,))))
     assert rates.mean_held >= stats.binom.ppf(0.001, studies, 0.93) / studies
-
-
-@pytest.mark.parametrize("like", [{}, {"shared": 0.9, "kept": 0.05, "noise": 0.03}], ids=["apart", "alike"])
-def test_a_claim_against_every_floor_errs_no_more_often(like):
-    """Three floors are equally high, and the true loss is the margin against each of them."""
-    world = replace(BASE, loss=MARGIN, gaps=(0.0, 0.0), **like)
-    rates = rates_of(batch((Case((world,), Size(3, 300)), 300, (21,))))
-    assert rates.wrong <= 0.08 and rates.held >= 0.93 and rates.counts > 0.95

@@ -93,7 +93,7 @@ def test_runs_become_one_row_per_metric_and_subset(tmp_path):
     about = {"task": "pos", "model": "tiny", "metric": "f1", "subset": ["a", "a", "", "", "b", "b"]}
     outcomes = labelled(right, gold=[0, 0, 0, 1, 1, 1], **about)
     table = collect_runs(read(tmp_path, run_record("pos", "1/2", 1)), [outcomes], {"pos": "POS"})
-    assert list(table.columns) == list(RUN_COLUMNS)
+    assert list(table.columns) == list(RUN_COLUMNS) and without_draws(table)["order"].tolist() == ["lambda"] * 4
     assert table[["metric", "main", "subset", "score", "examples"]].to_numpy().tolist() == [
         ["f1", True, "all", pytest.approx(4 / 6), 6],
         ["accuracy", False, "all", pytest.approx(4 / 6), 6],
@@ -105,24 +105,26 @@ def test_runs_become_one_row_per_metric_and_subset(tmp_path):
     assert (first["rows_train"], first["rows_available_train"], first["cut_validation"]) == (1000, 8551, 2)
 
 
-def test_interval_is_students_t_over_seeds():
-    [row] = rows_of(scored({"1": [0.2, 0.3, 0.7]}))
+def test_interval_is_students_t_over_seeds(tmp_path):
+    runs = scored({"1": [0.2, 0.3, 0.7]})
+    [row] = rows_of(runs)
     # Deviations -0.2, -0.1, 0.3: variance 0.14 / 2.
     half = T_OF_2_DEGREES * (0.07 / 3) ** 0.5
     assert (row["mean"], row["seeds"]) == (pytest.approx(0.4), 3)
-    assert row["half_width"] == pytest.approx(half, rel=1e-6)
-    assert (row["low"], row["high"]) == (pytest.approx(0.4 - half), pytest.approx(0.4 + half))
+    assert [row[name] for name in ("half_width", "low", "high")] == pytest.approx([half, 0.4 - half, 0.4 + half])
+    runs = scored({"1": [0.8]})
+    [row] = rows_of(runs)
+    assert [row[name] for name in ("mean", "seeds", "half_width", "low", "high")] == [0.8, 1, None, None, None]
+    assert "| 0.800 |" in page_of(tmp_path, runs)
 
 
 def test_relative_drop_against_the_original():
     runs = [scored({"1": (0.78, 0.82), "1/2": (0.8, 0.84), "0": (0.6, 0.6)}, "sst2")]
     # The same for a negative metric (the sign is the original's distance from 0), far enough below 0.
     runs += [scored({"1": (-1.0, -1.0), "0": (-1.5, -1.5)}, "neg")]
-    rows = {(row["task"], row["fraction"]): row for row in rows_of(*runs)}
-    assert rows["sst2", "1"]["half_width"] == pytest.approx(T_OF_1_DEGREE * 0.02, rel=1e-6)
-    drops = [row["relative_drop"] for row in rows.values()]
+    rows = {(row["task"], row["fraction"]): row["relative_drop"] for row in rows_of(*runs)}
     assert list(rows) == [("sst2", "1"), ("sst2", "1/2"), ("sst2", "0"), ("neg", "1"), ("neg", "0")]
-    assert drops == pytest.approx([0, -0.025, 0.25, 0, 0.5])
+    assert [*rows.values()] == pytest.approx([0, -0.025, 0.25, 0, 0.5])
     means = mean_relative_drops(summary(*runs))
     [mean] = means[means["fraction"] == "0"].to_dict("records")
     assert (mean["model"], mean["constant"], mean["tasks"]) == ("tiny", "average", 2) and pd.isna(mean["order"])
@@ -142,13 +144,6 @@ def test_drop_is_null_where_not_defined(tmp_path, original, metric):
     assert [row["relative_drop"] for row in rows_of(runs)] == [None, None]
     assert mean_relative_drops(summary(runs)).empty
     assert "mean drop" not in page_of(tmp_path, runs)
-
-
-def test_one_seed_has_no_interval(tmp_path):
-    runs = scored({"1": [0.8]})
-    [row] = rows_of(runs)
-    assert [row[name] for name in ("mean", "seeds", "half_width", "low", "high")] == [0.8, 1, None, None, None]
-    assert "| 0.800 |" in page_of(tmp_path, runs)
 
 
 def test_order_of_rows_and_same_heads(tmp_path):
@@ -183,53 +178,44 @@ def test_series_share_their_ends():
 
 def test_markdown_says_what_was_used(tmp_path):
     scores = {"1": (0.80, 0.81), "0": (0.60, 0.61)}
-    runs = scored(scores, title="CoLA | real", subsets={"lookup": -0.1}, readings={"chunk_f1": -0.05})
-    page = page_of(tmp_path, runs)
-    assert "mean over 2 seeds" in page
-    assert "## tiny (24 heads): average constants" in page
-    assert "| CoLA \\| real | Accuracy | - | - | 0.805 ±.064 | 0.605 ±.064 | 24.8 % | - |" in page
-    assert "| CoLA \\| real | lookup | 29 | - | - | 0.705 ±.064 | 0.505 ±.064 | 28.4 % | - |" in page
-    assert "| CoLA \\| real | Chunk F1 | - | - | 0.755 ±.064 | 0.555 ±.064 | 26.5 % | - |" in page
-    assert page.count("| CoLA \\| real | tiny | 1,000 of 8,551 | 7 | all 53 | 2 |") == page.count("8,551") == 1
+    hostile = {"<img src=x>\n# owned | &": 0.1}
+    runs = scored(scores, title="<script>\n| real", subsets={"lookup": -0.1} | hostile, readings={"chunk_f1": -0.05})
+    page, title = page_of(tmp_path, runs), "&lt;script&gt; \\| real"
+    assert "mean over 2 seeds" in page and "## tiny (24 heads): average constants" in page
+    for row in (
+        f"| {title} | Accuracy | - | - | 0.805 ±.064 | 0.605 ±.064 | 24.8 % | - |",
+        f"| {title} | lookup | 29 | - | - | 0.705 ±.064 | 0.505 ±.064 | 28.4 % | - |",
+        f"| {title} | &lt;img src=x&gt; # owned \\| &amp; | 29 | - | - | 0.905",
+        f"| {title} | Chunk F1 | - | - | 0.755 ±.064 | 0.555 ±.064 | 26.5 % | - |",
+    ):
+        assert row in page
+    assert page.count(f"| {title} | tiny | 1,000 of 8,551 | 7 | all 53 | 2 |") == page.count("8,551") == 1
+    assert "<img" not in page and "<script" not in page and "\n# owned" not in page
 
 
-def shown(rows: pd.DataFrame, capsys: pytest.CaptureFixture[str], width: int | None = None) -> str:
+def shown(rows: pd.DataFrame, capsys: pytest.CaptureFixture[str], width: int) -> str:
     print_summary(rows, Console(markup=False, highlight=False, emoji=False, width=width))
     return capsys.readouterr().out
-
-
-def test_terminal_table_fits_80_columns(capsys):
-    title = "A [long] title of a task that somebody made"
-    scores = dict.fromkeys(("1", "1/2", "0"), (0.81, 0.82, 0.83))
-    text = shown(summary(scored(scores, subsets={"position": 0.05}, title=title)), capsys)
-    assert max(map(len, text.splitlines())) <= 80
-    assert text.count("0.820 ±.025") == 3
-    assert "[long]" in text and "\n  position " in text and "\x1b" not in text
 
 
 @pytest.mark.parametrize("width", [60, 80, 200])
 def test_terminal_tables_break_no_number_and_say_what_columns_are(width, capsys):
     means = {fraction: 0.52 + kept(fraction) / 100 for fraction in FRACTIONS}
     scores = {fraction: (mean - 0.01, mean, mean + 0.01) for fraction, mean in means.items()}
-    rows = summary(scored(scores, title="Names in a very long context", subsets={"lookup": -0.5}))
+    rows = summary(scored(scores, title="Names in a [very] long context", subsets={"lookup": -0.5}))
+    assert "Loss and its" not in shown(rows, capsys, width)
     some = rows["fraction"].ne("1") & rows["subset"].eq("all")
     rows.loc[some, ["loss", "loss_low", "loss_high"]] = [1.18, -0.003, 1.41]
     text = shown(rows, capsys, width)
     assert max(map(len, text.splitlines())) <= width
-    assert text.count("118 % (0 to 141)") == 6
-    for mean in means.values():
-        assert f"{mean:.3f} ±.025" in text
+    assert text.count("118 % (0 to 141)") == 6 and "[very]" in text and "\n  lookup " in text and "\x1b" not in text
+    assert all(f"{mean:.3f} ±.025" in text for mean in means.values())
     above = [line.split() for line in text.splitlines() if line.startswith(" ") and "head" not in line]
     headings = [word for line in above for word in line if word in FRACTIONS]
     assert headings == [*FRACTIONS, *FRACTIONS[1:]], "of scores, then of losses"
     assert len(re.findall(r"\b12 heads\b", text)) == len(re.findall(r"\b1 head\b", text)) == 2
     assert "fraction of heads that keep their own attention" in " ".join(text.split())
     assert "tiny (24 heads): average constants, lambda order" in text
-
-
-def test_terminal_has_no_table_of_losses_without_losses(capsys):
-    text = shown(summary(scored({"1": [0.8], "0": [0.8]})), capsys, 80)
-    assert "Score, by fraction" in text and "Loss and its" not in text
 
 
 def write_summary(path: Path, score: float = 0.8) -> None:
@@ -240,16 +226,18 @@ def write_claims(sentence: str, path: Path, trace: Trace | None = None) -> None:
     write_json(Conclusion(sentence=sentence, margin=0.1, lines=()).to_json(), path, trace)
 
 
+def printed(folder: Path, capsys: pytest.CaptureFixture[str]) -> str:
+    print_results(folder)
+    return " ".join(capsys.readouterr().out.split())
+
+
 def test_command_prints_where_things_are(tmp_path, capsys):
     write_summary(tmp_path / "tables/summary.parquet")
     (tmp_path / "figures").mkdir()
     write_claims("Nothing can be concluded.", tmp_path / "tables/claims.json")
-    print_results(tmp_path)
-    text = capsys.readouterr().out
-    assert text.startswith("\nNothing can be concluded.\n\ntiny (24 heads)"), "the claim comes before the table"
-    assert f"\n{WHERE_DEFINED}\n\nTables" in text and "Fieller" not in text and len(WHERE_DEFINED) < 80
-    assert f"Tables:  {tmp_path / 'tables'}/\nFigures: {tmp_path / 'figures'}/\n" in text
-    assert "Report" not in text
+    text = printed(tmp_path, capsys)
+    assert text.startswith("Nothing can be concluded. tiny (24 heads)"), "the claim comes before the table"
+    assert text.endswith(f"{WHERE_DEFINED} Tables: {tmp_path / 'tables'}/ Figures: {tmp_path / 'figures'}/")
     with pytest.raises(SystemExit, match=r"figures/tables/summary\.parquet cannot be read"):
         print_results(tmp_path / "figures")
 
@@ -264,8 +252,7 @@ def test_validation_rows_that_are_in_training_stand_next_to_the_claim(tmp_path, 
     for corpus, number in (("c", shared), ("other", 7)):
         facts = {"rows": {"train": 9, "validation": 53}, "shared": {"validation": number}}
         write_table(pa.table({"row": [0]}), tmp_path / ARTEFACTS["texts"].path(corpus=corpus), facts, None)
-    print_results(tmp_path)
-    text = " ".join(capsys.readouterr().out.split())
+    text = printed(tmp_path, capsys)
     assert f"Much is lost. {note}" in text and text.count("also in training") == bool(note)
 
 
@@ -277,22 +264,16 @@ def test_what_is_older_than_the_summary_is_not_shown(tmp_path, capsys):
     def made_of(stage, **sources):
         return Trace(stage, 1, {}, {name: digest_of(path) for name, path in sources.items()})
 
-    def text():
-        print_results(tmp_path)
-        return " ".join(capsys.readouterr().out.split())
-
     write_summary(summary_file)
     write_claims("Much is lost.", claims, made_of("claims", summary=summary_file))
     write_page("<html><head></head></html>", page, made_of("page", summary=summary_file, claims=claims))
-    first = text()
-    assert "Much is lost. tiny (24 heads)" in first and f"Report: {page}" in first and "another summary" not in first
-
+    first = printed(tmp_path, capsys)
+    assert "Much is lost. tiny (24 heads)" in first and first.endswith(f"Report: {page}")
     write_claims("Little is lost.", claims, made_of("claims", summary=summary_file))
-    second = text()
+    second = printed(tmp_path, capsys)
     assert "Little is lost. tiny (24 heads)" in second and f"Report: {page} is out of date" in second
-
     write_summary(summary_file, 0.7)
-    third = text()
+    third = printed(tmp_path, capsys)
     assert "Little is lost" not in third and "claims.json is out of date" in third
 
 
@@ -337,50 +318,31 @@ def test_bad_tables_are_named(tmp_path):
         read_summary(path)
 
 
+STYLED, DECODER = ({"provenance": {"style": style}} for style in ("paper", "contiguous"))
+
+
 @pytest.mark.parametrize(
-    ("name", "values"),
+    ("first", "second", "message"),
     [
-        *(("learning_rate", (1e-3, 2e-3)), ("batch_size", (16, 17)), ("epochs", (4, 5)), ("slots", (11, 13))),
-        *(("weights", ("e", "f")), ("corpus", ("e", "f")), ("style", ("paper", "plain"))),
-        ("encoder_dropout", (True, False)),
+        ({}, {"learning_rate": 2e-3}, "learning_rate 0.002, but {} of the same task t has 0.001"),
+        ({}, {"batch_size": 17}, "batch_size 17, but {} of the same task t has 16"),
+        ({}, {"epochs": 5}, "epochs 5, but {} of the same task t has 4"),
+        ({}, {"provenance": {"slots": 13}}, "slots 13, but {} of the same task t has 9"),
+        ({}, {"provenance": {"corpus": "f"}}, "corpus 'f', but {} of the same task t has"),
+        ({}, {"provenance": {"encoder_dropout": True}}, "encoder_dropout True, but {} of the same task t has False"),
+        ({}, {"provenance": {"weights": "f"}}, "weights 'f', but {} of the same model tiny has"),
+        ({}, {"provenance": {"style": "plain"}}, "style 'plain', but {} of the same task t has 'paper'"),
+        # decoders lay out texts without gaps, while encoders have them
+        (STYLED, DECODER, "style 'contiguous', but {} of the same model tiny and task t has 'paper'"),
+        (STYLED, DECODER | {"model": "decoder"}, None),
+        *(({}, {"task": "other", name: 7}, None) for name in ("batch_size", "epochs")),
+        ({}, {"model": "other", "provenance": {"weights": "f"}}, None),
     ],
 )
-def test_runs_that_were_not_made_alike_are_refused(tmp_path, name, values):
-    first, second = ({name: value} if name in run_record() else {"provenance": {name: value}} for value in values)
-    with pytest.raises(InputError) as raised:
-        collect_runs(read(tmp_path, run_record(**first), run_record(seed=2, **second)), [], {})
-    owner = "model tiny" if name == "weights" else "task t"
-    files = [tmp_path / f"{number}.json" for number in (1, 0)]
-    message = f"{files[0]} has {name} {values[1]!r}, but {files[1]} of the same {owner} has {values[0]!r}"
-    assert message in str(raised.value)
-    # another task may be trained otherwise, another model has other weights
-    other = {"model": "other"} if name == "weights" else {"task": "other"}
-    collect_runs(read(tmp_path, run_record(**first), run_record(seed=2, **second, **other)), [], {})
-
-
-def test_decoders_lay_out_texts_without_gaps_while_encoders_have_them(tmp_path):
-    def record(model, style, seed=1):
-        return run_record(seed=seed, model=model, provenance={"style": style, "weights": model})
-
-    alike = [record("tiny", "paper"), record("decoder", "contiguous"), record("other", "paper")]
-    collect_runs(read(tmp_path, *alike), [], {})
-    with pytest.raises(InputError, match=r"has style 'published_code', but .*0\.json of the same task t has 'paper'"):
-        collect_runs(read(tmp_path, *alike, record("last", "published_code")), [], {})
-    with pytest.raises(InputError, match=r"style 'contiguous', but .* of the same model tiny and task t has 'paper'"):
-        collect_runs(read(tmp_path, *alike, record("tiny", "contiguous", 2)), [], {})
-
-
-def test_names_of_data_are_no_markup(tmp_path):
-    subsets = {"<img src=x>\n# owned | &": 0.1}
-    page = page_of(tmp_path, scored({"1": [0.8]}, subsets=subsets, title="<script>\nalert()</script>"))
-    assert "| &lt;img src=x&gt; # owned \\| &amp; | 29 |" in page
-    assert "&lt;script&gt; alert()&lt;/script&gt;" in page
-    assert "<img" not in page and "<script" not in page and "\n# owned" not in page
-
-
-@pytest.mark.parametrize(("orders", "expected"), [([None, None], None), (["random-3", None], "random")])
-def test_orders_keep_their_type_without_a_draw(orders, expected):
-    """Also if no run has an order: tables are looked up by it."""
-    runs = pd.DataFrame({"order": pd.Series(orders, dtype="str")})
-    names = without_draws(runs)["order"]
-    assert names.dtype == runs["order"].dtype and (pd.isna(names[0]) if expected is None else names[0] == expected)
+def test_runs_that_were_not_made_alike_are_refused(tmp_path, first, second, message):
+    runs = read(tmp_path, run_record(**first), run_record(seed=2, **second))
+    if message is None:
+        collect_runs(runs, [], {})
+        return
+    with pytest.raises(InputError, match=re.escape(f"1.json has {message.format(tmp_path / '0.json')}")):
+        collect_runs(runs, [], {})

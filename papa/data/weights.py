@@ -87,7 +87,7 @@ def locate(model: str, revision: str | None = None) -> str:
     key, name = next(iter(named(model).items()))
     if key == "package":
         return _package_folder(model, name)
-    return name if key == "path" else str(download("model", name, revision))
+    return _model_folder(model, Path(name) if key == "path" else download("model", name, revision))
 
 
 def weights_digest(model: ModelId, machine: Machine) -> str:
@@ -175,6 +175,11 @@ def _listed(model: ModelId, machine: Machine, name: str, index: Path) -> list[st
 
 
 def _model_folder(name: str, folder: Path) -> str:
+    if os.path.isfile(folder / "adapter_config.json"):  # transformers would use it only if peft is installed
+        raise InputError(
+            f"Model {name} in {folder} has an adapter (adapter_config.json); merge it into the weights first "
+            "(merge_and_unload, save_pretrained), and give that folder."
+        )
     if not os.path.isfile(folder / "config.json"):  # is_file() raises if the folder cannot be searched
         fault = "there is no config.json in it" if os.path.isdir(folder) else "there is no such folder"
         raise InputError(

@@ -129,8 +129,12 @@ def _parameters(forward: Callable[..., object]) -> Mapping[str, inspect.Paramete
 
 
 def options_of(model: PreTrainedModel) -> dict[str, bool]:
-    """Return options for every forward pass; they switch off the key-value cache if there is one."""
-    return {"use_cache": False} if "use_cache" in accepted_by(model) else {}
+    """Return options for every forward pass: a result with names, and no key-value cache if there is one."""
+    accepted = accepted_by(model)
+    options = {"use_cache": False} if "use_cache" in accepted else {}
+    if "return_dict" in accepted or any(each.kind is each.VAR_KEYWORD for each in accepted.values()):
+        options["return_dict"] = True  # config.json may ask for tuples
+    return options
 
 
 def states_of(model: PreTrainedModel, arguments: dict[str, Tensor]) -> list[Tensor]:

@@ -5,7 +5,8 @@ from __future__ import annotations
 import gc
 import logging
 import os
-from collections.abc import Iterator
+import re
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from contextvars import ContextVar
 from pathlib import Path
@@ -151,6 +152,7 @@ def saved(model: object, folder: Path) -> str:
 
 def _loaded(name: str, device: str, dtype: torch.dtype) -> PreTrainedModel:
     """Load a model from a folder with transformers, with all weights from files and dropout off."""
+    import transformers
     from transformers import AutoConfig
     from transformers.utils import logging as loading
 
@@ -159,6 +161,11 @@ def _loaded(name: str, device: str, dtype: torch.dtype) -> PreTrainedModel:
     loading.set_verbosity_error()
     try:
         config = AutoConfig.from_pretrained(name, trust_remote_code=False)
+        if str(positions := getattr(config, "position_embedding_type", "")).startswith("relative_key"):
+            raise InputError(
+                f"The model {name} has relative positions ({positions}), which transformers {transformers.__version__} "
+                "leaves out; use a model with absolute positions."
+            )
         # Request eager attention, because the config may request a kernel, which is code from the hub. Pass it as an
         # argument, because AutoModel prefers config.json to this config.
         with without_progress_bars():
@@ -169,6 +176,7 @@ def _loaded(name: str, device: str, dtype: torch.dtype) -> PreTrainedModel:
                 attn_implementation="eager",
                 dtype=dtype,
                 output_loading_info=True,
+                ignore_mismatched_sizes=True,  # `_check_weights` names them
             )
             check_stock(model)
     except InputError:
@@ -182,18 +190,62 @@ def _loaded(name: str, device: str, dtype: torch.dtype) -> PreTrainedModel:
         loading.set_verbosity(verbosity)
         if collecting:
             gc.enable()
-    missing = sorted(key for key in report["missing_keys"] if "pooler." not in key)
-    if missing:
-        raise InputError(
-            f"The weights of {name} lack {count(len(missing), 'tensor')} of the model ({missing[0]} is the first), so "
-            "they would be random; give a checkpoint of the whole model."
-        )
+    _check_weights(name, model, report)
     if not any(Path(name, file).is_file() for file in WEIGHT_FILES if file.startswith("model.safetensors")):
         log.warning(
             "%s has no safetensors; its pickled weights were loaded in weights-only mode, so no code in them ran", name
         )
     stock: PreTrainedModel = model.to(device, dtype).eval()  # without this, two biases of DeBERTa stay float32
     return stock
+
+
+ADAPTER = re.compile("lora|loha|lokr|ia3|adapter|adaption|prefix|prompt", re.IGNORECASE)
+"""Pattern in the names of tensors that adapt a model; without them, it is another model."""
+OTHER_HEAD = re.compile(
+    r"(?:\w+\.)?(?:pooler|cls|score|seq_relationship|decoder|config|qa_outputs|embeddings_project"
+    r"|lm_\w+|\w*vocab_\w+|\w*(?:predictions?|classifiers?|head))\b"
+)
+"""Names of prediction heads and poolers in published checkpoints, and of leftovers from pretraining."""
+OLD_BUFFER = re.compile(
+    r"(?:position_ids|token_type_ids|inv_freq|masked_bias|attn\.bias|attention\.bias|word_embeddings\._weight)$"
+)
+"""Names of tensors in old checkpoints that models compute themselves."""
+
+
+def _check_weights(name: str, model: PreTrainedModel, report: Mapping[str, Any]) -> None:
+    """Refuse a checkpoint that is not exactly this model; name tensors outside the model that are not used."""
+    if getattr(model, "hf_quantizer", None) is not None:
+        raise InputError(f"The weights of {name} are quantised, which papa does not support; load them dequantised.")
+    if report["mismatched_keys"]:
+        key, shape, needed = min(report["mismatched_keys"])
+        raise InputError(
+            f"The weights of {name} do not fit its config.json: {key} has the shape {[*shape]} instead of {[*needed]}; "
+            "correct config.json, or give a checkpoint without pruned heads."
+        )
+    unused = sorted(report["unexpected_keys"])
+    missing = sorted(key for key in report["missing_keys"] if "pooler." not in key)
+    if missing:
+        instead = f", and {unused[0]} is not one of its tensors" if unused else ""
+        raise InputError(
+            f"The weights of {name} lack {count(len(missing), 'tensor')} of the model ({missing[0]} is the first"
+            f"{instead}), so they would be random; give a checkpoint of the whole model."
+        )
+    base = model.base_model
+    parts = {part for part, _ in base.named_children() if part != "pooler"}
+    inside = [
+        key
+        for key in unused
+        if ADAPTER.search(key)
+        or (key.removeprefix(f"{model.base_model_prefix}.").split(".")[0] in parts and not OLD_BUFFER.search(key))
+    ]
+    if inside:
+        raise InputError(
+            f"{type(model).__name__} has no place for {count(len(inside), 'tensor')} in the weights of {name} "
+            f"({inside[0]} is the first), so it would be another model; merge adapters into the weights first "
+            "(merge_and_unload, save_pretrained), or correct config.json."
+        )
+    if unknown := [key for key in unused if not OTHER_HEAD.match(key) and not OLD_BUFFER.search(key)]:
+        log.warning("%s of %s, such as %s, are not used", count(len(unknown), "tensor"), name, unknown[0])
 
 
 LANGUAGE_MODELS = ("ForCausalLM", "LMHeadModel", "GenerationDecoder", "ForMaskedLM", "ForConditionalGeneration")

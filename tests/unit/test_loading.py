@@ -1,6 +1,7 @@
 """Loading models of every family: what is checked, what is said, what is refused."""
 
 import gc
+import json
 import logging
 import re
 from hashlib import sha256
@@ -9,11 +10,13 @@ import pytest
 import torch
 import transformers
 from families import DISTINCT, FAMILIES, close, needs_t5, only, real, stock_states
-from sizes import VOCABULARY
+from safetensors.torch import load_file, save_file
+from sizes import CHANNELS, HEADS, LAYERS, VOCABULARY
 
 import papa
 from papa.config.settings import Machine
 from papa.config.stages import Encoding, ModelId
+from papa.data.weights import location_of
 from papa.model import attention, forms, settling
 from papa.model.load import model_of
 from papa.model.replacement import kept_context, replacement_of
@@ -127,12 +130,136 @@ def test_what_is_no_place_of_a_model_is_said(tmp_path, model):
         papa.load_model(str(tmp_path / "none"))
 
 
-@only("bert")
-def test_a_checkpoint_that_lacks_weights_is_refused(saved, model):
-    model.config.num_hidden_layers += 1
-    model.config.save_pretrained(saved)
-    with pytest.raises(papa.InputError, match=r"lack 16 tensors of the model \(encoder\.layer\.3.* would be random"):
+def random_like(names, shape):
+    return lambda weights: weights | {name: torch.randn(shape) for name in names.split()}
+
+
+def renamed(change):
+    return lambda weights: {change(name): values for name, values in weights.items()}
+
+
+def without(part):
+    return lambda weights: {name: values for name, values in weights.items() if part not in name}
+
+
+def pruned(weights):
+    first = "encoder.layer.0.attention.self."
+    return {name: values[CHANNELS:] if first in name else values for name, values in weights.items()}
+
+
+SAME, NO_PLACE = None, "no place for 1 tensor in the weights of {} "
+BERT, INSIDE = "BertForMaskedLM", "bert.encoder.layer.1."
+BERT_HEADS = "bert.pooler.dense.weight cls.seq_relationship.weight classifier.bias bert.embeddings.position_ids"
+OTHER_HEADS = "lm_head.bias lm_predictions.lm_head.dense.weight mask_predictions.dense.weight pooler.dense.weight"
+ADAPTED = [
+    # published checkpoints: tensors of other heads, of poolers, and what models once stored
+    (BERT, random_like(BERT_HEADS, 3), {}, SAME),
+    (BERT, renamed(lambda name: name.replace("LayerNorm.weight", "LayerNorm.gamma")), {}, SAME),
+    ("RobertaForMaskedLM", random_like("roberta.pooler.dense.weight roberta.embeddings.position_ids", 3), {}, SAME),
+    (
+        "DebertaModel",
+        lambda weights: (
+            {f"deberta.{name}": values for name, values in weights.items()}
+            | random_like(
+                f"{OTHER_HEADS} config deberta.embeddings.position_ids deberta.embeddings.word_embeddings._weight", 3
+            )({})
+        ),
+        {"architectures": None},
+        SAME,
+    ),
+    (
+        "ElectraForPreTraining",
+        random_like("electra.embeddings_project.weight electra.embeddings.position_ids", 3),
+        {},
+        SAME,
+    ),
+    ("GPT2LMHeadModel", random_like("transformer.h.1.attn.bias transformer.h.1.attn.masked_bias", 3), {}, SAME),
+    ("DistilBertForMaskedLM", random_like("pre_classifier.weight qa_outputs.bias", 3), {}, SAME),
+    # ways to adapt a model
+    (BERT, random_like(f"{INSIDE}attention.self.distance_embedding.weight", 3), {}, NO_PLACE),
+    (BERT, random_like(f"{INSIDE}output.adapters.mood.adapter_down.weight", 3), {}, NO_PLACE),
+    (BERT, random_like(f"{INSIDE}attention.self.query.lora_A.weight", 3), {}, NO_PLACE),
+    (BERT, random_like("prefix_encoder.embedding.weight", 3), {}, NO_PLACE),
+    (BERT, random_like("prompt_embeddings", 3), {}, NO_PLACE),
+    (BERT, random_like("bert.encoder.layer.3.output.dense.bias", 3), {}, NO_PLACE),
+    (BERT, random_like("bert.emotion.weight", 3), {}, SAME),
+    (
+        BERT,
+        lambda weights: weights,
+        {"position_embedding_type": "relative_key"},
+        r"relative positions \(relative_key\)",
+    ),
+    (BERT, dict, {"return_dict": False, "torchscript": True}, SAME),
+    (BERT, dict, {"num_labels": 7, "dtype": "float16"}, SAME),
+    (BERT, lambda weights: {name: values.half() for name, values in weights.items()}, {"dtype": "float16"}, SAME),
+    (
+        *(BERT, pruned, {"pruned_heads": {"0": [0]}}),
+        r"encoder\.layer\.0\.attention\.self\.key\.bias has the shape \[28\] instead of \[35\]",
+    ),
+    (BERT, dict, {"vocab_size": VOCABULARY + 2}, r"has the shape \[61, 35\] instead of \[63, 35\]"),
+    (
+        BERT,
+        lambda weights: weights,
+        {"max_position_embeddings": 64},
+        r"position_embeddings.* \[47, 35\] instead of \[64",
+    ),
+    (
+        BERT,
+        lambda weights: weights,
+        {"num_hidden_layers": 4},
+        r"lack 16 tensors of the model \(bert\.encoder\.layer\.3",
+    ),
+    (BERT, dict, {"num_hidden_layers": 2}, "no place for 16 tensors"),
+    (BERT, without("cls.predictions.transform"), {}, r"lack 4 tensors of the model \(cls\.predictions\.transform"),
+    (BERT, without("cls.predictions.decoder"), {}, SAME),  # tied to the embeddings
+    (BERT, renamed(lambda name: f"module.{name}"), {}, r"lack .* tensors .*, and module\..* is not one of its tensors"),
+    (BERT, renamed(lambda name: f"_orig_mod.{name}"), {}, "_orig_mod.* is not one of its tensors"),
+    (BERT, renamed(lambda name: f"base_model.model.{name}"), {}, "base_model.* is not one of its tensors"),
+]
+
+
+@pytest.mark.parametrize(("architecture", "change", "keys", "refusal"), ADAPTED)
+def test_a_checkpoint_is_exactly_the_model_or_is_refused(tmp_path, architecture, change, keys, refusal):
+    """Tensors of other heads are left out; tensors that would change hidden states are not."""
+    kind, sizes = getattr(transformers, architecture), {"hidden_size": HEADS * CHANNELS, "num_hidden_layers": LAYERS}
+    sizes |= {"num_attention_heads": HEADS, "vocab_size": VOCABULARY, "max_position_embeddings": 47}
+    sizes |= {
+        "embedding_size": HEADS * CHANNELS,
+        "intermediate_size": 41,
+        "pad_token_id": 0,
+        "bos_token_id": 1,
+        "eos_token_id": 2,
+    }
+    stock = kind(kind.config_class(**sizes)).eval()
+    stock.save_pretrained(tmp_path)
+    weights = change(load_file(tmp_path / "model.safetensors"))
+    save_file(weights, tmp_path / "model.safetensors", {"format": "pt"})
+    config = json.loads((tmp_path / "config.json").read_text()) | keys
+    (tmp_path / "config.json").write_text(json.dumps(config))
+    if refusal is not SAME:
+        with pytest.raises(papa.InputError, match=refusal.format(re.escape(str(tmp_path)))) as error:
+            papa.load_model(tmp_path, device="cpu")
+        assert "\n" not in str(error.value) and len(str(error.value)) < 500
+        return
+    stock.load_state_dict({name: values.float() for name, values in weights.items()}, strict=False)
+    ids = torch.arange(4, 24).view(2, 10)
+    inputs = {"input_ids": ids, "attention_mask": torch.ones_like(ids)}
+    expected = torch.stack(stock.base_model(**inputs, output_hidden_states=True).hidden_states, dim=1)
+    ours = papa.load_model(tmp_path, device="cpu")
+    close(ours.hidden_states(inputs), expected)
+    if hasattr(stock, "lm_head") or hasattr(stock, "cls"):
+        close(ours.logits(inputs), stock(**inputs, return_dict=True).logits)
+
+
+@pytest.mark.parametrize("name", ["adapter_config.json", "adapters"])
+def test_an_adapter_beside_the_weights_is_refused(saved, name):
+    (saved / "adapter_config.json").write_text("{}")
+    if name == "adapters":
+        (saved / "config.json").unlink()
+    with pytest.raises(papa.InputError, match=r"tiny has an adapter \(adapter_config\.json\); merge it .*merge_and_un"):
         papa.load_model(saved, device="cpu")
+    with pytest.raises(papa.InputError, match=r"has an adapter"):
+        location_of(ModelId(name="tiny"), Machine(models={"tiny": {"path": str(saved)}}))
 
 
 @only("bert")

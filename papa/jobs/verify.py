@@ -51,8 +51,7 @@ def verify(model: str, device: str = "auto") -> dict[str, Any]:
 
 def print_verified(check: dict[str, Any], console: Console) -> None:
     """Print a table of the checks, and the reason for a refusal."""
-    for part in table_of([check], ["model"]).readable(console.width):
-        part.print(console)
+    table_of([check], ["model"]).readable(console.width).print(console)
     if check["why"]:
         console.print(f"{check['model']}: {check['why']}")
     console.print(f"transformers {check['transformers']}, torch {check['torch']}. {NOTE}")

@@ -95,28 +95,13 @@ class Table:
             taken += column_width + 1
         return [replace(self, frame=self.frame.iloc[:, [*range(self.names), *group]]) for group in groups]
 
-    def transposed(self, width: int) -> list[Table]:
-        """Return tables with a line for each column and the rows side by side that fit `width` characters."""
-        labels = max(map(len, self.header))
-        groups, taken = list[list[list[str]]](), width
-        for row in self.rows:
-            needed = max(map(len, row)) + 1
-            if taken + needed > width:
-                groups.append([])
-                taken = labels
-            groups[-1].append(row)
-            taken += needed
-        names, *columns = self.header
-        tables = []
-        for group in groups:
-            heading, *lines = zip(*group, strict=True)
-            cells = [[column, *line] for column, line in zip(columns, lines, strict=True)]
-            tables.append(replace(self, frame=pd.DataFrame(cells, columns=[names, *heading]), names=1, rules=()))
-        return tables
-
-    def readable(self, width: int) -> list[Table]:
-        """Return the table; if it is wider than `width` characters, it is transposed."""
-        return self.transposed(width) if self.is_wider(width) else [self]
+    def readable(self, width: int) -> Table:
+        """Return the table; if it is wider than `width` characters, with a line for each column, rows side by side."""
+        if not self.is_wider(width):
+            return self
+        name = self.header[0]
+        frame = self.frame.set_index(name).T.rename_axis(index=name, columns=None).reset_index()
+        return replace(self, frame=frame, names=1, rules=())
 
     def is_wider(self, width: int) -> bool:
         """Whether the table is wider than `width` characters."""

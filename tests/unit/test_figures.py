@@ -12,7 +12,6 @@ import torch
 from builders import grid_view, summary_row
 
 import papa
-from papa.config.stages import GridView
 from papa.errors import InputError
 from papa.method.pictures import HEIGHT, drawn_slots, pictures
 from papa.results.analysis import save_figure
@@ -21,8 +20,8 @@ from papa.results.drops import drop_figure
 from papa.results.figures import figure_note, grid_figure
 from papa.results.panels import CURVE, LABEL_HEIGHT, RULE, spread_out
 
-LAYERS, HEADS, N = 3, 5, 7
-FRACTIONS = ("1", "1/2", "0")
+LAYERS, HEADS = 3, 5
+FRACTIONS, SUBSETS = ("1", "1/2", "0"), ("all", "lookup", "position")
 Rows = list[dict[str, Any]]
 
 
@@ -39,10 +38,11 @@ def lines(names: Iterable[str], rows: Rows) -> Rows:
     return [row | {"line": name} for name in names for row in rows]
 
 
-def view_of(rows: Rows) -> GridView:
+def figure_of(rows: Rows) -> tuple[Any, str]:
+    """The figure of a grid of these rows, and its alternative text."""
     several = ("models", "fractions", "tasks")
     fields = {name: tuple(dict.fromkeys(row[name.removesuffix("s")] for row in rows)) for name in several}
-    return grid_view(name="figure-2a", title="Figure 2a: BASE", **fields)
+    return grid_figure(pd.DataFrame(rows), grid_view(name="figure-2a", title="Figure 2a: BASE", **fields))
 
 
 def drawn(figure: Any) -> Rows:
@@ -56,15 +56,22 @@ def save(folder: Path, figure: Any) -> str:
     return (folder / "figure.svg").read_text(encoding="utf-8")
 
 
-def plot(folder: Path, rows: Rows) -> str:
-    return save(folder, grid_figure(pd.DataFrame(rows), view_of(rows))[0])
+def test_files_show_models_tasks_and_subsets(tmp_path):
+    names = [(model, task, subset) for model in ("first", "second") for task in ("ner", "names") for subset in SUBSETS]
+    rows = [part for model, task, subset in names for part in curve(model=model, task=task, subset=subset)]
+    svg = save(tmp_path, figure_of(rows)[0])
+    texts = ("Figure 2a: BASE", "Title of ner", "Title of names", "Entity F1", "first", "second", "lookup", "12")
+    for text in (*texts, "trivial .200", "context-free .300", "Constants: average; order: λ."):
+        assert f">{text}<" in svg
+    assert "#fff" in svg or "white" in svg  # the paper
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["figure.png", "figure.svg"]
 
 
 class Panel:
     """The content of the first panel of a figure."""
 
     def __init__(self, rows: Rows):
-        self.figure = grid_figure(pd.DataFrame(rows), view_of(rows))[0].to_dict()
+        self.figure = figure_of(rows)[0].to_dict()
         self.content = self.figure["concat"][0]
         self.marks = [layer["mark"]["type"] for layer in self.content["layer"]]
         self.points = self.rows("circle")
@@ -84,26 +91,10 @@ class Panel:
         return HEIGHT * (label["y"] - low) / (high - low)
 
 
-def test_files_show_models_tasks_and_subsets(tmp_path):
-    rows = [
-        row(fraction, 0.9 - kept / 100, model=model, task=task, subset=subset)
-        for model in ("first", "second")
-        for task in ("ner", "names")
-        for subset in ("all", "lookup")
-        for fraction, kept in zip(FRACTIONS, (24, 12, 0), strict=True)
-    ]
-    svg = plot(tmp_path, rows)
-    texts = ("Figure 2a: BASE", "Title of ner", "Title of names", "Entity F1", "first", "second", "lookup", "12")
-    for text in (*texts, "trivial .200", "context-free .300", "Constants: average; order: λ."):
-        assert f">{text}<" in svg
-    assert "#fff" in svg or "white" in svg  # the paper
-    assert sorted(path.name for path in tmp_path.iterdir()) == ["figure.png", "figure.svg"]
-
-
 @pytest.mark.parametrize("character", ["\x1b", "\0", "\uffff"])
 def test_a_character_that_would_end_the_process_is_refused(tmp_path, character):
     with pytest.raises(InputError, match="contains a control character, which cannot be drawn"):
-        plot(tmp_path, curve() + curve(subset=f"of{character}ten"))
+        save(tmp_path, figure_of(curve() + curve(subset=f"of{character}ten"))[0])
     assert not list(tmp_path.iterdir())
 
 
@@ -131,15 +122,16 @@ def test_scores_stay_within_the_range_of_the_metric(metric, scores, floors, limi
 @pytest.mark.parametrize("subsets", [1, 3])
 def test_a_panel_has_at_most_two_reference_lines_and_each_is_named(models, subsets):
     """Each curve has other floors, three of them; with all curves alike, two floors are shared."""
-    rows = [
-        part
-        for model in range(models)
-        for number, subset in enumerate(["all", "lookup", "position"][:subsets])
-        for part in curve(
-            model=f"m{model}", subset=subset, by_word=0.6, trivial=0.2, contextless=0.3 + 0.1 * (number + model)
-        )
-    ]
-    panel = Panel(rows)
+    names = [(model, number) for model in range(models) for number in range(subsets)]
+    panel = Panel(
+        [
+            part
+            for model, number in names
+            for part in curve(
+                model=f"m{model}", subset=SUBSETS[number], by_word=0.6, contextless=0.3 + 0.1 * (number + model)
+            )
+        ]
+    )
     rules = [label for label in panel.floors if label["kind"] == RULE]
     curves = subsets if models == 1 else models
     assert [label["text"] for label in rules if "trivial" in label["text"]] == ["trivial .200"]
@@ -171,44 +163,39 @@ def test_labels_are_moved_no_farther_than_they_must(wanted, places):
     assert spread_out(wanted, 11, 160) == places
 
 
-def test_heads_replaced_are_to_scale(tmp_path):
-    rows = [row(fraction, 0.5) for fraction in ("1", "1/8", "0")]  # 0, 21 and 24 of 24 heads
-    panel = Panel(rows)
+def test_heads_replaced_are_to_scale():
+    panel = Panel([row(fraction, 0.5) for fraction in ("1", "1/8", "0")])  # 0, 21 and 24 of 24 heads
     assert panel.x["type"] == "quantitative"
     assert panel.x["scale"].get("type", "linear") == "linear" and not panel.x["scale"]["zero"]
     assert panel.x["axis"]["values"] == [0, 21, 24] == [point["at"] for point in panel.points]
     assert '["0", "21", "24"]' in panel.x["axis"]["labelExpr"], "0 has one meaning: no head is replaced"
     assert panel.x["title"] == "heads replaced, of 24"
-    svg = plot(tmp_path, rows)
-    ticks = re.findall(r'translate\(([\d.]+),[\d.]+\)"[^>]*>(0|21|24)</text>', svg)
-    assert [text for _, text in ticks] == ["0", "21", "24"]
-    first, second, third = (float(place) for place, _ in ticks)
-    assert (second - first) / (third - first) == pytest.approx(21 / 24, abs=0.01)
+
+
+LOOKUP = curve(0.8, 0.7, 0.6, subset="lookup", contextless=0.45)
+
+
+@pytest.mark.parametrize(
+    ("rows", "said", "unsaid"),
+    [
+        (curve(), "bands are 95 % Student-t intervals over 3 probe.*Dashed: context-free \\(.*trivial", "Diamonds"),
+        (curve(), "has lost all that attention contributes.", "by word"),
+        (curve() + LOOKUP, "Dashed: trivial \\(.*Diamonds: the context-free floor of one curve \\(", "bars"),
+        (lines("abc", curve(seeds=5)), "bars are 95 % Student-t intervals over 5 probe seeds", "bands"),
+        (curve(seeds=1, half=None, trivial=None, contextless=None), "one probe seed, so no interval.", "floors"),
+    ],
+)
+def test_the_note_explains_intervals_and_floors(rows, said, unsaid):
+    note = figure_note(pd.DataFrame(rows))
+    assert re.search(said, note) and unsaid not in note
 
 
 def test_the_alternative_text_has_the_ends_and_floors_of_curves():
-    rows = curve() + curve(0.8, 0.7, 0.6, subset="lookup", contextless=0.45)
-    words = grid_figure(pd.DataFrame(rows), view_of(rows))[1]
-    assert words == (
+    assert figure_of(curve() + LOOKUP)[1] == (
         "Title of t: 0.900 with 24 of 24 heads kept, 0.700 with 0 of 24 heads kept, context-free floor 0.300. "
         "Title of t, lookup: 0.800 with 24 of 24 heads kept, 0.600 with 0 of 24 heads kept, context-free floor 0.450."
     )
-    many = [part for number in range(20) for part in lines([f"line {number}"], curve())]
-    assert grid_figure(pd.DataFrame(many), view_of(many))[1].endswith(" 2 more curves.")
-
-
-def test_the_note_explains_intervals_and_floors():
-    note = figure_note(pd.DataFrame(curve(by_word=0.5)))
-    for words in ("bands are 95 % Student-t intervals over 3 probe seeds", "trivial (", "Dashed: context-free ("):
-        assert words in note
-    assert "by word" not in note and "Diamonds" not in note
-    assert "has lost all that attention contributes." in note
-    halves = figure_note(pd.DataFrame(curve() + curve(subset="lookup", contextless=0.5)))
-    assert "Dashed: trivial (" in halves and "Diamonds: the context-free floor of one curve (" in halves
-    bars = figure_note(pd.DataFrame(lines("abc", curve(seeds=5))))
-    assert "bars are" in bars and "over 5 probe seeds" in bars
-    single = figure_note(pd.DataFrame(curve(seeds=1, half=None, trivial=None, contextless=None)))
-    assert "one probe seed, so no interval." in single and "floors" not in single
+    assert figure_of(lines([f"line {number}" for number in range(20)], curve()))[1].endswith(" 2 more curves.")
 
 
 def drops_of(*points: tuple[str, str, float | None, float | None]) -> Any:
@@ -231,11 +218,11 @@ def test_every_model_with_a_drop_is_a_labelled_point(tmp_path):
     assert abs(labels["first"]["y"] - labels["second"]["y"]) * 2 * HEIGHT / (high - low) >= LABEL_HEIGHT - 1e-6
 
 
-def averages(uses: list[int], layers: int = LAYERS) -> papa.Constants:
+def averages(uses: list[int]) -> papa.Constants:
     """Averages whose slot s is used by `uses[s]` examples, the last by all; every cell has another entry."""
     use = torch.tensor(uses)
     count = torch.minimum(use[:, None], use)
-    mean = torch.arange(layers * HEADS * len(uses) ** 2).view(layers, HEADS, len(uses), len(uses)) / 1000
+    mean = torch.arange(LAYERS * HEADS * len(uses) ** 2).view(LAYERS, HEADS, len(uses), len(uses)) / 1000
     return papa.Constants((mean * count).double(), count, max(uses))
 
 

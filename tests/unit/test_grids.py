@@ -1,5 +1,6 @@
 """The table of a grid: every score in its cell, empty cells for missing scores, lines in the grid's order."""
 
+import re
 from pathlib import Path
 from typing import Any
 
@@ -24,22 +25,19 @@ class Grid:
     def __init__(self, folder: Path, rows: list[dict[str, Any]], **fields: Any):
         summary = write_rows(rows, folder / "summary.parquet")
         self.table = folder / "grid.parquet"
-        tasks = {"cola": "glue", "ner": "conll"}
-        view = {"title": "Table 1: kinds", "tasks": tasks, "fractions": ("0", "1")} | fields
-        self.job = analysis_job(
-            "grid", grid_view(**view).model_dump(mode="json"), {"summary": summary}, folder / "grid"
-        )
+        view = {"title": "Table 1: kinds", "tasks": {"cola": "glue", "ner": "conll"}, "fractions": ("0", "1")} | fields
+        parameters = grid_view(**view).model_dump(mode="json")
+        self.job = analysis_job("grid", parameters, {"summary": summary}, folder / "grid")
         self.message = analyse(self.job)
         self.rows = read_table(self.table).to_pylist()
-        self.markdown = (folder / "grid.md").read_text(encoding="utf-8")
-        self.latex = (folder / "grid.tex").read_text(encoding="utf-8")
+        self.markdown, self.latex = (Path(self.job.output(form)).read_text("utf-8") for form in ("markdown", "latex"))
         parts = self.markdown.split("Loss\n")
         self.lines, self.losses = ([s for s in parts[place].splitlines() if s.startswith("|")] for place in (0, -1))
 
-    def cell(self, number: int, column: str) -> str:
-        """A cell of a line of the only table, by the heading of its column."""
+    def cells(self) -> list[dict[str, str]]:
+        """The cells of each line of the only table, by the heading of their column."""
         header, _, *lines = ([cell.strip() for cell in line.split("|")[1:-1]] for line in self.lines)
-        return dict(zip(header, lines[number], strict=True))[column]
+        return [dict(zip(header, line, strict=True)) for line in lines]
 
 
 def test_constants_are_lines_and_tasks_columns(tmp_path):
@@ -86,38 +84,24 @@ def test_constants_are_lines_and_tasks_columns(tmp_path):
     assert trace_of(grid.table) == grid.job.trace() and grid.message == "Table 1: kinds: 7 rows"
 
 
-def test_each_model_has_a_table(tmp_path):
-    scores = {"n": (0.9, 0.7), "m": (0.8, 0.5)}
-    rows = [
-        row("ner", constant, fraction, scores[model][fraction == "0"], model=model)
-        for model in scores
-        for constant, fraction in ((None, "1"), ("average", "0"))
-    ]
-    grid = Grid(tmp_path, rows, models=["m", "n"], tasks={"ner": "conll"})
-    tables = dict(part.split("\n", 1) for part in grid.markdown.split("## ")[1:])
-    assert list(tables) == ["m (23 heads)", "m (23 heads). Loss", "n (23 heads)", "n (23 heads). Loss"]
-    for model, (original, average) in scores.items():
-        assert f"| original | {original:.3f} ±.013 |" in tables[f"{model} (23 heads)"]
-        assert tables[f"{model} (23 heads)"].rstrip().endswith(f"| average | {average:.3f} ±.013 |")
-
-
-def test_an_excluded_task_is_named_with_the_reason(tmp_path):
+def test_each_model_has_a_table_and_an_excluded_task_is_named_with_the_reason(tmp_path):
     why = {"status": "the probe is no better than the majority class, yes (0.690)"}
+    missing = {"contextless": None, "loss": None, "status": "no contextless floor was measured", "model": "n"}
     rows = [row("ner", None, "1", 0.9), row("ner", "average", "0", 0.7)]
     rows += [row("cola", None, "1", 0.7, **why), row("cola", "average", "0", 0.7, loss=None, **why)]
-    grid = Grid(tmp_path, rows)
-    assert grid.losses[2] == "| average | - | 25 % (10 to 41) |"
-    note = grid.markdown.split("Loss\n")[1]
+    rows += [row("ner", None, "1", 0.8, **missing), row("ner", "average", "0", 0.5, **missing)]
+    grid = Grid(tmp_path, rows, models=["m", "n"])
+    tables = dict(part.split("\n", 1) for part in grid.markdown.split("## ")[1:])
+    assert list(tables) == ["m (23 heads)", "m (23 heads). Loss", "n (23 heads)", "n (23 heads). Loss"]
+    assert "| average | - | 25 % (10 to 41) |" in tables["m (23 heads). Loss"]
+    note = tables["m (23 heads). Loss"]
     assert "No loss: COLA: the probe is no better than the majority class, yes (0.690)." in note
     assert "NER:" not in note and "(original - score) / (original - context-free)" in note
-
-
-def test_a_floor_that_was_not_measured_has_no_line(tmp_path):
-    missing = {"contextless": None, "loss": None, "status": "no contextless floor was measured"}
-    rows = [row("ner", None, "1", 0.9, **missing), row("ner", "average", "0", 0.7, **missing)]
-    grid = Grid(tmp_path, rows, tasks={"ner": "conll"})
-    assert [line.split("|")[1].strip() for line in grid.lines[2:]] == ["original", "trivial", "average"]
-    assert grid.losses[2] == "| average | - |"
+    # a floor that was not measured has no line
+    assert re.findall(r"\| (\S+) \|  \| (\S+)", tables["n (23 heads)"]) == [
+        *(("original", "0.800"), ("trivial", "0.100"), ("average", "0.500"))
+    ]
+    assert "| average |  | - |" in tables["n (23 heads). Loss"]
 
 
 def test_equal_scores_are_both_best_and_an_undefined_one_is_not(tmp_path):
@@ -135,11 +119,8 @@ def test_equal_scores_are_both_best_and_an_undefined_one_is_not(tmp_path):
 
 def test_averages_of_other_texts(tmp_path):
     """NER is a task on conll: its average is the average of conll."""
-    rows = [
-        row("cola", "average", "0", 0.3),
-        row("cola", "average-of-conll", "0", 0.2),
-        row("ner", "average", "0", 0.7),
-    ]
+    rows = [row("cola", "average", "0", 0.3), row("cola", "average-of-conll", "0", 0.2)]
+    rows += [row("ner", "average", "0", 0.7)]
     grid = Grid(tmp_path, rows, constants=["average", "average-of-conll"], fractions=["0"])
     assert grid.lines[4:] == [
         "| average, own texts | **0.300 ±.013** | **0.700 ±.013** |",
@@ -156,14 +137,12 @@ def test_fractions_are_columns(tmp_path):
         for fraction, (constant, score) in scores.items()
     ]
     grid = Grid(tmp_path, rows[:-1], models=["n", "m"], fractions=["0", "1/16", "1"])
-    lines = [(grid.cell(line, "task"), grid.cell(line, "model")) for line in range(4)]
-    assert lines == [("COLA", "n"), ("COLA", "m"), ("NER", "n"), ("NER", "m")]
     n, m = ["0.800", "0.700", "0.500"], ["0.900", "0.800", "0.600"]
-    cells = [[grid.cell(line, fraction)[:5] for fraction in ("1", "1/16", "0")] for line in range(4)]
-    assert cells == [[*n[:2], ""], m, n, m]
-    assert grid.cell(1, "0") == "0.600 ±.013" and grid.cell(0, "drop at 0") == grid.cell(0, "loss at 0") == "-"
-    assert (grid.cell(3, "trivial"), grid.cell(3, "context-free")) == ("0.100", "0.200")
-    assert (grid.cell(3, "drop at 0"), grid.cell(3, "loss at 0")) == ("25.0 %", "25 % (10 to 41)")
+    cells = [[cell[:5] for cell in map(line.get, ("task", "model", "1", "1/16", "0"))] for line in grid.cells()]
+    assert cells == [["COLA", "n", *n[:2], ""], ["COLA", "m", *m], ["NER", "n", *n], ["NER", "m", *m]]
+    columns = ("0", "trivial", "context-free", "drop at 0", "loss at 0")
+    first, _, _, last = ([line[name] for name in columns] for line in grid.cells())
+    assert last == ["0.600 ±.013", "0.100", "0.200", "25.0 %", "25 % (10 to 41)"] and first[3:] == ["-", "-"]
     assert "of heads that keep their own attention. Constants: average; order: λ. Cells" in grid.markdown
     assert "a seed's score is its mean over these orders" in grid.markdown and "Loss: " in grid.markdown
     assert "same number" not in grid.markdown
@@ -174,17 +153,16 @@ def test_orders_are_lines_that_share_their_ends(tmp_path):
     rows = [row("ner", None, "1", 0.9), row("ner", "average", "0", 0.6)]
     rows += [row("ner", "average", f, 0.8, same_heads_as=s) for f, s in (("1/16", "1/19"), ("1/19", "1/16"))]
     rows += [row("ner", "average", f, 0.7, order="random", same_heads_as="1/17") for f in ("1/16", "1/19")]
-    fractions = ("1", "1/16", "1/19", "0")
-    fields = {"tasks": {"ner": "conll"}, "orders": ["random", "lambda"], "fractions": fractions}
-    grid = Grid(tmp_path, rows, **fields)
-    for line, (order, between) in enumerate((("random", "0.700 ±.013"), ("λ", "0.800 ±.013"))):
-        assert grid.cell(line, "order") == order
-        assert [grid.cell(line, f) for f in fractions] == ["0.900 ±.013", between, between, "0.600 ±.013"]
+    fields = {"tasks": {"ner": "conll"}, "fractions": ("1", "1/16", "1/19", "0")}
+    grid = Grid(tmp_path, rows, orders=["random", "lambda"], **fields)
+    assert [[line[name][:5] for name in ("order", *fields["fractions"])] for line in grid.cells()] == [
+        ["rando", "0.900", "0.700", "0.700", "0.600"],
+        ["λ", "0.900", "0.800", "0.800", "0.600"],
+    ]
     assert grid.markdown.count("Fractions with the same number of heads: m keeps 1 of 23 at 1/19 and 1/16.") == 1
     assert "Model: m; constants: average. Cells" in grid.markdown
-    words = "If an order is drawn or learned several times, a seed's score is its mean over these orders."
-    assert words in grid.markdown
-    assert "over the orders" not in Grid(tmp_path, rows, **fields | {"orders": ["top-down"]}).markdown
+    words = "a seed's score is its mean over these orders."
+    assert words in grid.markdown and words not in Grid(tmp_path, rows, orders=["top-down"], **fields).markdown
 
 
 def test_a_grid_that_was_not_run_is_refused(tmp_path):

@@ -34,23 +34,20 @@ class Page(HTMLParser):
         self.words = " ".join(self.text.split())
         self.data: Any = json.loads(self.scripts[0])
 
-    def values(self, attribute: str) -> list[str]:
-        """The values of an attribute of all tags; empty for those that lack it."""
-        return [attributes.get(attribute) or "" for _, attributes in self.tags]
-
     def handle_starttag(self, tag: str, attributes: list[tuple[str, str | None]]) -> None:
         self.tags.append((tag, dict(attributes)))
         if tag not in ("meta", "link", "img", "input"):
             self.open.append(tag)
-        if tag == "script":
-            self.scripts.append("")
-        if tag == "table":
-            self.table = dict(attributes)["id"] or ""
-            self.tables[self.table] = []
-        if tag == "tr":
-            self.tables[self.table].append([])
-        if tag in ("td", "th"):
-            self.tables[self.table][-1].append("")
+        match tag:
+            case "script":
+                self.scripts.append("")
+            case "table":
+                self.table = dict(attributes)["id"] or ""
+                self.tables[self.table] = []
+            case "tr":
+                self.tables[self.table].append([])
+            case "td" | "th":
+                self.tables[self.table][-1].append("")
 
     def handle_endtag(self, tag: str) -> None:
         assert self.open.pop() == tag
@@ -64,6 +61,12 @@ class Page(HTMLParser):
                 self.tables[self.table][-1][-1] += data.strip()
 
 
+def text_of(study: Plan) -> str:
+    job = page_job(study)
+    write_report(job)
+    return Path(job.output("page")).read_text(encoding="utf-8")
+
+
 @pytest.fixture(scope="module")
 def study(tmp_path_factory: pytest.TempPathFactory) -> Plan:
     return write_results(tmp_path_factory.mktemp("report"))
@@ -74,23 +77,12 @@ def written(study: Plan) -> str:
     return text_of(study)
 
 
-def text_of(study: Plan) -> str:
-    job = page_job(study)
-    write_report(job)
-    return Path(job.output("page")).read_text(encoding="utf-8")
-
-
 @pytest.fixture(scope="module")
 def page(written: str) -> Page:
     return Page(written)
 
 
-@pytest.fixture(scope="module")
-def claims(study: Plan) -> Any:
-    return read_json(page_job(study).input("claims"))
-
-
-def test_nothing_is_loaded_and_only_the_script_of_the_report_may_run(page):
+def test_nothing_is_loaded_and_only_the_script_of_the_report_may_run(page, written):
     for tag, attributes in page.tags:
         assert (attributes.get("src") or "data:").startswith("data:"), tag
         assert (attributes.get("href") or "#").startswith(("#", "data:")), tag
@@ -98,7 +90,12 @@ def test_nothing_is_loaded_and_only_the_script_of_the_report_may_run(page):
     assert policy and "default-src 'none'" in policy and "connect-src" not in policy and "eval" not in policy
     data, script = page.scripts
     assert re.findall(r"'sha256-([^']+)'", policy) == [b64encode(sha256(script.encode()).digest()).decode()]
-    assert data.startswith("{")
+    assert data.startswith("{") and TITLE not in written and SUBSET not in written  # hostile names stay text
+    assert TITLE in {cell for lines in page.tables.values() for line in lines for cell in line}
+    assert page.data["maps"][0]["title"].startswith(TITLE)
+    assert {tag for tag, _ in page.tags} & {"iframe", "object"} == set() and not page.open
+    assert "somewhere/on/this/machine" not in written and "token_budget" not in page.text
+    assert "learning_rate: 0.001" in page.text
 
 
 def test_hostile_names_stay_text(page, written):
@@ -108,8 +105,9 @@ def test_hostile_names_stay_text(page, written):
     assert {tag for tag, _ in page.tags} & {"iframe", "object"} == set() and not page.open
 
 
-def test_the_conclusion_comes_first_then_the_figure_of_losses_then_claims(page, claims):
-    sentences = [line["sentence"] for line in claims["lines"] if line["grid"] == "score_by_fraction"]
+def test_the_conclusion_comes_first_then_the_figure_of_losses_then_claims(page, study):
+    lines = read_json(page_job(study).input("claims"))["lines"]
+    sentences = [line["sentence"] for line in lines if line["grid"] == "score_by_fraction"]
     parts = ["How much does attention depend on its input?", *sentences, "Each dot is a loss"]
     places = [page.words.index(" ".join(part.split())) for part in parts]
     assert places == sorted(places) and len(sentences) == 2
@@ -128,12 +126,12 @@ def test_where_no_probe_beats_the_majority_nothing_is_claimed(tmp_path):
     assert "Nothing can be concluded, so there is no table of claims." in page.words
     assert "claims-score_by_fraction-0" not in page.tables
     # nor is there a section for the one dot of one model and one constant
-    assert "section-score_and_drop" not in page.values("id")
+    assert "section-score_and_drop" not in {attributes.get("id") for _, attributes in page.tags}
 
 
 def test_every_analysis_is_there_with_its_table_and_a_described_figure(page):
     sections = {"section-score_by_fraction", "section-ends", "section-score_and_drop", "heads", "runs"}
-    assert sections <= set(page.values("id"))
+    assert sections <= {attributes.get("id") for _, attributes in page.tags}
     names = ["task", "metric", "model", "trivial", "context-free", "1", "1/2", "0", "drop at 0", "loss at 0"]
     assert page.tables["score_by_fraction-0"][0] == names
     assert page.tables["ends-0"][0] == ["constants", TITLE, "Second"]
@@ -143,6 +141,10 @@ def test_every_analysis_is_there_with_its_table_and_a_described_figure(page):
     for words in described:
         assert len(re.findall(r"\d", words)) > 5 and not re.search(r"\d\.\d{5}|nan|None", words), words
     assert any("Second, small: 0.750 with 15 of 15 heads kept" in words for words in described)
+    assert page.tables["models-0"][1:] == [
+        ["small", "some/roberta", "", "5ba", "0.1.0"],
+        ["other", "a folder", "", "5ba", "0.1.0"],
+    ]
 
 
 def test_data_and_subsets_say_what_was_used_and_what_training_had_already(page):
@@ -158,33 +160,21 @@ def test_data_and_subsets_say_what_was_used_and_what_training_had_already(page):
     assert first[-2:] == ["3", "0"] and len(page.tables["data-0"]) == 1 + 4
 
 
-def test_models_and_config_are_shown_without_places(page, written):
-    assert page.tables["models-0"][1:] == [
-        ["small", "some/roberta", "", "5ba", "0.1.0"],
-        ["other", "a folder", "", "5ba", "0.1.0"],
-    ]
-    assert "somewhere/on/this/machine" not in written
-    assert "learning_rate: 0.001" in page.text and "token_budget" not in page.text
-
-
-def test_same_results_give_the_same_page_which_records_what_made_it(study, written):
-    job = page_job(study)
+def test_same_results_give_the_same_page_and_a_damaged_one_is_named(study, written):
+    job, path = page_job(study), study.results / "models/small/corpora/texts/average.h5"
     assert write_report(job) == "2 lines, 3 figures and 4 maps of heads in the HTML report"
-    assert Path(job.output("page")).read_text(encoding="utf-8") == written
-    trace = trace_of(job.output("page"))
+    page = Path(job.output("page"))
+    assert page.read_text(encoding="utf-8") == written
+    trace = trace_of(page)
     assert trace is not None and trace.stage == "page"
     assert trace.inputs["summary"] == digest_of(job.input("summary"))
-
-
-def test_a_damaged_result_is_named_and_nothing_written(study, written):
-    job, path = page_job(study), study.results / "models/small/corpora/texts/average.h5"
     intact = path.read_bytes()
     path.write_bytes(intact[:-1])
-    Path(job.output("page")).unlink()
+    page.unlink()
     try:
         with pytest.raises(DamagedArtefact, match=r"average\.h5"):
             write_report(job)
-        assert not Path(job.output("page")).exists()
+        assert not page.exists()
     finally:
         path.write_bytes(intact)
 

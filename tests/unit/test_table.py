@@ -14,10 +14,9 @@ from rich.console import Console
 
 from papa.errors import count
 from papa.results.summary import legend, read_summary, tables_of
-from papa.results.table import Table, escape_latex, escape_markdown, write_pages
+from papa.results.table import Table, escape_latex, write_pages
 
 TITLE = "100 % of R&D_#1 ± {a}"
-FRACTIONS = ("1", "1/2", "0")
 
 
 def row(fraction: str, mean: float, **columns: Any) -> dict[str, Any]:
@@ -29,6 +28,12 @@ def latex(folder: Path, rows: list[dict[str, Any]]) -> str:
     summary = read_summary(write_rows(rows, folder / "summary.parquet"))
     write_pages("Scores", tables_of(summary), legend(summary), folder / "summary.md", folder / "summary.tex")
     return (folder / "summary.tex").read_text(encoding="utf-8")
+
+
+def printed(table: Table, width: int = 80) -> str:
+    console = Console(markup=False, highlight=False, emoji=False, width=width, record=True, file=io.StringIO())
+    table.print(console)
+    return console.export_text()
 
 
 def test_scores_drops_and_rules(tmp_path):
@@ -44,19 +49,6 @@ def test_scores_drops_and_rules(tmp_path):
     assert r"mean over 3 seeds $\pm$ half-width of the 95 \% Student-t interval" in text
 
 
-def test_subsets_and_further_readings_are_tables_of_their_own(tmp_path):
-    rows = [row(f, 0.8) for f in FRACTIONS] + [row(f, 0.7, subset="look^up") for f in FRACTIONS]
-    rows += [row(f, -0.3, metric="chunk_f1", main=False) for f in FRACTIONS]
-    text = latex(tmp_path, rows)
-    assert r"& look\textasciicircum{}up & 1,013 & - & - & 0.700" in text
-    assert r"& Chunk F1 & - & - & $-$0.300 $\pm$.013" in text
-    assert r"\begin{tabular}{lllrrrrrrr}" in text
-    assert text.count("Columns: fraction") == 3
-    assert r"lambda order. Other metrics.}" in text
-    for begin, end in ((r"\begin{table}", r"\end{table}"), (r"\begin{tabular}", r"\end{tabular}")):
-        assert text.count(begin) == text.count(end) == 4
-
-
 def test_latex_is_ready_to_paste():
     """Booktabs rules, no vertical lines, every special character escaped, and notes after the tabular."""
     special = "50 % of a_b & c#d $e {f} ~ ^ | [g] * \\ δ τ ≤".replace("≤", "…")
@@ -68,11 +60,9 @@ def test_latex_is_ready_to_paste():
     end = lines.index(r"\end{tabular}")
     assert lines[end - 1] == r"\bottomrule" and lines[end + 1] == r"\par\smallskip"
     assert lines[end + 2].startswith(r"\parbox{\linewidth}{\footnotesize Note: 50 \% of")
-    assert lines[end + 3 :] == [r"\end{table}"]
-    assert "|" not in "".join(lines) and "hline" not in "".join(lines) and "".join(lines).isascii()
-    rows = lines[6 : end - 1]
-    assert all(len(re.findall(r"(?<!\\)&", line)) == 1 for line in rows if "rule" not in line)
-    assert r"\textbf{b} & 1 \\" in rows
+    assert lines[end + 3 :] == [r"\end{table}"] and "|" not in "".join(lines) and "".join(lines).isascii()
+    rows = [line for line in lines[6 : end - 1] if "rule" not in line]
+    assert all(len(re.findall(r"(?<!\\)&", line)) == 1 for line in rows) and r"\textbf{b} & 1 \\" in rows
     for line in lines[3:]:
         plain = re.sub(r"\\[&%$#_{}\\]", "", line)
         assert not re.search("[#%_]", plain) and plain.count("{") == plain.count("}") and plain.count("$") % 2 == 0
@@ -107,24 +97,22 @@ def test_escapes(text, escaped):
     assert escape_latex(text) == escaped
 
 
-def test_a_page_and_a_terminal_get_the_same_text(tmp_path, capsys):
+def test_a_page_and_a_terminal_get_the_same_text(tmp_path):
     frame = pd.DataFrame([["a\x1b[2Jb", "1"], ["**c**", "-2"]], columns=["name", "number"])
-    table = Table("Two | <b>lines</b>", frame, 1, note="a\n\n# note", rules=(1,))
+    table = Table("Two | <b>[lines](javascript:a)</b>", frame, 1, note="a\n\n# note", rules=(1,))
     assert (table.header, table.rows) == (["name", "number"], [["a\x1b[2Jb", "1"], ["**c**", "-2"]])
-    table.print(Console(markup=False, highlight=False, emoji=False))
-    assert "a·[2Jb" in (shown := capsys.readouterr().out) and "\x1b" not in shown
+    assert "a·[2Jb" in printed(table)
     write_pages("A page", [table], "of one table", tmp_path / "page.md", tmp_path / "page.tex")
-    page = ["# A page", "of one table", "## Two | &lt;b&gt;lines&lt;/b&gt;", "a # note"]
-    assert (tmp_path / "page.md").read_text().split("\n\n")[:4] == page
-    assert r"\caption{A page, Two \textbar{} \textless{}b\textgreater{}lines" in (tmp_path / "page.tex").read_text()
+    heading = "## Two | &lt;b&gt;[lines]\\(javascript:a)&lt;/b&gt;"  # no link
+    assert (tmp_path / "page.md").read_text().split("\n\n")[:4] == ["# A page", "of one table", heading, "a # note"]
+    assert r"\caption{A page, Two \textbar{} \textless{}b\textgreater{}{[}lines" in (tmp_path / "page.tex").read_text()
+    assert "](" not in Table("", pd.DataFrame({"task": ["![x](http://b)"]}), 1).markdown()
 
 
-def test_names_stay_readable_next_to_many_numbers(capsys):
+def test_names_stay_readable_next_to_many_numbers():
     cells = {f"1/{number}": ["0.896 ±.043"] for number in range(1, 8)}
-    table = Table("", pd.DataFrame({"task": ["Names in context"]} | cells), 1)
-    table.print(Console(markup=False, highlight=False, emoji=False, width=80))
-    assert "Names in context" in (shown := capsys.readouterr().out)
-    assert shown.count("0.896") == shown.count("±.043") == 7
+    shown = printed(Table("", pd.DataFrame({"task": ["Names in context"]} | cells), 1))
+    assert "Names in context" in shown and shown.count("0.896") == shown.count("±.043") == 7
 
 
 def test_counts():
@@ -132,26 +120,10 @@ def test_counts():
     assert count(2, "entry", "entries") == "2 entries"
 
 
-def test_a_title_is_no_link_in_markdown():
-    page = Table("[a](javascript:alert(1))", pd.DataFrame({"task": ["![x](http://b) [-0.2, 0.1]"]}), 1).markdown()
-    assert "](" not in page and "[-0.2, 0.1]" in page
-    assert escape_markdown("[a](javascript:alert(1))") == "[a]\\(javascript:alert(1))"
-
-
-def test_a_wide_table_is_transposed_and_breaks_no_word():
-    """Each column becomes a line; as many rows as fit are side by side."""
-    headings = ["model", *(f"column {letter} with words" for letter in "abcdefg")]
-    rows = [[f"model-{number}", *(f"cell {number}{letter}" for letter in "abcdefg")] for number in range(5)]
-    table = Table("", pd.DataFrame(rows, columns=headings), 1)
-    assert table.is_wider(80) and not table.is_wider(200)
-    parts = table.transposed(55)
-    assert [len(part.header) - 1 for part in parts] == [4, 1], "19 + 4 · 8 characters fit, one more row does not"
-    assert parts[1].header == ["model", "model-4"]
-    console = Console(width=55, record=True, file=io.StringIO())
-    for part in parts:
-        part.print(console)
-    text = console.export_text()
-    for number in range(5):
-        for letter in "abcdefg":
-            assert f"cell {number}{letter}" in text
-    assert text.count("column c with words") == 2 and max(map(len, text.splitlines())) <= 55
+def test_a_wide_table_has_a_line_for_each_column_and_breaks_no_word():
+    cells = {f"column {letter} with words": [f"cell {letter}", f"more {letter}"] for letter in "abcdefg"}
+    table = Table("", pd.DataFrame({"model": ["one", "two"]} | cells), 1)
+    assert table.readable(200) is table
+    part = table.readable(60)
+    assert part.header == ["model", "one", "two"] and part.rows[2] == ["column c with words", "cell c", "more c"]
+    assert max(map(len, printed(part, 60).splitlines())) <= 60

@@ -4,6 +4,7 @@ from dataclasses import replace
 from itertools import product
 
 import numpy as np
+import pandas as pd
 import pytest
 from builders import grid_view, labelled, summary_of, texts
 from scipy.stats import norm
@@ -17,7 +18,6 @@ from papa.results.outcomes import ALL, ORIGINALS, Setting, outcomes_in, table_of
 SIZE = 2003
 REPLACED = ("average", None, "0")
 ZEROS, IDENTITY, MEAN_OUTPUT = ((name, None, "0") for name in CONTEXT_FREE)
-FLOORS = {Setting(*floor) for floor in (ZEROS, IDENTITY, MEAN_OUTPUT)}
 
 
 def right(share):
@@ -54,12 +54,20 @@ def concluded(tasks, margin, floors=CONTEXT_FREE):
     return claims_of(lines_of(grid, summary_of(tasks, heads=16), tasks), margin)[1]
 
 
-@pytest.mark.parametrize("floors", [("zeros",), ("identity",), ("zeros", "identity"), CONTEXT_FREE])
-def test_a_loss_is_measured_against_the_floor_with_the_highest_score(floors):
+NOTHING = "attention contributes nothing measurable"
+
+
+@pytest.mark.parametrize(
+    ("floors", "status"),
+    [(("zeros",), COUNTS), (("identity",), NOTHING), (("zeros", "identity"), NOTHING), (CONTEXT_FREE, NOTHING)],
+)
+def test_a_loss_is_against_the_highest_floor_and_a_task_counts_if_it_beats_every_one(floors, status):
     rows = losses_of([task(floors)]).set_index(["constant"])
     score = 0.7 if "identity" in floors else 0.5
     assert rows.loc["average", "loss"] == pytest.approx(0.1 / (0.9 - score), abs=0.01)
     assert rows.loc["average", "contextless"] == pytest.approx(score, abs=0.002)
+    runs = {ORIGINALS: right(0.9), ZEROS: right(0.5), IDENTITY: right(0.9), REPLACED: right(0.8)}
+    assert losses_of([labelled(runs, floors=floors)])["status"].iloc[0] == status
 
 
 def test_an_interval_runs_from_the_smallest_lower_to_the_largest_upper_bound():
@@ -79,15 +87,17 @@ def test_heads_are_replaceable_if_they_are_against_each_floor(seed):
     """The number of heads is the smallest of those against a single floor, together and for each task by itself."""
     tasks = [drawn(seed, "a"), drawn(seed + 100, "b")]
     for margin in (0.1, 0.3):
-        every, single = (
-            [concluded(tasks, margin, floors).lines[0] for floors in of]
-            for of in ([CONTEXT_FREE], [(name,) for name in CONTEXT_FREE])
+        every, *single = (
+            concluded(tasks, margin, floors).lines[0] for floors in (CONTEXT_FREE, *((name,) for name in CONTEXT_FREE))
         )
-        assert every[0].replaceable == min(line.replaceable for line in single)
-        for place in range(2):
-            assert every[0].by_task[place].replaceable == min(line.by_task[place].replaceable for line in single)
-            p_values = [[step.p for step in line.by_task[place].steps] for line in single]
-            assert [step.p for step in every[0].by_task[place].steps] == pytest.approx(np.max(p_values, axis=0))
+        assert every.replaceable == min(line.replaceable for line in single)
+        for place, claim in enumerate(every.by_task):
+            of_single = [line.by_task[place] for line in single]
+            assert claim.replaceable == min(other.replaceable for other in of_single)
+            p_values = [[step.p for step in other.steps] for other in of_single]
+            assert [step.p for step in claim.steps] == pytest.approx(np.max(p_values, axis=0))
+    assert "Claims hold against identity, mean-output and zeros. The highest of these floors is " in every.sentence
+    assert "floors" not in single[0].sentence
 
 
 def test_a_mean_over_tasks_covers_every_choice_of_floors():
@@ -104,42 +114,29 @@ def test_a_mean_over_tasks_covers_every_choice_of_floors():
     assert any(every.mean == pytest.approx(interval.mean) for interval in chosen)
 
 
-def test_a_task_counts_only_if_its_original_beats_every_floor():
-    runs = {ORIGINALS: right(0.9), ZEROS: right(0.5), IDENTITY: right(0.9), REPLACED: right(0.8)}
-    status = {
-        floors: losses_of([labelled(runs, floors=floors)])["status"].iloc[0]
-        for floors in (("zeros",), ("identity",), ("zeros", "identity"))
-    }
-    nothing = "attention contributes nothing measurable"
-    assert status == {("zeros",): COUNTS, ("identity",): nothing, ("zeros", "identity"): nothing}
-
-
-def test_the_table_of_outcomes_keeps_the_floors(tmp_path):
-    table, facts = table_of([task(("identity", "zeros"))])
+def test_outcomes_come_back_from_their_table(tmp_path):
+    before = task(("identity", "zeros"))
+    table, facts = table_of([before])
     write_table(table, tmp_path / "outcomes.parquet", facts)
-    (back,) = outcomes_in(read_table(tmp_path / "outcomes.parquet"), {"t": "accuracy"})
-    assert back.floors == ("identity", "zeros")
+    [after] = outcomes_in(read_table(tmp_path / "outcomes.parquet"), {"t": "accuracy"})
+    assert after.floors == ("identity", "zeros") and after.names == before.names
+    assert (after.values["predicted"] == before.values["predicted"]).all()
+    pd.testing.assert_frame_equal(after.runs, before.runs, check_dtype=False)
 
 
-def test_a_blind_guess_replaces_a_floor_of_a_head_that_does_worse():
+@pytest.mark.parametrize(
+    ("floors", "floor", "loss", "guesses"),
+    [(("identity", "zeros"), -3.5, 0.5, ()), (("zeros",), -4.0, 0.25, ("T",)), ((), None, None, ())],
+)
+def test_a_blind_guess_replaces_a_floor_of_a_head_that_does_worse(floors, floor, loss, guesses):
     nats = {ORIGINALS: np.full(101, 3.0), ZEROS: np.full(101, 9.0), IDENTITY: np.full(101, 3.5)}
     nats[REPLACED] = np.full(101, 3.25) + np.linspace(-0.1, 0.1, 101)
-    measured = texts(nats, np.full(101, 7))
-    for floors, floor, loss in ((("identity", "zeros"), -3.5, 0.5), (("zeros",), -4.0, 0.25)):
-        sample = replace(measured, floors=floors).sample("log_likelihood", np.ones(101, bool))
-        assert sample.guesses == ({Setting(*ZEROS)} if "zeros" in floors else set())
-        assert sample.floor == pytest.approx(floor)
+    measured = texts(nats, np.full(101, 7), floors=floors)
+    sample = measured.sample("log_likelihood", np.ones(101, bool))
+    assert sample.guesses == ({Setting(*ZEROS)} if "zeros" in floors else set())
+    assert sample.floor == (floor and pytest.approx(floor))
+    if floors:
         assert loss_of(sample, Setting(*REPLACED)).interval().mean == pytest.approx(loss)
     measured = replace(measured, values=measured.values | {"kl": np.zeros_like(measured.values["loss"])})
-    conclusion = claims_of(lines_of(grid_view(), summary_of([measured]), [measured]), 0.2)[1]
-    assert conclusion.lines[0].guesses == () and conclusion.lines[0].floors == {"T": ("identity", "zeros")}
-    only = replace(measured, floors=("zeros",))
-    assert claims_of(lines_of(grid_view(), summary_of([only]), [only]), 0.2)[1].lines[0].guesses == ("T",)
-    none = replace(measured, floors=())
-    assert claims_of(lines_of(grid_view(), summary_of([none]), [none]), 0.2)[1].lines[0].guesses == ()
-
-
-def test_the_conclusion_names_the_floors():
-    sentence = concluded([drawn(1, "a")], 0.2).sentence
-    assert "Claims hold against identity, mean-output and zeros. The highest of these floors is " in sentence
-    assert "floors" not in concluded([drawn(1, "a")], 0.2, ("zeros",)).sentence
+    line = claims_of(lines_of(grid_view(), summary_of([measured]), [measured]), 0.2)[1].lines[0]
+    assert line.guesses == guesses and line.floors == ({"T": floors} if floors else {"T": ()})

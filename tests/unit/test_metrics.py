@@ -57,17 +57,18 @@ def sentences_of(outcomes: Outcomes, labels: np.ndarray) -> list[list[str]]:
 # -- by hand ----------------------------------------------------------------------------------------------------------
 
 
+def part_of(outcomes: Outcomes, chosen: np.ndarray) -> Outcomes:
+    return Outcomes(outcomes.gold[chosen], outcomes.predicted[chosen], outcomes.unit[chosen], outcomes.names)
+
+
 def test_f1_is_of_the_second_label():
     # true positives 2, false positives 1, false negatives 2
     outcomes = of_texts([1, 1, 1, 1, 0, 0], [1, 1, 0, 0, 1, 0], ["not_equivalent", "equivalent"])
     assert score_of("f1", outcomes) == pytest.approx(4 / 7)
     assert MEASURES["f1"].counts(outcomes).sum(0).tolist() == [2, 3, 4]
-
-
-@pytest.mark.parametrize("metric", ["f1", "matthews_correlation"])
-@pytest.mark.parametrize("gold", [[0, 0, 0], [0, 1, 0]])
-def test_undefined_scores_are_zero(metric, gold):
-    assert score_of(metric, of_texts(gold, [0, 0, 0], ["a", "b"])) == 0.0
+    for metric in ("f1", "matthews_correlation"):
+        undefined = [score_of(metric, of_texts(gold, [0, 0, 0], ["a", "b"])) for gold in ([0, 0, 0], [0, 1, 0])]
+        assert undefined == [0.0, 0.0]
 
 
 def test_entity_f1_counts_whole_entities_within_their_sentence():
@@ -79,14 +80,6 @@ def test_entity_f1_counts_whole_entities_within_their_sentence():
     assert score_of("entity_f1", of_words([[0, 0]], [[0, 0]], ENTITY)) == 0.0, "without any entity"
     # one sentence ends in B-LOC, the next begins with I-LOC: two entities, not one
     assert score_of("entity_f1", of_words([[3], [4]], [[3], [0]], ENTITY)) == pytest.approx(2 / 3)
-
-
-def test_a_part_of_words_cuts_sentences_down():
-    outcomes = of_words([[1, 0, 3], [0, 3]], [[1, 0, 1], [0, 3]], ENTITY)
-    first = outcomes.where(np.array([True, False, False, True, False]))
-    assert score_of("entity_f1", first) == 1.0 and len(MEASURES["entity_f1"].counts(first)) == 2
-    assert score_of("entity_f1", outcomes.where(np.array([False, True, True, False, True]))) == pytest.approx(0.5)
-    assert score_of("entity_f1", outcomes.where(outcomes.unit == 0)) == pytest.approx(0.5)
 
 
 # -- against other code -----------------------------------------------------------------------------------------------
@@ -104,15 +97,6 @@ def test_entities_are_those_of_seqeval(names, seed):
     assert score_of("entity_f1", outcomes) == score_of("chunk_f1", outcomes)
 
 
-@pytest.mark.parametrize("names", [BIOES, IOB], ids=["bioes", "iob"])
-def test_sentences_one_by_one_have_the_entities_that_they_have_together(names):
-    outcomes = random_words(names, 0)
-    alone = [
-        MEASURES["entity_f1"].counts(outcomes.where(outcomes.unit == unit))[0] for unit in np.unique(outcomes.unit)
-    ]
-    assert MEASURES["entity_f1"].counts(outcomes).tolist() == np.array(alone).tolist()
-
-
 @pytest.mark.parametrize("labels", [2, 3, 7])
 @pytest.mark.parametrize("seed", range(5))
 def test_scores_of_texts_are_those_of_scikit_learn(labels, seed):
@@ -127,51 +111,37 @@ def test_scores_of_texts_are_those_of_scikit_learn(labels, seed):
     assert score_of("f1", outcomes) == pytest.approx(f1, abs=1e-12)
 
 
-def test_what_is_left_out_scores_like_a_smaller_split():
-    outcomes = random_words(BIOES, 1)
-    for metric in ("entity_f1", "token_accuracy"):
-        counts = MEASURES[metric].counts(outcomes)
-        without = [score_of(metric, outcomes.where(outcomes.unit != unit)) for unit in np.unique(outcomes.unit)]
-        assert MEASURES[metric].score(counts.sum(0) - counts) == pytest.approx(np.array(without), abs=1e-12)
+@pytest.mark.parametrize("names", [BIOES, IOB], ids=["bioes", "iob"])
+@pytest.mark.parametrize("metric", ["entity_f1", "token_accuracy"])
+def test_sentences_count_for_themselves(names, metric):
+    outcomes = random_words(names, 1)
+    counts, units = MEASURES[metric].counts(outcomes), np.unique(outcomes.unit)
+    alone = [MEASURES[metric].counts(part_of(outcomes, outcomes.unit == unit))[0] for unit in units]
+    assert counts.tolist() == np.array(alone).tolist()
+    without = [score_of(metric, part_of(outcomes, outcomes.unit != unit)) for unit in units]
+    assert MEASURES[metric].score(counts.sum(0) - counts) == pytest.approx(np.array(without), abs=1e-12)
 
 
 # -- tables of outcomes -----------------------------------------------------------------------------------------------
 
 
-def table_of(**columns: Sequence[object]) -> pa.Table:
-    return pa.table(columns)
-
-
 def test_a_table_of_labels_is_scored_by_epoch_and_on_its_validation_split():
-    table = table_of(
-        split=["validation"] * 4 + ["test"],
-        example=[0, 1, 1, 2, 0],
-        word=[0, 0, 1, 0, 0],
-        gold=[0, 1, 0, 1, 1],
-        predicted_1=[1, 1, 1, 1, 0],
-        predicted=[0, 1, 1, 1, 0],
-    )
-    names = ["a", "b"]
+    columns = {"split": ["validation"] * 4 + ["test"], "example": [0, 1, 1, 2, 0], "word": [0, 0, 1, 0, 0]}
+    columns |= {"gold": [0, 1, 0, 1, 1], "predicted_1": [1, 1, 1, 1, 0], "predicted": [0, 1, 1, 1, 0]}
+    table, names = pa.table(columns), ["a", "b"]
     assert counts_of("token_accuracy", table.slice(0, 4), names).tolist() == [[1, 1], [1, 2], [1, 1]]
     assert counts_of("token_accuracy", table.slice(0, 4), names, 1).tolist() == [[0, 1], [1, 2], [1, 1]]
     assert score_of_table("token_accuracy", table, names) == 0.75
 
 
 def test_losses_are_summed_over_tokens_and_turned_round():
-    table = table_of(
-        split=["validation"] * 2, example=[0, 1], tokens=[3, 1], loss=[6.0, 1.0], loss_1=[9.0, 3.0], trivial=[9.0, 3.0]
-    )
-    metric = "negative_log_perplexity"
+    columns = {"split": ["validation"] * 2, "example": [0, 1], "tokens": [3, 1], "loss": [6.0, 1.0]}
+    table, metric = pa.table(columns | {"loss_1": [9.0, 3.0], "trivial": [9.0, 3.0]}), "negative_log_perplexity"
     assert counts_of(metric, table, ()).tolist() == [[6, 3], [1, 1]]
-    assert score_of_table(metric, table, ()) == -7 / 4
     assert float(MEASURES[metric].score(counts_of(metric, table, (), 1).sum(0))) == -3
     assert pseudo_values(MEASURES[metric], counts_of(metric, table, ())).mean() == pytest.approx(-7 / 4)
-
-
-def test_next_tokens_have_a_likelihood_and_a_perplexity():
-    table = table_of(split=["validation"] * 2, example=[0, 1], tokens=[3, 1], loss=[6.0, 1.0])
-    scores = {metric: score_of_table(metric, table, ()) for metric in METRICS["log_likelihood"].readings}
-    assert scores == {"log_likelihood": -7 / 4, "perplexity": np.exp(7 / 4)}
+    scores = {name: score_of_table(name, table, ()) for name in (metric, *METRICS["log_likelihood"].readings)}
+    assert scores == {metric: -7 / 4, "log_likelihood": -7 / 4, "perplexity": np.exp(7 / 4)}
 
 
 # -- readings and errors ----------------------------------------------------------------------------------------------
@@ -186,20 +156,13 @@ def test_every_metric_is_the_first_of_its_readings_and_is_1_if_all_is_right(metr
         assert MEASURES[reading].low <= 1 <= MEASURES[reading].high
 
 
-def test_every_metric_has_readings():
-    assert {reading for measure in METRICS.values() for reading in measure.readings} == set(MEASURES)
-    with pytest.raises(InputError, match="no metric 'bleu'; there are accuracy"):
-        measure_of("bleu")
-
-
 @pytest.mark.parametrize(
     ("gold", "predicted", "said"),
     [
         ([0, 1], [0], r"differ in length; give one of each"),
         ([], [], r"nothing to score"),
-        ([0, 2], [0, 1], r"indices of the 2 label names"),
+        *(([0, gold], [0, 1], r"indices of the 2 label names") for gold in (2, -100)),
         ([0, 1], [0, -1], r"indices of the 2 label names"),
-        ([0, -100], [0, 1], r"indices of the 2 label names"),
     ],
 )
 def test_bad_outcomes_are_named(gold, predicted, said):
@@ -207,7 +170,10 @@ def test_bad_outcomes_are_named(gold, predicted, said):
         of_texts(gold, predicted, ["O", "B-X"])
 
 
-def test_labels_without_names_are_refused():
+def test_metrics_and_labels_without_names_are_refused():
+    assert {reading for measure in METRICS.values() for reading in measure.readings} == set(MEASURES)
+    with pytest.raises(InputError, match="no metric 'bleu'; there are accuracy"):
+        measure_of("bleu")
     items = {"gold": np.array([0, 1]), "example": np.arange(2)}
     with pytest.raises(InputError, match="accuracy counts labels, but they have no names"):
         Outcomes.of(measure_of("accuracy"), items, np.array([0, 7]), ())

@@ -51,36 +51,23 @@ def words(tmp_path: Path) -> TaskOutcomes:
     return outcomes
 
 
-def test_words_get_their_marks_and_labels(words):
+def test_words_get_their_marks_and_labels_and_units_their_place_in_the_corpus(words):
     assert words.items["by_word"].tolist() == [0, 1, 1, 1, 1]
     assert words.items["subset"].tolist() == ["new", "", "new", "", "new"]
-    assert {name: part.tolist() for name, part in words.subsets().items()} == {
-        ALL: [True] * 5,
-        "new": [True, False, True, False, True],
-    }
-    assert words.examples(words.subsets()["new"]) == 2
-    assert (words.names, words.train_counts) == (tuple(NAMES), (5, 2, 1))
-
-
-def test_units_are_named_by_their_place_in_the_corpus(words):
-    """So two tasks on one corpus are paired, though each has sentences without a label."""
-    mask = words.subsets()[ALL]
-    assert words.units(mask).tolist() == [0, 2]
-    sample = words.sample("entity_f1", mask)
-    assert sample.units is not None and len(sample.units) == sample.values.shape[1]
-    losses = texts({ORIGINALS: [1.0, 2.0, 3.0]}, [5, 0, 7])
-    assert losses.units(np.ones(3, bool)).tolist() == [0, 2]
+    masks = words.subsets()
+    assert [*masks] == [ALL, "new"] and masks[ALL].all() and masks["new"].tolist() == [True, False, True, False, True]
+    assert words.examples(masks["new"]) == 2 and (words.names, words.train_counts) == (tuple(NAMES), (5, 2, 1))
+    # so two tasks on one corpus are paired, though each has sentences without a label
+    sample = words.sample("entity_f1", masks[ALL])
+    assert words.units(masks[ALL]).tolist() == sample.units.tolist() == [0, 2] and sample.values.shape[1] == 2
+    assert texts({ORIGINALS: [1.0, 2.0, 3.0]}, [5, 0, 7]).units(np.ones(3, bool)).tolist() == [0, 2]
 
 
 def test_subsets_are_of_validation_examples_and_further_splits_are_parts():
     outcomes = labelled({ORIGINALS: [1] * 4}, subset=["a", "", "a", ""])
     items = outcomes.items.assign(split=["validation", "validation", "more", "more"])
-    parts = {name: part.tolist() for name, part in replace(outcomes, items=items).subsets().items()}
-    assert parts == {
-        ALL: [True, True, False, False],
-        "a": [True, False, False, False],
-        "more": [False, False, True, True],
-    }
+    parts = {name: np.flatnonzero(part).tolist() for name, part in replace(outcomes, items=items).subsets().items()}
+    assert parts == {ALL: [0, 1], "a": [0], "more": [2, 3]}
 
 
 def test_scores_and_floors_are_those_by_hand(words):
@@ -92,13 +79,10 @@ def test_scores_and_floors_are_those_by_hand(words):
     accuracy = words.sample("token_accuracy", words.subsets()[ALL])
     assert (accuracy.trivial, accuracy.by_word) == (0.4, 0.6)
     assert sample.counts.shape == (2, 2, 3), "two runs, two sentences with words"
-
-
-def test_for_f1_everything_is_called_positive():
+    # for F1 everything is called positive
     outcomes = labelled({ORIGINALS: [1, 1, 1, 0]}, gold=[0, 0, 0, 1], metric="f1", train_counts=(9, 1))
-    part = outcomes.subsets()[ALL]
-    assert outcomes.sample("f1", part).trivial == pytest.approx(2 * 1 / (4 + 1))
-    assert outcomes.sample("accuracy", part).trivial == 0.75
+    trivial = [outcomes.sample(metric, outcomes.subsets()[ALL]).trivial for metric in ("f1", "accuracy")]
+    assert trivial == pytest.approx([2 * 1 / (4 + 1), 0.75])
 
 
 def test_losses_have_texts_as_units():

@@ -10,12 +10,10 @@ import torch
 from builders import analysis_job
 
 import papa
-from papa.config.job import Job
-from papa.config.stages import AnalysisOf
 from papa.data.tokens import Tokens
 from papa.errors import DamagedArtefact
 from papa.files import digest_of, provenance_of, read_table, trace_of, write_table
-from papa.method.patterns import COLUMNS, Thresholds, measure_patterns, special_slots
+from papa.method.patterns import COLUMNS, measure_patterns, special_slots
 from papa.results.analysis import analyse
 
 N, TIMES = 13, 7
@@ -50,9 +48,15 @@ def column(*keys: int) -> torch.Tensor:
     return head
 
 
-def patterns_of(head: torch.Tensor, examples: list[list[int]] = EVERY, **thresholds: float) -> dict[str, Any]:
+MIXED = 0.8 * column(N - 1) + 0.2 * shifted(1)
+FEW = torch.zeros(N, N)
+FEW[[0, 1, N - 1], 1] = 1
+FEW[2, N - 1] = 1
+
+
+def patterns_of(head: torch.Tensor, examples: list[list[int]] = EVERY) -> dict[str, Any]:
     """The patterns of the only head; `flags` are those that it has."""
-    [row] = measure_patterns(averages(head, examples=examples), SPECIAL, Thresholds(**thresholds))
+    [row] = measure_patterns(averages(head, examples=examples), SPECIAL)
     return row | {"flags": flags(row)}
 
 
@@ -60,21 +64,40 @@ def flags(row: dict[str, Any]) -> list[str]:
     return [name for name in ("diagonal", "mostly_special", "concentrated") if row[name]]
 
 
-@pytest.mark.parametrize("offset", [-2, -1, 0, 1, 2])
-def test_a_band_has_an_offset(offset):
-    row = patterns_of(shifted(offset))
-    assert (row["flags"], row["offset"], row["dominant_rows"]) == (["diagonal", "concentrated"], offset, 1)
-    assert row["diagonal_mass"] == pytest.approx(1)
-    # 11 text keys; the rows that look outside of the text have no key on the band, and do not count
-    assert row["diagonal_lift"] == pytest.approx(N - 2, rel=1e-6)
+def test_a_band_has_an_offset_and_layers_and_heads_keep_their_places():
+    rows = measure_patterns(averages(*(shifted(offset) for offset in (-2, -1, 0, 1, 2, 0)), layers=2), SPECIAL)
+    places = [(row["layer"], row["head"], row["offset"]) for row in rows]
+    assert places == [(0, 0, -2), (0, 1, -1), (0, 2, 0), (1, 0, 1), (1, 1, 2), (1, 2, 0)]
+    for row in rows:
+        assert flags(row) == ["diagonal", "concentrated"] and row["dominant_rows"] == 1
+        # 11 text keys; the rows that look outside of the text have no key on the band, and do not count
+        assert (row["diagonal_mass"], row["diagonal_lift"]) == pytest.approx((1, N - 2), rel=1e-6)
 
 
-def test_uniform_attention_has_no_pattern():
-    row = patterns_of(torch.ones(N, N))
-    assert (row["flags"], row["offset"], row["dominant_rows"]) == ([], 0, 0)
-    assert (row["diagonal_lift"], row["special_mass"]) == (pytest.approx(1), pytest.approx(2 / N))
-    row = patterns_of(torch.ones(N, N), examples=[[*range(m), N - 1] for m in range(2, N)])  # of many lengths
-    assert not row["diagonal"] and row["diagonal_lift"] < 1.2
+RARE = [[0, 1, 2, N - 1], [0, 1, N - 1], [0, 1, N - 1]]
+
+
+@pytest.mark.parametrize(
+    ("head", "examples", "expected"),
+    [
+        (torch.ones(N, N), EVERY, {"flags": [], "offset": 0, "diagonal_lift": 1.0, "special_mass": 2 / N}),
+        (torch.ones(N, N), [SPECIAL], {"offset": None, "diagonal_lift": None, "diagonal_mass": None}),
+        (torch.ones(N, N), [SPECIAL], {"flags": ["mostly_special"]}),
+        # a head can be diagonal in what the separator leaves
+        (MIXED, EVERY, {"flags": ["diagonal", "mostly_special", "concentrated"], "diagonal_mass": 0.2}),
+        # slots 0, 1 and 12 in both examples, 2 in one: mass on special keys is 1 in row 2 and 0 in the others
+        (FEW, RARE[1::-1], {"special_mass": 1 / 7, "separator_mass": 1 / 7, "dominant_rows": 1, "concentrated": True}),
+        # C[q,2] is 1 wherever slot 2 is used at all, but only one example in three uses it: rows 0, 1 and 12 spend a
+        # third there, and thirds of the rest on each of their slots; row 2 spends all: 1 of 10
+        (column(2), RARE, {"dominant_rows": 1 / 10}),
+    ],
+)
+def test_numbers_are_those_by_hand(head, examples, expected):
+    row = patterns_of(head, examples)
+    for name, value in expected.items():
+        assert row[name] == (pytest.approx(value) if isinstance(value, float) else value), name
+    lengths = [[*range(m), N - 1] for m in range(2, N)]
+    assert patterns_of(torch.ones(N, N), lengths)["diagonal_lift"] < 1.2
 
 
 def test_special_columns():
@@ -85,43 +108,6 @@ def test_special_columns():
     assert flags(both) == ["mostly_special"]  # halves: no entry dominates
     assert flags(text) == ["concentrated"]  # one column is no diagonal
     assert both["special_mass"] == pytest.approx(1) and text["special_mass"] == pytest.approx(0, abs=1e-6)
-
-
-def test_a_head_can_be_diagonal_in_what_the_separator_leaves():
-    mixed = 0.8 * column(N - 1) + 0.2 * shifted(1)
-    row = patterns_of(mixed)
-    assert len(row["flags"]) == 3 and row["diagonal_mass"] == pytest.approx(0.2)
-    assert patterns_of(mixed, diagonal_lift=12, special_mass=0.9, dominant_entry=0.9)["flags"] == []
-
-
-def test_rows_weigh_the_number_of_examples_that_use_them():
-    # slots 0, 1 and 12 in both examples, 2 in one: mass on special keys is 1 in row 2 and 0 in the others
-    head = torch.zeros(N, N)
-    head[[0, 1, N - 1], 1] = 1
-    head[2, N - 1] = 1
-    row = patterns_of(head, examples=[[0, 1, N - 1], [0, 1, 2, N - 1]])
-    assert row["special_mass"] == row["separator_mass"] == pytest.approx(1 / 7)
-    assert (row["dominant_rows"], row["concentrated"]) == (1, True)
-
-
-def test_a_key_that_is_rarely_there_has_little_mass():
-    # C[q,2] is 1 wherever slot 2 is used at all, but only one example in three uses it
-    examples = [[0, 1, 2, N - 1], [0, 1, N - 1], [0, 1, N - 1]]
-    assert float(averages(column(2), examples=examples).mean[0, 0, 1, 2]) == pytest.approx(1)
-    # rows 0, 1 and 12 spend a third there, and thirds of the rest on each of their slots; row 2 spends all: 1 of 10
-    assert patterns_of(column(2), examples=examples)["dominant_rows"] == pytest.approx(1 / 10)
-
-
-def test_no_text_slots_means_no_diagonal():
-    row = patterns_of(torch.ones(N, N), examples=[SPECIAL])
-    assert [row[name] for name in ("offset", "diagonal_lift", "diagonal_mass")] == [None] * 3
-    assert row["flags"] == ["mostly_special"]
-
-
-def test_layers_and_heads_keep_their_places():
-    rows = measure_patterns(averages(*(shifted(offset) for offset in (-2, -1, 0, 1, 2, 0)), layers=2), SPECIAL)
-    places = [(row["layer"], row["head"], row["offset"]) for row in rows]
-    assert places == [(0, 0, -2), (0, 1, -1), (0, 2, 0), (1, 0, 1), (1, 1, 2), (1, 2, 0)]
 
 
 @pytest.mark.parametrize(
@@ -170,17 +156,12 @@ def test_two_separators_between_texts():
     assert special_slots(Tokens.of_table(table, "train", 0, {"slots": N})) == [0, 6, 7, 12]
 
 
-def patterns_job(folder: Path, tokens: Path) -> Job[AnalysisOf]:
-    parameters = {"heads": [[0, 4]]}
-    inputs = {"constants": folder / "average.h5", "tokens": tokens}
-    return analysis_job("patterns", parameters, inputs, folder / "patterns", drawn=True)
-
-
 def test_the_table_its_sentence_and_the_pictures(corpus, tmp_path):
     constants = averages(shifted(1), column(12), torch.ones(N, N), column(5), shifted(0))
     constants.about = {"model": "tiny", "corpus": "f", "style": "paper", "slots": "13"}
     constants.save(tmp_path / "average.h5")
-    job = patterns_job(tmp_path, corpus(first=["a b", "a c d", "a"]))
+    inputs = {"constants": tmp_path / "average.h5", "tokens": corpus(first=["a b", "a c d", "a"])}
+    job = analysis_job("patterns", {"heads": [[0, 4]]}, inputs, tmp_path / "patterns", drawn=True)
     assert analyse(job) == "5 heads: 40 % diagonal, 20 % mostly on special tokens, 80 % with one dominant entry per row"
     table = read_table(job.output("table"))
     assert table.column_names == list(COLUMNS) and table.num_rows == 5
@@ -190,18 +171,14 @@ def test_the_table_its_sentence_and_the_pictures(corpus, tmp_path):
     trace = trace_of(job.output("table"))
     assert trace is not None and trace.inputs["constants"] == digest_of(job.input("constants"))
     markdown, latex = (Path(job.output(form)).read_text(encoding="utf-8") for form in ("markdown", "latex"))
-    assert "| all | 40 % | 20 % | 80 % |" in markdown
+    assert "| all | 40 % | 20 % | 80 % |" in markdown and r"all & 40 \% & 20 \% & 80 \% \\" in latex
     heads = markdown.split("## Heads")[1]
     assert "| 0 | 0 | 1 | 11.00 | 1.00 |" in heads and "| yes |  | yes |" in heads
-    assert r"all & 40 \% & 20 \% & 80 \% \\" in latex
     assert ">layer 0, head 4<" in Path(job.output("svg")).read_text(encoding="utf-8")
-
-
-def test_tokens_of_another_corpus_are_refused(corpus, tmp_path):
-    constants = averages(shifted(1))
-    constants.about = {"model": "tiny", "corpus": "other"}
+    for file in tmp_path.glob("patterns.*"):
+        file.unlink()
+    constants.about |= {"corpus": "other"}
     constants.save(tmp_path / "average.h5")
-    job = patterns_job(tmp_path, corpus(first=["a", "b"]))
     with pytest.raises(papa.InputError, match=r"with corpus other, but .*tokens\.parquet has f"):
         analyse(job)
     (tmp_path / "average.h5").write_text("no HDF5")

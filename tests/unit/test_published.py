@@ -35,24 +35,18 @@ def compare(folder: Path, rows: list[dict[str, Any]], **options: Any) -> tuple[l
     return read_table(folder / "p.parquet").to_pylist(), message, (folder / "p.md").read_text(encoding="utf-8")
 
 
-def test_the_values_are_those_of_the_tables():
+def test_the_values_are_those_of_the_tables_and_an_edited_one_is_noticed(tmp_path, monkeypatch):
     values = published_values()
     assert len(values) == 104
     tables = {("1", "roberta-base"), ("2", "roberta-base"), ("4", "roberta-large"), ("5", "roberta-large")}
     assert set(zip(values["table"], values["model"], strict=True)) == tables
     assert {name for names in SETTINGS.values() for name in names} | {"original", "mnli"} == set(values["setting"])
     assert set(METRIC_NAMES.values()) - {"chunk_f1"} <= set(TASK_METRICS)
-
-
-def test_an_edited_value_is_noticed(tmp_path, monkeypatch):
-    values = local_digests.PUBLISHED.read_text(encoding="utf-8")
+    digest = local_digests.LocalSourceDigests(Machine.current()).published
+    before, edited = digest(), local_digests.PUBLISHED.read_text(encoding="utf-8").replace("0.47", "0.48")
     monkeypatch.setattr(local_digests, "PUBLISHED", tmp_path / "published.csv")
-    recorded = []
-    for value in ("0.47", "0.48"):
-        local_digests.PUBLISHED.write_text(values.replace("0.47", value), encoding="utf-8")
-        digest = local_digests.LocalSourceDigests(Machine.current()).published()
-        recorded.append(job(tmp_path, values=digest).settings.recorded())
-    assert recorded[0] != recorded[1]
+    local_digests.PUBLISHED.write_text(edited, encoding="utf-8")
+    assert digest() != before
 
 
 def test_tables_are_joined_one_by_one(tmp_path):
@@ -72,17 +66,31 @@ def test_tables_are_joined_one_by_one(tmp_path):
     assert trace_of(tmp_path / "p.parquet") == job(tmp_path).trace()
 
 
-@pytest.mark.parametrize(("mean", "inside"), [(0.8519, False), (0.8521, True), (0.8879, True), (0.8881, False)])
-def test_inside_means_a_number_that_rounds_to_the_published_one(tmp_path, mean, inside):
-    [comparison], _, _ = compare(tmp_path, [row("1", mean)])  # 0.87, so 0.865 to 0.875; ours ± 0.013
-    assert comparison["inside"] is inside
+@pytest.mark.parametrize(
+    ("mean", "half", "inside"),
+    [(0.8519, 0.013, False), (0.8521, 0.013, True), (0.8879, 0.013, True), (0.8881, 0.013, False), (0.87, None, None)],
+)
+def test_inside_means_a_number_that_rounds_to_the_published_one(tmp_path, mean, half, inside):
+    [comparison], message, page = compare(tmp_path, [row("1", mean, half=half)])  # 0.87, so 0.865 to 0.875
+    assert comparison["inside"] is inside and comparison["ours"] == mean
+    assert message.endswith(f"{int(inside or False)} of {int(half is not None)} inside our interval")
+    assert half is not None or "| 0.870 | +0.000 | - |" in page
 
 
-def test_one_seed_is_neither_inside_nor_outside(tmp_path):
-    [comparison], message, page = compare(tmp_path, [row("1", 0.87, half=None, seeds=1)])
-    assert comparison["inside"] is None and comparison["ours"] == 0.87
-    assert message.endswith("0 of 0 inside our interval")
-    assert "| 0.870 | +0.000 | - |" in page
+@pytest.mark.parametrize(
+    ("options", "settings"),
+    [
+        ({}, [("4", "zeros", "zeros")]),
+        ({"more_settings": {"average_of_mnli": "mnli"}}, [("4", "zeros", "zeros"), ("5", "mnli", "average_of_mnli")]),
+        *(({"models": {"big": hub}}, []) for hub in (None, "x/MiniLM")),
+        ({"tasks": {}}, []),
+    ],
+)
+def test_other_constants_are_named_by_the_caller_and_nothing_to_compare_is_an_empty_table(tmp_path, options, settings):
+    ours = [row("0", 0.8, constant=constant) for constant in ("average_of_mnli", "zeros")]
+    rows, message, page = compare(tmp_path, [*ours, row("1", None)], **options)
+    assert [(r["table"], r["setting"], r["constant"]) for r in rows] == settings
+    assert message.startswith(f"{len(rows)} published value") and ("None of these" in page) == (not rows)
 
 
 def test_the_published_reading_is_compared(tmp_path):
@@ -91,23 +99,6 @@ def test_the_published_reading_is_compared(tmp_path):
     rows = [row("1", mean, metric=metric, task="pos", **columns) for metric, mean, columns in ours]
     [comparison], _, _ = compare(tmp_path, rows, tasks={"pos": "pos"})
     assert (comparison["metric"], comparison["ours"], comparison["published"]) == ("chunk_f1", 0.93, 0.93)
-
-
-def test_other_constants_are_named_by_the_caller(tmp_path):
-    ours = [row("0", 0.8, constant=constant) for constant in ("average_of_mnli", "zeros")]
-    rows, _, _ = compare(tmp_path, ours)
-    assert [(r["table"], r["setting"]) for r in rows] == [("4", "zeros")]
-    rows, _, _ = compare(tmp_path, ours, more_settings={"average_of_mnli": "mnli"})
-    named = [(r["table"], r["setting"], r["constant"]) for r in rows]
-    assert named == [("4", "zeros", "zeros"), ("5", "mnli", "average_of_mnli")]
-
-
-def test_nothing_to_compare_is_an_empty_table(tmp_path):
-    for options in ({"models": {"big": None}}, {"models": {"big": "x/MiniLM"}}, {"tasks": {}}):
-        rows, message, page = compare(tmp_path, [row("1", 0.9)], **options)
-        assert rows == [] and message.startswith("0 published values")
-        assert "None of these" in page
-    assert compare(tmp_path, [row("1", None)])[0] == []
 
 
 @pytest.mark.parametrize(
@@ -124,9 +115,6 @@ def test_wrong_names_are_refused(tmp_path, options, message):
     with pytest.raises(InputError, match=message):
         compare(tmp_path, [row("1", 0.9)], **options)
     assert not (tmp_path / "p.parquet").exists()
-
-
-def test_a_damaged_summary_is_named(tmp_path):
     (tmp_path / "summary.parquet").write_text("no Parquet")
     with pytest.raises(DamagedArtefact, match=r"summary\.parquet cannot be read"):
         analyse(job(tmp_path))

@@ -1,8 +1,9 @@
 """Corrections for several claims, against the closed test of all their intersections and by simulation."""
 
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from itertools import product
+from typing import NamedTuple
 
 import numpy as np
 import pytest
@@ -41,8 +42,7 @@ def test_a_corrected_claim_passes_the_closed_test(seed):
     ]
 
 
-@dataclass(frozen=True)
-class NormalLoss:
+class NormalLoss(NamedTuple):
     """A loss with a normal error."""
 
     mean: float
@@ -56,13 +56,9 @@ class NormalLoss:
 
 
 def drawn(seed: int) -> list[ClaimSequence]:
-    chance = np.random.default_rng(seed)
-    return [
-        ClaimSequence(
-            range(1, size + 1), [[NormalLoss(chance.uniform(-0.05, 0.12), chance.uniform(0.01, 0.04))]] * size
-        )
-        for size in (2, 1, 3, 1, 2)
-    ]
+    chance, sizes = np.random.default_rng(seed), (2, 1, 3, 1, 2)
+    losses = [NormalLoss(chance.uniform(-0.05, 0.12), chance.uniform(0.01, 0.04)) for _ in sizes]
+    return [ClaimSequence(range(1, size + 1), [[loss]] * size) for size, loss in zip(sizes, losses, strict=True)]
 
 
 @pytest.mark.parametrize("seed", range(11))
@@ -76,18 +72,13 @@ def test_smallest_margins_and_p_values_are_of_the_same_test(seed):
                 assert (corrected[place][number] < ERROR) == (passes or least == 0)
 
 
-def test_a_single_sequence_needs_no_correction():
-    [sequence] = drawn(0)[:1]
-    assert corrected_margins([sequence]) == [sequence.smallest_margins(0.95)]
-    assert corrected_p_values([[0.01, 0.02]]) == [[0.01, 0.02]] and corrected_p_values([]) == []
-
-
 def test_a_claim_includes_those_before_it_and_all_tasks():
     losses = [[NormalLoss(0.0, 0.01), NormalLoss(0.05, 0.01)], [NormalLoss(0.0, 0.01), None]]
     sequence = ClaimSequence((3, 5), losses)
     assert sequence.smallest_margins(0.95) == [NormalLoss(0.05, 0.01).bound(0.95), np.inf]
     assert sequence.p_values(0.1)[1] == 1 and sequence.passed(sequence.smallest_margins(0.95), 0.1) == 3
-    assert sequence.passed([0.1, 0.2], 0.1) == 0
+    assert sequence.passed([0.1, 0.2], 0.1) == 0 and corrected_margins([sequence]) == [sequence.smallest_margins(0.95)]
+    assert corrected_p_values([[0.01, 0.02]]) == [[0.01, 0.02]] and corrected_p_values([]) == []
 
 
 def test_corrected_claims_about_single_tasks_are_rarely_wrong():

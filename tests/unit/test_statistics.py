@@ -7,8 +7,7 @@ import numpy as np
 import pytest
 from scipy import stats
 
-from benchmarks import error_rates
-from benchmarks.error_rates import BASE, MARGIN, TASKS, Case, Size, World, batch, rates_of
+from benchmarks.error_rates import BASE, MARGIN, TASKS, Case, Size, batch, rates_of
 from papa.config.measures import MEASURES
 from papa.method.metrics import Counts, Outcomes, pseudo_values
 from papa.results.statistics import (
@@ -364,17 +363,6 @@ def test_the_smallest_loss_shrinks_with_seeds_and_passes_as_often_as_it_says():
 
 
 # -- studies of known loss --------------------------------------------------------------------------------------------
-
-
-@pytest.mark.parametrize("loss", [0.0, 0.05, 0.1, 0.2])
-@pytest.mark.parametrize("metric", ["accuracy", "f1", "matthews_correlation"])
-def test_drawn_studies_have_the_loss_of_their_world(metric, loss):
-    world = World(loss, (0.7, 0.9), (0.3, 0.8), (), 0.6, metric)
-    original, contextless, score = (world.score(share) for share in (world.original, world.contextless, world.replaced))
-    assert (original - score) / (original - contextless) == pytest.approx(loss, abs=1e-9)
-    study = error_rates.drawn(replace(world, seed=0.001), Size(3, 20_000, 2), np.random.default_rng(17))
-    tables = [study.scores[places.to_numpy()].mean() for places in study.places.values()]
-    assert tables == pytest.approx([original, contextless, score], abs=0.02)
 
 
 LIKE = {"shared": 0.9, "kept": 0.05, "noise": 0.03}

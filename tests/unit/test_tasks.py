@@ -110,15 +110,24 @@ def test_texts_and_labels_have_the_same_rows(prepare, tmp_path):
     trace = trace_of(tmp_path / "labels.parquet")
     assert trace is not None and trace.stage == "labels" and "metric" not in trace.settings
     assert trace.inputs == {"texts": digest_of(tmp_path / "texts.parquet")}
+    # labels of texts that were read from another state of the source are refused
+    files = {split: str(tmp_path / f"{split}.parquet") for split in ("train", "validation")}
+    pq.write_table(pa.table(TEXT | {"text": ["a", "b", "changed"]}), files["train"])
+    with pytest.raises(DamagedArtefact, match=r"texts\.parquet no longer matches the texts of its source"):
+        labels_of(Corpus(files=files, first="text"), tmp_path, label="label", metric="accuracy")
 
 
-def test_pairs_and_words(prepare, tmp_path):
-    prepare(TEXT | {"other": ["x", "y", "z"]}, corpus={"second": "other"})
+def test_pairs_and_words_of_all_types_of_strings_and_lists(prepare, tmp_path):
+    pairs = {"text": pa.array(TEXT["text"], pa.large_string()), "other": ["x", "y", "z"]}
+    prepare(pairs | {"label": pa.array(TEXT["label"]).dictionary_encode()}, corpus={"second": "other"})
     assert read_table(tmp_path / "texts.parquet")["second"].to_pylist()[:3] == ["x", "y", "z"]
-    labels = prepare(WORDS)
-    assert read_table(tmp_path / "texts.parquet")["words"].to_pylist()[:2] == WORDS["words"]
-    assert labels["label"].to_pylist()[:2] == [[0, 1], [1]]
-    assert labels.schema.field("label").type.value_type == pa.int64()
+    large, plain = pa.large_list(pa.large_string()), pa.large_list(pa.string())
+    for words in (WORDS, {"words": pa.array(WORDS["words"], large), "tag": pa.array(WORDS["tag"], plain)}):
+        labels = prepare(words)
+        assert read_table(tmp_path / "texts.parquet")["words"].to_pylist()[:2] == WORDS["words"]
+        assert read_table(tmp_path / "texts.parquet").schema.field("words").type.value_type == pa.string()
+        assert labels["label"].to_pylist()[:2] == [[0, 1], [1]]
+        assert labels.schema.field("label").type.value_type == pa.int64()
 
 
 @pytest.mark.parametrize(
@@ -154,22 +163,6 @@ def test_an_unknown_column_is_named_in_files_of_every_form(tmp_path, form):
     names = {"conll": ("words", "column_2"), "txt": ("text",)}.get(form, ("text", "label"))
     with pytest.raises(InputError, match=rf"a\.{form} has no column 'sentence'; its columns are {', '.join(names)}\."):
         texts_of(Corpus(files={"train": str(file)}, first="sentence"), tmp_path)
-
-
-def test_a_column_that_a_file_has_twice(tmp_path):
-    twice = pa.Table.from_arrays([pa.array(["a"]), pa.array(["b"])], names=["text", "text"])
-    pq.write_table(twice, tmp_path / "a.parquet")
-    with pytest.raises(InputError, match="has more than one column 'text'"):
-        texts_of(Corpus(files={"train": str(tmp_path / "a.parquet")}, first="text"), tmp_path)
-
-
-def test_other_types_of_strings_and_lists(prepare, tmp_path):
-    text = pa.array(TEXT["text"], pa.large_string())
-    prepare({"text": text, "label": pa.array(TEXT["label"]).dictionary_encode()})
-    words = pa.array(WORDS["words"], pa.large_list(pa.large_string()))
-    labels = prepare({"words": words, "tag": pa.array(WORDS["tag"], pa.large_list(pa.string()))})
-    assert labels["label"].to_pylist()[:2] == [[0, 1], [1]]
-    assert read_table(tmp_path / "texts.parquet").schema.field("words").type.value_type == pa.string()
 
 
 def test_train_limit_is_a_fixed_nested_sample_in_order(prepare, tmp_path):
@@ -231,12 +224,20 @@ def test_validation_rows_that_are_in_training_too_are_a_warning(tmp_path, train,
 
 def test_a_label_that_only_the_limit_leaves_out_is_no_fault(prepare, caplog):
     train = {"text": list("abcdefghij"), "label": ["x", "y"] * 4 + ["x", "rare"]}
-    validation = {"text": ["a"], "label": ["rare"]}
     with caplog.at_level(logging.WARNING):
-        table = prepare(train, validation, corpus={"train_limit": 4})
+        table = prepare(train, {"text": ["a"], "label": ["rare"]}, corpus={"train_limit": 4})
     assert provenance_of(table)["label_names"] == ["rare", "x", "y"], "names do not depend on the limit"
     assert table["label"].to_pylist()[-1] == 0
     assert ("'rare'" in caplog.text) == (0 not in table["label"].to_pylist()[:4])
+    # nor is one that is listed
+    validation = {"text": ["d", "e"], "label": ["no", "maybe"]}
+    table = prepare(TEXT, validation, labels=["no", "yes", "maybe"])
+    assert table["label"].to_pylist() == [1, 0, 1, 0, 2]
+    assert "'maybe' in validation rows, but in none of the training rows" in caplog.text
+    for names, given in ((None, validation), (["no", "yes", "maybe"], validation | {"label": [0, 2]})):
+        rows = TEXT | ({"label": [0, 1, 0]} if names else {})
+        with pytest.raises(InputError, match=r"contains 'maybe' in .*validation\.parquet, but in no training row"):
+            prepare(rows, given, names=names and {"label": names})
 
 
 def test_labels_are_counted_in_the_training_rows_taken(prepare):
@@ -371,34 +372,17 @@ def test_bad_input_leaves_nothing(prepare, tmp_path, train, options, said):
     assert not list(tmp_path.glob(".*"))
 
 
-def test_a_label_in_validation_rows_only(prepare, caplog):
-    validation = {"text": ["d", "e"], "label": ["no", "maybe"]}
-    with pytest.raises(InputError, match=r"contains 'maybe' in .*validation\.parquet, but in no training row"):
-        prepare(TEXT, validation)
-    with pytest.raises(InputError, match=r"validation\.parquet has no rows"):
-        prepare(TEXT, {"text": pa.array([], pa.string()), "label": pa.array([], pa.string())})
-    with pytest.raises(InputError, match=r"contains 'maybe' in"):
-        prepare(TEXT | {"label": [0, 1, 0]}, validation | {"label": [0, 2]}, names={"label": ["no", "yes", "maybe"]})
-    table = prepare(TEXT, validation, labels=["no", "yes", "maybe"])
-    assert table["label"].to_pylist() == [1, 0, 1, 0, 2]
-    assert "'maybe' in validation rows, but in none of the training rows" in caplog.text
-
-
-def test_labels_refuse_texts_of_another_state_of_the_source(prepare, tmp_path):
-    prepare(TEXT)
-    files = {split: str(tmp_path / f"{split}.parquet") for split in ("train", "validation")}
-    pq.write_table(pa.table(TEXT | {"text": ["a", "b", "changed"]}), tmp_path / "train.parquet")
-    with pytest.raises(DamagedArtefact, match=r"texts\.parquet no longer matches the texts of its source"):
-        labels_of(Corpus(files=files, first="text"), tmp_path, label="label", metric="accuracy")
-
-
 def test_the_same_texts_have_the_same_fingerprint_from_any_form(tmp_path):
     fingerprints = set()
     (tmp_path / "a.csv").write_text("text\none\ntwo\n")
     (tmp_path / "a.jsonl").write_text('{"text": "one"}\n{"text": "two"}\n')
     pq.write_table(pa.table({"text": pa.array(["one", "two"], pa.large_string())}), tmp_path / "a.parquet")
     for form in ("csv", "jsonl", "parquet"):
-        file = str(tmp_path / f"a.{form}")
-        texts_of(Corpus(files={"train": file, "validation": file}, first="text"), tmp_path)
+        files = dict.fromkeys(("train", "validation"), str(tmp_path / f"a.{form}"))
+        texts_of(Corpus(files=files, first="text"), tmp_path)
         fingerprints.add(provenance_of(read_table(tmp_path / "texts.parquet"))["fingerprint"])
     assert len(fingerprints) == 1
+    twice = pa.Table.from_arrays([pa.array(["a"]), pa.array(["b"])], names=["text", "text"])
+    pq.write_table(twice, tmp_path / "a.parquet")
+    with pytest.raises(InputError, match="has more than one column 'text'"):
+        texts_of(Corpus(files={"train": str(tmp_path / "a.parquet")}, first="text"), tmp_path)

@@ -23,21 +23,15 @@ def sample(rows, available=103, seed=1, **changes):
     return training_rows(available, training(rows=rows, **changes), seed)
 
 
-def test_all_rows_are_used_in_their_order_unless_a_sample_is_asked_for():
-    rows = sample(None)
-    assert rows.tolist() == list(range(103))
-
-
 def test_a_smaller_sample_is_part_of_a_larger_one_and_the_same_for_every_seed():
+    assert sample(None).tolist() == list(range(103))
     samples = [set(sample(rows).tolist()) for rows in ("1/8", "1/4", 53, "0.7")]
     assert list(map(len, samples)) == [12, 25, 53, 72]
     assert all(small < large for small, large in pairwise(samples))
     assert set(sample("1/4", seed=2).tolist()) == samples[1] != set(range(25))
     with pytest.raises(papa.InputError, match="train_rows is 104, but the corpus has 103 training rows"):
         sample(104)
-
-
-def test_seeds_have_parts_without_common_rows():
+    # parts of seeds have no common rows
     parts = [sample("1/5", seed=seed, resampled=True).tolist() for seed in range(1, 7)]
     assert [len(part) for part in parts] == [20] * 6
     assert len({row for part in parts[:5] for row in part}) == 100 and parts[5] == parts[0]
@@ -75,21 +69,19 @@ def test_a_probe_learns_from_its_sample_as_a_plain_loop_does(tiny, corpus, data,
 
 
 @pytest.mark.parametrize("corpus", ["text"], indirect=True)
-def test_a_run_records_its_sample(tiny, corpus, data):
-    jobs.probe(tiny, corpus / "run.json", how=training(rows="1/2"), seed=(1, 2), **data)
-    for seed in (1, 2):
-        run = jobs.run_of(corpus / "run.json", seed)
-        assert run["rows"]["train"] == TRAIN // 2 and run["rows_available"]["train"] == 99
-
-
-@pytest.mark.parametrize("corpus", ["text"], indirect=True)
-def test_lambda_and_gradients_learn_from_the_sample_too(tiny, corpus, data, monkeypatch):
+def test_lambda_and_gradients_learn_from_the_sample_too_and_a_run_records_it(tiny, corpus, data, monkeypatch):
     read, batch = set(), Labelled.batch
     monkeypatch.setattr(Labelled, "batch", lambda self, rows: read.update(rows.tolist()) or batch(self, rows))
     how = training(rows="1/3", epochs=2)
     expected = set(training_rows(TRAIN, how, 0).tolist())
-    jobs.learn(tiny, corpus / "lambda.parquet", how, constant="zeros", **data)
-    assert read == expected and len(read) == TRAIN // 3
-    read.clear()
-    jobs.weigh(tiny, corpus / "weights.parquet", {"training": how, "seed": 0, "constant": "zeros"}, **data)
-    assert read == expected
+    weighed = {"training": how, "seed": 0, "constant": "zeros"}
+    for stage in (
+        lambda: jobs.learn(tiny, corpus / "lambda.parquet", how, constant="zeros", **data),
+        lambda: jobs.weigh(tiny, corpus / "weights.parquet", weighed, **data),
+        lambda: jobs.probe(tiny, corpus / "run.json", how=how, **data),
+    ):
+        read.clear()
+        stage()
+        assert read == expected and len(read) == TRAIN // 3
+    run = jobs.run_of(corpus / "run.json")
+    assert run["rows"]["train"] == TRAIN // 3 and run["rows_available"]["train"] == 99

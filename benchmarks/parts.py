@@ -185,11 +185,11 @@ def model_id(settings: Settings) -> ModelId:
 
 def prepare(settings: Settings) -> Callable[[], Report]:
     """Prepare the texts and labels that both sides read; not timed."""
-    from papa.config.settings import Corpus
+    from papa.config.settings import corpus_of
     from papa.config.stages import LabelsOf, TextsOf
     from papa.data.prepare import prepare_labels, prepare_texts
 
-    files, corpus = places(Path(settings["work"])), Corpus(**settings["corpus"])
+    files, corpus = places(Path(settings["work"])), corpus_of(**settings["corpus"])
     texts = TextsOf(corpus=corpus, source={})
     labels = LabelsOf(corpus=corpus, source={}, label="label", metric=settings["task"]["metric"])
 

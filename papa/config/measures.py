@@ -66,7 +66,6 @@ class Target:
         guess: the best guess that ignores the input.
         objective: the class of its objective, as module:class.
         labelled: whether a probe learns labels; if not, outcomes are losses.
-        keys: the keys in `KEYS_OF_LABELS` and `KEYS_OF_SAMPLES` that such a task may have.
         probed: whether a probe is trained; if not, the model's prediction head is used, and there are no seeds.
         per_word: whether each word has a label and an outcome, instead of each text.
         decoder: whether the model must be a decoder (True), must not be one (False), or can be either (None).
@@ -78,7 +77,6 @@ class Target:
     guess: Guesser
     objective: str
     labelled: bool = False
-    keys: tuple[str, ...] = ()
     probed: bool = True
     per_word: bool = False
     decoder: bool | None = None
@@ -303,18 +301,12 @@ def _perplexity(counts: Counts) -> np.ndarray:
 
 # -- the tables -------------------------------------------------------------------------------------------------------
 
-KEYS_OF_LABELS = ("label", "labels", "subset", "published")
-"""The keys of a task that need labels."""
-KEYS_OF_SAMPLES = ("train_rows", "resample_training")
-"""The keys of a task that choose the training rows of a probe."""
-
 TEXT = Target(
     "with one label per text (on a corpus without words)",
     usual_metric="accuracy",
     guess=partial(_majority, "class"),
     objective="papa.method.labelled:Labelled",
     labelled=True,
-    keys=KEYS_OF_LABELS + KEYS_OF_SAMPLES,
 )
 WORD = Target(
     "with one label per word (on a corpus of words)",
@@ -322,7 +314,6 @@ WORD = Target(
     guess=partial(_majority, "tag"),
     objective="papa.method.labelled:Labelled",
     labelled=True,
-    keys=KEYS_OF_LABELS + KEYS_OF_SAMPLES,
     per_word=True,
 )
 MASKED = Target(
@@ -330,7 +321,6 @@ MASKED = Target(
     usual_metric="negative_log_perplexity",
     guess=_frequent_tokens,
     objective="papa.method.masked_tokens:MaskedTokens",
-    keys=KEYS_OF_SAMPLES,
     decoder=False,
     right="tokens",
 )
@@ -429,15 +419,6 @@ MEASURES = METRICS | {
     )
 }
 """All metrics by name, including those that are only reported with a task's metric."""
-
-
-def labelled_target(words: bool) -> Target:
-    """Return what a task with labels predicts, on a corpus of words or of texts."""
-    return WORD if words else TEXT
-
-
-UNLABELLED_METRICS = [target.usual_metric for target in TARGETS if not target.labelled]
-"""The usual metrics of tasks without labels."""
 
 
 def measure_of(metric: str) -> Measure:

@@ -5,13 +5,15 @@
 
 from __future__ import annotations
 
+import ast
+import inspect
 import json
 import os
 import re
 from collections.abc import Iterator, Mapping, Sequence
 from difflib import get_close_matches
 from functools import cache
-from itertools import chain
+from itertools import chain, pairwise
 from pathlib import Path
 from reprlib import Repr
 from typing import TYPE_CHECKING
@@ -20,7 +22,8 @@ import yaml
 from pydantic import ValidationError
 from pydantic.json_schema import GenerateJsonSchema, JsonSchemaValue
 
-from papa.config.settings import BY_FILE, BY_NAME, Config
+from papa.config import settings
+from papa.config.settings import CLOSE, Config
 from papa.errors import InputError
 
 if TYPE_CHECKING:
@@ -81,13 +84,15 @@ def config_of(content: object) -> Config:
     try:
         return Config.model_validate(content)
     except ValidationError as error:
-        errors = error.errors(include_url=False)
-        # report unknown keys first, because a key that seems to be missing is often misspelt
-        worst = next((problem for problem in errors if problem["type"] == "extra_forbidden"), errors[0])
-        if _is_tag(worst["loc"][-1:]):  # a value of the right type says more than one of another
-            tried = [problem for problem in errors if problem["loc"][:-1] == worst["loc"][:-1]]
-            worst = next((problem for problem in tried if not problem["type"].endswith("_type")), worst)
-        raise InputError(_sentence(worst)) from None
+        raise InputError(_sentence(min(error.errors(include_url=False), key=_rank))) from None
+
+
+def _rank(error: ErrorDetails) -> int:
+    """Rank errors; the first is reported: a key that seems to be missing is often misspelt."""
+    if error["type"] == "extra_forbidden":
+        return 0
+    # of a value that may have several types, an error within the right type says more
+    return 2 if error["type"].endswith("_type") and _is_type(error["loc"][-1:]) else 1
 
 
 def check_yaml(path: str | os.PathLike[str]) -> None:
@@ -164,6 +169,10 @@ def _yaml(path: str | os.PathLike[str]) -> object:
         raise InputError(f"{os.fspath(path)} cannot be read ({error.strerror}).") from error
     except Exception as error:  # PyYAML lets errors of many types through, for example those of dates and numbers
         why = " ".join(str(error).split()) or type(error).__name__
+        if isinstance(error, yaml.MarkedYAMLError) and error.problem_mark:
+            problem = " ".join(filter(None, (error.context, error.problem)))
+            tab = "it is indented by a tab; use spaces" if "'\\t'" in problem else ""
+            why = f"line {error.problem_mark.line + 1}: {tab or problem}"
         raise InputError(f"{os.fspath(path)} cannot be read as YAML ({why}).") from error
 
 
@@ -196,42 +205,40 @@ BOUNDS = {
 }
 
 
-def _is_tag(place: Sequence[int | str]) -> bool:
+def _is_type(place: Sequence[int | str]) -> bool:
     """Return whether the last part is no key: pydantic adds the name of a type if a value may have one of several."""
     return str(place[-1] if place else "").startswith("constrained-")
 
 
 def _sentence(error: ErrorDetails) -> str:
     """Describe an error in one sentence that names the key."""
-    value, context = error["input"], error.get("ctx", {})
-    place = tuple(part for part in error["loc"] if not _is_tag((part,)))
-    where = ""
-    for part in place:
-        where = where if part in ("[key]", BY_NAME, BY_FILE) else _join(where, part)
-    rules, around = _rules_at(place), _rules_at(place[:-1])
+    value, context, name = error["input"], error.get("ctx", {}), error["loc"][-1] if error["loc"] else ""
+    where, rules, block = _found(error["loc"])
     meaning = f" ({rules['description']})" if "description" in rules else ""
+    family = _family(block)
     match error["type"]:
-        case "value_error" if place[-1:] == ("[key]",):
-            return f"{short(value)} (a key of {place[-3]}) {context['error']}"
-        case "value_error" if place == ("name",):
-            return f"{short(value)} (name) {context['error']}"
         case "value_error":
             return f"{where}: {context['error']}" if where else str(context["error"])
-        case "extra_forbidden":
-            elsewhere = [key for key, *_ in keys(schema()) if key.rpartition(".")[2] == place[-1]]
-            close = elsewhere[:1] or get_close_matches(str(place[-1]), around["properties"], 1)
-            meant = f"did you mean {close[0]}? " if close else ""
-            return f"The config has an unknown key {where}; {meant}Valid keys: {', '.join(around['properties'])}."
-        case "missing" if isinstance(place[-1], int):
-            return f"{where.rpartition('[')[0]} has too few values; it needs {around['minItems']}."
-        case "missing":
-            return f"The config needs the key {where}: {rules['description']}."
-        case "invalid_key":
-            return f"{where} is a key that YAML does not read as text; put it in quotes."
-        case "string_type" if place[-1] == "[key]":
-            return f"{where} is a key that YAML does not read as text; put it in quotes."
+        case "none_required" | "extra_forbidden" if name in family:
+            return _misplaced(where, str(name), block)
+        case "literal_error" if name in family and "enum" not in family[str(name)]:
+            return _misplaced(where, str(name), block)
         case "literal_error":
             return f"{where} is {short(value)}; it must be one of {', '.join(map(str, rules['enum']))}."
+        case "extra_forbidden":
+            elsewhere = [key for key, *_ in keys(schema()) if key.rpartition(".")[2] == name]
+            close = get_close_matches(str(name), family, 1, CLOSE) or elsewhere[:1]
+            meant = f"did you mean {close[0]}?" if close else f"valid keys are {', '.join(family)}."
+            return f"The config has an unknown key {where}; {meant}"
+        case "missing" if isinstance(name, int):
+            return f"{where.rpartition('[')[0]} has too few values; it needs {block['minItems']}."
+        case "missing":
+            others = _instead(str(name), block)
+            if others:
+                return f"{where.rpartition('.')[0]} needs {', '.join([f'`{name}`', *others[:-1]])} or {others[-1]}."
+            return f"The config needs the key {where}: {rules['description']}."
+        case "invalid_key" | "string_type" if name == "[key]" or error["type"] == "invalid_key":
+            return f"{where} is a key that YAML does not read as text; put it in quotes."
         case "string_pattern_mismatch":
             return f"{where} is {short(value)}, but must match {rules['pattern']}{meaning}."
         case "too_short" | "string_too_short":
@@ -242,9 +249,42 @@ def _sentence(error: ErrorDetails) -> str:
             return f"{where} is {value}, but must be a finite number{meaning}."
         case bound if bound in BOUNDS:
             words, which = BOUNDS[bound]
-            return f"{where} is {short(value)}, but must be {words} {context[which]}{meaning}."
+            return f"{where} is {short(value)}, but must be {words} {context[which]:g}{meaning}."
     shown = "empty" if value is None else short(value)
     return f"{where or 'The config'} must be {_types(rules)}, but it is {shown}{_advice(value, _type_names(rules))}."
+
+
+def _family(block: JsonSchemaValue) -> dict[str, JsonSchemaValue]:
+    """Return the rules of all keys that a block can have if it is of the right kind."""
+    keys: dict[str, JsonSchemaValue] = block.get("family", block).get("properties", {})
+    return keys
+
+
+def _deciding(kind: JsonSchemaValue) -> list[str]:
+    """Return the keys that decide on the kind of a block."""
+    return re.findall("`(\\w+)`", kind["kind"])
+
+
+def _has(kind: JsonSchemaValue, name: str) -> bool:
+    rules = _resolved(kind)["properties"].get(name, {"type": "null"})
+    return (rules.get("type"), rules.get("enum", [True])) not in (("null", [True]), ("boolean", [False]))
+
+
+def _misplaced(where: str, name: str, block: JsonSchemaValue) -> str:
+    """Say that blocks of this kind do not have a key, and which key to change instead."""
+    allowed = {key for kind in block["family"]["anyOf"] if _has(kind, name) for key in _deciding(kind)}
+    instead = next((f" or `{key}`" for key in _deciding(block) if key not in allowed), "")
+    remedy = ", or change `metric`" if "metric" in allowed else instead
+    return f"{where}: {block['kind']} has no `{name}`; remove it{remedy}."
+
+
+def _instead(name: str, block: JsonSchemaValue) -> list[str]:
+    """Return the keys that a block could have instead of a missing one, and would then be of another kind."""
+    mine = _deciding(block) if "family" in block else []
+    kinds = block["family"]["anyOf"] if name in mine else []
+    others = [kind for kind in kinds if name not in _resolved(kind)["required"]]
+    several = [[key for key in _deciding(kind) if key not in mine] for kind in others]
+    return [f"`{keys[0]}`" for keys in several if len(keys) == 1]
 
 
 def _advice(value: object, expected: Sequence[str]) -> str:
@@ -292,7 +332,7 @@ class _Plain(GenerateJsonSchema):
         return self.generate_inner(schema["schema"])
 
     def tagged_union_schema(self, schema: TaggedUnionSchema) -> JsonSchemaValue:
-        return {"anyOf": super().tagged_union_schema(schema)["oneOf"]}
+        return {"anyOf": [self.generate_inner(part) | {"kind": kind} for kind, part in schema["choices"].items()]}
 
     def literal_schema(self, schema: LiteralSchema) -> JsonSchemaValue:
         rules = super().literal_schema(schema)
@@ -313,7 +353,22 @@ def schema() -> JsonSchemaValue:
     """Return the rules of configs: every key with its type, bounds, default, description and unit."""
     rules = Config.model_json_schema(schema_generator=_Plain)
     rules["properties"]["layout"].pop("default")  # `fidelity` sets it
+    documented = _documented()
+    for name, block in {"Config": rules, **rules["$defs"]}.items():
+        for key, described in block["properties"].items():
+            owners = [(kind.__name__, key) for kind in getattr(settings, name).__mro__]
+            described.setdefault("description", next(filter(None, map(documented.get, owners)), ""))
     return rules
+
+
+def _documented() -> dict[tuple[str, str], str]:
+    """Return the docstrings below the keys of `papa.config.settings`, by the names of the class and the key."""
+    tree, found = ast.parse(inspect.getsource(settings)), {}
+    for block in (node for node in tree.body if isinstance(node, ast.ClassDef)):
+        for key, below in pairwise(block.body):
+            if isinstance(key, ast.AnnAssign) and isinstance(below, ast.Expr) and isinstance(key.target, ast.Name):
+                found[block.name, key.target.id] = " ".join(ast.literal_eval(below.value).split())
+    return found
 
 
 def key_table() -> str:
@@ -342,26 +397,41 @@ def with_key_table(page: str) -> str:
 
 
 def _resolved(rules: JsonSchemaValue) -> JsonSchemaValue:
-    """Return the rules of a key, merged with those of the block that they refer to."""
+    """Return the rules of a key, merged with those of the block, or of all kinds of blocks, that they refer to."""
     name = rules.get("$ref", "").rpartition("/")[2]
-    return {**schema()["$defs"][name], **rules} if name else rules
+    rules = {**schema()["$defs"][name], **rules} if name else rules
+    kinds = [_resolved(option) for option in rules.get("anyOf", ()) if "$ref" in option]
+    if not kinds or len(kinds) < len(rules["anyOf"]):
+        return rules
+    order = [*chain.from_iterable(map(_deciding, kinds)), *chain.from_iterable(kind["properties"] for kind in kinds)]
+    merged = {name: next(kind["properties"][name] for kind in kinds if _has(kind, name)) for name in order}
+    required = [name for name in merged if all(name in kind["required"] for kind in kinds)]
+    return rules | {"type": "object", "properties": merged, "required": required}
 
 
-def _rules_at(place: tuple[int | str, ...]) -> JsonSchemaValue:
-    rules = schema()
+def _found(place: tuple[int | str, ...]) -> tuple[str, JsonSchemaValue, JsonSchemaValue]:
+    """Follow the place of an error through the schema.
+
+    Returns:
+        The place as text, the rules of the value there, and those of the block with it. A block of one of several kinds
+        has the rules of all of them as `family`.
+    """
+    where, rules, block = "", schema(), schema()
     for part in place:
-        if part == "[key]":
+        options = {option.get("kind"): option for option in rules.get("anyOf", ())}
+        if part in options:
+            rules = _resolved(options[part]) | {"family": rules}
+        elif part == "[key]":
             rules = {"type": "string"}
-        elif part in (BY_NAME, BY_FILE):
-            rules = rules["anyOf"][(BY_NAME, BY_FILE).index(part)]
-        elif isinstance(part, int) and "prefixItems" in rules:
-            rules = rules["prefixItems"][part] if part < len(rules["prefixItems"]) else {}
-        elif rules.get("type") == "array":
-            rules = rules["items"]
-        else:
-            rules = rules.get("properties", {}).get(part) or rules.get("additionalProperties") or {}
-        rules = _resolved(rules)
-    return rules
+        elif not _is_type((part,)):
+            where, block = _join(where, part), rules
+            if isinstance(part, int):
+                several = rules.get("prefixItems", [rules.get("items", {})])
+                rules = several[min(part, len(several) - 1)]
+            else:
+                rules = rules.get("properties", {}).get(part) or rules.get("additionalProperties") or {}
+            rules = _resolved(rules)
+    return where, rules, block
 
 
 def _row(key: str, rules: JsonSchemaValue, required: bool) -> str:

@@ -13,7 +13,7 @@ from typing import ClassVar
 from pydantic import BaseModel, ConfigDict
 
 from papa.config.measures import Target, measure_of
-from papa.config.settings import Corpus, ModelSettings, Task
+from papa.config.settings import Corpus, InFiles, ModelSettings, Task
 from papa.errors import InputError
 
 ROW_KEYS = ("train_limit",)
@@ -177,8 +177,8 @@ class OfCorpus(Settings):
         recorded = super().recorded()
         left_out = {"slots", *self.row_keys}
         corpus = self.corpus.model_dump(mode="json", exclude_none=True, exclude_defaults=True, exclude=left_out)
-        if files := self.corpus.files:
-            corpus["files"] = {split: PurePath(path).suffix.lower() for split, path in files if path}
+        if isinstance(self.corpus, InFiles):
+            corpus["files"] = {split: PurePath(path).suffix.lower() for split, path in self.corpus.files if path}
         return recorded | {"corpus": corpus}
 
 

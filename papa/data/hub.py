@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Literal
 
 from papa.config.job import AnyJob
-from papa.config.settings import Machine
+from papa.config.settings import Machine, OnHub
 from papa.config.stages import ModelId, OfCorpus
 from papa.errors import InputError, first_line
 
@@ -65,7 +65,7 @@ def with_snapshots(machine: Machine, jobs: Iterable[AnyJob], say: Callable[[str]
         model = getattr(model, "model", model)  # an encoding contains a model
         if isinstance(model, ModelId) and model.hub and not is_local(model.hub) and model.name not in machine.models:
             configs.setdefault(("model", model.hub, model.revision), set())
-        if isinstance(job.settings, OfCorpus) and (corpus := job.settings.corpus).hub:
+        if isinstance(job.settings, OfCorpus) and isinstance(corpus := job.settings.corpus, OnHub):
             configs.setdefault(("dataset", corpus.hub, corpus.revision), set()).add(corpus.config)
     snapshots = {
         _key(*place): str(download(*place, configs[place], say))

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, TypeVar
 
 from papa.config.job import Job
 from papa.config.measures import check_metric
-from papa.config.settings import SPLITS, Corpus, Machine
+from papa.config.settings import SPLITS, Corpus, Machine, OnHub
 from papa.config.stages import ClustersOf, LabelsOf, OfCorpus, SubsetsOf, TextsOf
 from papa.data.columns import Columns, class_name
 from papa.data.sources import describe, load_rows, source_digests
@@ -229,11 +229,6 @@ def prepare_clusters(job: Job[ClustersOf]) -> str:
 def _load_splits(corpus: Corpus, machine: Machine, *columns: str) -> list[PreparedSplit]:
     """Load the splits of a corpus with the columns of its texts and the additional `columns`."""
     wanted = {name for name in (corpus.first, corpus.second, corpus.words, *columns) if name}
-    if not corpus.first and not corpus.words:
-        raise InputError(
-            "The corpus has no texts; set `first` (and `second`) to its columns of texts, or `words` to its column of "
-            "lists of words."
-        )
     return [_load_split(corpus, split, wanted, machine) for split in corpus.splits]
 
 
@@ -314,7 +309,7 @@ def _check_source(job: Job[Prepared]) -> None:
     current = source_digests(settings.corpus, job.machine.hub_mirror)
     changed = next((name for name in settings.source | current if settings.source.get(name) != current.get(name)), None)
     if changed is not None:
-        source = settings.corpus.hub or describe(settings.corpus, changed)
+        source = settings.corpus.hub if isinstance(settings.corpus, OnHub) else describe(settings.corpus, changed)
         raise InputError(f"{source} has changed since this run began; run again to read its new content.")
 
 

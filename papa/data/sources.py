@@ -10,7 +10,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from papa.config.settings import SLICE, Corpus, Machine
+from papa.config.settings import SLICE, Corpus, HubCorpus, InFiles, Machine
 from papa.data.digests import digest_of_file
 from papa.data.hub import HOW_TO_FETCH, folder_of
 from papa.data.readers import SourceRows, class_names_of, read_file
@@ -39,10 +39,10 @@ def load_rows(
     """
     if split not in corpus.splits:
         raise InputError(f"The corpus of {describe(corpus, 'train')} has no {split} split; every task needs one.")
-    if corpus.files is not None:
+    if isinstance(corpus, InFiles):
         rows = read_file(Path(corpus.paths[split]), wanted, corpus.words is not None, corpus.columns)
         return _sliced(rows, describe(corpus, split))
-    folder = folder_of("dataset", str(corpus.hub), corpus.revision, machine or Machine())
+    folder = folder_of("dataset", corpus.hub, corpus.revision, machine or Machine())
     if folder is None:
         raise InputError(f"{describe(corpus, split)} is not on this machine; {HOW_TO_FETCH}.")
     return _in_folder(corpus, split, wanted, folder)
@@ -62,7 +62,7 @@ def _sliced(rows: SourceRows, file: str) -> SourceRows:
 
 def describe(corpus: Corpus, split: str) -> str:
     """Describe a split of a corpus for messages: "nyu-mll/glue cola, split validation"."""
-    if corpus.files is not None:
+    if isinstance(corpus, InFiles):
         return dict(corpus.files).get(split) or f"{split} file"
     return " ".join(filter(None, (corpus.hub, corpus.config))) + f", split {_split_on_hub(corpus, split)}"
 
@@ -74,13 +74,13 @@ def source_digests(corpus: Corpus, mirror: str | None) -> dict[str, str]:
         For local files, the digest of each split; for a dataset in a `mirror` folder, the digest of all its files,
         under "mirror". Empty for a dataset that is only on the hub.
     """
-    if corpus.files is not None:
+    if isinstance(corpus, InFiles):
         paths = corpus.paths
         missing = next((path for path in paths.values() if not os.path.isfile(path)), None)
         if missing is not None:
             raise InputError(f"There is no file {missing} (relative paths start from {Path.cwd()}).")
         return {split: digest_of_file(path) for split, path in paths.items()}
-    folder = Path(mirror or "", corpus.hub or "")
+    folder = Path(mirror or "", corpus.hub)
     if mirror is None or not folder.is_dir():
         return {}
     digests = {str(path.relative_to(folder)): digest_of_file(path) for path in _files_of(folder, corpus.config)}
@@ -94,11 +94,11 @@ def _files_of(folder: Path, config: str | None) -> list[Path]:
     return [path for path in paths if path.is_file()]
 
 
-def _split_on_hub(corpus: Corpus, split: str) -> str:
+def _split_on_hub(corpus: HubCorpus, split: str) -> str:
     return {"train": corpus.train, "validation": next(iter(corpus.validation), "validation")}.get(split, split)
 
 
-def _in_folder(corpus: Corpus, split: str, wanted: Collection[str] | None, folder: Path) -> SourceRows:
+def _in_folder(corpus: HubCorpus, split: str, wanted: Collection[str] | None, folder: Path) -> SourceRows:
     try:
         dataset = _load_dataset(folder, corpus.config, _split_on_hub(corpus, split))
     except Exception as error:  # malformed files raise more errors than the library documents

@@ -16,7 +16,7 @@ from test_outcomes import NAMES, write_labels, write_outcomes
 from test_study import Known, edited, study_of
 
 from papa.config.job import Job
-from papa.config.settings import Corpus, _check_corpus
+from papa.config.settings import corpus_of
 from papa.config.stages import ClustersOf, TextsOf
 from papa.data.prepare import prepare_clusters, prepare_texts
 from papa.errors import DamagedArtefact, InputError
@@ -38,7 +38,7 @@ def clusters_of(folder: Path, column: str = "premise", **rows: Any) -> pa.Table:
             dict(zip(PREMISES | rows, row, strict=True)) for row in zip(*(PREMISES | rows).values(), strict=True)
         ]
         Path(files[split]).write_text(json.dumps(records), encoding="utf-8")
-    corpus = Corpus(files=files, first="premise", second="hypothesis")
+    corpus = corpus_of(files=files, first="premise", second="hypothesis")
     path = str(folder / "texts.parquet")
     prepare_texts(Job("texts", TextsOf(corpus=corpus, source={}), {}, {"texts": path}))
     settings, outputs = ClustersOf(corpus=corpus, source={}, cluster=column), {"clusters": str(folder / "c.parquet")}
@@ -62,7 +62,7 @@ def test_clusters_of_training_and_validation_rows_are_reported(tmp_path, caplog,
         rows = [{"text": f"{split} {row}", "document": document} for row, document in enumerate(documents)]
         (tmp_path / f"{split}.json").write_text(json.dumps(rows), encoding="utf-8")
     files = {split: str(tmp_path / f"{split}.json") for split in ("train", "validation")}
-    corpus = Corpus(files=files, first="text")
+    corpus = corpus_of(files=files, first="text")
     path = str(tmp_path / "texts.parquet")
     prepare_texts(Job("texts", TextsOf(corpus=corpus, source={}), {}, {"texts": path}))
     settings = ClustersOf(corpus=corpus, source={}, cluster="document")
@@ -211,9 +211,3 @@ def test_the_report_says_what_is_resampled(tmp_path):
         "Intervals of losses resample whole clusters of examples: mood, one per length."
     )
     assert data_note(study_of(edited(), tmp_path, Known()), rows) == ""
-
-
-def test_running_text_has_blocks_and_no_column_of_clusters():
-    with pytest.raises(InputError, match="set the number of consecutive blocks"):
-        _check_corpus("corpora.c", Corpus(hub="some/data", first="text", blocks=True, cluster="document"))
-    _check_corpus("corpora.c", Corpus(hub="some/data", first="text", blocks=True, cluster=3))

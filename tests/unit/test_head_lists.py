@@ -94,7 +94,7 @@ def test_a_list_in_a_config_is_checked():
         r"needs the key run.orders\[0\].name": [{"file": "a.csv"}],
         r"unknown key run.orders\[0\].path": [LIST | {"path": "x"}],
         r"run.orders\[0\].name is 'Mine', but must match": [LIST | {"name": "Mine"}],
-        "run.orders contains 'list-mine' twice": [LIST, LIST | {"file": "b.csv"}],
+        "run.orders: 'list-mine' is listed twice": [LIST, LIST | {"file": "b.csv"}],
     }
     for message, orders in wrong.items():
         with pytest.raises(papa.InputError, match=message):

@@ -18,7 +18,7 @@ from tiny import ABSENT, CONFIG, with_keys, write_model
 
 import papa
 from papa.config.reading import config_of
-from papa.config.settings import Corpus, Machine
+from papa.config.settings import Machine, corpus_of
 from papa.config.stages import ModelId
 from papa.config.study import Plan
 from papa.data.hub import download, files_of_configs, files_of_model, is_local, with_snapshots
@@ -116,7 +116,7 @@ def mirror(folder, readme=True):
 
 
 def on_hub(**keys):
-    return Corpus(**{"hub": "some/data", "config": "tiny", **keys})
+    return corpus_of(**{"hub": "some/data", "config": "tiny", "first": "text", **keys})
 
 
 def model_folder(folder, weights=b"weights"):
@@ -251,7 +251,8 @@ def test_mirror_says_what_it_lacks(tmp_path, keys, said):
 def test_digests_of_sources_are_those_of_their_content(tmp_path):
     (tmp_path / "a.csv").write_bytes(b"text\na\n")
     files = {"train": str(tmp_path / "a.csv")}
-    assert source_digests(Corpus(files=files), None) == {"train": hashlib.sha256(b"text\na\n").hexdigest()}
+    corpus = corpus_of(files=files, first="text")
+    assert source_digests(corpus, None) == {"train": hashlib.sha256(b"text\na\n").hexdigest()}
     folder = str(mirror(tmp_path / "hub").hub_mirror)
     assert source_digests(on_hub(), None) == source_digests(on_hub(hub="other/data"), folder) == {}
     before = source_digests(on_hub(), folder)

@@ -18,7 +18,7 @@ from typer.testing import CliRunner
 import papa
 from papa.cli import app
 from papa.config.reading import CarefulLoader
-from papa.config.settings import Corpus, Machine
+from papa.config.settings import Machine, corpus_of
 from papa.config.stages import ModelId
 from papa.data.sources import load_rows
 from papa.data.tokenize import sizes_of_model, tokenizer_of
@@ -147,7 +147,7 @@ def test_code_of_a_data_set(tmp_path, trap, monkeypatch, with_data, builder):
     if with_data:
         pq.write_table(pa.table({"text": ["a", "b"]}), place / "train.parquet")
     try:
-        assert load_rows(Corpus(hub="some/data"), "train", machine=Machine.current()).table.num_rows
+        assert load_rows(corpus_of(hub="some/data", first="text"), "train", machine=Machine.current()).table.num_rows
     except InputError as refusal:
         assert str(refusal).startswith("some/data, split train cannot be loaded") and "\n" not in str(refusal)
 
@@ -156,7 +156,7 @@ def test_pickles_in_a_table(tmp_path, trap):
     described = {b"pandas": pickle.dumps(trap), b"huggingface": pickle.dumps(trap)}
     extension = {b"ARROW:extension:name": b"arrow.py_extension_type", b"ARROW:extension:metadata": pickle.dumps(trap)}
     field = pa.field("text", pa.string(), metadata=extension)
-    corpus = Corpus(files={"train": str(tmp_path / "a.parquet")}, first="text")
+    corpus = corpus_of(files={"train": str(tmp_path / "a.parquet")}, first="text")
     pq.write_table(pa.table([["a"]], pa.schema([field], described)), tmp_path / "a.parquet")
     assert load_rows(corpus, "train").table.column("text").to_pylist() == ["a"]
 

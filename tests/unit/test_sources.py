@@ -11,7 +11,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from papa.config.settings import Corpus, Machine
+from papa.config.settings import Corpus, Machine, corpus_of
 from papa.config.stages import ModelId
 from papa.data.columns import Columns
 from papa.data.digests import digest_of_file
@@ -30,7 +30,8 @@ def own_cache(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
 
 
 def in_file(path: Path, **keys: object) -> Corpus:
-    return Corpus(files={"train": str(path)}, **keys)
+    texts = {} if "words" in keys else {"first": "text"}
+    return corpus_of(files={"train": str(path)}, **texts, **keys)
 
 
 def small(folder: Path) -> Machine:
@@ -66,9 +67,9 @@ def test_two_slices_of_a_split_have_all_its_rows_and_none_twice(tmp_path, source
     pq.write_table(pa.table({"text": TEXTS}), file)
 
     def texts(train: str, validation: str) -> list[list[str]]:
-        corpus = Corpus(hub="some/data", train=f"train{train}", validation=f"train{validation}", first="text")
+        corpus = corpus_of(hub="some/data", train=f"train{train}", validation=f"train{validation}", first="text")
         if source == "files":
-            corpus = Corpus(files={"train": f"{file}{train}", "validation": f"{file}{validation}"}, first="text")
+            corpus = corpus_of(files={"train": f"{file}{train}", "validation": f"{file}{validation}"}, first="text")
             assert corpus.paths == dict.fromkeys(("train", "validation"), str(file)), "the digest is that of the file"
         return [load_rows(corpus, split, machine=machine).table["text"].to_pylist() for split in corpus.splits]
 
@@ -167,7 +168,7 @@ def test_a_text_file_has_words_if_they_are_asked_for(tmp_path):
 
 def test_a_split_that_a_corpus_has_not():
     with pytest.raises(InputError, match="corpus of a/b, split train has no validation split; every task needs one"):
-        load_rows(Corpus(hub="a/b", validation=None), "validation")
+        load_rows(corpus_of(hub="a/b", validation=None, first="text"), "validation")
     with pytest.raises(InputError, match=r"corpus of a\.csv has no validation split"):
         load_rows(in_file(Path("a.csv")), "validation")
 
@@ -229,7 +230,6 @@ def test_an_object_of_columns_is_no_row(tmp_path, suffix):
         ("a.json", b'{\n"text": ["a"]}', r"line 1 cannot be read as JSON .*; write one object for each row"),
         ("a.jsonl", b'{"label": %d}' % 10**30, r"Column label of .* contains a whole number of more than 64 bits"),
         ("a.jsonl", b'{"label": 1}\n{"label": "x"}', r"Column label of .* mixes types of values"),
-        ("a.xlsx", b"", r"is not supported; supported suffixes are \.parquet"),
         ("a.csv", b"text,label\none,two,three\n", r"line 2 has 3 values for the columns text, label"),
         ("a.csv", b'text,label\n"a\nb",2\none\n', r"line 4 has 1 value for the columns text, label"),
         ("a.csv", b'text,label\na,1\n"never closed,1\n\n', r"begins in line 3 is malformed \(unexpected end of data"),

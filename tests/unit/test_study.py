@@ -22,7 +22,7 @@ from papa.config.analyses import grid_has_figure
 from papa.config.freshness import FRESH, MISSING, PRUNED, SourceDigests, _difference
 from papa.config.job import Job
 from papa.config.reading import config_of
-from papa.config.settings import Config, Corpus, Machine
+from papa.config.settings import Config, Corpus, HubTexts, Machine, OnHub, corpus_of
 from papa.config.stages import STAGES, ModelId, OrderFromModel, Settings, TextsOf
 from papa.config.study import Plan
 from papa.config.wiring import BUILDERS
@@ -80,7 +80,7 @@ class NoMirror(Known):
     """A machine to which the hub's content is unknown."""
 
     def source(self, corpus: Corpus) -> dict[str, str]:
-        return {} if corpus.hub else super().source(corpus)
+        return {} if isinstance(corpus, OnHub) else super().source(corpus)
 
 
 def edited(**changes: Any) -> dict[str, Any]:
@@ -472,7 +472,7 @@ def defaults_of(kind: type[BaseModel]) -> dict[str, Any]:
 def test_default_values_are_not_recorded_and_those_of_a_version_never_change() -> None:
     """A record without a setting means the default of its version. With a new default, raise the version here too."""
     corpus = {"train": "train", "validation": ("validation",), "blocks": False}
-    assert defaults_of(Corpus) == corpus, "these are also defaults of the stages texts, labels and subsets"
+    assert defaults_of(HubTexts) == corpus, "these are also defaults of the stages texts, labels and subsets"
     versions = {(name, kind.version): defaults for name, kind in STAGES.items() if (defaults := defaults_of(kind))}
     assert versions == {
         ("AnalysisOf", 1): {"number": 1},
@@ -481,7 +481,7 @@ def test_default_values_are_not_recorded_and_those_of_a_version_never_change() -
     assert [STAGES[name].version for name in ("TextsOf", "LabelsOf", "SubsetsOf", "ClustersOf")] == [1, 2, 1, 1]
     settings = OrderFromModel(model=ModelId(name="m"), order="random-1", seed=0)
     assert settings.recorded() == {"model": {"name": "m"}, "order": "random-1", "seed": 0}
-    texts = Corpus(hub="some/data", first="text", train="more")
+    texts = corpus_of(hub="some/data", first="text", train="more")
     assert TextsOf(corpus=texts, source={}).recorded() == {
         "corpus": {"hub": "some/data", "first": "text", "train": "more"},
         "source": {},

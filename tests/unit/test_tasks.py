@@ -11,7 +11,7 @@ import pyarrow.parquet as pq
 import pytest
 
 from papa.config.job import Job
-from papa.config.settings import Corpus
+from papa.config.settings import Corpus, corpus_of
 from papa.config.stages import LabelsOf, SubsetsOf, TextsOf
 from papa.data.prepare import prepare_labels, prepare_subsets, prepare_texts
 from papa.data.readers import SourceRows
@@ -49,7 +49,7 @@ def test_a_source_that_was_replaced_after_planning_is_refused(stage, tmp_path):
     files = {split: str(tmp_path / f"{split}.csv") for split in ("train", "validation")}
     for path in files.values():
         Path(path).write_text("text,label,kind\na,yes,x\nb,no,y\n", encoding="utf-8")
-    corpus = Corpus(files=files, first="text")
+    corpus = corpus_of(files=files, first="text")
     planned = source_digests(corpus, None)
     texts = TextsOf(corpus=corpus, source=planned)
     job = Job("texts", texts, {}, {"texts": str(tmp_path / "texts.parquet")})
@@ -87,7 +87,7 @@ def prepare(tmp_path: Path) -> Prepare:
             pq.write_table(pa.table(columns).replace_schema_metadata(metadata), file)
         column = {"words": "words"} if "words" in train else {"first": "text"}
         paths = {split: str(file) for split, file in files.items()}
-        source = Corpus(**{"files": paths, **column, **(corpus or {})})
+        source = corpus_of(**{"files": paths, **column, **(corpus or {})})
         given = {"label": "tag" if "words" in train else "label"}
         given["metric"] = "token_accuracy" if "words" in train else "accuracy"
         texts_of(source, tmp_path)
@@ -114,7 +114,7 @@ def test_texts_and_labels_have_the_same_rows(prepare, tmp_path):
     files = {split: str(tmp_path / f"{split}.parquet") for split in ("train", "validation")}
     pq.write_table(pa.table(TEXT | {"text": ["a", "b", "changed"]}), files["train"])
     with pytest.raises(DamagedArtefact, match=r"texts\.parquet no longer matches the texts of its source"):
-        labels_of(Corpus(files=files, first="text"), tmp_path, label="label", metric="accuracy")
+        labels_of(corpus_of(files=files, first="text"), tmp_path, label="label", metric="accuracy")
 
 
 def test_pairs_and_words_of_all_types_of_strings_and_lists(prepare, tmp_path):
@@ -162,7 +162,7 @@ def test_an_unknown_column_is_named_in_files_of_every_form(tmp_path, form):
         pq.write_table(pa.table({"text": ["a"], "label": ["b"]}), file)
     names = {"conll": ("words", "column_2"), "txt": ("text",)}.get(form, ("text", "label"))
     with pytest.raises(InputError, match=rf"a\.{form} has no column 'sentence'; its columns are {', '.join(names)}\."):
-        texts_of(Corpus(files={"train": str(file)}, first="sentence"), tmp_path)
+        texts_of(corpus_of(files={"train": str(file)}, first="sentence"), tmp_path)
 
 
 def test_train_limit_is_a_fixed_nested_sample_in_order(prepare, tmp_path):
@@ -188,7 +188,7 @@ def test_train_limit_is_a_fixed_nested_sample_in_order(prepare, tmp_path):
 def test_blank_lines_of_running_text_are_left_out(tmp_path):
     pq.write_table(pa.table({"text": [" \n", "= a =", "", "b", None, "c"]}), tmp_path / "lines.parquet")
     files = dict.fromkeys(("train", "validation"), str(tmp_path / "lines.parquet"))
-    blocks = Corpus(files=files, first="text", blocks=True, train_limit=2)
+    blocks = corpus_of(files=files, first="text", blocks=True, train_limit=2)
     texts_of(blocks, tmp_path)
     table = read_table(tmp_path / "texts.parquet")
     assert table["row"].to_pylist()[2:] == [1, 3, 5] and len(set(table["row"].to_pylist()[:2])) == 2
@@ -215,7 +215,7 @@ def test_validation_rows_that_are_in_training_too_are_a_warning(tmp_path, train,
     for split, columns in (("train", train), ("validation", validation)):
         pq.write_table(pa.table(columns), tmp_path / f"{split}.parquet")
     files = {split: str(tmp_path / f"{split}.parquet") for split in ("train", "validation")}
-    said = texts_of(Corpus(files=files, **column), tmp_path)
+    said = texts_of(corpus_of(files=files, **column), tmp_path)
     assert provenance_of(read_table(tmp_path / "texts.parquet"))["shared"] == {"validation": shared}
     rows = f"{shared} of {count(len(next(iter(validation.values()))), 'validation row')}"
     warning = f". Warning: {rows} {'are' if shared > 1 else 'is'} also in training"
@@ -289,7 +289,7 @@ def test_further_validation_splits_follow_the_validation_split(monkeypatch, tmp_
         return SourceRows(tables[split], tables[split].column_names)
 
     monkeypatch.setattr("papa.data.prepare.load_rows", loaded)
-    corpus = Corpus(hub="some/data", first="text", validation=["validation", "more"])
+    corpus = corpus_of(hub="some/data", first="text", validation=["validation", "more"])
     task = {"label": "label", "metric": "accuracy", "labels": ("no", "yes", "rare")}
     texts_of(corpus, tmp_path)
     labels, texts = labels_of(corpus, tmp_path, **task), read_table(tmp_path / "texts.parquet")
@@ -323,7 +323,6 @@ NO_YES = {"names": {"label": ["no", "yes"]}}
         (TEXT, {"corpus": {"first": "sentence"}}, r"no column 'sentence'; its columns are text, label"),
         (TEXT, {"label": "labl"}, r"no column 'labl'; its columns are text, label"),
         (TEXT, {"subset": "kind"}, r"no column 'kind'; its columns are text, label"),
-        (TEXT, {"corpus": {"first": None}}, r"The corpus has no texts; set `first`"),
         (TEXT | {"text": [1, 2, 3]}, {}, r"Column text of .*train.parquet contains int64, but it must contain a text"),
         (TEXT, {"corpus": {"first": None, "words": "text"}, "metric": "entity_f1"}, r"contains string.*list of words"),
         (WORDS, {"corpus": {"words": None, "first": "words"}, "metric": "accuracy"}, r"contains list<.*contain a text"),
@@ -379,10 +378,10 @@ def test_the_same_texts_have_the_same_fingerprint_from_any_form(tmp_path):
     pq.write_table(pa.table({"text": pa.array(["one", "two"], pa.large_string())}), tmp_path / "a.parquet")
     for form in ("csv", "jsonl", "parquet"):
         files = dict.fromkeys(("train", "validation"), str(tmp_path / f"a.{form}"))
-        texts_of(Corpus(files=files, first="text"), tmp_path)
+        texts_of(corpus_of(files=files, first="text"), tmp_path)
         fingerprints.add(provenance_of(read_table(tmp_path / "texts.parquet"))["fingerprint"])
     assert len(fingerprints) == 1
     twice = pa.Table.from_arrays([pa.array(["a"]), pa.array(["b"])], names=["text", "text"])
     pq.write_table(twice, tmp_path / "a.parquet")
     with pytest.raises(InputError, match="has more than one column 'text'"):
-        texts_of(Corpus(files={"train": str(tmp_path / "a.parquet")}, first="text"), tmp_path)
+        texts_of(corpus_of(files={"train": str(tmp_path / "a.parquet")}, first="text"), tmp_path)

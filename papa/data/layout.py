@@ -14,7 +14,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from itertools import islice
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple
 
 import torch
 from torch import Tensor
@@ -29,11 +29,18 @@ WITHOUT_GAPS = ("natural", "contiguous")
 STYLES = "paper", "published_code", *WITHOUT_GAPS
 CHUNK_TEXTS = 4096
 """Number of texts that are tokenized at a time."""
-SubTokens = tuple[list[int], list[int]]
-"""The ids of a text's sub-tokens, and a list with each word's index at its first sub-token and -1 elsewhere.
 
-The list is empty if the text was not split into words.
-"""
+
+class SubTokens(NamedTuple):
+    """The sub-tokens of a text.
+
+    `words` has each word's index at its first sub-token and -1 elsewhere; it is empty if the text was not split into
+    words. `unknown` is the number of words for which the tokenizer has no sub-token.
+    """
+
+    ids: list[int]
+    words: list[int]
+    unknown: int = 0
 
 
 @dataclass(frozen=True)
@@ -46,6 +53,7 @@ class Placed:
         segments: the segment of each token.
         words: each word's index at its first token, and -1 elsewhere.
         cut: number of tokens that did not fit.
+        unknown: number of words that became the unknown token, because the tokenizer has no token for them.
     """
 
     ids: list[int]
@@ -53,6 +61,7 @@ class Placed:
     segments: list[int]
     words: list[int]
     cut: int
+    unknown: int
 
 
 @dataclass(frozen=True)
@@ -160,7 +169,8 @@ def place_texts(
         raise InputError("Lists of words were given together with second texts; leave out the second texts.")
     if split and not separates_words(tokenizer):
         raise InputError(
-            f"{type(tokenizer).__name__} joins the words of a list without spaces; load it with add_prefix_space=True."
+            f"{type(tokenizer).__name__} joins the words of a list without spaces; load it with "
+            "add_prefix_space=True, or use a model whose tokenizer separates words."
         )
     contiguous = style in WITHOUT_GAPS or not template.end
     halved = style == "published_code" and not split
@@ -175,7 +185,7 @@ def place_texts(
         for text, partner in zip(left, right, strict=True):
             placed = _place_text(template, text, partner, rooms, None if contiguous else slots)
             if partner is not None and style == "published_code" and not contiguous:
-                second_text = _positions_before_move(template, len(text[0]), len(partner[0]), slots)
+                second_text = _positions_before_move(template, len(text.ids), len(partner.ids), slots)
                 placed.segments[:] = [template.second_segment if slot in second_text else 0 for slot in placed.slots]
             yield placed
 
@@ -200,10 +210,12 @@ def texts_in_blocks(
 
     def blocks(ids: list[int]) -> Iterator[Placed]:
         for begin in range(0, len(ids), room):
-            yield _place_text(template, (ids[begin : begin + room], []), None, rooms, None if contiguous else slots)
+            yield _place_text(
+                template, SubTokens(ids[begin : begin + room], []), None, rooms, None if contiguous else slots
+            )
 
     while chunk := list(islice(left, CHUNK_TEXTS)):
-        waiting += [token for ids, _ in _sub_tokens(tokenizer, chunk, False) for token in ids]
+        waiting += [token for text in _sub_tokens(tokenizer, chunk, False) for token in text.ids]
         full = len(waiting) - len(waiting) % room
         yield from blocks(waiting[:full])
         waiting = waiting[full:]
@@ -224,39 +236,51 @@ def _check_room(slots: int, room: int) -> None:
 
 def separates_words(tokenizer: PreTrainedTokenizerBase) -> bool:
     """Return whether a list of words is tokenized like a text; byte-level tokenizers may leave out the spaces."""
-    options = {"add_special_tokens": False, "return_attention_mask": False}
-    first, text = (tokenizer(words, **options)["input_ids"] for words in ("a", "a a"))
-    second = text[len(first) :]
-    return bool(tokenizer(["a", "a"], is_split_into_words=True, **options)["input_ids"][-len(second) :] == second)
+    first, text = (text.ids for text in _sub_tokens(tokenizer, ["a", "a a"], False))
+    (words,), second = _sub_tokens(tokenizer, [["a", "a"]], True), text[len(first) :]
+    return words.ids[-len(second) :] == second
 
 
 def _sub_tokens(
     tokenizer: PreTrainedTokenizerBase, texts: Sequence[str] | Sequence[Sequence[str]], split: bool
 ) -> list[SubTokens]:
-    encoded = tokenizer(
-        [text if isinstance(text, str) else list(text) for text in texts],
-        add_special_tokens=False,
-        is_split_into_words=split,
-        return_attention_mask=False,
-        return_token_type_ids=False,
-        verbose=False,
-    )
+    options = {"add_special_tokens": False, "return_attention_mask": False, "return_token_type_ids": False}
     if not split:
-        return [(ids, []) for ids in encoded["input_ids"]]
-    return [(ids, _words_begun(encoded.word_ids(row))) for row, ids in enumerate(encoded["input_ids"])]
+        return [SubTokens(ids, []) for ids in tokenizer([*texts], **options, verbose=False)["input_ids"]]
+    if not tokenizer.is_fast:  # it does not return the word of each token
+        ids_of = {word: tokenizer(word, **options)["input_ids"] for word in {word for words in texts for word in words}}
+        return [_joined(words, [ids_of[word] for word in words], tokenizer) for words in texts]
+    encoded = tokenizer([[*words] for words in texts], is_split_into_words=True, **options, verbose=False)
+    joined = []
+    for row, words in enumerate(texts):
+        ids_of_words: list[list[int]] = [[] for _ in words]
+        for token, word in zip(encoded["input_ids"][row], encoded.word_ids(row), strict=True):
+            ids_of_words[word].append(token)
+        joined.append(_joined(words, ids_of_words, tokenizer))
+    return joined
 
 
-def _words_begun(word_of: Sequence[int | None]) -> list[int]:
-    """Return each word's index at its first sub-token, and -1 elsewhere; `word_of` maps sub-tokens to words."""
-    previous = [None, *word_of][: len(word_of)]
-    return [-1 if word is None or word == last else word for word, last in zip(word_of, previous, strict=True)]
+def _joined(words: Sequence[str], ids_of_words: list[list[int]], tokenizer: PreTrainedTokenizerBase) -> SubTokens:
+    """Join the sub-tokens of words; a word without any becomes the unknown token, so all models predict all words."""
+    ids, begun, empty = list[int](), list[int](), [word for word, its in enumerate(ids_of_words) if not its]
+    if empty and tokenizer.unk_token_id is None:
+        raise InputError(
+            f"{type(tokenizer).__name__} has no token for the word {words[empty[0]]!a}, and no unknown token; leave "
+            "such words out."
+        )
+    for word, sub_tokens in enumerate(ids_of_words):
+        kept = sub_tokens or [tokenizer.unk_token_id]
+        ids += kept
+        begun += [word, *([-1] * (len(kept) - 1))]
+    return SubTokens(ids, begun, len(empty))
 
 
 def _place_text(
     template: Template, text: SubTokens, partner: SubTokens | None, rooms: tuple[int, int], slots: int | None
 ) -> Placed:
     """Place a text between special tokens. A partner starts at slots/2; if `slots` is None, there are no gaps."""
-    (ids, words), (partner_ids, _) = text, partner or ([], [])
+    ids, words, unknown = text
+    partner_ids = [] if partner is None else partner.ids
     if slots is None:
         room, partner_room = _shares(len(ids), len(partner_ids), sum(rooms))
     else:
@@ -277,7 +301,8 @@ def _place_text(
     word_of = [-1] * len(kept)
     if words:
         word_of[len(template.start) : len(template.start) + len(first)] = words[:room]
-    return Placed(kept, slot_of, segments, word_of, len(ids) + len(partner_ids) - len(first) - len(second))
+    cut = len(ids) + len(partner_ids) - len(first) - len(second)
+    return Placed(kept, slot_of, segments, word_of, cut, unknown)
 
 
 def _shares(first: int, second: int, room: int) -> tuple[int, int]:

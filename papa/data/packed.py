@@ -16,6 +16,11 @@ from torch.autograd.function import BackwardCFunction, FunctionCtx
 
 from papa.errors import InputError
 
+USED = ("input_ids", "attention_mask", "token_type_ids")
+"""Names of inputs that a model reads."""
+WITHOUT_EFFECT = ("labels", "special_tokens_mask", "offset_mapping", "length", "overflow_to_sample_mapping")
+"""Names of what tokenizers and collators return together with inputs, which hidden states do not depend on."""
+
 
 @dataclass(frozen=True)
 class Packed:
@@ -62,6 +67,13 @@ class Packed:
         if ids is None or mask is None:
             missing = "input_ids" if ids is None else "attention_mask"
             raise InputError(f"The inputs have no {missing}; lay_out returns input_ids together with attention_mask.")
+        if unused := sorted({*inputs} - {*USED, *WITHOUT_EFFECT}):
+            raise InputError(
+                f"The inputs have {unused[0]}, which papa would ignore; leave it out. papa reads {', '.join(USED)}, "
+                "and numbers positions by itself."
+            )
+        if not all(isinstance(inputs[name], Tensor) for name in USED if inputs.get(name) is not None):
+            raise InputError('The inputs are lists, not tensors; call the tokenizer with return_tensors="pt".')
         if ids.ndim != 2 or ids.shape != mask.shape:
             raise InputError(
                 f"input_ids {list(ids.shape)} and attention_mask {list(mask.shape)} must both be [example, slot]."

@@ -5,6 +5,7 @@ Jobs read one group at a time, so the memory they need does not depend on the si
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping
 from itertools import groupby, islice
 from typing import TYPE_CHECKING, Any
@@ -28,7 +29,7 @@ from papa.data.weights import (
     sources_of,
     weights_digest,
 )
-from papa.errors import InputError, count
+from papa.errors import WARNING, InputError, count
 from papa.files import PathLike, Trace, provenance_of, read_table, writing_table
 
 if TYPE_CHECKING:
@@ -61,7 +62,7 @@ def tokenize_corpus(job: Job[TokensOf]) -> str:
         )
     tokenizer = tokenizer_of(model, job.machine, words)
     rows, schema = (_blocks if settings.blocks else _texts)(tokenizer, texts, settings), _schema(words)
-    facts = {
+    facts: dict[str, Any] = {
         "model": model.name,
         "sizes": sizes_of_model(model, job.machine),
         # labels and averages that belong to whole texts must not be used for blocks
@@ -71,22 +72,46 @@ def tokenize_corpus(job: Job[TokensOf]) -> str:
         "slots": settings.slots,
         "style": settings.style,
     }
-    laid_out = total = cut = 0
+    counts = Counter[str]()
 
-    def counted() -> Iterator[pa.Table]:
-        nonlocal laid_out, total, cut
-        for group in _groups(rows, schema):
-            laid_out += group.num_rows
-            total += len(group.column("ids").combine_chunks().flatten())
-            cut += sum(tokens_cut > 0 for tokens_cut in group.column("cut").to_pylist())
-            yield group
+    def counted() -> Iterator[PlacedRow]:
+        for split, row, placed in rows:
+            if (largest := max(placed.ids, default=0)) >= facts["sizes"]["vocabulary"]:
+                raise beyond_embedding(tokenizer, largest, model.name, f"row {row} of the {split} split")
+            counts.update(rows=1, tokens=len(placed.ids), cut=placed.cut > 0, unknown=placed.unknown)
+            yield split, row, placed
 
     sources = sources_of(model, weights_digest(model, job.machine), job.machine)
     if vocabulary := digest_of_vocabulary(model, job.machine):
         sources["tokenizer"] = vocabulary
-    write_groups(counted(), schema, job.output("tokens"), facts, job.trace(**sources))
+    write_groups(_groups(counted(), schema), schema, job.output("tokens"), facts, job.trace(**sources))
     unit = "block" if settings.blocks else "example"
-    return f"laid out {count(laid_out, unit)}, {total:,} tokens in {settings.slots} slots; {count(cut, unit)} cut"
+    report = f"laid out {count(counts['rows'], unit)}, {counts['tokens']:,} tokens in {settings.slots} slots; "
+    report += f"{count(counts['cut'], unit)} cut"
+    if counts["unknown"]:
+        report += f". {WARNING}{count(counts['unknown'], 'word')} without a token became {tokenizer.unk_token}"
+    return report
+
+
+def beyond_embedding(tokenizer: PreTrainedTokenizerBase, token: int, model: str, place: str) -> InputError:
+    """Return the error for a token for which the model has no embedding."""
+    return InputError(
+        f"The tokenizer of model {model} has the token {tokenizer.convert_ids_to_tokens(token)!r} ({place}), but the "
+        f"model has no embedding {token}; call model.resize_token_embeddings(len(tokenizer)), train it, and save both."
+    )
+
+
+def check_tokenizer(model: ModelId, machine: Machine, slots: int, words: bool, texts: Iterable[str]) -> None:
+    """Raise `InputError` if the model's tokenizer cannot lay out texts, or makes of them tokens without an embedding.
+
+    `texts` are read only if the tokenizer has such tokens.
+    """
+    tokenizer, vocabulary = tokenizer_of(model, machine, words), sizes_of_model(model, machine)["vocabulary"]
+    next(place_texts(tokenizer, [["a"]] if words else ["a"], None, slots=slots))
+    beyond = {token: index for token, index in tokenizer.get_added_vocab().items() if index >= vocabulary}
+    for text in texts if beyond else ():
+        if token := next((token for token in beyond if token in text), None):
+            raise beyond_embedding(tokenizer, beyond[token], model.name, f"in the text {text[:60]!r}")
 
 
 def write_groups(

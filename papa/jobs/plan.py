@@ -9,6 +9,7 @@ import math
 import shutil
 import time
 from collections import Counter
+from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from statistics import fmean
@@ -274,7 +275,7 @@ def _tokens_per_second(encoding: Encoding, length: int, vocabulary: int, config:
 
 def _sizes(config: Config) -> tuple[dict[str, dict[str, int]], dict[str, dict[str, SplitSize]], list[str]]:
     """Return the sizes of models and corpora that are on this machine, and problems with them."""
-    from papa.data.tokenize import is_decoder, sizes_of_model
+    from papa.data.tokenize import check_tokenizer, is_decoder, sizes_of_model
 
     problems, models, corpora = list[str](), dict[str, dict[str, int]](), dict[str, dict[str, SplitSize]]()
     for model, task in config.pairs:
@@ -284,6 +285,9 @@ def _sizes(config: Config) -> tuple[dict[str, dict[str, int]], dict[str, dict[st
             models[model] = sizes_of_model(identity, config.machine)
             if needed is not None and needed != is_decoder(identity, config.machine):
                 raise InputError(UNFIT[needed].format(task=task, metric=metric))
+            corpus = config.corpora[config.tasks[task].corpus]
+            words, texts = corpus.words is not None, _texts_of(corpus, config)
+            check_tokenizer(identity, config.machine, corpus.slots or 0, words, texts)
         except InputError as error:
             problems.append(f"Model {model}: {error}")
     for name in config.corpora_run:
@@ -294,6 +298,17 @@ def _sizes(config: Config) -> tuple[dict[str, dict[str, int]], dict[str, dict[st
         except InputError as error:
             problems.append(f"Corpus {name}: {error}")
     return models, corpora, problems
+
+
+def _texts_of(corpus: Corpus, config: Config) -> Iterator[str]:
+    """Yield all texts of a corpus; words are joined by spaces."""
+    from papa.data.sources import load_rows
+
+    for split in corpus.splits:
+        rows = load_rows(corpus, split, machine=config.machine)
+        for name in filter(None, (corpus.first, corpus.second, corpus.words)):
+            for text in rows.table.column(name).to_pylist():
+                yield text if isinstance(text, str) else " ".join(text)
 
 
 def _count_rows(corpus: Corpus, labels: set[str], config: Config) -> dict[str, SplitSize]:

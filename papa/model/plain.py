@@ -80,10 +80,8 @@ class _Calls:
         ids, mask, positions = (arguments.get(name) for name in ("input_ids", "attention_mask", "position_ids"))
         # transformers 5.24 calls it `cache`
         cache, causal = arguments.get("cache", arguments.get("past_key_values")), self.session.causal
-        if isinstance(positions, Tensor) and mask is None and bool((positions.diff(dim=-1) < 0).any()):
-            raise InputError(
-                "position_ids restart within a row, as if it held several texts; give each text a separate row."
-            )
+        if arguments.get("head_mask") is not None:
+            raise InputError("head_mask would have no effect; name the heads in replaced_attention.")
         if mask is None and causal and isinstance(ids, Tensor):
             # no token sees padding after it; `generate` leaves out a mask of ones
             mask = ids.new_ones(len(ids), _cached_tokens(cache) + ids.shape[-1])
@@ -95,6 +93,14 @@ class _Calls:
             )
         if causal and not self.padding_before and not bool(mask[:, 0].all()):
             raise InputError(PADDING_BEFORE.format(name=self.name))
+        if not bool(((mask == 0) | (mask == 1)).all()):
+            raise InputError("attention_mask contains values other than 0 and 1; give each text a separate row.")
+        if isinstance(positions, Tensor):
+            real = mask[:, -ids.shape[1] :].bool()
+            if bool(((positions.diff(dim=-1) < 1) & real[:, 1:] & real[:, :-1]).any()):
+                raise InputError(
+                    "position_ids restart within a row, as if it held several texts; give each text a separate row."
+                )
         return Examples.of_mask(mask, queries=ids.shape[1], from_first=causal)
 
     def after(self, _: nn.Module, __: object, ___: object) -> None:

@@ -421,8 +421,13 @@ def test_a_plain_model_takes_its_mask_by_place_and_refuses_what_it_cannot_place(
     expected = model(**given).logits[real]
     with papa.replaced_attention(model, constants, []):
         close(model(given["input_ids"], None, given["attention_mask"]).logits[real], expected)
-        with pytest.raises(InputError, match="position_ids restart within a row"):
-            model(given["input_ids"][:1], position_ids=torch.arange(SLOTS)[None] % 9)
+        ids, positions = given["input_ids"][:1], torch.arange(SLOTS)[None] % 9
+        for more in ({}, {"attention_mask": torch.ones_like(ids)}):
+            with pytest.raises(InputError, match="position_ids restart within a row"):
+                model(ids, position_ids=positions, **more)
+        for key, value in {"head_mask": torch.ones(3, 4), "attention_mask": 1 + (ids > 9).long()}.items():
+            with pytest.raises(InputError, match=f"^{key} "):
+                model(**{"input_ids": ids, "attention_mask": torch.ones_like(ids)} | {key: value})
         with pytest.raises(InputError, match=r"^A part of a model with replaced attention was called directly"):
             model.base_model(**given)
         for inputs in (given, {"input_ids": given["input_ids"][-1:]}):

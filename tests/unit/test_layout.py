@@ -1,8 +1,10 @@
 import pyarrow as pa
 import pytest
 import torch
+import transformers
 from families import byte_tokenizer
 from random_models import random_model
+from tokenizers import normalizers
 
 import papa
 from papa.config.job import Job
@@ -80,14 +82,58 @@ def test_a_word_is_numbered_on_its_first_sub_token(tokenizer):
     assert placed.words == [0, -1, -1, 1, -1] and placed.slots == [0, 1, 2, 3, 4]  # a decoder has no special token
 
 
-def test_words_that_leave_no_sub_token_are_no_token(tokenizer):
-    from tokenizers import normalizers
+WORDS = [["\u200d"], ["\u00ad", "ab", "\ufe0f"], ["c", "\ufeff", "\x01"]]
 
+
+def test_every_word_has_a_token(tokenizer):
+    """So all models predict the same words; those that the tokenizer drops become its unknown token."""
     tokenizer.backend_tokenizer.normalizer = normalizers.BertNormalizer()
-    texts = [["\u200d"], ["\u00ad", "ab", "\ufe0f"], ["\ufeff", "\x01"]]
-    empty, words, controls = place_texts(tokenizer, texts, None, slots=7)
-    assert empty.words == controls.words == [-1, -1] and empty.slots == [0, 6]
-    assert words.words == [-1, 1, -1, -1]
+    placed = list(place_texts(tokenizer, WORDS, None, slots=7))
+    assert [one.words for one in placed] == [[-1, 0, -1], [-1, 0, 1, -1, 2, -1], [-1, 0, 1, 2, -1]]
+    assert [one.unknown for one in placed] == [1, 2, 2]
+    assert tokenizer.convert_ids_to_tokens(placed[1].ids[1:-1]) == ["[UNK]", "a", "##b", "[UNK]"]
+    tokenizer.unk_token = None
+    with pytest.raises(papa.InputError, match=r"has no token for the word '\\u200d', and no unknown token; leave"):
+        list(place_texts(tokenizer, WORDS, None, slots=7))
+
+
+def character_tokenizer(folder):
+    """A Python tokenizer of Japanese, to which every character is a token."""
+    (folder / "vocab.txt").write_text("\n".join(["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]", *"abcdef"]))
+    options = {"word_tokenizer_type": "basic", "subword_tokenizer_type": "character", "do_lower_case": False}
+    return transformers.BertJapaneseTokenizer(str(folder / "vocab.txt"), **options)
+
+
+def merges_tokenizer(folder):
+    """PhoBERT's Python tokenizer, with a single merge."""
+    (folder / "vocab.txt").write_text("".join(f"{token} 1\n" for token in ("ab", "a@@", "c", "de@@", "f")))
+    (folder / "bpe.codes").write_text("a b</w> 9\n")
+    return transformers.PhobertTokenizer(str(folder / "vocab.txt"), str(folder / "bpe.codes"))
+
+
+@pytest.mark.parametrize(
+    ("make", "words", "tokens", "begun"),
+    [
+        (character_tokenizer, ["ab", "c", "def"], "a b c d e f", [0, -1, 1, 2, -1, -1]),
+        (character_tokenizer, ["ab"], "a b", [0, -1]),
+        (character_tokenizer, ["", "b"], "[UNK] b", [0, 1]),
+        (merges_tokenizer, ["ab", "c", "ab"], "ab c ab", [0, 1, 2]),
+    ],
+)
+def test_python_tokenizers_take_words_one_by_one(tmp_path, make, words, tokens, begun):
+    """They do not say which token belongs to which word."""
+    tokenizer = make(tmp_path)
+    (placed,) = place_texts(tokenizer, [words], None, slots=11)
+    assert placed.words == [-1, *begun, -1]
+    assert tokenizer.convert_ids_to_tokens(placed.ids[1:-1]) == tokens.split()
+
+
+@pytest.mark.parametrize("name", ["ByT5", "Canine"])
+def test_a_tokenizer_that_joins_words_is_refused_for_words(name):
+    tokenizer = getattr(transformers, f"{name}Tokenizer")()
+    assert len(papa.lay_out(tokenizer, ["ab c"], slots=23)["input_ids"])
+    with pytest.raises(papa.InputError, match=r"joins the words of a list without spaces.* or use a model whose"):
+        papa.lay_out(tokenizer, [["ab", "c"]], slots=23)
 
 
 def test_a_tokenizer_with_two_separators_puts_the_second_text_after_both(tokenizer):
@@ -144,7 +190,7 @@ def tokenized(texts, slots, blocks=False):
 def of_tokenizer(tokenizer, monkeypatch):
     """The stage takes the test's tokenizer."""
     monkeypatch.setattr("papa.data.tokenize.tokenizer_of", lambda model, machine, words: tokenizer)
-    monkeypatch.setattr("papa.data.tokenize.sizes_of_model", lambda model, machine: {"layers": 2})
+    monkeypatch.setattr("papa.data.tokenize.sizes_of_model", lambda model, machine: {"vocabulary": 56})
     monkeypatch.setattr("papa.data.tokenize.weights_digest", lambda model, machine: "w")
 
 
@@ -168,6 +214,18 @@ def test_tokenize_keeps_real_tokens_and_reads_back(tmp_path, of_tokenizer, words
         "origin": MODEL.origin,
         "sha256": "w",
     }
+
+
+def test_a_token_without_an_embedding_and_words_without_a_token_are_said(tmp_path, of_tokenizer, tokenizer):
+    tokenizer.backend_tokenizer.normalizer = normalizers.BertNormalizer()
+    rows, path = {"split": ["train"] * 2, "row": [3, 5]}, tmp_path / "texts.parquet"
+    write_table(pa.table(rows | {"words": [["a", "\u200d"], ["\u00ad"]]}), path, FACTS)
+    assert tokenized(path, 7)[0].endswith("0 examples cut. Warning: 2 words without a token became [UNK]")
+    tokenizer.add_tokens(["<e1>"])
+    write_table(pa.table(rows | {"first": ["a", "a <e1> b"]}), path, FACTS)
+    said = r"model tiny has the token '<e1>' \(row 5 of the train split\), but the model has no embedding 56; call"
+    with pytest.raises(papa.InputError, match=said):
+        tokenized(path, 7)
 
 
 @pytest.mark.parametrize("columns", [{"words": [["a"]]}, {"first": ["a"], "second": ["b"]}])

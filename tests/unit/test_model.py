@@ -108,12 +108,25 @@ def test_alike_examples_add_up_as_any_others(ours):
         (lambda given: given.pop("attention_mask"), "no attention_mask"),
         (lambda given: given.pop("input_ids"), "no input_ids"),
         (lambda given: given.update(token_type_ids=given["token_type_ids"][:2]), "must have the same shape"),
+        *(
+            (
+                lambda given, key=key: given.update({key: given["input_ids"]}),
+                f"have {key}, which papa would ignore; leave",
+            )
+            for key in ("position_ids", "head_mask", "inputs_embeds", "token_type_id", "cache_position")
+        ),
+        (lambda given: given.update(input_ids=given["input_ids"].tolist()), 'lists, .* return_tensors="pt"'),
     ],
 )
 def test_inputs_that_cannot_be_right_are_refused(ours, inputs, change, message):
     change(inputs)
     with pytest.raises(papa.InputError, match=message):
         ours.hidden_states(inputs)
+
+
+def test_what_collators_add_to_inputs_changes_nothing(ours, inputs):
+    more = dict.fromkeys(("labels", "special_tokens_mask", "offset_mapping", "length"), inputs["input_ids"])
+    assert torch.equal(ours.hidden_states(inputs | more), ours.hidden_states(inputs))
 
 
 @pytest.mark.parametrize(

@@ -6,6 +6,7 @@ import re
 from pathlib import Path
 
 import pytest
+import transformers
 import yaml
 from random_models import random_model
 from tiny import CONFIG, REPOSITORY, ROWS, write_data, write_model
@@ -101,6 +102,22 @@ def test_a_model_that_is_not_here_is_said_first(plan):
     said = " ".join(result.stdout.split())
     assert said.startswith("Model gone: ") and "Model away: Model away should" in said
     assert said.index("Model away") < said.index("stage jobs") and re.search(r"average 6 \(4 unknown\)", said)
+
+
+def test_a_model_or_tokenizer_that_cannot_be_used_is_said_first(plan, folder):
+    config = with_long_texts(
+        "the <e1> cat", {"fractions": ["1"], "models": ["added", "adapted"]}, train=3, validation=3
+    )
+    config["models"] = {name: {"path": f"models/{name}"} for name in ("added", "adapted")}
+    for name in config["models"]:
+        write_model(folder / f"models/{name}")
+    tokenizer = transformers.AutoTokenizer.from_pretrained(folder / "models/added")
+    tokenizer.add_tokens(["<e0>", "<e1>"])
+    tokenizer.save_pretrained(folder / "models/added")
+    (folder / "models/adapted/adapter_config.json").write_text("{}")
+    added, adapted = json.loads(plan(config, "--json").stdout)["problems"][:2]
+    assert re.search(r"token '<e1>' \(in the text 'the <e1> cat'\), but the model has no embedding \d+; call", added)
+    assert "has an adapter (adapter_config.json); merge it" in adapted
 
 
 def test_texts_that_are_not_here_are_said_first(plan):

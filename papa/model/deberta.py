@@ -17,7 +17,7 @@ from torch import Tensor, nn
 from papa.data.packed import Examples
 from papa.errors import InputError
 from papa.model.attention import Layer, context_of, current
-from papa.model.linear import FrozenLinear, some_outputs
+from papa.model.linear import some_outputs
 from papa.model.replacement import Attending, PaddingMask, Replace
 
 if TYPE_CHECKING:
@@ -125,10 +125,10 @@ class DisentangledAttention(nn.Module, ABC):
             )
             return key, query
 
-        if not all(isinstance(source, FrozenLinear) for source in sources if source) or self.pos_dropout.training:
+        weights = [weight for source in sources if source for weight in source.parameters()]
+        if any(weight.requires_grad for weight in weights) or self.pos_dropout.training:
             return project()
         # with frozen weights, all batches share these projections
-        weights = [weight for source in sources if source for weight in source.parameters()]
         heads = None if kept is None else kept.tolist()
         state = span, heads, [(weight.data_ptr(), weight._version) for weight in weights]
         # v3 normalises its distance embeddings in every pass, so they are compared by value

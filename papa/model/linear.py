@@ -6,53 +6,39 @@ from typing import cast
 
 import torch
 from torch import Tensor, nn
-from torch.nn.functional import linear
 
 
-class FrozenLinear(nn.Module):
-    """A linear layer that computes gradients only for its input."""
+def frozen_linear(weight: Tensor, bias: Tensor | None) -> nn.Linear:
+    """Return a linear layer with these weights, `[out, in]` and `[out]`, which need no gradients."""
+    layer = nn.Linear(weight.shape[1], weight.shape[0], bias is not None, device="meta")
+    layer.weight = nn.Parameter(weight.detach(), requires_grad=False)
+    if bias is not None:
+        layer.bias = nn.Parameter(bias.detach(), requires_grad=False)
+    return layer
 
-    def __init__(self, weight: Tensor, bias: Tensor | None):
-        super().__init__()
-        self.weight = nn.Parameter(weight.detach(), requires_grad=False)
-        self.bias = None if bias is None else nn.Parameter(bias.detach(), requires_grad=False)
-        self._partial: tuple[list[int], FrozenLinear] | None = None
 
-    def forward(self, inputs: Tensor) -> Tensor:
-        """Return `[..., out]` from `[..., in]`."""
-        return linear(inputs, self.weight, self.bias)
-
-    def only(self, outputs: Tensor) -> FrozenLinear:
-        """Return a layer that computes only these outputs; the last such layer is cached."""
-        rows = outputs.tolist()
-        if self._partial is None or self._partial[0] != rows:
-            with torch.inference_mode(False):
-                outputs = torch.tensor(rows, device=self.weight.device)
-                bias = None if self.bias is None else self.bias[outputs]
-                self._partial = rows, FrozenLinear(self.weight[outputs], bias)
-        return self._partial[1]
+def part_of(layer: nn.Linear, outputs: Tensor) -> nn.Linear:
+    """Return a layer that computes only these outputs."""
+    with torch.inference_mode(False):  # it may be made while scoring and used while training
+        outputs = outputs.clone()
+        return frozen_linear(layer.weight[outputs], None if layer.bias is None else layer.bias[outputs])
 
 
 def some_outputs(projection: nn.Module, inputs: Tensor, rows: Tensor) -> Tensor:
-    """Return the outputs `rows` of a projection, `[..., row]`; a frozen layer computes only these."""
-    if isinstance(projection, FrozenLinear):
-        outputs: Tensor = projection.only(rows)(inputs)
+    """Return the outputs `rows` of a projection, `[..., row]`; a frozen linear layer computes only these."""
+    if type(projection) is nn.Linear and not projection.weight.requires_grad:
+        outputs: Tensor = part_of(projection, rows)(inputs)
     else:
         outputs = projection(inputs).index_select(-1, rows)
     return outputs
 
 
 def freeze_linears(model: nn.Module) -> None:
-    """Replace every linear layer of `model` by a `FrozenLinear` with its weights; shared modules stay shared."""
-    frozen: dict[nn.Module, FrozenLinear] = {}
-    for parent in list(model.modules()):
+    """Freeze a model, and replace GPT-2's transposed linear layers by torch's; shared modules stay shared."""
+    frozen: dict[nn.Module, nn.Linear] = {}
+    for parent in list(model.requires_grad_(False).modules()):
         for name, child in list(parent.named_children()):
-            layer = frozen.get(child)
-            if layer is None and type(child) is nn.Linear:
-                layer = FrozenLinear(child.weight, child.bias)
-            elif layer is None and type(child).__name__ == "Conv1D" and hasattr(child, "nf"):  # GPT-2's, transposed
+            if type(child).__name__ == "Conv1D" and hasattr(child, "nf"):
                 weight, bias = cast(Tensor, child.weight), cast(Tensor, child.bias)
-                layer = FrozenLinear(weight.t().contiguous(), bias)
-            if layer is not None:
-                frozen[child] = layer
+                layer = frozen.setdefault(child, frozen_linear(weight.t().contiguous(), bias))
                 setattr(parent, name, layer)

@@ -15,7 +15,7 @@ import torch
 from torch import Tensor, nn
 
 from papa.model.attention import Session
-from papa.model.linear import FrozenLinear
+from papa.model.linear import part_of
 from papa.model.replacement import Replace
 
 Output = Literal["full", "compact", "zero-filled"]
@@ -65,7 +65,7 @@ class Feeds:
 class PrunedProjection(nn.Module):
     """A linear layer that computes only the outputs that kept heads need; `output` is the form of its result."""
 
-    def __init__(self, full: FrozenLinear, feeds: dict[int, Feeds], session: Session):
+    def __init__(self, full: nn.Linear, feeds: dict[int, Feeds], session: Session):
         super().__init__()
         self.full, self.feeds, self.session = full, feeds, session
         self.output: Output = "zero-filled"
@@ -118,24 +118,24 @@ class PartialLinear:
         blocks: int64, the indices of the computed blocks of adjacent outputs.
     """
 
-    layer: FrozenLinear
+    layer: nn.Linear
     outputs: int
     blocks: Tensor | None
 
     @classmethod
-    def of(cls, full: FrozenLinear, needed: Tensor, compact: bool) -> PartialLinear:
+    def of(cls, full: nn.Linear, needed: Tensor, compact: bool) -> PartialLinear:
         """Restrict a layer to the `needed` outputs, bool `[output]`; the others are zero, or left out if `compact`."""
         if needed.all():
             return cls(full, len(needed), None)
         rows = needed.nonzero().squeeze(1)
         if compact:
-            return cls(full.only(rows), len(needed), None)
+            return cls(part_of(full, rows), len(needed), None)
         # the outputs of a head are a block, which is copied faster than single outputs
         edges = (needed[1:] != needed[:-1]).nonzero().squeeze(1) + 1
         size = gcd(len(needed), *edges.tolist())
         with torch.inference_mode(False):  # it may be created while scoring and used while training
             blocks = torch.tensor([row // size for row in rows.tolist()[::size]], device=full.weight.device)
-        return cls(full.only(rows), len(needed), blocks)
+        return cls(part_of(full, rows), len(needed), blocks)
 
     def __call__(self, inputs: Tensor) -> Tensor:
         """Return `[..., out]` from `[..., in]`."""
@@ -155,7 +155,7 @@ def prune_projections(model: nn.Module, session: Session, run: Callable[[], Tens
         session: the session of the model.
         run: runs the model on a few tokens with no head replaced; returns values that depend on all modules.
     """
-    linears = {name: module for name, module in model.named_modules() if isinstance(module, FrozenLinear)}
+    linears = {name: module for name, module in model.named_modules() if type(module) is nn.Linear}
     feeds_of: dict[str, dict[int, Feeds]] = {}
     for (name, layer), feeds in scan(linears, session, run).items():
         feeds_of.setdefault(name, {})[layer] = feeds
@@ -163,7 +163,7 @@ def prune_projections(model: nn.Module, session: Session, run: Callable[[], Tens
         model.set_submodule(name, PrunedProjection(linears[name], by_layer, session))
 
 
-def scan(linears: dict[str, FrozenLinear], session: Session, run: Callable[[], Tensor]) -> dict[Call, Feeds]:
+def scan(linears: dict[str, nn.Linear], session: Session, run: Callable[[], Tensor]) -> dict[Call, Feeds]:
     """Return, for each call of a linear layer that has outputs only for queries or keys, the uses of its outputs."""
     shifts: dict[Call, Tensor] = {}
     repeated: set[Call] = set()

@@ -166,7 +166,7 @@ class SourceDigests:
 
     of_origin = ("origin", "sha256")
     """Names in a trace that matter only if a model's files are not on this machine: origin and digest of weights."""
-    names = ("model", "tokenizer", *of_origin)
+    names = ("model", *of_origin)
     """All names in a trace that describe a model; `tokenizer` is for files that only rare tokenizers have."""
     config_files: tuple[str | os.PathLike[str], ...] = ()
     """The files of the config."""
@@ -182,10 +182,6 @@ class SourceDigests:
     def weights(self, model: stages.ModelId) -> str | None:
         """Return the SHA-256 of a model's weights; None if they are not on this machine."""
         return None
-
-    def vocabulary(self, model: stages.ModelId) -> str:
-        """Return the digest of the files that only rare tokenizers have; empty if the model has none."""
-        return ""
 
     def head_list(self, path: str) -> str | None:
         """Return the digest of a file with a list of heads; None if it is not on this machine."""
@@ -208,8 +204,7 @@ class SourceDigests:
         digest = self.model(model)
         if digest is None:
             return {"origin": model.origin} | ({"sha256": model.weights} if model.weights else {})
-        more = {"tokenizer": self.vocabulary(model)} if isinstance(settings, stages.TokensOf) else {}
-        return {"model": digest, **more}
+        return {"model": digest}
 
 
 def _without_irrelevant(

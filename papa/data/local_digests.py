@@ -10,7 +10,7 @@ from papa.config.settings import Corpus, Machine
 from papa.config.stages import ModelId
 from papa.data.digests import digest_of_file
 from papa.data.sources import source_digests
-from papa.data.weights import digest_of_model, digest_of_vocabulary, known_weights
+from papa.data.weights import digest_of_model, known_weights
 from papa.errors import InputError
 from papa.files import PathLike
 
@@ -43,9 +43,6 @@ class LocalSourceDigests(SourceDigests):
         if model not in self._models:
             self._models[model] = known_weights(model, self._machine)
         return self._models[model]
-
-    def vocabulary(self, model: ModelId) -> str:
-        return digest_of_vocabulary(model, self._machine)
 
     def head_list(self, path: str) -> str | None:
         return digest_of_file(path) if Path(path).is_file() else None

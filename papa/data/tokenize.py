@@ -22,7 +22,6 @@ from papa.data.layout import (
     texts_in_blocks,
 )
 from papa.data.weights import (
-    digest_of_vocabulary,
     loading_error,
     location_of,
     predicts_next,
@@ -82,8 +81,6 @@ def tokenize_corpus(job: Job[TokensOf]) -> str:
             yield split, row, placed
 
     sources = sources_of(model, weights_digest(model, job.machine), job.machine)
-    if vocabulary := digest_of_vocabulary(model, job.machine):
-        sources["tokenizer"] = vocabulary
     write_groups(_groups(counted(), schema), schema, job.output("tokens"), facts, job.trace(**sources))
     unit = "block" if settings.blocks else "example"
     report = f"laid out {count(counts['rows'], unit)}, {counts['tokens']:,} tokens in {settings.slots} slots; "

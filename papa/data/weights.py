@@ -5,7 +5,8 @@ from __future__ import annotations
 import importlib
 import json
 import os
-from collections.abc import Iterator, Sequence
+import re
+from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
@@ -13,7 +14,7 @@ from papa.config.packages import package_of
 from papa.config.settings import DEMO_PACKAGE, Machine
 from papa.config.stages import ModelId
 from papa.data.digests import digest_of_file
-from papa.data.hub import HOW_TO_FETCH, download, folder_of, is_local
+from papa.data.hub import CONFIGS_AND_TOKENIZERS, HOW_TO_FETCH, download, folder_of, is_local
 from papa.data.named import named
 from papa.errors import InputError, first_line
 from papa.files import digest_of_json
@@ -26,14 +27,6 @@ WEIGHT_FILES = (
     "pytorch_model.bin.index.json",
 )
 """Names of weight files, in the order in which transformers looks for them."""
-CONFIG_AND_TOKENIZER_FILES = """config.json tokenizer.json tokenizer_config.json special_tokens_map.json
-added_tokens.json vocab.txt vocab.json merges.txt spiece.model sentencepiece.bpe.model""".split()
-"""Names of the config and of the files of common tokenizers."""
-RARE_TOKENIZER_FILES = """bpe.codes byte_maps.json dict.txt emoji.json entity_vocab.json normalizer.json
-prophetnet.tokenizer sentencepiece.model source.spm spm.model spm_char.model target.spm target_vocab.json
-tekken.json tiktoken.model tokenizer.model vocab-src.json vocab-tgt.json
-word_pronunciation.json word_shape.json""".split()
-"""Names of the files of all other tokenizers in transformers."""
 
 
 @contextmanager
@@ -106,21 +99,9 @@ def weights_digest(model: ModelId, machine: Machine) -> str:
 
 def digest_of_model(model: ModelId, weights: str, machine: Machine) -> str:
     """Return a digest of a model's weights (given by their digest), config and tokenizer."""
-    return digest_of_json({"weights": weights, **_digests(model, machine, CONFIG_AND_TOKENIZER_FILES)})
-
-
-def digest_of_vocabulary(model: ModelId, machine: Machine) -> str:
-    """Return a digest of the files of a rare tokenizer, empty if there are none.
-
-    `digest_of_model` does not include these files. Only tokens depend on them.
-    """
-    digests = _digests(model, machine, RARE_TOKENIZER_FILES)
-    return digest_of_json(digests) if digests else ""
-
-
-def _digests(model: ModelId, machine: Machine, names: Sequence[str]) -> dict[str, str]:
-    folder = Path(location_of(model, machine))
-    return {name: digest_of_file(folder / name) for name in names if (folder / name).is_file()}
+    files = sorted(Path(location_of(model, machine)).iterdir())
+    digests = {file.name: digest_of_file(file) for file in files if re.fullmatch(CONFIGS_AND_TOKENIZERS, file.name)}
+    return digest_of_json({"weights": weights, **digests})
 
 
 def sources_of(model: ModelId, weights: str, machine: Machine) -> dict[str, str]:

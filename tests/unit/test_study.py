@@ -381,24 +381,6 @@ def test_labels_that_are_not_listed_any_more_are_taken_from_the_data(results: Pa
     assert to_do(study_of(CONFIG, results, Known())) == {"prepare_labels": 1} | OF_MOOD | {"probe": 4} | RESULTS
 
 
-def test_files_of_a_rare_tokenizer_are_inputs_of_tokens(results: Path) -> None:
-    class Rare(Known):
-        def vocabulary(self, model: ModelId) -> str:
-            return self.rare
-
-        rare = "v"
-
-    new = Rare()
-    assert to_do(study_of(CONFIG, results, new))["tokenize"] == 2
-    finish(study_of(CONFIG, results, new))
-    assert to_do(study_of(CONFIG, results, new)) == {}
-    new.rare = "w"
-    assert "its tokenizer has changed" in study_of(CONFIG, results, new).freshness.outdated().values()
-    new.rare = ""
-    assert "its tokenizer has changed" in study_of(CONFIG, results, new).freshness.outdated().values()
-    assert to_do(study_of(CONFIG, results, Known(weights=None)))  # where it comes from was never recorded here
-
-
 def test_the_order_of_tasks_is_that_of_a_grid(results: Path) -> None:
     grids = {"more": {"tasks": ["mood", "tags"]}}
     assert to_do(study_of(edited(grids=grids), results, Known())).keys() >= {"drawn_analysis"}

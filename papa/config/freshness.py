@@ -167,7 +167,7 @@ class SourceDigests:
     of_origin = ("origin", "sha256")
     """Names in a trace that matter only if a model's files are not on this machine: origin and digest of weights."""
     names = ("model", *of_origin)
-    """All names in a trace that describe a model; `tokenizer` is for files that only rare tokenizers have."""
+    """All names in a trace that describe a model."""
     config_files: tuple[str | os.PathLike[str], ...] = ()
     """The files of the config."""
 

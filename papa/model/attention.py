@@ -19,7 +19,6 @@ from typing import TYPE_CHECKING, Any
 
 import torch
 from torch import Tensor, nn
-from torch.nn.functional import pad
 
 from papa.data.packed import Examples
 from papa.errors import InputError
@@ -314,10 +313,8 @@ def attention(
     examples, scoring = session.layout.last(key.shape[2]), Scoring.of(module, query, attention_mask, keywords)
     if examples.packed and (scoring.bias is not None or (attention_mask is None and examples.real is not None)):
         raise InputError(f"{type(module).__name__} adds terms to its scores that are not defined for a packed row.")
-    instruction = session.replacement[index] if session.replacement else None
-    heads = len(instruction.kept) + len(instruction.heads) if isinstance(instruction, Replace) else query.shape[1]
-    allowed, values = scoring.allowed, examples.spread_heads(value)
-    layer = ProjectedLayer(index, examples, allowed, scoring.dropout, query, key, values, heads, scoring)
+    values = examples.spread_heads(value)
+    layer = ProjectedLayer(index, examples, scoring.allowed, scoring.dropout, query, key, values, scoring)
     return examples.gather_heads(context_of(session, layer)), None
 
 
@@ -419,29 +416,25 @@ class ProjectedLayer(Layer):
     """A layer of a model that calls the registered attention function.
 
     Args:
-        query: the model's queries, of all heads or only of kept ones.
-        key: the model's keys, of all key heads or only of those that kept heads use.
+        query, key: the model's queries and keys.
         grouped_values: `[example, key head, position, channel]`.
-        heads: number of heads in the layer.
         scoring: turns queries and keys into attention.
     """
 
     query: Tensor
     key: Tensor
     grouped_values: Tensor
-    heads: int
     scoring: Scoring
 
     @property
     def group_size(self) -> int:
         """Number of heads that share a key head."""
-        return self.heads // self.grouped_values.shape[1]
+        return self.query.shape[1] // self.grouped_values.shape[1]
 
     def attending(self, heads: Tensor | None) -> Attending:
         scoring = self.scoring
-        # a pruned projection has computed only the kept heads
-        queries = self.examples.spread_heads(self.query, heads if self.query.shape[1] == self.heads else None)
-        keys = self.examples.spread_heads(self.key, None if heads is None else self._keys_of(heads))
+        queries = self.examples.spread_heads(self.query, heads)
+        keys = self.examples.spread_heads(self.key, None if heads is None else heads // self.group_size)
         bias, sinks = scoring.bias, scoring.sinks
         if heads is None:
             keys = for_heads(keys, self.group_size, None)
@@ -453,14 +446,6 @@ class ProjectedLayer(Layer):
 
     def values(self, heads: Tensor | None) -> Tensor:
         return for_heads(self.grouped_values, self.group_size, heads)
-
-    def _keys_of(self, heads: Tensor) -> Tensor | None:
-        """Return the index of each head's key among the computed keys; None if the i-th key is the i-th head's."""
-        groups = heads // self.group_size
-        if self.key.shape[1] == self.grouped_values.shape[1]:
-            return groups
-        # heads are in order; `unique_consecutive` would make a GPU wait
-        return pad(groups.diff().ne(0).cumsum(0), (1, 0)) if self.group_size > 1 else None
 
 
 def for_heads(grouped: Tensor, group_size: int, heads: Tensor | None) -> Tensor:

@@ -9,7 +9,6 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass
 from math import gcd
-from typing import Literal
 
 import torch
 from torch import Tensor, nn
@@ -18,9 +17,6 @@ from papa.model.attention import Session
 from papa.model.linear import part_of
 from papa.model.replacement import Replace
 
-Output = Literal["full", "compact", "zero-filled"]
-"""The result of a pruned projection if heads are replaced. "full": all outputs. "compact": only those that kept heads
-need, so the model sees fewer heads. "zero-filled": all outputs, with zeros for those that are not needed."""
 Call = tuple[str, int]
 """The name of a linear layer, and the index of the transformer layer whose attention follows the call."""
 
@@ -50,26 +46,15 @@ class Feeds:
         groups = kept // (len(self.queries) // len(self.keys))
         return self.elsewhere | self.queries[kept].any(0) | self.keys[groups].any(0)
 
-    @property
-    def one_block_per_head(self) -> bool:
-        """Whether the outputs are blocks of one size, one for each head or key head, in order."""
-        outputs = torch.arange(len(self.elsewhere), device=self.elsewhere.device)
-        feeding = [heads for heads in (self.queries, self.keys) if heads.any()]
-        return not self.elsewhere.any() and all(
-            len(outputs) % len(heads) == 0 and torch.equal(heads, (outputs // (len(outputs) // len(heads))).eq(index))
-            for heads in feeding
-            for index in [torch.arange(len(heads), device=self.elsewhere.device)[:, None]]
-        )
-
 
 class PrunedProjection(nn.Module):
-    """A linear layer that computes only the outputs that kept heads need; `output` is the form of its result."""
+    """A linear layer that computes only the outputs that kept heads need; the others are zero, unless it is `whole`."""
 
     def __init__(self, full: nn.Linear, feeds: dict[int, Feeds], session: Session):
         super().__init__()
         self.full, self.feeds, self.session = full, feeds, session
-        self.output: Output = "zero-filled"
-        self._partial: dict[int, tuple[Tensor, Output, PartialLinear | None]] = {}
+        self.whole = False
+        self._partial: dict[int, tuple[Tensor, PartialLinear | None]] = {}
 
     @property
     def weight(self) -> Tensor:
@@ -86,31 +71,21 @@ class PrunedProjection(nn.Module):
         layer = self.session.calls
         instruction = self.session.replacement[layer] if layer < len(self.session.replacement) else None
         kept = instruction.kept if isinstance(instruction, Replace) else None
-        if self.output == "full" or kept is None or layer not in self.feeds:
+        if self.whole or kept is None or layer not in self.feeds:
             outputs: Tensor = self.full(inputs)
             return outputs
-        partial = self._partial_for(layer, kept)
-        if partial is not None:
-            return partial(inputs)
-        shape = *inputs.shape[:-1], len(self.full.weight)
-        # expanding a zero is free, but some models need a contiguous result
-        return inputs.new_zeros(()).expand(shape) if self.output == "compact" else inputs.new_zeros(shape)
-
-    def _partial_for(self, layer: int, kept: Tensor) -> PartialLinear | None:
-        """Return the part of the layer that the heads in `kept` need; None if they need no output."""
         cached = self._partial.get(layer)
         # replacements of the same heads share `kept`, even if their constants differ
-        if cached is None or cached[0] is not kept or cached[1] != self.output:
-            feeds = self.feeds[layer]
-            needed, compact = feeds.needed(kept), self.output == "compact" and feeds.one_block_per_head
-            partial = PartialLinear.of(self.full, needed, compact) if needed.any() else None
-            cached = self._partial[layer] = kept, self.output, partial
-        return cached[2]
+        if cached is None or cached[0] is not kept:
+            needed = self.feeds[layer].needed(kept)
+            cached = self._partial[layer] = kept, PartialLinear.of(self.full, needed) if needed.any() else None
+        partial = cached[1]
+        return inputs.new_zeros(*inputs.shape[:-1], len(self.weight)) if partial is None else partial(inputs)
 
 
 @dataclass(frozen=True)
 class PartialLinear:
-    """Some outputs of a linear layer; if `blocks` are given, the others are zero.
+    """Some outputs of a linear layer; the others are zero.
 
     Args:
         layer: the layer restricted to the computed outputs.
@@ -120,16 +95,12 @@ class PartialLinear:
 
     layer: nn.Linear
     outputs: int
-    blocks: Tensor | None
+    blocks: Tensor
 
     @classmethod
-    def of(cls, full: nn.Linear, needed: Tensor, compact: bool) -> PartialLinear:
-        """Restrict a layer to the `needed` outputs, bool `[output]`; the others are zero, or left out if `compact`."""
-        if needed.all():
-            return cls(full, len(needed), None)
+    def of(cls, full: nn.Linear, needed: Tensor) -> PartialLinear:
+        """Restrict a layer to the `needed` outputs, bool `[output]`."""
         rows = needed.nonzero().squeeze(1)
-        if compact:
-            return cls(part_of(full, rows), len(needed), None)
         # the outputs of a head are a block, which is copied faster than single outputs
         edges = (needed[1:] != needed[:-1]).nonzero().squeeze(1) + 1
         size = gcd(len(needed), *edges.tolist())
@@ -140,8 +111,6 @@ class PartialLinear:
     def __call__(self, inputs: Tensor) -> Tensor:
         """Return `[..., out]` from `[..., in]`."""
         computed: Tensor = self.layer(inputs)
-        if self.blocks is None:
-            return computed
         size = computed.shape[-1] // len(self.blocks)
         filled = computed.new_zeros(*inputs.shape[:-1], self.outputs // size, size)
         return filled.index_copy_(-2, self.blocks, computed.view(*inputs.shape[:-1], -1, size)).flatten(-2)

@@ -20,7 +20,7 @@ from papa.model.attention import AttentionFacts, Observed, Session
 from papa.model.check import TOLERANCE, Padding, distance, tiny_batch
 from papa.model.forms import MODULES, Form, dense, forms_of, patch, slots_limit, states_of
 from papa.model.linear import freeze_linears
-from papa.model.projections import Output, PrunedProjection, prune_projections
+from papa.model.projections import PrunedProjection, prune_projections
 from papa.model.reference import Reference
 from papa.model.replacement import AnyConstants, Head, Keep, Replacement, replacement_of
 
@@ -131,7 +131,7 @@ class Trial:
         return replacement_of((self.facts.layers, self.facts.heads), constants, heads, like=self.weight)
 
     def settle(self, stock: Mapping[Padding, Stock]) -> None:
-        """Run all checks, and choose the form of batches and the output form of pruned projections."""
+        """Run all checks, and choose the form of batches."""
         facts = self.read_facts(type(self.base).__name__, stock["after"][0])
         batch, expected = stock["after" if facts.causal else "between"]
         self.states, self.hidden = len(expected), int(expected[-1].shape[-1])
@@ -139,7 +139,7 @@ class Trial:
         self._check_effect(batch)
         self.check_formula(batch)
         prune_projections(self.full, self.session, lambda: self.run(batch)[-1])
-        self._choose_output(batch)
+        self._check_pruning(batch)
 
     def _choose_form(self, stock: Mapping[Padding, Stock], batch: Packed) -> bool:
         """Choose the fastest correct form; return whether padding may precede the tokens."""
@@ -238,26 +238,20 @@ class Trial:
                 f"formula by {difference:.1e} (relative)."
             )
 
-    def _choose_output(self, batch: Packed) -> None:
-        """Choose the fastest output form of pruned projections that leaves hidden states unchanged."""
+    def _check_pruning(self, batch: Packed) -> None:
+        """Raise `InputError` if pruned projections change hidden states."""
         layers, per_layer = self.facts.layers, self.facts.heads
         every = [(layer, head) for layer in range(layers) for head in range(per_layer)]
         # covers different heads in each layer, groups with all heads replaced, and a single kept head
         chosen = [[(layer, head) for layer, head in every if (head + layer) % step] for step in (2, 3, per_layer)]
         constants = self._identity(batch)
         replacements = [self.replacement(constants, heads) for heads in (*chosen, every)]
-
-        def states(output: Output) -> list[Tensor]:
-            for module in self.full.modules():
-                if isinstance(module, PrunedProjection):
-                    module.output = output
-            return [state for replacement in replacements for state in self.run(batch, replacement)]
-
-        expected = states("full")
-        with suppress(Exception):  # some models fail if replaced heads are missing from a projection's output
-            if distance(states("compact"), expected) <= self.tolerance:
-                return
-        if not (difference := distance(states("zero-filled"), expected)) <= self.tolerance:
+        pruned, states = [module for module in self.full.modules() if isinstance(module, PrunedProjection)], []
+        for whole in (True, False):
+            for module in pruned:
+                module.whole = whole
+            states.append([state for replacement in replacements for state in self.run(batch, replacement)])
+        if not (difference := distance(states[1], states[0])) <= self.tolerance:
             raise InputError(
                 f"hidden states of {type(self.base).__name__} change by {difference:.1e} (relative) if replaced heads "
                 "compute no query and no key."

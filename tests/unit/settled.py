@@ -44,15 +44,13 @@ class SettledModels:
             if key is None:
                 return settled
             pruned = {name: part for name, part in full.named_modules() if isinstance(part, PrunedProjection)}
-            self.remembered[key] = settled, {name: (part.feeds, part.output) for name, part in pruned.items()}
+            self.remembered[key] = settled, {name: part.feeds for name, part in pruned.items()}
             return settled
         settled, pruned = self.remembered[key]
         forms.patch(full.base_model)
         linear.freeze_linears(full)
-        for name, (feeds, output) in pruned.items():
-            projection = PrunedProjection(full.get_submodule(name), feeds, session)
-            projection.output = output
-            full.set_submodule(name, projection)
+        for name, feeds in pruned.items():
+            full.set_submodule(name, PrunedProjection(full.get_submodule(name), feeds, session))
         session.facts, session.replacement = settled.facts, [Keep() for _ in range(settled.facts.layers)]
         return settled
 

@@ -1,5 +1,4 @@
 import copy
-import os
 import tracemalloc
 
 import h5py
@@ -35,24 +34,6 @@ def test_what_is_saved_is_what_is_loaded(tmp_path, constants):
     assert [path.name for path in tmp_path.iterdir()] == ["average.h5"]
 
 
-def test_a_damaged_or_foreign_file_is_named(tmp_path, constants):
-    path = tmp_path / "average.h5"
-    constants.save(path)
-    content = path.read_bytes()
-    path.write_bytes(content[: len(content) // 2])
-    with pytest.raises(DamagedArtefact, match=r"average\.h5 contains no averages made by papa"):
-        papa.Constants.load(path)
-    with h5py.File(path, "w") as store:
-        store["sum"] = [1.0]
-    with pytest.raises(DamagedArtefact, match="contains no averages made by papa"):
-        papa.Constants.load(path)
-    path.write_text("no HDF5")
-    with pytest.raises(DamagedArtefact, match="contains no averages made by papa"):
-        papa.Constants.load_constants(path)
-    with pytest.raises(papa.InputError, match="does not exist"):
-        papa.Constants.load(tmp_path / "none.h5")
-
-
 @pytest.mark.parametrize("name", ["sum", "count", "mean"])
 def test_changed_numbers_are_found(tmp_path, constants, name):
     path = tmp_path / "average.h5"
@@ -82,39 +63,37 @@ def written(path, constants, **datasets):
     return path
 
 
-def raw(store, name, values):
-    place = os.path.join(os.path.dirname(store.filename), "raw")
-    values.tofile(place)
-    store.create_dataset(name, values.shape, values.dtype, external=[(place, 0, h5py.h5f.UNLIMITED)])
+def outside(kind):
+    """A function that stores values in another place than the dataset of a file."""
+
+    def make(store, name, values):
+        other = store.filename + ".other"
+        if kind == "raw":
+            values.tofile(other)
+            store.create_dataset(name, values.shape, values.dtype, external=[(other, 0, h5py.h5f.UNLIMITED)])
+            return
+        with h5py.File(other, "w") as file:
+            file["values"] = values
+        if kind == "linked":
+            store[name] = h5py.ExternalLink(other, "values")
+        elif kind == "soft":
+            store["elsewhere"], store[name] = values, h5py.SoftLink("/elsewhere")
+        else:
+            layout = h5py.VirtualLayout(values.shape, values.dtype)
+            layout[...] = h5py.VirtualSource(other, "values", values.shape)
+            store.create_virtual_dataset(name, layout)
+
+    return make
 
 
-def linked(store, name, values):
-    with h5py.File(store.filename + ".other", "w") as other:
-        other["values"] = values
-    store[name] = h5py.ExternalLink(store.filename + ".other", "values")
-
-
-def soft(store, name, values):
-    store["elsewhere"] = values
-    store[name] = h5py.SoftLink("/elsewhere")
-
-
-def virtual(store, name, values):
-    with h5py.File(store.filename + ".source", "w") as other:
-        other["values"] = values
-    layout = h5py.VirtualLayout(values.shape, values.dtype)
-    layout[...] = h5py.VirtualSource(store.filename + ".source", "values", values.shape)
-    store.create_virtual_dataset(name, layout)
-
-
-@pytest.mark.parametrize("make", [raw, linked, soft, virtual])
-@pytest.mark.parametrize("load", [papa.Constants.load, papa.Constants.load_constants])
-def test_nothing_is_read_from_outside_of_the_file(tmp_path, constants, make, load):
-    path = written(tmp_path / "average.h5", constants, mean=make)
+@pytest.mark.parametrize("kind", ["raw", "linked", "soft", "virtual"])
+def test_nothing_is_read_from_outside_of_the_file(tmp_path, constants, kind):
+    path = written(tmp_path / "average.h5", constants, mean=outside(kind))
     with h5py.File(path) as store:  # the library itself would follow
         np.testing.assert_array_equal(store["mean"][...], constants.mean)
-    with pytest.raises(DamagedArtefact, match=r"mean is missing or a link|the values of mean are in another file"):
-        load(path)
+    for load in (papa.Constants.load, papa.Constants.load_constants):
+        with pytest.raises(DamagedArtefact, match=r"mean is missing or a link|the values of mean are in another file"):
+            load(path)
 
 
 def test_sizes_that_a_file_cannot_contain_are_refused_before_they_are_read(tmp_path, constants):
@@ -127,29 +106,36 @@ def test_sizes_that_a_file_cannot_contain_are_refused_before_they_are_read(tmp_p
         papa.Constants.load_constants(path)
     assert tracemalloc.get_traced_memory()[1] < 10**7
     tracemalloc.stop()
+    # averages of few examples compress well, and are read
+    count = torch.zeros(331, 331, dtype=torch.long)
+    papa.Constants(torch.zeros(3, 5, 331, 331, dtype=torch.float64), count, 0).save(path)
+    assert not papa.Constants.load(path).mean.any()
 
 
-def test_averages_of_few_examples_compress_well_and_are_read(tmp_path):
-    slots = 331
-    count = torch.zeros(slots, slots, dtype=torch.long)
-    empty = papa.Constants(torch.zeros(3, 5, slots, slots, dtype=torch.float64), count, 0)
-    empty.save(tmp_path / "average.h5")
-    assert not papa.Constants.load(tmp_path / "average.h5").mean.any()
+NO = (1e30, 1.01, -0.01, float("nan"))
 
 
-def test_numbers_that_are_no_averages_are_refused(tmp_path, constants):
-    path, mean = tmp_path / "average.h5", constants.mean.numpy()
-    for wrong in (1e30, 1.01, -0.01, float("nan")):
-        changed = mean.copy()
-        changed[1, 2, 3, 5] = wrong
-        with pytest.raises(DamagedArtefact, match=r"a mean of attention is not in \[0, 1\]"):
-            papa.Constants.load_constants(written(path, constants, mean=changed))
-    with pytest.raises(DamagedArtefact, match="a count of examples is negative"):
-        papa.Constants.load(written(path, constants, count=-constants.count.numpy()))
-    with pytest.raises(DamagedArtefact, match="do not agree"):
-        papa.Constants.load(written(path, constants, mean=mean / 2))
-    with pytest.raises(DamagedArtefact, match="its datasets do not have the shape"):
-        papa.Constants.load(written(path, constants, count=constants.count.numpy()[1:]))
+@pytest.mark.parametrize(
+    ("damage", "message"),
+    [
+        (lambda path, _: path.write_bytes(path.read_bytes()[:999]), "contains no averages made by papa"),
+        (lambda path, _: path.write_text("no HDF5"), "contains no averages made by papa"),
+        (lambda path, _: path.unlink(), "does not exist"),
+        *(
+            (lambda path, given, no=no: written(path, given, mean=given.mean.numpy() * 0 + no), "not in .0, 1")
+            for no in NO
+        ),
+        (lambda path, given: written(path, given, count=-given.count.numpy()), "a count of examples is negative"),
+        (lambda path, given: written(path, given, mean=given.mean.numpy() / 2), "do not agree"),
+        (lambda path, given: written(path, given, count=given.count.numpy()[1:]), "do not have the shape"),
+    ],
+)
+def test_what_is_no_average_is_refused(tmp_path, constants, damage, message):
+    path = tmp_path / "average.h5"
+    constants.save(path)
+    damage(path, constants)
+    with pytest.raises(papa.InputError, match=message):
+        papa.Constants.load(path)
 
 
 def test_loading_only_the_mean_needs_a_fraction_of_the_memory(tmp_path):

@@ -15,17 +15,14 @@ from papa.files import read_table
     [
         ("identity", [[1, 0, 0], [0, 1, 0], [0, 0, 1]]),
         ("toeplitz", [[6 / 11, 3 / 11, 2 / 11], [1 / 4, 1 / 2, 1 / 4], [2 / 11, 3 / 11, 6 / 11]]),
-        ("zeros", [[0, 0, 0], [0, 0, 0], [0, 0, 0]]),
+        ("zeros", [[0, 0, 0]] * 3),
+        ("uniform", [[1 / 3] * 3] * 3),
     ],
 )
 def test_matrices_are_those_written_out(name, expected):
     matrices = papa.Constants.of(name, 2, 5, 3).mean
-    assert matrices.shape == (2, 5, 3, 3)
-    assert (matrices == matrices[0, 0]).all()
+    assert matrices.shape == (2, 5, 3, 3) and (matrices == matrices[0, 0]).all()
     torch.testing.assert_close(matrices[1, 4], torch.tensor(expected, dtype=torch.float32))
-
-
-def test_an_average_needs_texts():
     with pytest.raises(papa.InputError, match="give one of identity, toeplitz, zeros, uniform"):
         papa.Constants.of("average", 2, 5, 3)
 
@@ -47,15 +44,11 @@ def ordered(tmp_path):
 HEADS_IN_LAYERS = [(layer, head) for layer in range(2) for head in range(4)]
 
 
-def test_orders_by_layer(ordered):
+def test_orders_are_by_layer_or_draws_of_their_own(ordered):
     assert ordered("first-layer-first") == HEADS_IN_LAYERS
     assert ordered("last-layer-first") == HEADS_IN_LAYERS[4:] + HEADS_IN_LAYERS[:4]
     with pytest.raises(papa.InputError, match="needs λ"):
         ordered("lambda-0")
-
-
-def test_random_orders_are_draws_of_their_own(ordered):
     draws = [ordered("random-1"), ordered("random-2"), ordered("random-1", seed=1)]
     assert all(sorted(draw) == HEADS_IN_LAYERS != draw for draw in draws)
-    assert draws[0] != draws[1] != draws[2] != draws[0]
-    assert ordered("random-1") == draws[0]
+    assert draws[0] != draws[1] != draws[2] != draws[0] and ordered("random-1") == draws[0]

@@ -50,20 +50,16 @@ def test_what_is_dropped_whole_is_what_the_stock_model_drops(model, inputs, kind
 
 
 @only("bert", "deberta")
-def test_dropout_of_nothing_changes_nothing(model, inputs, matrices):
-    only_dropout(model, "", 0.0)
-    ours = Model(model)
-    plain = ours.hidden_states(inputs, matrices, mixing=torch.full((LAYERS, HEADS), 0.3))
-    close(dropped_states(ours, inputs, matrices, torch.full((LAYERS, HEADS), 0.3)), real(plain, inputs))
-
-
-@only("bert", "deberta")
-def test_constants_are_dropped_too(model, inputs, matrices):
+def test_constants_are_dropped_too_and_dropout_of_nothing_changes_nothing(model, inputs, matrices):
     only_dropout(model, "attention.self.dropout", 1.0)
     ours = Model(model)
     nothing = real(ours.hidden_states(inputs, torch.zeros_like(matrices)), inputs)
-    for mixing in (None, torch.rand(LAYERS, HEADS)):
-        close(dropped_states(ours, inputs, matrices, mixing), nothing)
+    mixing = torch.rand(LAYERS, HEADS)
+    for mixed in (None, mixing):
+        close(dropped_states(ours, inputs, matrices, mixed), nothing)
+    only_dropout(model, "", 0.0)
+    plain = real(ours.hidden_states(inputs, matrices, mixing=mixing), inputs)
+    close(dropped_states(ours, inputs, matrices, mixing), plain)
 
 
 class Rows(nn.Module):

@@ -33,11 +33,16 @@ def test_the_mean_comes_first_and_subsets_follow_their_task():
     assert FOREST.sentence(rows) == "loss with every head replaced, on 2 tasks: from -2 % (B) to 82 % (A)"
 
 
-def test_a_single_task_has_no_mean():
-    rows = losses_of([line_claim(at_end=END.model_copy(update={"tasks": (A,), "subsets": ()}))])
-    assert rows["task"].tolist() == ["A"]
-    assert FOREST.sentence(rows) == "loss with every head replaced: 82 % (73 to 93) on A"
+def test_a_single_task_has_no_mean_and_without_a_loss_the_figure_says_so():
+    single, none = (
+        losses_of([LINE.model_copy(update={"at_end": END.model_copy(update={"tasks": tasks, "subsets": ()})})])
+        for tasks in ((A,), ())
+    )
+    assert single["task"].tolist() == ["A", "C"]
+    assert FOREST.sentence(single) == "loss with every head replaced: 82 % (73 to 93) on A"
     assert losses_of([line_claim(at_end=None)]).empty
+    assert "No task has a loss" in str(figure_of(none, 0.1).to_dict()) and not FOREST.comparable(none)
+    assert FOREST.drawing(none, None).caption == "" and FOREST.sentence(none).startswith("No task has")
 
 
 @pytest.mark.parametrize("lines", [1, 2])
@@ -60,9 +65,3 @@ def test_the_figure_shows_each_loss_once_and_cuts_long_intervals(lines):
     assert min(row["low"] for row in of_dots) == -0.5 and max(row["high"] for row in of_dots) == 1.5
     assert any(row["excluded"] for row in points) == (lines == 1), "there is room for reasons beside one line only"
     assert marks == [{"at": 0.1, "text": "margin 10 %"}, {"at": 1.0, "text": "context-free floor"}]
-
-
-def test_without_any_loss_the_figure_says_so():
-    rows = losses_of([LINE.model_copy(update={"at_end": END.model_copy(update={"tasks": (), "subsets": ()})})])
-    assert "No task has a loss" in str(figure_of(rows, 0.1).to_dict()) and not FOREST.comparable(rows)
-    assert FOREST.drawing(rows, None).caption == "" and FOREST.sentence(rows).startswith("No task has")

@@ -1,7 +1,6 @@
 """Hidden states: what is stored is what the model computes, and damage is found."""
 
 from collections import namedtuple
-from contextlib import ExitStack
 
 import jobs
 import pytest
@@ -20,72 +19,29 @@ def tokens(corpus):
     return corpus / "tokens.parquet"
 
 
-@pytest.fixture
-def opened():
-    with ExitStack() as stack:
-        yield lambda index: stack.enter_context(HiddenStates.opened(index))
-
-
 def stored(tiny, corpus, **given):
     """The index of the hidden states of a corpus."""
     jobs.store(tiny, corpus / "states.json", tokens=corpus / "tokens.parquet", **given)
     return corpus / "states.json"
 
 
-def test_hidden_states_are_those_of_the_model(tiny, corpus, tokens, opened):
-    average = corpus / "average.h5"
+@pytest.mark.parametrize("variant", ["average/all", "identity/all", "toeplitz/all", "zeros/all"])
+def test_hidden_states_are_those_of_the_model(tiny, corpus, tokens, variant):
+    name, average = variant.removesuffix("/all"), corpus / "average.h5"
     jobs.average(tiny, tokens, average)
-    hidden = opened(stored(tiny, corpus, variant="average/all", constants=average))
-    assert (hidden.index["layers"], hidden.index["hidden"], hidden.index["kept"]) == (LAYERS + 1, HEADS * CHANNELS, 0)
+    given = {"constants": average} if name == "average" else {}  # others are read from no file
     model = papa.load_model(str(corpus / "tiny"), device="cpu")
-    for part in Tokens.read(tokens).values():
-        chosen = torch.tensor([7, 2, 19])
-        batch = part.batch(chosen)
-        inputs = jobs.dense(batch)
-        expected = real(model.hidden_states(inputs, papa.Constants.load(average)), inputs)
-        torch.testing.assert_close(hidden.read(chosen, part), expected, atol=5e-3, rtol=1e-3)
-        places = torch.tensor([5, 0, 3])
-        assert torch.equal(hidden.read(chosen, part, places), hidden.read(chosen, part)[places])
-
-
-@pytest.mark.parametrize("name", ["identity", "toeplitz", "zeros"])
-@pytest.mark.parametrize("corpus", ["text"], indirect=True)
-def test_constants_that_need_no_text_are_read_from_no_file(tiny, corpus, tokens, opened, name):
-    hidden = opened(stored(tiny, corpus, variant=f"{name}/all"))
-    model = papa.load_model(str(corpus / "tiny"), device="cpu")
-    part, chosen = Tokens.read(tokens)["validation"], torch.tensor([3, 0])
-    matrices = papa.Constants.of(name, LAYERS, HEADS, CORPUS_SLOTS)
-    expected = torch.stack(model.run(model.pack(part.batch(chosen)), model.replacement(matrices)), dim=1)
-    torch.testing.assert_close(hidden.read(chosen, part), expected, atol=5e-3, rtol=1e-3)
-
-
-@pytest.mark.parametrize("corpus", ["text"], indirect=True)
-def test_damage_is_found_when_hidden_states_are_read(tiny, corpus, tokens, opened):
-    index = stored(tiny, corpus)
-    hidden, train = index.with_suffix(".hidden"), Tokens.read(tokens)["train"]
-    content, row = hidden.read_bytes(), (LAYERS + 1) * HEADS * CHANNELS * 2
-    place = int(train.offsets[5]) * row + 3
-    hidden.write_bytes(content[:place] + bytes([content[place] ^ 8]) + content[place + 1 :])
-    states = opened(index)
-    states.read(torch.tensor([4, 6]), train)
-    with pytest.raises(DamagedArtefact, match=r"states\.hidden is damaged: the hidden states of row 5 are not"):
-        states.read(torch.tensor([5]), train)
-    check_hidden(index)  # only checksums of the whole
-    hidden.write_bytes(content[:-1] + bytes([content[-1] ^ 1]))
-    with pytest.raises(DamagedArtefact, match=r"states\.hidden is damaged or does not match its index"):
-        opened(index)
-    hidden.write_bytes(content[:-2])
-    with pytest.raises(DamagedArtefact, match=r"states\.hidden has"):
-        check_hidden(index)
-
-
-@pytest.mark.parametrize("corpus", ["text"], indirect=True)
-def test_a_disk_too_small_is_found_before_anything_is_written(tiny, corpus, tokens, monkeypatch):
-    usage = namedtuple("usage", "total used free")
-    monkeypatch.setattr("papa.method.hidden.shutil.disk_usage", lambda path: usage(10, 9, 1))
-    with pytest.raises(papa.InputError, match=r"the disk of .* has only 0\.0 kB free"):
-        jobs.store(tiny, corpus / "x" / "states.json", tokens=tokens)
-    assert list((corpus / "x").iterdir()) == []
+    constants = papa.Constants.load(average) if given else papa.Constants.of(name, LAYERS, HEADS, CORPUS_SLOTS)
+    with HiddenStates.opened(stored(tiny, corpus, variant=variant, **given)) as hidden:
+        sizes = [hidden.index[key] for key in ("layers", "hidden", "kept")]
+        assert sizes == [LAYERS + 1, HEADS * CHANNELS, 0]
+        for part in Tokens.read(tokens).values():
+            chosen = torch.tensor([7, 2, 19])
+            inputs = jobs.dense(part.batch(chosen))
+            expected = real(model.hidden_states(inputs, constants), inputs)
+            torch.testing.assert_close(hidden.read(chosen, part), expected, atol=5e-3, rtol=1e-3)
+            places = torch.tensor([5, 0, 3])
+            assert torch.equal(hidden.read(chosen, part, places), hidden.read(chosen, part)[places])
 
 
 @pytest.mark.parametrize("corpus", ["text"], indirect=True)
@@ -99,6 +55,36 @@ def test_averages_of_other_weights_layouts_or_texts_are_refused(tiny, corpus, to
             stored(tiny, corpus, variant="average/all", constants=corpus / "other.h5")
         assert not (corpus / "states.json").exists()
     stored(tiny, corpus, variant="average-of-g/all", constants=corpus / "other.h5")  # the corpus alone is another
+
+
+@pytest.mark.parametrize("corpus", ["text"], indirect=True)
+def test_damage_is_found_when_hidden_states_are_read(tiny, corpus, tokens):
+    index = stored(tiny, corpus)
+    hidden, train = index.with_suffix(".hidden"), Tokens.read(tokens)["train"]
+    content, row = hidden.read_bytes(), (LAYERS + 1) * HEADS * CHANNELS * 2
+    place = int(train.offsets[5]) * row + 3
+    hidden.write_bytes(content[:place] + bytes([content[place] ^ 8]) + content[place + 1 :])
+    with HiddenStates.opened(index) as states:
+        states.read(torch.tensor([4, 6]), train)
+        with pytest.raises(DamagedArtefact, match=r"states\.hidden is damaged: the hidden states of row 5 are not"):
+            states.read(torch.tensor([5]), train)
+    check_hidden(index)  # only checksums of the whole
+    hidden.write_bytes(content[:-1] + bytes([content[-1] ^ 1]))
+    damaged = pytest.raises(DamagedArtefact, match=r"states\.hidden is damaged or does not match its index")
+    with damaged, HiddenStates.opened(index):
+        pass
+    hidden.write_bytes(content[:-2])
+    with pytest.raises(DamagedArtefact, match=r"states\.hidden has"):
+        check_hidden(index)
+
+
+@pytest.mark.parametrize("corpus", ["text"], indirect=True)
+def test_a_disk_too_small_is_found_before_anything_is_written(tiny, corpus, tokens, monkeypatch):
+    usage = namedtuple("usage", "total used free")
+    monkeypatch.setattr("papa.method.hidden.shutil.disk_usage", lambda path: usage(10, 9, 1))
+    with pytest.raises(papa.InputError, match=r"the disk of .* has only 0\.0 kB free"):
+        jobs.store(tiny, corpus / "x" / "states.json", tokens=tokens)
+    assert list((corpus / "x").iterdir()) == []
 
 
 @pytest.mark.parametrize("corpus", ["text"], indirect=True)

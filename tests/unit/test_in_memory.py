@@ -2,7 +2,6 @@
 
 import pytest
 import torch
-from sizes import HEADS, LAYERS
 from test_measure import QUICK, decoder, folder, texts_of  # noqa: F401  fixtures
 from transformers import AutoTokenizer
 
@@ -18,25 +17,18 @@ def laid_out(folder, texts, size=17):  # noqa: F811
 
 
 @pytest.mark.usefixtures("no_figures")
-def test_lambda_is_that_of_a_study(folder, tmp_path):  # noqa: F811
-    texts, labels = texts_of(60)
-    settings = QUICK | {"corpora": {"slots": SLOTS}, "device": "cpu"}
-    study = papa.measure(folder, texts, labels, texts_of(40, 1), settings, tmp_path / "study")
-    model, train = papa.load_model(folder, device="cpu"), laid_out(folder, texts)
+@pytest.mark.parametrize("own_head", [False, True], ids=["labels", "next tokens"])
+def test_lambda_is_that_of_a_study(folder, decoder, tmp_path, own_head):  # noqa: F811
+    (texts, labels), others, place = texts_of(60), texts_of(40, 1), decoder if own_head else folder
+    if own_head:
+        labels, others = None, others[0]
+    corpora = {"slots": SLOTS} | ({"blocks": False} if own_head else {})
+    tasks = {"learning_rate": 1e-2, "epochs": 2, "batch_size": 16}
+    settings = {"run": {"fractions": ["1", "1/2", "0"]}, "tasks": tasks} if own_head else QUICK
+    study = papa.measure(place, texts, labels, others, settings | {"corpora": corpora, "device": "cpu"}, tmp_path / "s")
+    model, train = papa.load_model(place, device="cpu"), laid_out(place, texts)
     constants = papa.average_attention(model, train)
     weights = papa.learn_lambda(model, constants, train, labels, learning_rate=1e-2, epochs=2)
-    expected = study.heads.sort_values(["layer", "head"])["value"].to_numpy().reshape(LAYERS, HEADS)
-    assert weights.numpy() == pytest.approx(expected, abs=1e-6) and weights.std() > 1e-3
-
-
-@pytest.mark.usefixtures("no_figures")
-def test_lambda_of_a_decoder_is_that_of_a_study(decoder, tmp_path):  # noqa: F811
-    (texts, _), (others, _) = texts_of(60), texts_of(40, 1)
-    settings = {"run": {"fractions": ["1", "1/2", "0"]}, "corpora": {"slots": SLOTS, "blocks": False}}
-    settings |= {"tasks": {"learning_rate": 1e-2, "epochs": 2, "batch_size": 16}, "device": "cpu"}
-    study = papa.measure(decoder, texts, None, others, settings, tmp_path / "study")
-    model, train = papa.load_model(decoder, device="cpu"), laid_out(decoder, texts)
-    weights = papa.learn_lambda(model, papa.average_attention(model, train), train, learning_rate=1e-2, epochs=2)
     expected = study.heads.sort_values(["layer", "head"])["value"].to_numpy().reshape(weights.shape)
     assert weights.numpy() == pytest.approx(expected, abs=1e-6) and weights.std() > 1e-4
 

@@ -5,7 +5,6 @@ from __future__ import annotations
 import os
 from collections.abc import Iterator
 from dataclasses import asdict
-from functools import partial
 
 import torch
 from torch import Tensor
@@ -13,12 +12,13 @@ from torch import Tensor
 from papa.config.job import Job
 from papa.config.stages import HiddenOf
 from papa.config.variant import Variant
-from papa.data.tokens import TokensFile
+from papa.data.packed import Packed
+from papa.data.tokens import Tokens, TokensFile
+from papa.errors import InputError
 from papa.files import write_json
 from papa.method.hidden import Extent, HiddenWriter, writing_hidden
 from papa.method.probes import ProbeSizes
 from papa.method.progress import progress
-from papa.method.states import encoded
 from papa.method.variants import names_of, replaced_by
 from papa.model.budget import TokenBudget
 from papa.model.load import model_of, trace_with
@@ -75,5 +75,14 @@ def _write_rows(model: Model, replacement: Replacement, file: TokensFile, writer
     """Write the hidden states of all rows, and yield the indices of the examples written."""
     budget, written = TokenBudget(model.token_budget), 0
     for _, group in file.between(0, file.rows):
-        yield from encoded(model, replacement, group, budget, partial(writer.write, group, written))
+
+        def work(examples: Tensor, batch: Packed, _: int, group: Tokens = group, written: int = written) -> None:
+            half = torch.stack([state.half() for state in model.run(batch, replacement)], dim=1).cpu()
+            if not torch.isfinite(half).all():
+                raise InputError(
+                    "A hidden state is not finite in float16, so the hidden states of this model cannot be stored."
+                )
+            writer.write(group, written, examples, half)
+
+        yield from budget.run(model, group, work)
         written += len(group.ids)

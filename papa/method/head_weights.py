@@ -20,10 +20,9 @@ from papa.errors import InputError, count
 from papa.files import PathLike, Trace, write_table
 from papa.method.checkpoints import Checkpoint
 from papa.method.constants import constants_for
-from papa.method.fitting import TrainingTask, fit
 from papa.method.gates import learn_gates
 from papa.method.importance import gate_slopes
-from papa.method.objective import Objective, States, objective_of
+from papa.method.objective import Objective, States, fit_objective, objective_of
 from papa.method.probes import ProbeSizes
 from papa.method.states import StreamedStates, stored_states
 from papa.method.training_rows import training_rows
@@ -113,16 +112,7 @@ def _original_probe(
     rows = training_rows(objective.examples, settings.training, settings.seed)
     if settings.training.epochs:
         with _states_of_original(job, split, model) as states:
-            task = TrainingTask(
-                name="probe of the original",
-                parameters=list(objective.probe.parameters()),
-                examples=len(rows),
-                loss=objective.loss_on(states, rows),
-                before_epoch=objective.begin,
-                after_epoch=dict,
-                shares=lambda parts: objective.shares(parts, rows),
-            )
-            fit(task, settings.training, settings.seed, checkpoint)
+            fit_objective(objective, states, [objective.probe], settings.training, settings.seed, checkpoint)
     objective.probe.eval()
     objective.begin(settings.training.epochs + 1)  # draw masks that the probe has not seen
     return objective, rows

@@ -12,9 +12,10 @@ from torch.nn.functional import cross_entropy
 
 from papa.config.measures import TEXT, WORD
 from papa.data.tokens import Tokens, whole_numbers
-from papa.files import PathLike, provenance_of
+from papa.errors import DamagedArtefact
+from papa.files import REBUILD, PathLike, provenance_of, read_table
 from papa.method.fitting import Recorded
-from papa.method.objective import IGNORED, Batch, Objective, columns_by_epoch, labels_file, outcomes_table
+from papa.method.objective import IGNORED, Batch, Objective, columns_by_epoch, outcomes_table
 from papa.method.probes import ProbeSizes, SequenceProbe, TokenProbe
 
 if TYPE_CHECKING:
@@ -41,8 +42,10 @@ class GoldLabels:
     @classmethod
     def read(cls, splits: Mapping[str, Tokens], path: PathLike) -> GoldLabels:
         """Read the labels of all splits; raise `DamagedArtefact` if they belong to other texts."""
-
-        values, table = {}, labels_file(path, splits)
+        values, table = {}, read_table(path)
+        facts = provenance_of(table)
+        if facts.get("fingerprint") != splits["train"].provenance["corpus"]:
+            raise DamagedArtefact(f"{path} was not made from the texts of these tokens; {REBUILD}.")
         for split, tokens in splits.items():
             column = table.slice(*tokens.rows).column("label").combine_chunks()
             if tokens.words is None:
@@ -52,7 +55,7 @@ class GoldLabels:
             begin = (lengths.cumsum(0) - lengths).repeat_interleave(tokens.lengths)
             token_labels = flat[(begin + tokens.words).clamp(0, len(flat) - 1)]
             values[split] = torch.where((tokens.words >= 0) & (token_labels >= 0), token_labels, IGNORED)
-        return cls(values, provenance_of(table)["label_names"])
+        return cls(values, facts["label_names"])
 
 
 class Labelled(Objective):

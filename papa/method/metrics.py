@@ -64,10 +64,6 @@ class Outcomes:
         if values.min() < 0 or values.max() >= labels:
             raise InputError(f"Labels and predictions must be indices of the {labels} label names.")
 
-    def where(self, chosen: np.ndarray) -> Outcomes:
-        """Select the outcomes of the `chosen` items, bool `[item]`."""
-        return Outcomes(self.gold[chosen], self.predicted[chosen], self.unit[chosen], self.names)
-
     def summed(self, *values: np.ndarray) -> Counts:
         """Sum values over the items of each unit, `[unit, count]`."""
         _, index = np.unique(self.unit, return_inverse=True)

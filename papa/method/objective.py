@@ -20,8 +20,6 @@ from torch import Tensor, nn
 from papa.config.measures import OUTCOME_TYPES
 from papa.data.packed import Packed
 from papa.data.tokens import Tokens
-from papa.errors import DamagedArtefact
-from papa.files import REBUILD, PathLike, provenance_of, read_table
 from papa.method.checkpoints import Checkpoint
 from papa.method.fitting import Epoch, Recorded, TrainingTask, fit
 from papa.method.training_rows import training_rows
@@ -221,11 +219,3 @@ def outcomes_table(split: str, columns: Mapping[str, Tensor]) -> pa.Table:
         name: pa.array(values.numpy(), OUTCOME_TYPES[re.sub("_[0-9]+$", "", name)]) for name, values in columns.items()
     }
     return pa.table({"split": pa.array([split] * len(columns["example"])).dictionary_encode()} | arrays)
-
-
-def labels_file(path: PathLike, splits: Mapping[str, Tokens]) -> pa.Table:
-    """Read a file of labels; raise `DamagedArtefact` if they do not belong to the texts of these tokens."""
-    table = read_table(path)
-    if provenance_of(table).get("fingerprint") != splits["train"].provenance["corpus"]:
-        raise DamagedArtefact(f"{path} was not made from the texts of these tokens; {REBUILD}.")
-    return table

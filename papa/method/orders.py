@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from hashlib import sha256
 from itertools import product
 from pathlib import Path
@@ -139,19 +139,9 @@ def heads_to_replace(order: PathLike, variant: Variant, model: Model) -> list[He
     table = read_table(order)
     must_agree(order, provenance_of(table), {"weights": model.weights, "order": variant.order and variant.order.name})
     ranked = list(zip(table.column("layer").to_pylist(), table.column("head").to_pylist(), strict=True))
-    check_ranked(ranked, model, str(order))
-    return heads_replaced(ranked, variant)
-
-
-def check_ranked(ranked: Sequence[Head], model: Model, name: str) -> None:
-    """Raise `InputError` unless an order contains each head of a model once; `name` is its name in the error."""
     if sorted(ranked) != [(layer, head) for layer in range(model.layers) for head in range(model.heads)]:
         raise InputError(
-            f"{name} does not order the heads of this model, which has {model.layers} layers of {model.heads} heads; "
+            f"{order} does not order the heads of this model, which has {model.layers} layers of {model.heads} heads; "
             "rank the heads of this model again."
         )
-
-
-def heads_replaced(ranked: Sequence[Head], variant: Variant) -> list[Head]:
-    """Return the heads that a variant replaces: the first of a ranking."""
-    return list(ranked[: len(ranked) - variant.kept_count(len(ranked))])
+    return ranked[: len(ranked) - variant.kept_count(len(ranked))]

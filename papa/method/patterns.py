@@ -12,7 +12,6 @@ examples differ in length. A mean over rows is a mean over the tokens of the cor
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 
 import torch
 from torch import Tensor
@@ -43,22 +42,11 @@ HeadPattern = dict[str, int | float | bool | None]
 """The measurements of one head, by the names in `COLUMNS`."""
 
 
-@dataclass(frozen=True)
-class Thresholds:
-    """Thresholds for the patterns of a head; see `measure_patterns`."""
-
-    diagonal_lift: float = 2.0
-    special_mass: float = 0.5
-    dominant_entry: float = 0.5
-    dominant_rows: float = 0.5
+THRESHOLDS = {"diagonal_lift": 2.0, "special_mass": 0.5, "dominant_entry": 0.5, "dominant_rows": 0.5}
+"""The thresholds of the patterns of a head; see `measure_patterns`."""
 
 
-THRESHOLDS = Thresholds()
-
-
-def measure_patterns(
-    constants: Constants, special: Sequence[int], thresholds: Thresholds = THRESHOLDS
-) -> list[HeadPattern]:
+def measure_patterns(constants: Constants, special: Sequence[int]) -> list[HeadPattern]:
     """Measure the patterns of each head, by layer and head (Sec. 5.1); a head may have several patterns.
 
     - `diagonal`: among text tokens, one diagonal receives at least `diagonal_lift` times an even share of attention.
@@ -76,7 +64,6 @@ def measure_patterns(
     Args:
         constants: the attention of all heads.
         special: the slots of special tokens, `[CLS]` first; see `special_slots`.
-        thresholds: see `Thresholds`.
 
     Returns:
         A row for each head, with `COLUMNS`.
@@ -102,13 +89,13 @@ def measure_patterns(
             mass = torch.zeros(constants.n, dtype=torch.double)
             mass[used] = weight @ shares / weight.sum()  # mean over rows [key]
             first, on_special = float(mass[special[0]]), float(mass[list(special)].sum())
-            dominated = float(weight @ (shares.amax(1) > thresholds.dominant_entry).double() / weight.sum())
+            dominated = float(weight @ (shares.amax(1) > THRESHOLDS["dominant_entry"]).double() / weight.sum())
             offset, lift, diagonal = _diagonal(total, count, text)
             numbers = (layer, head, offset, lift, diagonal, first, on_special - first, on_special, dominated)
             flags = (
-                lift is not None and lift >= thresholds.diagonal_lift,
-                on_special > thresholds.special_mass,
-                dominated > thresholds.dominant_rows,
+                lift is not None and lift >= THRESHOLDS["diagonal_lift"],
+                on_special > THRESHOLDS["special_mass"],
+                dominated > THRESHOLDS["dominant_rows"],
             )
             rows.append(dict(zip(COLUMNS, (*numbers, *flags), strict=True)))
     return rows

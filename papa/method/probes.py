@@ -1,7 +1,6 @@
 """Probes: small classifiers on all hidden states of a frozen model (paper, Sec. 4 and its appendix on training).
 
-They read dense hidden states `[example, L+1, slot, hidden]`, as `Model.hidden_states` returns them, or packed ones,
-`[token, L+1, hidden]`.
+They read packed hidden states, `[token, L+1, hidden]`.
 """
 
 from __future__ import annotations
@@ -76,17 +75,6 @@ class SequenceProbe(nn.Module):
         self.output = nn.Linear(hidden, labels)
         _initialise(self, initializer_range)
 
-    def forward(self, hidden: Tensor, mask: Tensor) -> Tensor:
-        """Return logits `[example, label]`; `hidden` is `[example, L+1, slot, hidden]`, `mask` is `[example, slot]`."""
-        expected = (len(mask), *self.slot_weights.shape)
-        if hidden.shape[:3] != expected or mask.shape != (len(mask), self.slot_weights.shape[1]):
-            raise InputError(
-                f"hidden {list(hidden.shape)} and mask {list(mask.shape)} do not fit this probe, which needs "
-                f"[L+1, slot] = {list(self.slot_weights.shape)}."
-            )
-        weights = self.slot_weights * mask[:, None, :].to(hidden)  # [example, L+1, slot]
-        return self._classify((weights[:, :, None, :] @ hidden).squeeze(2))
-
     def packed(self, hidden: Tensor, batch: Packed) -> Tensor:
         """Return logits `[example, label]` from packed `hidden` `[token, L+1, hidden]`."""
         tokens, layers, size = hidden.shape
@@ -99,10 +87,8 @@ class SequenceProbe(nn.Module):
             mode="sum",
             per_sample_weights=self.slot_weights.index_select(1, batch.slots).flatten(),
         )
-        return self._classify(pooled.view(layers, -1, size).transpose(0, 1))
-
-    def _classify(self, pooled: Tensor) -> Tensor:
-        dense = torch.tanh(linear(pooled.flatten(1), self.dense.weight, self.dense.bias))
+        pooled = pooled.view(layers, -1, size).transpose(0, 1).flatten(1)  # [example, (L+1) * hidden]
+        dense = torch.tanh(linear(pooled, self.dense.weight, self.dense.bias))
         logits: Tensor = self.output(self.dropout(dense))
         return logits
 
@@ -112,16 +98,9 @@ class TokenProbe(nn.Module):
 
     def __init__(self, layers: int, hidden: int, labels: int, initializer_range: float = 0.02):
         super().__init__()
-        self.layers = layers
         self.dense = nn.Linear(layers * hidden, hidden)
         self.output = nn.Linear(hidden, labels)
         _initialise(self, initializer_range)
-
-    def forward(self, hidden: Tensor) -> Tensor:
-        """Return logits `[example, slot, label]` from `hidden` `[example, L+1, slot, hidden]`."""
-        if hidden.ndim != 4 or hidden.shape[1] != self.layers:
-            raise InputError(f"hidden is {list(hidden.shape)}; it must be [example, {self.layers}, slot, hidden].")
-        return self.packed(hidden.transpose(1, 2).flatten(0, 1)).view(len(hidden), hidden.shape[2], -1)
 
     def packed(self, hidden: Tensor) -> Tensor:
         """Return logits `[token, label]` from packed `hidden` `[token, L+1, hidden]`."""
@@ -149,25 +128,12 @@ class MlmProbe(nn.Module):
         if activation not in ACT2FN:
             raise InputError(f"{activation!r} is not an activation; give one of {', '.join(sorted(ACT2FN))}.")
         vocabulary, size = embeddings.shape
-        self.layers = layers
         self.dense = nn.Linear(layers * hidden, hidden)
         self.activation = ACT2FN[activation]
         self.projection = nn.Linear(hidden, size) if size != hidden else None
         self.bias = nn.Parameter(torch.zeros(vocabulary))
         self.register_buffer("embeddings", embeddings.detach(), persistent=False)
         _initialise(self, initializer_range)
-
-    def forward(self, hidden: Tensor, chosen: Tensor) -> Tensor:
-        """Return logits `[token, vocabulary]` of the `chosen` tokens, example by example.
-
-        `hidden` is `[example, L+1, slot, hidden]`; `chosen` is bool `[example, slot]`.
-        """
-        if hidden.ndim != 4 or hidden.shape[1] != self.layers or chosen.shape != (len(hidden), hidden.shape[2]):
-            raise InputError(
-                f"hidden is {list(hidden.shape)} and chosen is {list(chosen.shape)}; they must be "
-                f"[example, {self.layers}, slot, hidden] and [example, slot]."
-            )
-        return self.packed(hidden.transpose(1, 2)[chosen.bool()])
 
     def packed(self, hidden: Tensor) -> Tensor:
         """Return logits `[token, vocabulary]` from packed `hidden` `[token, L+1, hidden]`."""

@@ -10,14 +10,12 @@ import torch
 from torch import Tensor
 
 from papa.config.variant import Variant
-from papa.data.packed import Packed
 from papa.data.tokens import Tokens
-from papa.errors import DamagedArtefact, InputError
+from papa.errors import DamagedArtefact
 from papa.files import REBUILD
 from papa.method.hidden import HiddenStates, Index
 from papa.method.objective import Batch, States
 from papa.method.variants import names_of
-from papa.model.budget import TokenBudget
 from papa.model.model import Model
 from papa.model.replacement import Replacement
 
@@ -52,27 +50,6 @@ class StreamedStates:
             states = [state.index_select(0, positions) for state in states]
         hidden = torch.stack(states, dim=1)
         return hidden.half().float() if self.rounded else hidden.float()
-
-
-def encoded(
-    model: Model,
-    replacement: Replacement,
-    group: Tokens,
-    budget: TokenBudget,
-    store: Callable[[Tensor, Tensor], None],
-) -> Iterator[Tensor]:
-    """Pass examples and their hidden states, float16 `[token, L+1, hidden]`, to `store`, and yield the examples."""
-
-    def work(examples: Tensor, batch: Packed, _: int) -> None:
-        states = model.run(batch, replacement)
-        half = torch.stack([state.half() for state in states], dim=1).cpu()
-        if not torch.isfinite(half).all():
-            raise InputError(
-                "A hidden state is not finite in float16, so the hidden states of this model cannot be stored."
-            )
-        store(examples, half)
-
-    yield from budget.run(model, group, work)
 
 
 @contextmanager

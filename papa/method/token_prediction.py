@@ -60,7 +60,7 @@ class TokenPrediction(Objective):
         return values[torch.cat(list(self._scored_batches())).argsort()]
 
     def _scored_batches(self) -> Iterator[Tensor]:
-        return self.splits["validation"].batches(self.model.token_budget)
+        return self.splits["validation"].batches(self.model.token_budget) if "validation" in self.splits else iter(())
 
 
 def table_of_texts(tokens: Tokens, chosen: Tensor, word_counts: Tensor, columns: Mapping[str, Tensor]) -> pa.Table:

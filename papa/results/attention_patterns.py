@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import asdict
-
 import pandas as pd
 
 from papa.config.job import Job
@@ -31,7 +29,7 @@ NOTE = (
     "Measured on each head's average attention; a head may have several patterns. Diagonal: a band of text tokens gets "
     "at least {diagonal_lift:g} times an even share. Mostly on special tokens: over {special_mass:g} of the attention. "
     "One dominant entry per row: over {dominant_entry:g} of the attention, in over {dominant_rows:g} of the rows."
-).format(**asdict(THRESHOLDS))
+).format(**THRESHOLDS)
 
 
 class AttentionPatterns(Analysis):
@@ -67,7 +65,7 @@ class AttentionPatterns(Analysis):
         facts = {"table": "patterns", "constants": averages.about, "examples": averages.examples, "special": special}
         rows = pd.DataFrame(measure_patterns(averages, special), dtype=object)
         title = f"{self.heading()}, {averages.about.get('model', 'model')}"
-        return Computed(rows, facts | {"thresholds": asdict(THRESHOLDS)}, title=title)
+        return Computed(rows, facts | {"thresholds": THRESHOLDS}, title=title)
 
     def tables(self, rows: pd.DataFrame) -> list[Table]:
         """Return the share of heads with each pattern, by layer and over all layers, and the values of each head."""

@@ -200,11 +200,6 @@ class LineClaim(_Value):
         """The last step that is replaceable; None if none is."""
         return next((step for step in reversed(self.bounded) if step.replaced <= (self.replaceable or 0)), None)
 
-    @property
-    def half(self) -> Step | None:
-        """The first step that replaces half of the heads or more."""
-        return next((step for step in self.bounded if 2 * step.replaced >= self.heads), None)
-
 
 class Conclusion(_Value):
     """The conclusion of a study.

@@ -64,9 +64,9 @@ class Loss:
             return 1.0
         values = []
         for contribution in self.contributions:
-            values.append(self.spread.estimate(contribution).p_above())
+            values.append(self.spread.estimate(contribution).p_beyond(1))
             contrast = np.asarray(self.lost) - margin * np.asarray(contribution)
-            values.append(self.spread.estimate(contrast.tolist()).p_below())
+            values.append(self.spread.estimate(contrast.tolist()).p_beyond(-1))
         return max(values)
 
 
@@ -216,7 +216,7 @@ def examples_needed(sample: Sample) -> int | None:
     spread = sample.spread(ORIGINALS, *sample.floor_settings) if sample.floor_settings else None
     if spread is None or not spread.known:
         return None
-    hardest = max(over_all_floors(sample, spread), key=lambda each: each.p_above())
+    hardest = max(over_all_floors(sample, spread), key=lambda each: each.p_beyond(1))
     seeds, of_examples = spread.seeds if spread.seeded else 1, hardest.variance * hardest.shares["examples"]
     of_seeds = max(hardest.variance - of_examples, 0.0) * seeds if spread.seeded else 0.0
     for factor in (2, 4, 8, 16, 32, 64, 128, 256, 512, 1024):

@@ -138,9 +138,7 @@ class TaskOutcomes:
         """Return the cluster `[unit]` of each text or sentence in `counts`; None if each is drawn by itself."""
         if "cluster" not in self.items:
             return None
-        items = self.items[mask]
-        counted = items[items["tokens"] > 0] if "tokens" in items else items
-        return counted.drop_duplicates("example")["cluster"].to_numpy(np.int64)
+        return self._counted(mask).drop_duplicates("example")["cluster"].to_numpy(np.int64)
 
     def trivial(self, metric: str, mask: np.ndarray) -> Counts:
         """Return the counts `[1, unit, count]` of the best guess that ignores the input; see `counts`."""
@@ -153,12 +151,13 @@ class TaskOutcomes:
 
     def units(self, mask: np.ndarray) -> np.ndarray:
         """Return the places of texts in the validation split, or the clusters, in ascending order, `[unit]`."""
-        if (clusters := self.clusters(mask)) is not None:
-            return np.unique(clusters)
+        items = self._counted(mask)
+        return np.unique(items["cluster" if "cluster" in items else "example"].to_numpy())
+
+    def _counted(self, mask: np.ndarray) -> pd.DataFrame:
+        """Return the selected items, without texts that have no token to predict."""
         items = self.items[mask]
-        if "tokens" in items:
-            items = items[items["tokens"] > 0]
-        return np.unique(items["example"].to_numpy())
+        return items[items["tokens"] > 0] if "tokens" in items else items
 
     def guess(self, metric: str) -> Guess:
         """Return the best guess that ignores the input, based on the labels of the training rows."""
@@ -377,21 +376,13 @@ def _common_runs(scores: Sequence[tuple[Sample, Setting]]) -> list[np.ndarray] |
     by_seed = [sample.seeded or not any_seeded for sample, _ in scores]
     seeds = _common(table.columns for table, varies in zip(tables, by_seed, strict=True) if varies)
     runs = [
-        _selected(table, draws[setting.order], seeds if varies else list(table.columns))
+        table.loc[draws[setting.order], seeds if varies else table.columns].to_numpy()
         for (_, setting), table, varies in zip(scores, tables, by_seed, strict=True)
     ]
     draw_count = min((len(indices) for indices in runs if len(indices) != 1), default=1)
     if not seeds or not draw_count:
         return None
     return [np.broadcast_to(indices[:draw_count], (draw_count, len(seeds))) for indices in runs]
-
-
-def _selected(table: pd.DataFrame, rows: Sequence[object], columns: Sequence[object]) -> np.ndarray:
-    """Return some rows and columns of a table."""
-    values = table.to_numpy()
-    if rows != table.index.tolist():
-        values = values[table.index.get_indexer(pd.Index(rows))]
-    return values if columns == table.columns.tolist() else values[:, table.columns.get_indexer(pd.Index(columns))]
 
 
 def _pseudo_values(

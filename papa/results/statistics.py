@@ -69,30 +69,26 @@ class Estimate:
     shares: dict[str, float]
     skews: tuple[float, float] = (0.0, 0.0)
 
-    def half_width(self, level: float = LEVEL) -> float:
+    def half_width(self) -> float:
         """Return the half-width of the two-sided interval on its longer side."""
-        return max(self._beyond((1 - level) / 2, side) for side in (-1, 1))
+        return max(self._beyond((1 - LEVEL) / 2, side) for side in (-1, 1))
 
     def interval(self, level: float = LEVEL) -> Interval:
         """Return the two-sided interval and the one-sided upper bound at a confidence level."""
         low, high = (self.mean + side * self._beyond((1 - level) / 2, side) for side in (-1, 1))
         return Interval(self.mean, low, high, self.mean + self._beyond(1 - level, 1))
 
-    def above(self, least: float = 0.0, level: float = LEVEL) -> bool:
-        """Whether the mean is significantly above `least` (one-sided)."""
-        return self.mean - self._beyond(1 - level, -1) > least
+    def above(self, level: float = LEVEL) -> bool:
+        """Whether the mean is significantly above 0 (one-sided)."""
+        return self.mean - self._beyond(1 - level, -1) > 0
 
     def p(self) -> float:
         """Return the two-sided p value of the test that the true value is 0."""
         return 2 * self._tail(0.0)
 
-    def p_above(self, least: float = 0.0) -> float:
-        """Return the one-sided p value of the test that the true value is at most `least`; 1 if the mean is."""
-        return self._tail(least) if self.mean > least or not self.freedom else 1.0
-
-    def p_below(self, most: float = 0.0) -> float:
-        """Return the one-sided p value of the test that the true value is at least `most`; 1 if the mean is."""
-        return self._tail(most) if self.mean < most or not self.freedom else 1.0
+    def p_beyond(self, side: int) -> float:
+        """Return the one-sided p value of the test that the true value is not above (1) or below (-1) 0."""
+        return self._tail(0.0) if side * self.mean > 0 or not self.freedom else 1.0
 
     def p_within(self, delta: float) -> float:
         """Return the p value of the test that the true value is outside -delta to delta (two one-sided tests)."""
@@ -273,7 +269,7 @@ class Spread:
         """
         first, second = np.asarray(numerator, float), np.asarray(denominator, float)
         top, bottom = float(first @ self.means), float(second @ self.means)
-        if not self.known or not self.estimate(second.tolist()).above(0, level):
+        if not self.known or not self.estimate(second.tolist()).above(level):
             return Interval(top / bottom if bottom else math.nan, -math.inf, math.inf, math.inf)
         if np.allclose(first, top / bottom * second):  # a share that is known, such as the loss of the floor
             return Interval(*[top / bottom] * 4)

@@ -9,6 +9,7 @@ from safetensors.torch import load_file
 from torch.nn.functional import cross_entropy
 
 import papa
+from papa.data.packed import Packed
 from papa.method.probes import SequenceProbe
 
 CASES = [f"{family}-{texts}" for family in ("bert", "roberta", "deberta") for texts in ("single", "pair")]
@@ -65,7 +66,7 @@ def test_hidden_states_logits_and_losses(case, which):
     real = inputs["attention_mask"].bool()
     computed, recorded = (states.transpose(1, 2)[real] for states in (hidden, expected[f"hidden_states.{which}"]))
     torch.testing.assert_close(computed, recorded, atol=1e-4, rtol=0)
-    logits = published_probe(expected)(hidden, inputs["attention_mask"])
+    logits = published_probe(expected).packed(computed, Packed.of(inputs))
     torch.testing.assert_close(logits, expected[f"logits.{which}"], atol=1e-4, rtol=0)
     torch.testing.assert_close(cross_entropy(logits, labels), expected[f"loss.{which}"], atol=1e-4, rtol=0)
 
@@ -74,7 +75,8 @@ def test_lambda_gradients(case):
     encoder, inputs, labels, expected, _ = case
     raw = expected["lambda.raw"].clone().requires_grad_()
     hidden = encoder.hidden_states(inputs, expected["attention_mean"], mixing=raw.sigmoid())
-    cross_entropy(published_probe(expected)(hidden, inputs["attention_mask"]), labels).backward()
+    tokens = hidden.transpose(1, 2)[inputs["attention_mask"].bool()]
+    cross_entropy(published_probe(expected).packed(tokens, Packed.of(inputs)), labels).backward()
     torch.testing.assert_close(raw.grad, expected["lambda.grad"], rtol=1e-3, atol=1e-6)
 
 

@@ -39,6 +39,13 @@ DIRECTION = re.compile("[\u202a-\u202e\u2066-\u2069]")
 MAY_BE_NULL = ("hub_mirror", "validation")
 """Keys for which null is a value."""
 
+YAML_HINTS = {
+    "'\\t'": "it is indented by a tab; use spaces",
+    "<block end>": "it does not fit the lines above; check their indentation, colons and quotes",
+    "mapping values": "a key needs a colon and a space after it, and a value with a colon needs quotes",
+}
+"""Advice for mistakes, by a part of PyYAML's message."""
+
 MAX_VALUES = 100_000
 """The maximum number of values in a config. With nested aliases, a short file can expand to billions."""
 
@@ -88,11 +95,15 @@ def config_of(content: object) -> Config:
 
 
 def _rank(error: ErrorDetails) -> int:
-    """Rank errors; the first is reported: a key that seems to be missing is often misspelt."""
-    if error["type"] == "extra_forbidden":
+    """Rank errors, of which the first is reported: what decides on the kind of a block comes before what follows."""
+    _, _, block = _found(error["loc"])
+    name = error["loc"][-1] if error["loc"] else ""
+    if error["type"] == "extra_forbidden" and name not in _family(block):  # it may be a misspelt key that is missing
         return 0
+    if error["type"] == "missing" and _instead(str(name), block):
+        return 1
     # of a value that may have several types, an error within the right type says more
-    return 2 if error["type"].endswith("_type") and _is_type(error["loc"][-1:]) else 1
+    return 3 if error["type"].endswith("_type") and _is_type(error["loc"][-1:]) else 2
 
 
 def check_yaml(path: str | os.PathLike[str]) -> None:
@@ -171,8 +182,8 @@ def _yaml(path: str | os.PathLike[str]) -> object:
         why = " ".join(str(error).split()) or type(error).__name__
         if isinstance(error, yaml.MarkedYAMLError) and error.problem_mark:
             problem = " ".join(filter(None, (error.context, error.problem)))
-            tab = "it is indented by a tab; use spaces" if "'\\t'" in problem else ""
-            why = f"line {error.problem_mark.line + 1}: {tab or problem}"
+            hint = next((hint for part, hint in YAML_HINTS.items() if part in problem), problem)
+            why = f"line {error.problem_mark.line + 1}: {hint}"
         raise InputError(f"{os.fspath(path)} cannot be read as YAML ({why}).") from error
 
 
@@ -202,6 +213,7 @@ BOUNDS = {
     "greater_than": ("above", "gt"),
     "greater_than_equal": ("at least", "ge"),
     "less_than_equal": ("at most", "le"),
+    "less_than": ("below", "lt"),
 }
 
 
@@ -226,7 +238,7 @@ def _sentence(error: ErrorDetails) -> str:
         case "literal_error":
             return f"{where} is {short(value)}; it must be one of {', '.join(map(str, rules['enum']))}."
         case "extra_forbidden":
-            elsewhere = [key for key, *_ in keys(schema()) if key.rpartition(".")[2] == name]
+            elsewhere = [key for key, *_ in keys(schema()) if key.endswith(f".{name}")]
             close = get_close_matches(str(name), family, 1, CLOSE) or elsewhere[:1]
             meant = f"did you mean {close[0]}?" if close else f"valid keys are {', '.join(family)}."
             return f"The config has an unknown key {where}; {meant}"
@@ -256,7 +268,7 @@ def _sentence(error: ErrorDetails) -> str:
 
 def _family(block: JsonSchemaValue) -> dict[str, JsonSchemaValue]:
     """Return the rules of all keys that a block can have if it is of the right kind."""
-    keys: dict[str, JsonSchemaValue] = block.get("family", block).get("properties", {})
+    keys: dict[str, JsonSchemaValue] = block.get("family", block).get("properties") or block.get("properties", {})
     return keys
 
 
@@ -293,6 +305,14 @@ def _advice(value: object, expected: Sequence[str]) -> str:
         return "; put it in quotes, because YAML reads yes, no, on and off as true and false"
     if "string" in expected and not isinstance(value, dict | list | None):
         return "; put it in quotes"
+    if expected == ["array"] and isinstance(value, str | int | float):
+        return f"; write [{value}]"
+    if (
+        expected == ["boolean"]
+        and isinstance(value, str)
+        and value.lower() in ("yes", "no", "on", "off", "true", "false")
+    ):
+        return "; write it without quotes"
     if expected == ["integer"] and isinstance(value, str) and re.fullmatch(r"[+-]?[0-9]+", value):
         if value != str(int(value)):
             return f"; write {int(value)}"

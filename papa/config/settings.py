@@ -272,7 +272,7 @@ class _Model(Block):
     """A model: its identity (hub, revision, sha256) and its location on this machine (path, package)."""
 
     hub: HubId | None = None
-    """id on the hub, owner/name; a mirror has a folder of that name"""
+    """id on the hub, owner/name (a folder is a `path`); a mirror has a folder of that name"""
     revision: Revision | None = None
     """branch, tag or commit on the hub"""
     sha256: Annotated[str | None, Field(pattern=r"^[0-9a-f]{64}$")] = None
@@ -281,7 +281,7 @@ class _Model(Block):
     @model_validator(mode="after")
     def _has_a_hub_for_its_revision(self) -> _Model:
         if self.revision and not self.hub:
-            raise InputError("revision is a revision on the hub, but there is no `hub`; add it, or remove `revision`.")
+            raise InputError("`revision` is one on the hub, but there is no `hub`; add it, or remove `revision`.")
         return self
 
 

@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import os
 import re
+from collections.abc import Iterable
 from importlib.util import find_spec
+from itertools import accumulate
 
 STUDY = ("altair", "datasets", "jinja2", "pandas", "psutil", "pyarrow", "rich", "scipy", "tqdm", "vl_convert", "yaml")
 EXTRAS = {"study": STUDY, "workflow": (*STUDY, "snakemake", "typer")}
@@ -38,6 +40,14 @@ def without_secrets(text: str) -> str:
 def count(number: int, noun: str, plural: str | None = None) -> str:
     """Format a count with its noun, such as "1 model" or "1,024 heads"; pass `plural` unless it is the noun plus s."""
     return f"{number:,} {noun if number == 1 else plural or noun + 's'}"
+
+
+def listing(items: Iterable[str], limit: int = 200) -> str:
+    """List names, separated by commas, in about `limit` characters; count those that are left out."""
+    names = list(items)
+    fitting = sum(length <= limit for length in accumulate(len(name) + 2 for name in names)) or 1
+    shown = ", ".join(name if len(name) <= limit else f"{name[:limit]}..." for name in names[:fitting])
+    return shown + f" and {len(names) - fitting:,} more" * (len(names) > fitting)
 
 
 def missing_extra(extra: str, feature: str) -> str | None:

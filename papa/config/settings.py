@@ -55,8 +55,16 @@ NAME_PATTERN = "[a-z0-9][a-z0-9_-]{0,63}"
 RUN = "score_by_fraction"
 """The name of the table and figure of `run`; other grids have names in the config."""
 
-FORMATS = (".parquet", ".json", ".jsonl", ".csv", ".tsv", ".conll", ".txt")
+FORMATS = (".parquet", ".json", ".jsonl", ".csv", ".tsv", ".conll", ".conllu", ".txt")
 """The extensions of files that papa can read."""
+TO_PARQUET = "save each split of it with to_parquet of the library datasets"
+ADVICE = {
+    "": f"name it by its format ({', '.join(FORMATS)}), or, if save_to_disk wrote it, {TO_PARQUET}",
+    ".arrow": TO_PARQUET,
+    **dict.fromkeys((".gz", ".bz2", ".xz", ".zip", ".zst", ".tar", ".tgz"), "unpack it first"),
+    **dict.fromkeys((".xlsx", ".xls", ".ods"), "save it as .csv"),
+}
+"""What to do with files that papa cannot read, by their extension."""
 
 SPLITS = ("train", "validation")
 
@@ -313,15 +321,16 @@ SLICE = re.compile(r"\[([0-9]*):([0-9]*)\]$")
 """A slice of rows at the end of a split's name or file, as in train[1000:]; the first row has the number 0."""
 
 
-def _readable(path: str) -> str:
-    if Path(SLICE.sub("", path)).suffix.lower() not in FORMATS:
-        raise InputError(
-            f"{path!r} has a format that papa cannot read; convert it to one of these: {', '.join(FORMATS)}."
-        )
+def readable(path: str) -> str:
+    """Return the path of a data file; raise `InputError` if papa cannot read its format."""
+    suffix = Path(SLICE.sub("", path)).suffix.lower()
+    if suffix not in FORMATS:
+        advice = ADVICE.get(suffix, f"convert it to one of these: {', '.join(FORMATS)}")
+        raise InputError(f"{path!r} has a format that papa cannot read; {advice}.")
     return path
 
 
-DataFile = Annotated[FilePath, AfterValidator(_readable)]
+DataFile = Annotated[FilePath, AfterValidator(readable)]
 
 
 class Files(Block):
@@ -412,10 +421,10 @@ class InFiles(Block):
     """The source of a corpus in local files."""
 
     files: Files
-    """local files, one path for each split (.parquet, .json, .jsonl, .csv, .tsv, .conll, .txt); each line of a .txt
-    file is a text"""
+    """local files, one path for each split (.parquet, .json, .jsonl, .csv, .tsv, .conll, .conllu, .txt); each line
+    of a .txt file is a text"""
     columns: Texts | None = None
-    """names of the columns of CoNLL files, which have no header"""
+    """names of the columns of files without a line of names (.csv, .tsv, .conll)"""
 
     @model_validator(mode="before")
     @classmethod

@@ -8,9 +8,10 @@ from __future__ import annotations
 import hashlib
 import logging
 from collections import Counter
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import chain
+from reprlib import repr as shortened
 from typing import TYPE_CHECKING, TypeVar
 
 from papa.config.job import Job
@@ -19,14 +20,12 @@ from papa.config.settings import SPLITS, Corpus, Machine, OnHub
 from papa.config.stages import ClustersOf, LabelsOf, OfCorpus, SubsetsOf, TextsOf
 from papa.data.columns import Columns, class_name
 from papa.data.sources import describe, load_rows, source_digests
-from papa.errors import WARNING, DamagedArtefact, InputError, count
+from papa.errors import WARNING, DamagedArtefact, InputError, count, listing
 from papa.files import REBUILD, digest_of_table, provenance_of, read_table, write_table
 
 if TYPE_CHECKING:
     import pyarrow as pa
 
-Labels = tuple[dict[str, "pa.Array"], list[str], list[int], str]
-"""Columns of labels, the label names, the number of training examples with each label, and a line for the report."""
 T = TypeVar("T")
 Prepared = TypeVar("Prepared", bound=OfCorpus)
 ALL = "all"
@@ -42,14 +41,7 @@ log = logging.getLogger(__name__)
 
 @dataclass(frozen=True)
 class PreparedSplit:
-    """A split of a corpus.
-
-    Args:
-        name: the name of the split.
-        columns: the columns of all rows.
-        indices: the indices of the rows used.
-        available: the number of usable rows.
-    """
+    """A split of a corpus: the columns of all rows, the indices of the rows used, and the number of usable rows."""
 
     name: str
     columns: Columns
@@ -62,9 +54,8 @@ class PreparedSplit:
 
 
 def prepare_texts(job: Job[TextsOf]) -> str:
-    """Stage *texts*: write the table `texts` of a corpus.
+    """Stage *texts*: write the table `texts` of a corpus: split, row, then first [, second], or words.
 
-    Its columns are split and row, then first [, second], or words.
     `row` is the row's index in its split of the source. With `train_limit`, this number of training rows is drawn at
     random. The draw is reproducible, and the draw of a smaller limit is a subset of that of a larger one. All rows are
     checked, including those not drawn. In a corpus with `blocks` (running text), rows without text are skipped and not
@@ -72,13 +63,6 @@ def prepare_texts(job: Job[TextsOf]) -> str:
 
     Facts: the fingerprint of the table, the number of rows used and available in each split, and the number of rows in
     each validation split that also occur in the training split (`shared`).
-
-    Returns:
-        A line with the numbers of rows used and shared.
-
-    Raises:
-        InputError: A column is unknown or has the wrong type, a split or a text is empty, or there are too few training
-            rows.
     """
     corpus = job.settings.corpus
     splits = _load_splits(corpus, job.machine)
@@ -113,52 +97,34 @@ def prepare_labels(job: Job[LabelsOf]) -> str:
     the training rows. Values and names are compared as text, ignoring surrounding spaces. Numbers without class names
     may instead be indices into the task's list. With two names, the second is the positive class of `f1` (for MRPC,
     "equivalent").
-
-    Raises:
-        InputError: A column is unknown; labels are missing, out of range or not one per word; there is only one class;
-            a label is only in validation rows, and the task does not list it; or the metric does not fit the labels.
-        DamagedArtefact: `texts` was made from a different state of the source.
     """
-    settings, column = job.settings, job.settings.label
-    target = settings.corpus.target
-    check_metric(settings.metric, target)
-    splits, table = _with_texts(job, column)
-    columns, names, train_counts, report = _class_labels(settings, splits, table)
-    check_metric(settings.metric, target, names)
-    rows = table.select(ROW_KEYS)
-    for name, values in columns.items():
-        rows = rows.append_column(name, values)
-    facts = {"label_names": names, "train_counts": train_counts, "column": column}
-    write_table(rows, job.output("labels"), facts | {"fingerprint": digest_of_table(table)}, job.trace())
-    return report
-
-
-def _class_labels(settings: LabelsOf, splits: Sequence[PreparedSplit], texts: pa.Table) -> Labels:
-    """Read one class for each row, or for each word."""
     import pyarrow as pa
 
-    corpus, column = settings.corpus, settings.label
+    settings, corpus, column = job.settings, job.settings.corpus, job.settings.label
+    check_metric(settings.metric, corpus.target)
+    splits, texts = _with_texts(job, column)
     listed = _listed_names(settings.labels)
     classes = [split.columns.classes(column, listed, _words(corpus, split)) for split in splits]
     names = listed or _names_in_data(splits[0].columns, column) or sorted_names(_distinct(classes[0]))
     _check_classes(column, listed, splits, classes)
     index_of = {name: index for index, name in enumerate(names)}
-    indices = [
-        [index_of[name] for name in row]
-        for split, rows in zip(splits, classes, strict=True)
-        for row in split.used(rows)
-    ]
+    used = chain.from_iterable(split.used(rows) for split, rows in zip(splits, classes, strict=True))
+    indices = [[index_of[name] for name in row] for row in used]
+    report = f"{count(len(indices), 'row')}, {count(len(names), 'label')} in column {column}"
+    check_metric(settings.metric, corpus.target, names)
     training_rows = len(splits[0].indices)
     occurrences = Counter(chain.from_iterable(indices[:training_rows]))
     counts = [occurrences[index] for index in range(len(names))]
     if corpus.words:
-        by_word = _by_word(texts.column("words").to_pylist(), indices, training_rows, counts)
-        values, list_type = {"label": indices, "by_word": by_word}, pa.list_(pa.int64())
-        columns = {name: pa.array(lists, list_type) for name, lists in values.items()}
+        by_word, list_type = (
+            _by_word(texts.column("words").to_pylist(), indices, training_rows, counts),
+            pa.list_(pa.int64()),
+        )
+        columns = {"label": pa.array(indices, list_type), "by_word": pa.array(by_word, list_type)}
     else:
         columns = {"label": pa.array([row[0] for row in indices], pa.int64())}
-    report = f"{count(len(indices), 'row')}, {count(len(names), 'label')} in column {column}"
-    return columns, names, counts, report
+    _write_columns(job, texts, columns, label_names=names, train_counts=counts, column=column)
+    return report
 
 
 def prepare_subsets(job: Job[SubsetsOf]) -> str:
@@ -166,10 +132,6 @@ def prepare_subsets(job: Job[SubsetsOf]) -> str:
 
     The table `subsets` has split, row and subset: a name, or a list with a name for each word. Rows and words with an
     empty name belong to no subset.
-
-    Raises:
-        InputError: The column is unknown or has the wrong type, or a subset has a reserved name.
-        DamagedArtefact: `texts` was made from a different state of the source.
     """
     import pyarrow as pa
 
@@ -189,8 +151,7 @@ def prepare_subsets(job: Job[SubsetsOf]) -> str:
         if name in names:
             raise InputError(f"Column {column} has a subset {name!r}, a name reserved for {meaning}; rename it.")
     subset = pa.array(values, pa.list_(pa.string()) if by_word else pa.string())
-    facts = {"fingerprint": digest_of_table(table), "column": column}
-    write_table(table.select(ROW_KEYS).append_column("subset", subset), job.output("subsets"), facts, job.trace())
+    _write_columns(job, table, {"subset": subset}, column=column)
     names.discard("")
     return f"{count(table.num_rows, 'row')}, {count(len(names), 'subset')} in column {column}"
 
@@ -200,10 +161,6 @@ def prepare_clusters(job: Job[ClustersOf]) -> str:
 
     The table `clusters` has split, row and cluster: an index, the same for rows with the same value in the column. A
     cluster with training and validation rows is reported, because validation rows then resemble training rows.
-
-    Raises:
-        InputError: The column is unknown, has the wrong type or lacks a value.
-        DamagedArtefact: `texts` was made from a different state of the source.
     """
     import pyarrow as pa
 
@@ -214,8 +171,7 @@ def prepare_clusters(job: Job[ClustersOf]) -> str:
     values, on_both_sides = [*train, *scored], sum(map(set(train).__contains__, scored))
     index_of = {value: index for index, value in enumerate(dict.fromkeys(values))}
     cluster = pa.array([index_of[value] for value in values], pa.int32())
-    facts = {"fingerprint": digest_of_table(table), "column": column}
-    write_table(table.select(ROW_KEYS).append_column("cluster", cluster), job.output("clusters"), facts, job.trace())
+    _write_columns(job, table, {"cluster": cluster}, column=column)
     report = f"{count(table.num_rows, 'row')}, {count(len(index_of), 'cluster')} in column {column}"
     if not on_both_sides:
         return report
@@ -224,6 +180,14 @@ def prepare_clusters(job: Job[ClustersOf]) -> str:
         *(column, on_both_sides, count(len(scored), "validation row")),
     )
     return f"{report}, {count(on_both_sides, 'validation row')} in clusters of training rows"
+
+
+def _write_columns(job: Job[Prepared], texts: pa.Table, columns: Mapping[str, pa.Array], **facts: object) -> None:
+    """Write columns with the keys of the rows of `texts` as the output of a job, which its stage names."""
+    rows = texts.select(ROW_KEYS)
+    for name, values in columns.items():
+        rows = rows.append_column(name, values)
+    write_table(rows, next(iter(job.outputs.values())), facts | {"fingerprint": digest_of_table(texts)}, job.trace())
 
 
 def _load_splits(corpus: Corpus, machine: Machine, *columns: str) -> list[PreparedSplit]:
@@ -332,12 +296,12 @@ def _by_word(
 def _listed_names(labels: Sequence[str] | None) -> list[str] | None:
     names = [class_name(name) for name in labels or ()]
     if len(set(names)) < len(names):
-        raise InputError(f"`labels` lists a name twice: {', '.join(names)}; list each name once.")
+        raise InputError(f"`labels` lists a name twice: {listing(names)}; list each name once.")
     return names or None
 
 
 def _names_in_data(columns: Columns, column: str) -> list[str]:
-    return list(dict.fromkeys(map(class_name, columns.class_names(column) or ())))
+    return list(dict.fromkeys(map(class_name, columns.rows.class_names.get(column) or ())))
 
 
 def _check_classes(
@@ -349,35 +313,27 @@ def _check_classes(
     train_used = _distinct(splits[0].used(classes[0]))
     in_data = _names_in_data(splits[0].columns, column)
     unknown = sorted_names((train | validation).difference(listed or in_data)) if listed or in_data else []
-    if listed and unknown:
-        raise InputError(
-            f"Column {column} contains {_quoted(unknown)}, but `labels` lists only {', '.join(listed)}; "
-            "list all labels."
-        )
     if unknown:
-        raise InputError(
-            f"Column {column} contains {_quoted(unknown)}, but the class names in the data are only "
-            f"{', '.join(in_data)}; correct these names, or list all labels under `labels`."
-        )
+        known, advice = f"`labels` lists only {listing(listed or ())}", "list all labels"
+        if not listed:
+            known = f"the class names in the data are only {listing(in_data)}"
+            advice = "correct these names, or list all labels under `labels`"
+        raise InputError(f"Column {column} contains {_quoted(unknown)}, but {known}; {advice}.")
     if len(train_used) < 2:
-        raise InputError(
-            f"All training rows have the label {_quoted(sorted_names(train_used))} in column {column}; a task needs at "
-            "least two labels."
-        )
+        only = f"All training rows have the label {_quoted(train_used)} in column {column}"
+        raise InputError(f"{only}; a task needs at least two labels.")
     unseen = sorted_names(validation - train)
     if unseen and not listed:
-        source = next(
+        sources = [
             split.columns.source for split, rows in zip(splits, classes, strict=True) if unseen[0] in _distinct(rows)
-        )
+        ]
         raise InputError(
-            f"Column {column} contains {_quoted(unseen)} in {source}, but in no training row, so no probe can "
+            f"Column {column} contains {_quoted(unseen)} in {sources[0]}, but in no training row, so no probe can "
             "learn it. Use splits with the same labels, or list all names under `labels` to continue anyway."
         )
-    if not validation <= train_used:
-        unseen_in_used = _quoted(sorted_names(validation - train_used))
-        log.warning(
-            "Column %s contains %s in validation rows, but in none of the training rows used.", column, unseen_in_used
-        )
+    if unseen := sorted_names(validation - train_used):
+        message = "Column %s contains %s in validation rows, but in none of the training rows used."
+        log.warning(message, column, _quoted(unseen))
 
 
 def _distinct(rows: Iterable[Iterable[str]]) -> set[str]:
@@ -392,7 +348,5 @@ def sorted_names(names: set[str]) -> list[str]:
         return sorted(names)
 
 
-def _quoted(names: Sequence[str]) -> str:
-    """Quote at most five of the names, each shortened to 40 characters."""
-    quoted = ", ".join(repr(name if len(name) <= 40 else f"{name[:37]}...") for name in names[:5])
-    return quoted + (f" and {len(names) - 5} more" if len(names) > 5 else "")
+def _quoted(names: Iterable[str]) -> str:
+    return listing(map(shortened, names))

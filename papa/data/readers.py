@@ -1,37 +1,50 @@
-"""Readers of files of rows: Parquet, JSON, CSV, TSV, CoNLL, plain text."""
+"""Readers of files of rows: Parquet, JSON, CSV, TSV, CoNLL, plain text.
+
+A file is read as it is meant, or refused in one sentence that names the line. Values of CSV, TSV and CoNLL files remain
+text, even "NA" and "1984".
+"""
 
 from __future__ import annotations
 
 import csv
 import json
 import os
+import re
 from array import array
-from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from bisect import bisect_left
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from contextlib import suppress
+from dataclasses import dataclass, field
+from itertools import chain
 from pathlib import Path
-from typing import TYPE_CHECKING
+from reprlib import repr as shortened
+from typing import TYPE_CHECKING, Any, Literal
 
-from papa.errors import InputError, count, first_line
+from papa.config.settings import TO_PARQUET, readable
+from papa.errors import InputError, count, first_line, listing
 
 if TYPE_CHECKING:
     import pyarrow as pa
 
 MAXIMUM_CHARACTERS = 2**31 - 1
 """Maximum length of a value in a CSV file; Python's default, 131,072, is less than a chapter of a book."""
-COMMENT_MARK = "# "
-ONE_OBJECT_PER_ROW = "write one object for each row, on a line of its own or in an array"
+OTHER_SEPARATORS = {"\t": "tabs; name it .tsv", ",": "commas; name it .csv", ";": "semicolons; save it with commas"}
+ONE_OBJECT_PER_ROW = "write one object per row, as DataFrame.to_json(path, orient='records', lines=True) does"
+CONLLU = ("id", "words", "lemma", "upos", "xpos", "feats", "head", "deprel", "deps", "misc")
+NOT_UTF8 = re.compile("[\0\udc80-\udcff]")
+"""NUL, which UTF-16 read as UTF-8 contains, and bytes that `open` could not decode."""
+COMMENT = re.compile(r"#([ \t]|$|(begin|end) document)")
+WORD_NUMBER = re.compile(r"([0-9]+)([-.][0-9]+)?")
+"""The number of a word in its sentence; 3-4 (two words written as one) and 5.1 (a word left out) number no words."""
 
 
 @dataclass(frozen=True)
 class SourceRows:
     """The rows of a split of a corpus.
 
-    Args:
-        table: the requested columns.
-        names: the names of all columns of the source.
-        class_names: the class names, in order, of columns with numbered classes.
-        lines: the line of the file in which each row begins, counted from 1; empty if the file has no lines.
-        indices: the index of each row in the source, if some rows are left out; otherwise empty.
+    `table` has the requested columns; `names` are those of all columns of the source, and `class_names` those of
+    numbered classes, in order, by column. `lines` are the lines of the file in which rows begin, counted from 1, if it
+    has lines. If some rows are left out, `indices` are those of the others in the source, which has `total` rows.
     """
 
     table: pa.Table
@@ -39,6 +52,7 @@ class SourceRows:
     class_names: dict[str, list[str]] = field(default_factory=dict)
     lines: Sequence[int] = ()
     indices: Sequence[int] = ()
+    total: int = 0
 
 
 def read_file(
@@ -47,10 +61,10 @@ def read_file(
     """Read the rows of a file in order; its suffix determines the format.
 
     Args:
-        path: A .parquet, .json, .jsonl, .csv, .tsv, .conll or .txt file.
+        path: A .parquet, .json, .jsonl, .csv, .tsv, .conll, .conllu or .txt file.
         wanted: Names of the columns to read; all of them if None.
         words: Whether a .txt file has the format of a .conll file; otherwise each of its lines is a text.
-        columns: Names of the columns of a CoNLL file, which has no header.
+        columns: Names of the columns of a CoNLL file, or of a CSV or TSV file without a line of names.
 
     Raises:
         InputError: The file is missing or malformed, or its format is unknown.
@@ -58,20 +72,19 @@ def read_file(
     suffix = path.suffix.lower()
     file_format = ".conll" if suffix == ".txt" and words else suffix
     if file_format not in READERS:
-        raise InputError(f"The format of {path} is not supported; supported suffixes are {', '.join(READERS)}.")
+        readable(os.fspath(path))
+    if os.path.isdir(path):
+        raise InputError(f"{path} is a folder; give a file, or, if save_to_disk wrote it, {TO_PARQUET}.")
     if not os.path.isfile(path):
         raise InputError(f"There is no file {path} (relative paths start from {Path.cwd()}).")
+    if columns and file_format not in WITHOUT_NAMES:
+        raise InputError(f"`columns` is for files without column names, but {path} has names; leave out `columns`.")
     try:
-        if file_format != ".parquet":
-            _check_encoding(path)
-        rows = READERS[file_format](path, wanted)
-    except UnicodeDecodeError as error:
-        raise InputError(f"{path} is not UTF-8 text ({error.reason}); save it as UTF-8.") from error
+        return READERS[file_format](path, wanted, columns)
     except InputError:
         raise
     except Exception as error:  # malformed files raise more errors than readers document
         raise InputError(f"{path} cannot be read as {file_format[1:]} ({first_line(error)}).") from error
-    return _with_names(path, rows, columns) if file_format == ".conll" and columns else rows
 
 
 def class_names_of(features: object) -> dict[str, list[str]]:
@@ -85,151 +98,205 @@ def class_names_of(features: object) -> dict[str, list[str]]:
     return {column: classes for column, classes in names.items() if classes}
 
 
-def _read_parquet(path: Path, wanted: Collection[str] | None) -> SourceRows:
+def _read_parquet(path: Path, wanted: Collection[str] | None, _: object) -> SourceRows:
     import pyarrow.parquet as pq
 
     # pq.read_table would import pyarrow.dataset, which costs 50 MB of memory in every job
     with pq.ParquetFile(path.absolute()) as file:  # pyarrow takes a relative path such as "a: b" for a URI
         names = file.schema_arrow.names
         table = file.read(columns=names if wanted is None else [name for name in names if name in wanted])
-        try:
-            described = json.loads((file.schema_arrow.metadata or {}).get(b"huggingface", b"{}"))
-            features = described["info"]["features"]
-        except (ValueError, LookupError, TypeError):  # other programs may store anything under this key
-            features = None
-    return SourceRows(table, names, class_names_of(features))
+        with suppress(ValueError, LookupError, TypeError):  # other programs may store anything under this key
+            described = json.loads((file.schema_arrow.metadata or {})[b"huggingface"])
+            return SourceRows(table, names, class_names_of(described["info"]["features"]))
+    return SourceRows(table, names)
 
 
-def _read_json(path: Path, wanted: Collection[str] | None) -> SourceRows:
+def _read_json(path: Path, wanted: Collection[str] | None, _: object) -> SourceRows:
     """Read an array of objects, or an object on each line; a missing key is null."""
-    # newline="\n", because JSON strings may contain other line ends
-    with open(path, encoding="utf-8-sig", newline="\n") as lines:
-        begin = next((line for line in lines if line.strip()), "")
-        lines.seek(0)
-        by_line = not begin.lstrip().startswith("[")
-        records = _objects(path, lines) if by_line else ((0, record) for record in json.load(lines))
-        names: dict[str, None] = {}
-        kept, numbers = [], array("q")
-        for number, record in records:
-            numbers.append(number)
-            if not isinstance(record, dict):
-                raise InputError(f"{path} must contain objects (column names to values); {ONE_OBJECT_PER_ROW}.")
-            names.update(dict.fromkeys(record))
-            kept.append(record if wanted is None else {name: record[name] for name in wanted if name in record})
-    columns = [name for name in names if wanted is None or name in wanted]
-    table = _table(path, {name: [record.get(name) for record in kept] for name in columns})
-    return SourceRows(table, list(names), lines=numbers if by_line else ())
+    numbered = enumerate(_lines(path, newline="\n"), start=1)  # JSON strings may contain other line ends
+    full = ((number, line) for number, line in numbered if line.strip())
+    start, begin = next(full, (1, "{}"))
+    if by_line := not begin.lstrip().startswith("["):
+        every = ((number, _json(path, number, line)) for number, line in chain([(start, begin)], full))
+    else:
+        every = ((start, record) for record in _json(path, start, begin + "".join(line for _, line in numbered)))
+    names: dict[str, None] = {}
+    records, lines = list[dict[str, object]](), array("q")
+    for number, record in every:
+        if not isinstance(record, dict):
+            raise InputError(f"{path} contains {shortened(record)}, not only objects; {ONE_OBJECT_PER_ROW}.")
+        last = record
+        names.update(dict.fromkeys(record))
+        lines.append(number)
+        records.append({name: value for name, value in record.items() if wanted is None or name in wanted})
+    if len(records) == 1 and _is_whole_table(last):
+        raise InputError(f"{path} contains one object for all rows ({listing(names)}); {ONE_OBJECT_PER_ROW}.")
+    if not names:
+        raise InputError(f"{path} has no rows; {ONE_OBJECT_PER_ROW}.")
+    columns, numbers = [name for name in names if wanted is None or name in wanted], lines if by_line else ()
+    table = _table(path, columns, [[record.get(name) for record in records] for name in columns], numbers)
+    return SourceRows(table, list(names), lines=numbers)
 
 
-def _objects(path: Path, lines: Iterable[str]) -> Iterator[tuple[int, object]]:
-    """Yield the number and the object of each line that is not blank."""
-    for number, line in enumerate(lines, start=1):
-        if line.strip():
-            try:
-                yield number, json.loads(line)
-            except ValueError as error:
-                raise InputError(
-                    f"{path} line {number} cannot be read as JSON ({error}); {ONE_OBJECT_PER_ROW}."
-                ) from error
+def _json(path: Path, number: int, text: str) -> Any:
+    """Parse JSON that begins in a line of a file; NaN is null, as pandas writes it."""
+    try:
+        return json.loads(text.rstrip(), parse_constant={"NaN": None}.__getitem__, object_pairs_hook=_object)
+    except (ValueError, KeyError) as error:
+        line, problem = number + getattr(error, "lineno", 1) - 1, getattr(error, "msg", error)
+        raise InputError(f"{path} line {line} cannot be read as JSON ({problem}); {ONE_OBJECT_PER_ROW}.") from error
 
 
-def _read_csv(path: Path, wanted: Collection[str] | None) -> SourceRows:
-    """Read a header line, then rows. Every value remains text, even "NA" and "1984".
+def _object(pairs: Sequence[tuple[str, object]]) -> dict[str, object]:
+    if len(record := dict(pairs)) < len(pairs):
+        raise ValueError(f"an object has a key twice: {listing(name for name, _ in pairs)}")
+    return record
 
-    Only CSV files have quoting; in TSV files, a quote is an ordinary character.
-    """
+
+def _is_whole_table(record: Mapping[str, object]) -> bool:
+    """Return whether an object is a table, as pandas writes it by default, or a data set such as SQuAD."""
+    lists = [value for value in record.values() if isinstance(value, list)]
+    nested = any(isinstance(item, list | dict) for item in chain.from_iterable(lists))
+    return nested or (bool(record) and all(isinstance(value, dict) for value in record.values()))
+
+
+def _read_csv(path: Path, wanted: Collection[str] | None, columns: Sequence[str] | None) -> SourceRows:
+    """Read a line of names, unless there are `columns`, then rows. In TSV files, a quote is an ordinary character."""
     csv.field_size_limit(MAXIMUM_CHARACTERS)
-    with open(path, encoding="utf-8-sig", newline="") as lines:
-        tabs = path.suffix.lower() == ".tsv"
-        reader = csv.reader(lines, delimiter="\t", quoting=csv.QUOTE_NONE) if tabs else csv.reader(lines, strict=True)
-        begin = 1
-        try:
-            header = next(reader, [])
-            if not header or len(set(header)) < len(header):
-                raise InputError(f"{path} must start with a line of distinct column names; it starts with {header}.")
-            indices = [index for index, name in enumerate(header) if wanted is None or name in wanted]
-            columns: list[list[str]] = [[] for _ in indices]
-            numbers = array("q")
+    tabs = path.suffix.lower() == ".tsv"
+    records = _records(path, tabs)
+    start, header = (0, columns) if columns else next(records, (0, ()))
+    names = [name.strip() for name in header]
+    if not any(names):
+        raise InputError(f"{path} must start with a line of column names, but it has none; add this line.")
+    for mark, advice in OTHER_SEPARATORS.items():
+        if len(names) == 1 and mark in names[0] and not columns:
+            raise InputError(f"The columns of {path} are separated by {advice}.")
+    indices = [index for index, name in enumerate(names) if name and (wanted is None or name in wanted)]
+    values: list[list[str]] = [[] for _ in indices]
+    numbers = array("q")
+    quoting: dict[bool | None, int] = {True: start} if tabs and {True, None} & {*map(_in_quotes, header)} else {}
+    for number, record in records:
+        if len(record) != len(names):
+            problem = f"{path} line {number} has {count(len(record), 'value')} for {count(len(names), 'column')}"
+            advice = "write one value per column; only .csv has quotes for commas inside"
+            raise InputError(f"{problem} ({listing(names)}); {advice}.")
+        if len(names) > 1 and [value.strip("\ufeff ") for value in record] == names:
+            raise InputError(f"{path} line {number} repeats the column names ({listing(names)}); remove this line.")
+        for value in record if tabs else ():
+            if '"' in value:
+                quoting.setdefault(_in_quotes(value), number)
+        numbers.append(number)
+        for column, index in zip(values, indices, strict=True):
+            column.append(record[index])
+    if line := quoting.get(True) or (False not in quoting and quoting.get(None)):
+        problem = f"{path} line {line} has a value in quotes, which TSV does not have"
+        raise InputError(f"{problem}, so they may not belong to the text; if they do not, save the rows as .csv.")
+    table = _table(path, [names[index] for index in indices], values, numbers)
+    return SourceRows(table, [name for name in names if name], lines=numbers)
+
+
+def _in_quotes(value: str) -> bool | None:
+    """Return whether a program has added quotes around a value; None if they may also belong to the value."""
+    if len(value) < 2 or not value[0] == value[-1] == '"' or '"' in value[1:-1].replace('""', ""):
+        return False
+    return '"' in value[1:-1] or None
+
+
+def _records(path: Path, tabs: bool) -> Iterator[tuple[int, list[str]]]:
+    """Yield the first line and the values of each row that is not blank."""
+    lines, begin = _lines(path, newline=""), 1
+    quoting: Literal[0, 3] = csv.QUOTE_NONE if tabs else csv.QUOTE_MINIMAL
+    form = "excel-tab" if tabs else "excel"
+    reader = csv.reader(lines, form, quoting=quoting, strict=not tabs, skipinitialspace=not tabs)
+    try:
+        for record in reader:
+            if record:
+                yield begin, record
             begin = reader.line_num + 1
-            for record in reader:
-                if record and len(record) != len(header):
-                    raise InputError(
-                        f"{path} line {begin} has {count(len(record), 'value')} for the columns "
-                        f"{', '.join(header)}; quote values that contain the separator (only CSV files may have "
-                        "quotes)."
-                    )
-                if record:
-                    numbers.append(begin)
-                    for column, index in zip(columns, indices, strict=True):
-                        column.append(record[index])
-                begin = reader.line_num + 1
-        except csv.Error as error:
-            raise InputError(
-                f"{path} cannot be read as csv: the row that begins in line {begin} is malformed ({error})."
-            ) from error
-    table = _table(path, dict(zip((header[index] for index in indices), columns, strict=True)))
-    return SourceRows(table, header, lines=numbers)
+    except csv.Error as error:
+        problem = f"{path} line {begin} begins a row with a wrong quote ({error})"
+        raise InputError(f"{problem}; close each quote, and double those inside quotes.") from error
 
 
-def _read_lines(path: Path, _: Collection[str] | None) -> SourceRows:
+def _read_lines(path: Path, wanted: object, _: object) -> SourceRows:
     """Read each line as a text, into the column `text`; skip blank lines."""
-    with open(path, encoding="utf-8-sig") as lines:
-        rows = [(number, line.rstrip("\n")) for number, line in enumerate(lines, start=1) if line.strip()]
+    rows = [(number, line.rstrip("\n")) for number, line in enumerate(_lines(path), start=1) if line.strip()]
     numbers = array("q", (number for number, _ in rows))
-    return SourceRows(_table(path, {"text": [text for _, text in rows]}), ["text"], lines=numbers)
+    return SourceRows(_table(path, ["text"], [[text for _, text in rows]], numbers), ["text"], lines=numbers)
 
 
-def _read_conll(path: Path, _: Collection[str] | None) -> SourceRows:
-    """Read sentences separated by blank lines, with a word and its tags on each line."""
-    sentences, lines = [], []
-    for line, sentence in _sentences(path):
-        sentences.append(list(zip(*sentence, strict=True)))
-        lines.append(line)
-    names = ["words", *(f"column_{index + 1}" for index in range(1, len(sentences[0]) if sentences else 1))]
-    columns = {name: [list(sentence[index]) for sentence in sentences] for index, name in enumerate(names)}
-    return SourceRows(_table(path, columns), names, lines=lines)
+def _read_conll(path: Path, wanted: object, columns: Sequence[str] | None) -> SourceRows:
+    """Read sentences separated by blank lines, with a word and its tags on each line.
+
+    If a column numbers the words, as in CoNLL-U, the next one contains them, and lines that number no word are skipped.
+    """
+    numbered = [*_sentences(path)]
+    lines, sentences = [line for line, _ in numbered], [sentence for _, sentence in numbered]
+    width = len(sentences[0][0]) if sentences else len(columns or CONLLU[1:2])
+    place = next((index for index in range(width - 1) if all(_numbers_words(each, index) for each in sentences)), None)
+    if path.suffix.lower() == ".conllu" and sentences and (place != 0 or width != len(CONLLU)):
+        problem = f"{path} line {lines[0]} begins no sentence of CoNLL-U, which has ten columns separated by tabs"
+        raise InputError(f"{problem}, and numbers the words in the first; correct the file, or name it .conll.")
+    if place is not None:
+        sentences = [[row for row in each if row[place].isdigit()] for each in sentences]
+    names = list(columns or _names_in(sentences, width, place))
+    if len(names) != width:
+        listed = f"the corpus lists {len(names)} (`columns`: {listing(names)})"
+        raise InputError(f"{path} has {count(width, 'column')}, but {listed}; list a name for each column.")
+    values = [[[row[index] for row in each] for each in sentences] for index in range(width)]
+    return SourceRows(_table(path, names, values, lines), names, lines=lines)
 
 
-def _with_names(path: Path, rows: SourceRows, columns: Sequence[str]) -> SourceRows:
-    """Rename the columns of a CoNLL file as in the config of the corpus."""
-    if rows.table.num_rows and len(columns) != len(rows.names):
-        raise InputError(
-            f"{path} has {count(len(rows.names), 'column')}, but the corpus lists {len(columns)} "
-            f"(`columns`: {', '.join(columns)}); list a name for each column."
-        )
-    table = rows.table.rename_columns(list(columns)) if rows.table.num_rows else rows.table
-    return replace(rows, table=table, names=list(columns))
+def _names_in(sentences: Sequence[Sequence[Sequence[str]]], width: int, place: int | None) -> list[str]:
+    """Return names for columns; `place` is that of the numbers of words."""
+    several = [each for each in sentences if len(each) > 1]
+    # the name of a document, for example, is the same for all words of a sentence
+    same = [all(len({row[index] for row in each}) == 1 for each in several) for index in range(width * bool(several))]
+    if place == 0 and width == len(CONLLU):
+        return list(CONLLU)
+    names = [f"column_{index + 1}" for index in range(width)]
+    if place is not None and all(same[:place]):
+        names[place : place + 2] = CONLLU[:2]
+    elif not sentences or not (same[:1] == [True] or all(row[0].isdigit() for each in sentences for row in each)):
+        names[0] = CONLLU[1]
+    return names
+
+
+def _numbers_words(sentence: Sequence[Sequence[str]], index: int) -> bool:
+    """Return whether a column counts the words of a sentence, from 0 or 1."""
+    numbers = [WORD_NUMBER.fullmatch(row[index]) for row in sentence]
+    counted = [int(number[1]) for number in numbers if number and not number[2]]
+    return all(numbers) and counted in ([*range(len(counted))], [*range(1, len(counted) + 1)])
 
 
 def _sentences(path: Path) -> Iterator[tuple[int, list[list[str]]]]:
-    """Yield each sentence: the line number of its first word, and the fields of its words.
-
-    Lines with -DOCSTART- and comments are skipped.
-    """
+    """Yield the line number and the fields of the words of each sentence; skip -DOCSTART- and comments."""
+    lines = [line.strip("\r\n ") for line in _lines(path)]
+    first = next((line for line in lines if _is_word(line) and not line.startswith("#")), "")
+    width, tabs = len(_fields(first)), "\t" in first
+    is_conllu = path.suffix.lower() == ".conllu" or (width == len(CONLLU) and tabs and first[0].isdigit())
+    tags = set[str]()
     sentence: list[list[str]] = []
     begin = 0
-    with open(path, encoding="utf-8-sig") as lines:
-        stripped = [line.strip("\r\n ") for line in lines]
-    first = next((line for line in stripped if _is_word(line) and not line.startswith(COMMENT_MARK)), "")
-    width, tabs = len(_fields(first)), "\t" in first
-    for number, line in enumerate(stripped, start=1):
-        if _is_word(line):
-            fields = _fields(line)
-            # "#" may also be a word, but then it has tags
-            if line.startswith(COMMENT_MARK) and (len(fields) != width or tabs != ("\t" in line)):
-                continue
-            if len(fields) != width:
-                raise InputError(
-                    f"{path} line {number} has {count(len(fields), 'column')}, but the lines above it have {width}: "
-                    f"{line!r}; write the same number of columns in all lines."
-                )
-            begin = begin if sentence else number
-            sentence.append(fields)
-        elif sentence:
-            yield begin, sentence
+    for number, line in enumerate([*lines, ""], start=1):
+        if not _is_word(line):
+            if sentence:
+                yield begin, sentence
             sentence = []
-    if sentence:
-        yield begin, sentence
+            continue
+        fields = _fields(line)
+        if COMMENT.match(line) or (is_conllu and line.startswith("#")):
+            # "#" may also be a word, but then it has tags
+            tags = tags or {_fields(other)[-1] for other in lines if _is_word(other) and not other.startswith("#")}
+            alike = not is_conllu and len(fields) == width and tabs == ("\t" in line)
+            if not (alike and (sentence or fields[-1] in tags)):
+                continue
+        if len(fields) != width:
+            problem = f"{path} line {number} has {count(len(fields), 'column')}, but the lines above it have {width}"
+            raise InputError(f"{problem}: {shortened(line)}; write the same number of columns in all lines.")
+        begin = begin if sentence else number
+        sentence.append(fields)
 
 
 def _is_word(line: str) -> bool:
@@ -237,41 +304,50 @@ def _is_word(line: str) -> bool:
 
 
 def _fields(line: str) -> list[str]:
-    # split() without an argument would split at a no-break space, which is part of a word
-    return line.split("\t") if "\t" in line else [part for part in line.split(" ") if part]
+    return line.split("\t") if "\t" in line else [part for part in line.split(" ") if part]  # not at no-break spaces
 
 
-def _table(path: Path, columns: Mapping[str, Sequence[object]]) -> pa.Table:
+def _lines(path: Path, newline: str | None = None) -> Iterator[str]:
+    """Yield the lines of a UTF-8 file without its byte order mark."""
+    with open(path, encoding="utf-8-sig", errors="surrogateescape", newline=newline) as lines:
+        for number, line in enumerate(lines, start=1):
+            if NOT_UTF8.search(line):
+                problem = "contains NUL characters, as UTF-16 does" if "\0" in line else "is not UTF-8 text"
+                raise InputError(f"{path} line {number} {problem}; save the file as UTF-8.")
+            yield line
+
+
+def _table(path: Path, names: Sequence[str], columns: Sequence[Sequence[object]], lines: Sequence[int]) -> pa.Table:
     import pyarrow as pa
 
-    arrays = {}
-    for name, values in columns.items():
-        try:
-            arrays[name] = pa.array(values)
-        except OverflowError as error:
-            raise InputError(
-                f"Column {name} of {path} contains a whole number of more than 64 bits; write it as a string."
-            ) from error
-        except pa.ArrowException as error:
-            raise InputError(
-                f"Column {name} of {path} mixes types of values ({first_line(error)}); use one type in all rows."
-            ) from error
-    return pa.table(arrays)
+    arrays = [*map(_array, columns)]
+    for name, values, column in zip(names, columns, arrays, strict=True):
+        if column is None:
+            row = bisect_left(range(len(values)), True, key=lambda end: _array(values[: end + 1]) is None)
+            place = f"line {lines[row]}" if lines else f"row {row} (counted from 0)"
+            problem = f"{path} {place} has {shortened(values[row])} in column {name}, which is too large, no valid text"
+            raise InputError(f"{problem}, or of another type than in the rows before; use one type in all rows.")
+    return pa.Table.from_arrays(arrays, names=list(names))
 
 
-def _check_encoding(path: Path) -> None:
-    """Refuse UTF-16, which may also be valid UTF-8 with many NUL characters."""
-    with open(path, "rb") as file:
-        if b"\0" in file.read(4096):
-            raise InputError(f"{path} is not UTF-8 text (it contains NUL bytes, as UTF-16 does); save it as UTF-8.")
+def _array(values: Sequence[object]) -> pa.Array | None:
+    """Return values as an array; None if no type fits them."""
+    import pyarrow as pa
+
+    with suppress(ValueError, TypeError, OverflowError, pa.ArrowException):
+        return pa.array(values)
+    return None
 
 
-READERS: dict[str, Callable[[Path, Collection[str] | None], SourceRows]] = {
+READERS: dict[str, Callable[[Path, Collection[str] | None, Sequence[str] | None], SourceRows]] = {
     ".parquet": _read_parquet,
     ".jsonl": _read_json,
     ".json": _read_json,
     ".csv": _read_csv,
     ".tsv": _read_csv,
     ".conll": _read_conll,
+    ".conllu": _read_conll,
     ".txt": _read_lines,
 }
+WITHOUT_NAMES = (".csv", ".tsv", ".conll", ".conllu")
+"""Formats whose columns a config can name."""

@@ -21,10 +21,7 @@ if TYPE_CHECKING:
 
 
 def load_rows(
-    corpus: Corpus,
-    split: str,
-    wanted: Collection[str] | None = None,
-    machine: Machine | None = None,
+    corpus: Corpus, split: str, wanted: Collection[str] | None = None, machine: Machine | None = None
 ) -> SourceRows:
     """Load the rows of one split of a corpus, in the order of the source.
 
@@ -70,9 +67,8 @@ def describe(corpus: Corpus, split: str) -> str:
 def source_digests(corpus: Corpus, mirror: str | None) -> dict[str, str]:
     """Return the digests that identify a corpus's content on this machine.
 
-    Returns:
-        For local files, the digest of each split; for a dataset in a `mirror` folder, the digest of all its files,
-        under "mirror". Empty for a dataset that is only on the hub.
+    They are those of each local file, or that of all files of a dataset in a `mirror` folder, under "mirror". A dataset
+    that is only on the hub has none.
     """
     if isinstance(corpus, InFiles):
         paths = corpus.paths
@@ -83,15 +79,10 @@ def source_digests(corpus: Corpus, mirror: str | None) -> dict[str, str]:
     folder = Path(mirror or "", corpus.hub)
     if mirror is None or not folder.is_dir():
         return {}
-    digests = {str(path.relative_to(folder)): digest_of_file(path) for path in _files_of(folder, corpus.config)}
-    return {"mirror": hashlib.sha256(json.dumps(digests, sort_keys=True).encode()).hexdigest()}
-
-
-def _files_of(folder: Path, config: str | None) -> list[Path]:
-    """Return the files of a config in a mirrored dataset: README.md and the config's folder, or all if it has none."""
-    config_folder = folder / config if config else folder
-    paths = [folder / "README.md", *config_folder.rglob("*")] if config_folder.is_dir() else folder.rglob("*")
-    return [path for path in paths if path.is_file()]
+    part = folder / corpus.config if corpus.config else folder  # a config may have its own folder
+    every = [folder / "README.md", *part.rglob("*")] if part.is_dir() else [*folder.rglob("*")]
+    files = {str(path.relative_to(folder)): digest_of_file(path) for path in every if path.is_file()}
+    return {"mirror": hashlib.sha256(json.dumps(files, sort_keys=True).encode()).hexdigest()}
 
 
 def _split_on_hub(corpus: HubCorpus, split: str) -> str:
@@ -116,22 +107,14 @@ def _load_dataset(folder: Path, config: str | None, split: str) -> Dataset:
     """Load a dataset; a config that no README declares (refs/convert/parquet) is loaded as a folder."""
     import datasets
 
-    options = {"split": split, "cache_dir": _cache_of(folder)}
+    # the cache of `datasets` depends only on paths, so it would return old rows after files have changed
+    files = sorted((str(path.relative_to(folder)), path.stat()) for path in folder.rglob("*") if path.is_file())
+    state = [(name, status.st_size, status.st_mtime_ns, status.st_ctime_ns) for name, status in files]
+    cache = Path(datasets.config.HF_DATASETS_CACHE, "papa", hashlib.sha256(repr(state).encode()).hexdigest()[:16])
+    options = {"split": split, "cache_dir": str(cache)}
     try:
         return datasets.load_dataset(str(folder), name=config, **options)
     except ValueError as error:
         if config is None or "Available: ['default']" not in str(error):
             raise
     return datasets.load_dataset(str(folder), data_dir=config, **options)
-
-
-def _cache_of(folder: Path) -> str:
-    """Return a cache folder for `datasets` that depends on the state of the files.
-
-    The default cache folder depends only on the path, so `datasets` would return old rows after files have changed.
-    """
-    import datasets
-
-    files = sorted((str(path.relative_to(folder)), path.stat()) for path in folder.rglob("*") if path.is_file())
-    state = [(name, status.st_size, status.st_mtime_ns, status.st_ctime_ns) for name, status in files]
-    return str(Path(datasets.config.HF_DATASETS_CACHE, "papa", hashlib.sha256(repr(state).encode()).hexdigest()[:16]))

@@ -4,23 +4,18 @@ from __future__ import annotations
 
 import json
 from collections.abc import Collection, Mapping, Sequence
-from contextlib import suppress
 from dataclasses import dataclass, replace
 from fractions import Fraction
 from itertools import compress
 from math import floor
 from pathlib import Path
 from random import Random
-from typing import TYPE_CHECKING, cast
 
 from papa.config.settings import fraction
-from papa.data.columns import Columns
+from papa.data.columns import Columns, missing_labels
 from papa.data.readers import SourceRows, class_names_of
-from papa.errors import InputError, count
+from papa.errors import InputError, count, listing
 from papa.files import replacing
-
-if TYPE_CHECKING:
-    import pyarrow as pa
 
 TEXT_ROLES = ("first", "second", "words")
 
@@ -29,9 +24,8 @@ TEXT_ROLES = ("first", "second", "words")
 class RowChanges:
     """Changes of the rows of a data set.
 
-    Args:
-        hold_out: share of the distinct training texts that are held out for validation; None: no text.
-        drop_empty: whether rows without text or label are dropped.
+    `hold_out` is the share of the distinct training texts that are held out for validation, or None; `drop_empty` is
+    whether rows without text or label are dropped.
     """
 
     hold_out: Fraction | None = None
@@ -39,36 +33,33 @@ class RowChanges:
 
     @classmethod
     def of(cls, hold_out: object = None, drop_empty: bool = False) -> RowChanges:
-        """Return the changes with a checked share.
-
-        Raises:
-            InputError: the share is not between 0 and 1.
-        """
+        """Return the changes; raise `InputError` if the share is not between 0 and 1."""
         share = None if hold_out is None else Fraction(fraction(hold_out))
         if share is not None and not 0 < share < 1:
             raise InputError(f"The share of texts to hold out is {hold_out}; it must be between 0 and 1, such as 0.2.")
         return cls(share, drop_empty)
 
-    def applied(self, splits: Mapping[str, Columns], roles: Mapping[str, str]) -> tuple[dict[str, Columns], list[str]]:
+    def applied(
+        self, splits: Mapping[str, Columns], roles: Mapping[str, str], labels: Sequence[str] | None = None
+    ) -> tuple[dict[str, Columns], list[str]]:
         """Return the changed splits, and a sentence about each change.
 
-        Args:
-            splits: the columns of each split; no `validation` if rows are held out.
-            roles: column by role.
+        `roles` are columns by role. If all classes are known as `labels`, -1 means no label unless it is one of them.
 
         Raises:
-            InputError: there are too few texts to hold some out, or a split is empty.
+            InputError: there are too few texts to hold some out, a split is empty, or a row cannot be used.
         """
         changed, notes = dict(splits), list[str]()
         if self.drop_empty:
             for name, columns in splits.items():
-                changed[name], dropped = _without_empty(columns, list(roles.values()))
+                changed[name], dropped = _without_empty(columns, roles, labels)
                 rows = count(columns.rows.table.num_rows, "row")
                 notes.append(f"Dropped {dropped:,} of {rows} of {columns.source}, which have no text or no label.")
                 if not changed[name].rows.table.num_rows:
                     raise InputError(f"Each of the {rows} of {columns.source} lacks a text or a label; fix the rows.")
         if self.hold_out is not None:
             train = changed["train"]
+            train.check_rows(roles, labels)  # before it is split, so messages count all its rows
             texts = [column for role, column in roles.items() if role in TEXT_ROLES]
             out = _held_out(train, texts, self.hold_out)
             changed |= {"train": _rows_of(train, [not held for held in out]), "validation": _rows_of(train, out)}
@@ -85,26 +76,26 @@ UNCHANGED = RowChanges()
 
 
 def columns_of_table(name: str, table: object, wanted: Collection[str]) -> Columns:
-    """Return some columns of a table in memory: a pandas DataFrame, a `datasets.Dataset` or an Arrow table.
-
-    Args:
-        name: name of the split, for messages.
-        table: the table.
-        wanted: names of the columns.
+    """Return the columns that are `wanted` of a table in memory; `name` is that of the split, for messages.
 
     Raises:
-        InputError: it is no table of rows, it lacks one of these columns, or none is named.
+        InputError: it is no pandas DataFrame, `datasets.Dataset` or Arrow table, lacks a column, or none is wanted.
     """
-    every = _names_in(table)
+    import pyarrow as pa
+
+    every = getattr(table, "column_names", getattr(table, "columns", ()))
+    if isinstance(every, Mapping):
+        raise InputError(f"A dataset has the splits {', '.join(every)}; give one of them, as in data['train'].")
     names = [str(column) for column in every]
     if not wanted:
-        raise InputError(
-            f'{name} is a table; name the columns to use, as in columns={{"first": "text", "label": "mood"}}: it has '
-            f"{', '.join(names)}."
-        )
-    Columns(name, SourceRows(_empty_table(), names)).check(wanted)
+        example = 'columns={"first": "text", "label": "mood"}'
+        raise InputError(f"{name} is a table; name the columns to use, as in {example}: it has {listing(names)}.")
+    Columns(name, SourceRows(pa.table({}), names)).check(wanted)
     chosen = [column for column in every if str(column) in wanted]
-    return Columns(name, _rows_of_table(table, cast(list[str], chosen), names))
+    try:
+        return Columns(name, _rows_of_table(table, chosen, names))
+    except pa.ArrowException as error:
+        raise InputError(f"A column among {listing(map(str, chosen))} mixes types of values ({error}).") from error
 
 
 def is_table(texts: object) -> bool:
@@ -112,41 +103,25 @@ def is_table(texts: object) -> bool:
     return hasattr(texts, "columns") or hasattr(texts, "column_names")
 
 
-def _names_in(table: object) -> list[object]:
-    """Return the names of a table's columns."""
-    if isinstance(names := getattr(table, "column_names", None), Mapping):
-        raise InputError(f"A dataset has the splits {', '.join(names)}; give one of them, as in data['train'].")
-    return list(getattr(table, "columns", []) if names is None else names)
-
-
-def _empty_table() -> pa.Table:
-    import pyarrow as pa
-
-    return pa.table({})
-
-
 def _rows_of_table(table: object, chosen: list[str], names: list[str]) -> SourceRows:
     import pandas as pd
     import pyarrow as pa
 
-    try:
-        if hasattr(table, "select_columns"):
-            from datasets import Dataset
+    if isinstance(table, pa.Table):
+        return SourceRows(table.select(chosen), names)
+    if isinstance(table, pd.DataFrame):
+        return SourceRows(pa.Table.from_pandas(table[chosen], preserve_index=False), names)
+    if hasattr(table, "select_columns"):
+        from datasets import Dataset
 
-            if isinstance(table, Dataset):
-                rows = table.select_columns(chosen).with_format("arrow")[:]
-                return SourceRows(rows, names, class_names_of(table.features.to_dict()))
-        if isinstance(table, pa.Table):
-            return SourceRows(table.select(chosen), names)
-        if isinstance(table, pd.DataFrame):
-            return SourceRows(pa.Table.from_pandas(table[chosen], preserve_index=False), names)
-    except pa.ArrowException as error:
-        raise InputError(f"A column among {', '.join(map(str, chosen))} mixes types of values ({error}).") from error
+        if isinstance(table, Dataset):
+            rows = table.select_columns(chosen).with_format("arrow")[:]
+            return SourceRows(rows, names, class_names_of(table.features.to_dict()))
     raise InputError(f"A {type(table).__name__} was given; give a pandas DataFrame or a datasets.Dataset.")
 
 
 def write_rows(path: Path, rows: SourceRows) -> None:
-    """Write rows as Parquet with the names of their classes, unless the file already contains them."""
+    """Write rows as Parquet with the names of their classes."""
     import pyarrow.parquet as pq
 
     path = path.absolute()  # pyarrow takes a relative path such as "a: b" for a URI
@@ -155,17 +130,18 @@ def write_rows(path: Path, rows: SourceRows) -> None:
         features = {name: {"_type": "ClassLabel", "names": names} for name, names in rows.class_names.items()}
         table = table.replace_schema_metadata({"huggingface": json.dumps({"info": {"features": features}})})
     path.parent.mkdir(parents=True, exist_ok=True)
-    with suppress(FileNotFoundError):
-        if pq.read_table(path).equals(table, check_metadata=bool(rows.class_names)):
-            return
     with replacing(path) as temporary:
         pq.write_table(table, temporary)
 
 
-def _without_empty(columns: Columns, names: Sequence[str]) -> tuple[Columns, int]:
+def _without_empty(columns: Columns, roles: Mapping[str, str], labels: Sequence[str] | None) -> tuple[Columns, int]:
     """Return the rows that have a value in each of these columns, and the number of other rows."""
-    values = [columns.rows.table.column(name).to_pylist() for name in names]
-    full = [not any(map(_is_empty, row)) for row in zip(*values, strict=True)]
+    rows = zip(*(columns.rows.table.column(name).to_pylist() for name in roles.values()), strict=True)
+    full = [not any(map(_is_empty, row)) for row in rows]
+    if "label" in roles and (known := columns.rows.class_names.get(roles["label"]) or labels):
+        missing = missing_labels(known)
+        given = columns.rows.table.column(roles["label"]).to_pylist()
+        full = [is_full and str(label) not in missing for is_full, label in zip(full, given, strict=True)]
     return _rows_of(columns, full), len(full) - sum(full)
 
 
@@ -189,14 +165,9 @@ def _held_out(columns: Columns, names: Sequence[str], share: Fraction) -> list[b
 
 def _rows_of(columns: Columns, mask: Sequence[bool]) -> Columns:
     """Return the rows that `mask` selects; messages still name their places in the source."""
-    rows = columns.rows
-    lines = list(compress(rows.lines, mask)) if rows.lines else ()
-    indices = list(compress(rows.indices or range(len(mask)), mask))
-    table = rows.table.filter(_mask(mask))
-    return replace(columns, rows=replace(rows, table=table, lines=lines, indices=indices))
-
-
-def _mask(mask: Sequence[bool]) -> pa.Array:
     import pyarrow as pa
 
-    return pa.array(mask, pa.bool_())
+    rows = columns.rows
+    indices = list(compress(rows.indices or range(len(mask)), mask))
+    kept = {"table": rows.table.filter(pa.array(mask, pa.bool_())), "lines": list(compress(rows.lines, mask))}
+    return replace(columns, rows=replace(rows, **kept, indices=indices, total=rows.total or len(mask)))

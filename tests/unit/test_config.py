@@ -188,7 +188,7 @@ models.tiny: {hub: a/b, revision: ../../up} => models.tiny.revision is '../../up
 models.tiny: {package: os;x} => models.tiny.package is 'os;x', but must match
 corpora.words: {hub: a/b, config: ../up, words: w} => corpora.words.config is '../up', but must match
 corpora.words.files.train: "{a}.csv" => corpora.words.files.train is '{a}.csv', but must match
-corpora.words.files.train: a.xlsx => train: 'a.xlsx' has a format that papa cannot read; convert it to one of these:
+corpora.words.files.train: a.xlsx => train: 'a.xlsx' has a format that papa cannot read; save it as .csv
 corpora.words.files.validation: a => corpora.words.files.validation: 'a' has a format that papa cannot read
 """
 """An edit of `START` in YAML, and the sentence that refuses it, or a part of it."""

@@ -257,14 +257,14 @@ def test_messages_name_the_row_that_was_given(folder):
     texts, labels = texts_of(60)
     frame = tables()["frame"]
     frame.loc[141, "sentence"] = " "
-    with pytest.raises(papa.InputError, match=r"^train has no text in column sentence in 1 of 48 .*0: train\[41\]\)"):
+    with pytest.raises(papa.InputError, match=r"^train has no text in column sentence in 1 of 60 .*0: train\[41\]\)"):
         papa.measure(folder, frame, columns=ROLES)
     texts[7] = None
     with pytest.raises(papa.InputError, match=r"^train has no text in column first in 1 of 60 .*0: train\[7\]\)"):
         papa.measure(folder, texts, labels, texts_of(9))
     with pytest.raises(papa.InputError, match=r"^validation has no text .* in 1 of 60 rows .* validation\[7\]\)"):
         papa.measure(folder, texts_of(60)[0], labels, (texts, labels))
-    with pytest.raises(papa.InputError, match=r"^Column label of train contains double"):
+    with pytest.raises(papa.InputError, match=r"^Column label of train contains numbers such as 0"):
         papa.measure(folder, texts_of(60)[0], [0.5] * 60)
     labels[50] = ""  # rows before it are held out or dropped, and it is still called by its place
     with pytest.raises(papa.InputError, match=r"^train has no label .*: train\[50\]\)"):

@@ -1,5 +1,6 @@
 """Files of rows: every form gives the same rows, every fault one message; digests are remembered."""
 
+import csv
 import hashlib
 import json
 import os
@@ -15,8 +16,9 @@ from papa.config.settings import Corpus, Machine, corpus_of
 from papa.config.stages import ModelId
 from papa.data.columns import Columns
 from papa.data.digests import digest_of_file
-from papa.data.readers import read_file
+from papa.data.readers import SourceRows, read_file
 from papa.data.sources import load_rows, source_digests
+from papa.data.splits import RowChanges
 from papa.data.tokenize import tokenizer_of
 from papa.errors import InputError
 
@@ -38,6 +40,232 @@ def small(folder: Path) -> Machine:
     return Machine(models={"small": {"path": str(folder)}})
 
 
+ROW = "text,label\n"
+LONG = "word " * 30_011  # as long as a book
+TWO = {"words": [["EU"], ["buys"]], "column_2": [["NNP"], ["VBZ"]]}
+ONE = {"text": ["a"], "label": ["x"]}
+CONLL = "-DOCSTART- -X- O\n\nEU NNP B-ORG\nrejects VBZ O\n\n\nNew\u00a0York NNP B-LOC\n"
+NAMED = {
+    "words": [["EU", "rejects"], ["New\u00a0York"]],
+    "pos": [["NNP", "VBZ"], ["NNP"]],
+    "ner": [["B-ORG", "O"], ["B-LOC"]],
+}
+UD = (
+    "# newdoc\n#no space\n1-2\tal\t_{0}\n1\ta\ta\tADP{1}\n2\tel\tel\tDET{1}\n2.1\tx\tx\tX{1}\n\n"
+    "1\tNew York\tN\tPROPN{1}\n"
+).format("\t_" * 7, "\t_" * 6)
+GERMEVAL = "#\thttp://a.b [2009]\n1\tAm\tO\n2\tMeer\tB-LOC\n\n#\thttp://c.d\n1\tHa\tO\n"
+ONTONOTES = "#begin document (a); part 000\na 0 0 In IN\na 0 1 it PRP\n\na 0 0 Hi UH\n\n#end document\n"
+
+
+@pytest.mark.parametrize(
+    ("name", "content", "rows"),
+    [
+        # only line feeds end lines, and keys that a line lacks are null
+        ("a.jsonl", '\ufeff{"x": "1\u20282"}\n\r\n{"x": "3", "y": 4}\n', {"x": ["1\u20282", "3"], "y": [None, 4]}),
+        ("a.jsonl", '{"x": NaN, "y": true}\n{"x": "\\u00e9", "y": null}\n', {"x": [None, "é"], "y": [True, None]}),
+        ("a.json", '\n[{"x": "1"},\n\n{"x": "3"}]', {"x": ["1", "3"]}),
+        ("a.txt", "\ufeffEU rejects\r\n\r\n  \nNew\u2028York here", {"text": ["EU rejects", "New\u2028York here"]}),
+        ("a.txt", '"QT @user\rDESC:manner How ?\r', {"text": ['"QT @user', "DESC:manner How ?"]}),
+        *(
+            (f"a.{form}", f"text{by}label\n{LONG}{by}yes\n", {"text": [LONG], "label": ["yes"]})
+            for form, by in (("csv", ","), ("tsv", "\t"))
+        ),
+        ("a.csv", "\n\ntext,label\r\na,x\r\n", ONE),
+        ("a.csv", "text,label\ra,x\r", ONE),
+        ("a.CSV", '\ufeff"text", "label"\n"a", "x"\n', ONE),
+        (
+            "a.csv",
+            'text,label\n"a, ""b""\r\nc",NA\n5" tall,null\n',
+            {"text": ['a, "b"\r\nc', '5" tall'], "label": ["NA", "null"]},
+        ),
+        ("a.csv", ",text,label,,\n0,a,x,,\n", ONE),
+        ("a.csv", 'review,sentiment\n"A <br />""Oz""",1984\n', {"review": ['A <br />"Oz"'], "sentiment": ["1984"]}),
+        ("a.tsv", 'text\tlabel\n"a" and "b"\tx\n"c"\ty\n', {"text": ['"a" and "b"', '"c"'], "label": ["x", "y"]}),
+        ("a.tsv", '#1 String\tQuality\nhe said " no "\t1\n', {"#1 String": ['he said " no "'], "Quality": ["1"]}),
+        *(("a.conll", f"EU\tNNP\n{spaces}\nbuys\tVBZ\n", TWO) for spaces in (" ", "\t", " \t  ", "\u00a0")),
+        ("a.conll", "# newpar\nEU NNP\n\n# sent id\nbuys VBZ\n", TWO),
+        # "#" may also be a word, but then it has a tag of other words, or is inside a sentence
+        (
+            "a.conll",
+            "a\tO\n#\tSYM\n\n#\tO\n#b\tO\n",
+            {"words": [["a", "#"], ["#", "#b"]], "column_2": [["O", "SYM"], ["O", "O"]]},
+        ),
+        (
+            "a.conll",
+            GERMEVAL,
+            {"id": [["1", "2"], ["1"]], "words": [["Am", "Meer"], ["Ha"]], "column_3": [["O", "B-LOC"], ["O"]]},
+        ),
+        (
+            "a.conll",
+            "1984 O\n2 O\n\n1 O\nand O\n",
+            {"words": [["1984", "2"], ["1", "and"]], "column_2": [["O"] * 2] * 2},
+        ),
+        # the name of a document, and numbers that no sentence begins anew, are no words
+        ("a.conll", "d O\nd O\n\ne O\ne O\n", {"column_1": [["d"] * 2, ["e"] * 2], "column_2": [["O"] * 2] * 2}),
+        ("a.conll", "1 O\n2 O\n\n3 O\n4 O\n", {"column_1": [["1", "2"], ["3", "4"]], "column_2": [["O"] * 2] * 2}),
+    ],
+)
+def test_files_are_read_as_they_are_meant(tmp_path, name, content, rows):
+    file = tmp_path / f"ü 'a' \"b\".{name}"
+    file.write_text(content, encoding="utf-8", newline="")
+    assert load_rows(in_file(file), "train").table.to_pydict() == rows
+
+
+@pytest.mark.parametrize("name", ["a.conll", "a.conllu"])
+def test_words_of_conllu_are_the_numbered_tokens(tmp_path, name):
+    (tmp_path / name).write_text(UD, encoding="utf-8")
+    rows = load_rows(in_file(tmp_path / name), "train")
+    assert rows.names == "id words lemma upos xpos feats head deprel deps misc".split()
+    assert rows.table["words"].to_pylist() == [["a", "el"], ["New York"]] and [*rows.lines] == [3, 8]
+    assert rows.table["upos"].to_pylist() == [["ADP", "DET"], ["PROPN"]]
+
+
+def test_words_follow_their_numbers_in_a_sentence(tmp_path):
+    (tmp_path / "a.conll").write_text(ONTONOTES, encoding="utf-8")
+    rows = load_rows(in_file(tmp_path / "a.conll"), "train")
+    assert rows.names == ["column_1", "column_2", "id", "words", "column_5"]
+    assert rows.table["words"].to_pylist() == [["In", "it"], ["Hi"]]
+
+
+NO_NAMES = [
+    ("a.tsv", "gj04\t1\t\tOur friends\ngj04\t0\t*\tThey drank\n", ("source", "label", "star", "text")),
+    ("a.csv", '"1","Wall St.","Our friends"\n"0","B","They drank"\n', ("label", "title", "text")),
+]
+
+
+@pytest.mark.parametrize(("name", "content", "columns"), NO_NAMES)
+def test_columns_of_files_without_names(tmp_path, name, content, columns):
+    file = tmp_path / name
+    file.write_text(content, encoding="utf-8")
+    rows = load_rows(in_file(file, columns=columns), "train", ["text", "label"])
+    assert rows.table.select(["label", "text"]).to_pydict() == {
+        "label": ["1", "0"],
+        "text": ["Our friends", "They drank"],
+    }
+    assert [*rows.lines] == [1, 2] and rows.names == [*columns]
+    with pytest.raises(InputError, match=r"line 1 has \d values for 2 columns \(text, label\)"):
+        load_rows(in_file(file, columns=("text", "label")), "train")
+
+
+@pytest.mark.parametrize(
+    ("content", "guessed"),
+    [
+        (NO_NAMES[0][1], "gj04"),
+        (NO_NAMES[0][1], "1"),
+        ("text\tlabel\nham\tGo\n", ""),
+        ("ham\tGo\nham\tOk\n", "ham"),
+        (f"x\t{LONG[:41].strip()}s\ny\tb\n", f"{LONG[:41].strip()}s"),
+        ("3.5\ta\n4\tb\n", "3.5"),
+    ],
+)
+def test_a_value_is_no_name_of_a_column(tmp_path, content, guessed):
+    (tmp_path / "a.tsv").write_text(content, encoding="utf-8")
+    columns = Columns("a.tsv", read_file(tmp_path / "a.tsv"))
+    if guessed:
+        with pytest.raises(
+            InputError,
+            match=r"a\.tsv seems to have no line of column names, because .* is a value; add .* under `columns`",
+        ):
+            columns.check_header([guessed])
+    else:
+        columns.check_header(columns.rows.names)
+
+
+def rows_of(path: Path, records: list[dict[str, object]]) -> Path:
+    """Write records in the format of the file's suffix."""
+    match path.suffix:
+        case ".parquet":
+            pq.write_table(pa.Table.from_pylist(records), path)
+        case ".json":
+            path.write_text(json.dumps(records))
+        case ".jsonl":
+            path.write_text("\n".join(json.dumps(record) for record in records) + "\n\n")
+        case ".csv":
+            with open(path, "w", encoding="utf-8-sig", newline="") as file:
+                writer = csv.DictWriter(file, records[0])
+                writer.writeheader()
+                writer.writerows(records)
+        case ".tsv":
+            lines = ["\t".join(map(str, values)) for values in (records[0], *(record.values() for record in records))]
+            path.write_text("\r\n".join(lines), newline="")
+    return path
+
+
+@pytest.mark.parametrize("form", ["parquet", "json", "jsonl", "csv", "tsv"])
+def test_files_of_every_form_contain_the_same_rows(tmp_path, form):
+    records = [{"text": text, "label": label} for text, label in zip(TEXTS, LABELS, strict=True)]
+    corpus = in_file(rows_of(tmp_path / f"a.{form}", records))
+    rows = load_rows(corpus, "train")
+    assert rows.table.to_pydict() == {"text": TEXTS, "label": LABELS} and rows.names == ["text", "label"]
+    wanted = load_rows(corpus, "train", ["label", "no such column"])
+    assert wanted.table.to_pydict() == {"label": LABELS} and wanted.names == ["text", "label"]
+
+
+@pytest.mark.parametrize("form", ["parquet", "json", "jsonl", "csv", "tsv"])
+@pytest.mark.parametrize(
+    ("labels", "listed", "said"),
+    [
+        (
+            [3.8, 0.0, 5.0],
+            None,
+            r"contains numbers such as 0\.0, but papa predicts classes and has no regression; write",
+        ),
+        ([3.8, 0.5, 3.8], ["0.5", "3.8"], ""),
+        ([-1, 1, -1], None, r"has the label -1, .* in 2 of 3 rows \(.*\); list all classes under `labels`"),
+        ([-1, 1, -1], ["-1", "1"], ""),
+        ([-1, 1, 0], ["0", "1"], r"has no label in column label .* in 1 of 3 rows"),
+        ([-1, -1, -1], None, r"Column label of \S+ has no labels \(each is -1\); use a split with labels"),
+        (["-", "yes", "no"], None, r"has the label -, which may mean no label, in column label in 1 of 3 rows"),
+        ([-2, 2, 2], None, ""),
+        (["1.5", "v2", "1.5"], None, ""),
+    ],
+)
+def test_labels_mean_the_same_in_files_of_every_form(tmp_path, form, labels, listed, said):
+    file = rows_of(tmp_path / f"a.{form}", [{"text": "a", "label": label} for label in labels])
+    columns = Columns(str(file), read_file(file))
+    if said:
+        with pytest.raises(InputError, match=said):
+            columns.classes("label", listed, None)
+    else:
+        assert columns.classes("label", listed, None) == [[str(label)] for label in labels]
+
+
+@pytest.mark.parametrize(
+    ("labels", "listed", "kept", "said"),
+    [
+        (["0", "", "1", None], None, [0, 2], ""),
+        ([0, -1, 1, -100], ["0", "1"], [0, 2], ""),
+        ([0, -1, 1, -100], ["-1", "0", "1"], [0, 1, 2], ""),
+        (
+            [0, -1, 1, 0, 1, 0, 1, 0, 1, -1, 0, 1],
+            None,
+            None,
+            r"-1, which may mean no label, .* in 2 of 12 rows \(.*: 1, 9",
+        ),
+        (
+            [None, -1, 1, 0, 1, 0, 1, 0, 1, -1],
+            None,
+            None,
+            r"-1, which may mean no label, .* in 2 of 10 rows \(.*: 1, 9",
+        ),
+    ],
+)
+def test_only_rows_without_a_label_are_dropped(labels, listed, kept, said):
+    table = pa.table({"text": [f"text {row}" for row in range(len(labels))], "label": labels})
+    splits, roles = (
+        {"train": Columns("a.parquet", SourceRows(table, table.column_names))},
+        {"first": "text", "label": "label"},
+    )
+    if said:
+        with pytest.raises(InputError, match=said):
+            RowChanges.of(0.5, drop_empty=True).applied(splits, roles, listed)
+    else:
+        changed, notes = RowChanges.of(drop_empty=True).applied(splits, roles, listed)
+        assert [*changed["train"].rows.indices] == kept
+        assert notes == [f"Dropped {4 - len(kept)} of 4 rows of a.parquet, which have no text or no label."]
+
+
 @pytest.mark.parametrize(
     ("name", "content", "places"),
     [
@@ -50,14 +278,8 @@ def small(folder: Path) -> Machine:
 def test_faults_are_named_by_their_lines_in_the_file(tmp_path, name, content, places):
     """Blank lines are skipped, but counted."""
     (tmp_path / name).write_text(content, encoding="utf-8")
-    columns = Columns(name, read_file(tmp_path / name))
     with pytest.raises(InputError, match=re.escape(f"rows ({places})")):
-        columns.texts("text")
-
-
-def test_lines_of_a_text_file_are_those_of_its_rows(tmp_path):
-    (tmp_path / "a.txt").write_text("a\n\nb\n", encoding="utf-8")
-    assert list(read_file(tmp_path / "a.txt").lines) == [1, 3]
+        Columns(name, read_file(tmp_path / name)).texts("text")
 
 
 @pytest.mark.parametrize("source", ["files", "hub"])
@@ -77,33 +299,6 @@ def test_two_slices_of_a_split_have_all_its_rows_and_none_twice(tmp_path, source
     assert texts("", "[1:2]") == [TEXTS, TEXTS[1:2]]
     with pytest.raises(InputError, match=r"\[9:\]"):
         texts("[9:]", "[:1]")
-
-
-def write(path: Path) -> Path:
-    """TEXTS and LABELS in the form that the file's suffix names."""
-    records = [{"text": text, "label": label} for text, label in zip(TEXTS, LABELS, strict=True)]
-    quoted = TEXTS[1].replace('"', '""')
-    match path.suffix:
-        case ".parquet":
-            pq.write_table(pa.Table.from_pylist(records), path)
-        case ".json":
-            path.write_text(json.dumps(records))
-        case ".jsonl":
-            path.write_text("\n".join(json.dumps(record) for record in records) + "\n\n")
-        case ".csv":
-            path.write_text(f'\ufefftext,label\n{TEXTS[0]},yes\n"{quoted}",no\n{TEXTS[2]},yes\n', encoding="utf-8")
-        case ".tsv":
-            path.write_text("text\tlabel\r\n" + "".join(f"{r['text']}\t{r['label']}\r\n" for r in records))
-    return path
-
-
-@pytest.mark.parametrize("form", ["parquet", "json", "jsonl", "csv", "tsv"])
-def test_files_of_every_form_contain_the_same_rows(tmp_path, form):
-    corpus = in_file(write(tmp_path / f"a.{form}"))
-    rows = load_rows(corpus, "train")
-    assert rows.table.to_pydict() == {"text": TEXTS, "label": LABELS} and rows.names == ["text", "label"]
-    wanted = load_rows(corpus, "train", ["label", "no such column"])
-    assert wanted.table.to_pydict() == {"label": LABELS} and wanted.names == ["text", "label"]
 
 
 def parquet(path: Path, described: object) -> Path:
@@ -130,33 +325,11 @@ def test_parquet_keeps_class_names(tmp_path, described, names):
     assert rows.class_names == names and rows.table.num_rows == 3
 
 
-LONG = "word " * 30_011  # as long as a book
-LONG_ROW = {"text": [LONG], "label": ["yes"]}
-TWO = {"words": [["EU"], ["buys"]], "column_2": [["NNP"], ["VBZ"]]}
-
-
-@pytest.mark.parametrize(
-    ("name", "content", "rows"),
-    [
-        # only line feeds end lines, and keys that a line lacks are null
-        ("a.jsonl", '\ufeff{"x": "1\u20282"}\n\r\n{"x": "3", "y": 4}\n', {"x": ["1\u20282", "3"], "y": [None, 4]}),
-        ("a.txt", "\ufeffEU rejects\r\n\r\n  \nNew\u2028York here", {"text": ["EU rejects", "New\u2028York here"]}),
-        *((f"a.{form}", f"text{by}label\n{LONG}{by}yes\n", LONG_ROW) for form, by in (("csv", ","), ("tsv", "\t"))),
-        *(("a.conll", f"EU\tNNP\n{spaces}\nbuys\tVBZ\n", TWO) for spaces in (" ", "\t", " \t  ", "\u00a0")),
-    ],
-)
-def test_files_are_read_as_they_are_meant(tmp_path, name, content, rows):
-    (tmp_path / name).write_text(content, encoding="utf-8", newline="")
-    assert load_rows(in_file(tmp_path / name), "train").table.to_pydict() == rows
-
-
 @pytest.mark.parametrize("form", ["json", "jsonl"])
 def test_columns_that_nobody_wants_may_mix_types(tmp_path, form):
-    records = [{"text": "a", "x": 1}, {"text": "b", "x": "s"}]
-    file = tmp_path / f"a.{form}"
-    file.write_text(json.dumps(records) if form == "json" else "\n".join(map(json.dumps, records)))
+    file = rows_of(tmp_path / f"a.{form}", [{"text": "a", "x": 1}, {"text": "b", "x": "s"}])
     assert load_rows(in_file(file), "train", ["text"]).table.to_pydict() == {"text": ["a", "b"]}
-    with pytest.raises(InputError, match=r"Column x of .* mixes types of values"):
+    with pytest.raises(InputError, match=r"(line 2|row 1 \(counted from 0\)) has 's' in column x, .* use one type"):
         load_rows(in_file(file), "train")
 
 
@@ -173,34 +346,15 @@ def test_a_split_that_a_corpus_has_not():
         load_rows(in_file(Path("a.csv")), "validation")
 
 
-CONLL = "-DOCSTART- -X- O\n\nEU NNP B-ORG\nrejects VBZ O\n\n\nNew\u00a0York NNP B-LOC\n"
-NAMED = {
-    "words": [["EU", "rejects"], ["New\u00a0York"]],
-    "pos": [["NNP", "VBZ"], ["NNP"]],
-    "ner": [["B-ORG", "O"], ["B-LOC"]],
-}
-
-
 @pytest.mark.parametrize("separator", [" ", "\t", "  "])
-def test_conll_sentences(tmp_path, separator):
+@pytest.mark.parametrize("comments", ["", "# sent_id = 7\n# text of it\n"])
+def test_conll_sentences(tmp_path, separator, comments):
     file = tmp_path / "a.conll"
-    file.write_text(CONLL.replace(" ", separator), encoding="utf-8")
+    file.write_text(comments + CONLL.replace(" ", separator), encoding="utf-8")
     assert load_rows(in_file(file, columns=("words", "pos", "ner")), "train").table.to_pydict() == NAMED
     assert load_rows(in_file(file), "train").names == ["words", "column_2", "column_3"]
     with pytest.raises(InputError, match=r"has 3 columns, but the corpus lists 2"):
         load_rows(in_file(file, columns=("words", "ner")), "train")
-
-
-@pytest.mark.parametrize("separator", [" ", "\t"])
-def test_comments_of_conll_files_are_no_words(tmp_path, separator):
-    file = tmp_path / "a.conll"
-    text = CONLL.replace("EU", "# sent_id = 7\n# text of it\nEU").replace("-DOCSTART- -X- O", "# newdoc")
-    file.write_text(re.sub("(?m)^(?!#)(.*)$", lambda line: line[0].replace(" ", separator), text), encoding="utf-8")
-    corpus = in_file(file, columns=("words", "pos", "ner"))
-    assert load_rows(corpus, "train").table.to_pydict() == NAMED
-    with open(file, "a", encoding="utf-8") as lines:
-        lines.write(separator.join(["\n#", "SYM", "O"]))
-    assert load_rows(corpus, "train").table["words"].to_pylist()[-1] == ["#"], "a word like any other"
 
 
 def test_messages_name_the_line_where_a_sentence_begins(tmp_path):
@@ -211,52 +365,110 @@ def test_messages_name_the_line_where_a_sentence_begins(tmp_path):
         columns.words("words")
 
 
+ONE_PER_ROW = r".*; write one object per row, as DataFrame\.to_json\(path, orient='records', lines=True\) does\.$"
+WIDE = {f"column {number}": {"0": "a"} for number in range(3000)}
+
+
 @pytest.mark.parametrize("suffix", ["json", "jsonl"])
-def test_an_object_of_columns_is_no_row(tmp_path, suffix):
+@pytest.mark.parametrize(
+    ("content", "said"),
+    [
+        ({"text": ["a", "b"], "label": [0, 1]}, "contains list<item: string>, but it must contain a text in each row"),
+        ({"text": {"0": "a"}, "label": {"0": "x"}}, r"contains one object for all rows \(text, label\)"),
+        (
+            {"columns": ["text"], "index": [0], "data": [["a"]]},
+            r"contains one object for all rows \(columns, index, data",
+        ),
+        ({"version": "1.1", "data": [{"title": "x"}]}, r"contains one object for all rows \(version, data\)"),
+        (WIDE, r"contains one object for all rows \(column 0, [^;]{1,200} and 2,98\d more\)"),
+        ("text", "contains 'text', not only objects"),
+    ],
+)
+def test_a_table_in_one_object_is_no_row(tmp_path, suffix, content, said):
     file = tmp_path / f"a.{suffix}"
-    file.write_text('{"text": ["a", "b"], "words": [["a"], ["b"]], "label": [0, 1]}')
-    columns = Columns(str(file), read_file(file))
-    wanted = "must contain .*; write one object for each row, on a line of its own or in an array"
-    for read, name in ((columns.texts, "text"), (columns.words, "words")):
-        with pytest.raises(InputError, match=wanted):
-            read(name)
-    with pytest.raises(InputError, match=wanted):
-        columns.classes("label", None, None)
+    file.write_text(json.dumps(content))
+    with pytest.raises(InputError, match=said + ONE_PER_ROW):
+        Columns(str(file), read_file(file)).texts("text")
 
 
 @pytest.mark.parametrize(
     ("name", "content", "said"),
     [
-        ("a.json", b'{\n"text": ["a"]}', r"line 1 cannot be read as JSON .*; write one object for each row"),
-        ("a.jsonl", b'{"label": %d}' % 10**30, r"Column label of .* contains a whole number of more than 64 bits"),
-        ("a.jsonl", b'{"label": 1}\n{"label": "x"}', r"Column label of .* mixes types of values"),
-        ("a.csv", b"text,label\none,two,three\n", r"line 2 has 3 values for the columns text, label"),
-        ("a.csv", b'text,label\n"a\nb",2\none\n', r"line 4 has 1 value for the columns text, label"),
-        ("a.csv", b'text,label\na,1\n"never closed,1\n\n', r"begins in line 3 is malformed \(unexpected end of data"),
-        ("a.csv", b"text,text\na,b\n", r"distinct column names"),
-        ("a.csv", b"", r"distinct column names"),
-        ("a.csv", b"text,label\n\xff,1\n", r"not UTF-8 text \(invalid start byte\)"),
-        ("a.csv", "text,label\na,1\n".encode("utf-16-le"), r"not UTF-8 text \(it contains NUL bytes, as UTF-16"),
-        ("a.csv", "text,label\na,1\n".encode("utf-16"), r"not UTF-8"),
-        ("a.jsonl", b'{"text": "a"}\n\n{"text": \n', r"line 3 cannot be read as JSON"),
-        ("a.json", b'[{"text": "a"},', r"cannot be read as json"),
-        ("a.json", b'["a", "b"]', r"must contain objects"),
-        ("a.parquet", b"PAR1 not really", r"cannot be read as parquet"),
-        ("a.conll", b"# id\nEU NNP\nrejects\n", r"line 3 has 1 column, but the lines above it have 2"),
+        ("a.json", '{\n"text": ["a"]}', r"line 1 cannot be read as JSON .*" + ONE_PER_ROW),
+        ("a.json", '[{"text": "a"},\n {"text": "b",}]', r"line 2 cannot be read as JSON"),
+        ("a.json", '["a", "b"]', r"contains 'a', not only objects"),
+        ("a.jsonl", "", r"has no rows"),
+        ("a.jsonl", '{"text": "a"}\n\n{"text": \n', r"line 3 cannot be read as JSON \(Expecting value\)"),
+        (
+            "a.jsonl",
+            '{"text": "a"}\n{"text": "a", "text": "b"}',
+            r"line 2 .* \(an object has a key twice: text, text\)",
+        ),
+        ("a.jsonl", '{"label": 1}\n{"label": Infinity}', r"line 2 cannot be read as JSON \('Infinity'\)"),
+        (
+            "a.jsonl",
+            f'{{"label": 1}}\n\n{{"label": {10**30}}}',
+            r"line 3 has 1000+ in column label, which is too large",
+        ),
+        ("a.jsonl", '{"label": 1}\n{"label": 2}\n{"label": "x"}', r"line 3 has 'x' in column label.* use one type"),
+        ("a.jsonl", '{"text": "a"}\n{"text": "\\ud83d"}', r"line 2 has '.*' in column text, which .* no valid text"),
+        ("a.csv", ROW + "one,two,three\n", r"line 2 has 3 values for 2 columns \(text, label\); write one value per"),
+        ("a.csv", ROW + '"a\nb",2\none\n', r"line 4 has 1 value for 2 columns"),
+        ("a.csv", ROW + 'a,1\n"never closed,1\n\n', r"line 3 begins a row with a wrong quote \(unexpected end"),
+        ("a.csv", ROW + '"He said \\"no\\"",1\n', r"line 2 begins a row with a wrong quote"),
+        ("a.csv", ROW + "a,x\n\ufefftext,label\nb,y\n", r"line 3 repeats the column names \(text, label\); remove"),
+        ("a.csv", "text;label\na, b;x\n", r"columns of \S+ are separated by semicolons; save it with commas"),
+        ("a.csv", "text\tlabel\na\tb\n", r"columns of \S+ are separated by tabs; name it \.tsv"),
+        ("a.tsv", "text,label\na,b\n", r"columns of \S+ are separated by commas; name it \.csv"),
+        ("a.csv", "", r"must start with a line of column names"),
+        ("a.csv", ",,\n", r"must start with a line of column names"),
+        ("a.csv", ROW.encode() + b"a,1\n" * 9000 + b"sch\xf6n,1\n", r"line 9002 is not UTF-8 text; save the file as"),
+        (
+            "a.csv",
+            ROW + "a,1\n" * 3000 + "a\0,1\n",
+            r"line 3002 contains NUL characters, as UTF-16 does; save the file",
+        ),
+        *(
+            (f"a.{form}", "text,label\n".encode(code), r"line 1 .* UTF-")
+            for form in ("csv", "txt")
+            for code in ("utf-16", "utf-16-le")
+        ),
+        *(
+            ("a.tsv", rows, rf"line {line} has a value in quotes, which TSV does not have, .* save the rows as \.csv")
+            for line, rows in (
+                (3, 'text\tlabel\n5" tall\tx\n"a ""b"""\tx\n'),
+                (1, '"text"\t"label"\na\tx\n'),
+                (2, 'text\tlabel\n"a"\tx\n"b"\ty\n'),
+            )
+        ),
+        ("a.tsv", 'text\tlabel\n"a\tb"\tx\n', r"line 2 has 3 values for 2 columns"),
+        ("a.parquet", "PAR1 not really", r"cannot be read as parquet"),
+        ("a.conll", "# id\nEU NNP\nrejects\n", r"line 3 has 1 column, but the lines above it have 2"),
+        ("a.conllu", "# id\nEU\tNNP\n", r"line 2 begins no sentence of CoNLL-U, which has ten columns"),
+        ("a.xlsx", "", r"has a format that papa cannot read; save it as \.csv"),
+        ("a.csv.gz", "", r"has a format that papa cannot read; unpack it first"),
+        ("a.arrow", "", r"has a format that papa cannot read; save each split of it with to_parquet of"),
+        ("a.data", "", r"has a format that papa cannot read; convert it to one of these: \.parquet"),
+        ("a", "", r"cannot read; name it by its format .* or, if save_to_disk wrote it, save each split of it with"),
     ],
 )
 def test_bad_files_are_named(tmp_path, name, content, said):
     file = tmp_path / name
-    file.write_bytes(content)
+    file.write_bytes(content if isinstance(content, bytes) else content.encode())
     with pytest.raises(InputError, match=said) as caught:
-        load_rows(in_file(file), "train")
-    assert str(file) in str(caught.value)
+        read_file(file)
+    assert str(file) in str(caught.value) and len(str(caught.value)) < 400 + len(str(file))
 
 
-def test_missing_files_are_named(tmp_path):
+def test_files_that_cannot_be_opened_as_asked(tmp_path):
     for read in (lambda corpus: load_rows(corpus, "train"), lambda corpus: source_digests(corpus, None)):
         with pytest.raises(InputError, match=r"There is no file .*nope\.csv"):
             read(in_file(tmp_path / "nope.csv"))
+    with pytest.raises(InputError, match=r"is a folder; give a file, or, if save_to_disk wrote it, .* to_parquet"):
+        (tmp_path / "a.json").mkdir()
+        load_rows(in_file(tmp_path / "a.json"), "train")
+    with pytest.raises(InputError, match="`columns` is for files without column names"):
+        load_rows(in_file(rows_of(tmp_path / "a.jsonl", [{"text": "a"}]), columns=("text", "label")), "train")
 
 
 def changed_in_place(file: Path) -> None:

@@ -1,10 +1,9 @@
-"""The house keeps its shape: rooms, imports in one direction, few parameters, few untyped values, one name a thing."""
+"""The house keeps its shape: rooms, imports in one direction, few parameters, few untyped values."""
 
 import ast
 import re
 import sys
 import tomllib
-from collections import Counter
 from collections.abc import Iterator
 from importlib.metadata import packages_distributions
 from pathlib import Path, PurePosixPath
@@ -25,54 +24,44 @@ TRANSFORMERS = {
     "model/reference.py": "the attention of the stock model, which papa's is compared with",
 }
 """Modules that import transformers when they run, and for what."""
-MODULES = sorted(PAPA.rglob("*.py"))
+MODULES = {path.relative_to(PAPA): ast.parse(path.read_text(encoding="utf-8")) for path in sorted(PAPA.rglob("*.py"))}
 UNTYPED_ALLOWED = 80
-CLASSES_ALLOWED: set[str] = set()
-MODULES_ALLOWED: set[str] = set()
 
 
 def imported(module: Path) -> set[str]:
     """The imports of a module, except those that only type checkers see."""
-    tree = ast.parse(module.read_text(encoding="utf-8"))
-    checking = [node for node in ast.walk(tree) if isinstance(node, ast.If) and "TYPE_CHECKING" in ast.dump(node.test)]
+    checking = [node for node in ast.walk(MODULES[module]) if isinstance(node, ast.If)]
+    checking = [node for node in checking if "TYPE_CHECKING" in ast.dump(node.test)]
     left_out = {child for node in checking for child in ast.walk(node)}
     names = set()
-    for node in ast.walk(tree):
-        if isinstance(node, ast.ImportFrom) and node not in left_out:
+    for node in (node for node in ast.walk(MODULES[module]) if node not in left_out):
+        if isinstance(node, ast.ImportFrom):
             names |= {node.module or "", *(f"{node.module}.{name.name}" for name in node.names)}
-        elif isinstance(node, ast.Import) and node not in left_out:
+        elif isinstance(node, ast.Import):
             names |= {name.name for name in node.names}
     return names
 
 
 def test_rooms_import_in_one_direction() -> None:
+    entries = [path.name for path in PAPA.iterdir() if path.name not in ("__pycache__", "py.typed")]
+    assert len(entries) <= 12, entries
     wrong = []
     for module in MODULES:
-        room = module.relative_to(PAPA).parts[0].removesuffix(".py")
+        room = module.parts[0].removesuffix(".py")
         others = {name.split(".")[1] for name in imported(module) if name.startswith("papa.")} & set(ORDER)
         if room != "__init__":
-            wrong += [
-                f"{module.relative_to(PAPA)} imports {other}"
-                for other in others
-                if ORDER.index(other) > ORDER.index(room)
-            ]
+            wrong += [f"{module} imports {other}" for other in others if ORDER.index(other) > ORDER.index(room)]
     assert wrong == []
 
 
-def test_few_modules_know_transformers() -> None:
-    knowing = {
-        str(module.relative_to(PAPA))
-        for module in MODULES
-        if any(name.split(".")[0] == "transformers" for name in imported(module))
-    }
+def test_few_modules_know_transformers_and_kinds_of_tasks() -> None:
+    knowing = {str(module) for module in MODULES if "transformers" in {name.split(".")[0] for name in imported(module)}}
     assert knowing == set(TRANSFORMERS)
-
-
-def test_only_objectives_the_config_and_init_name_a_kind_of_task() -> None:
     kinds = {f"papa.config.measures.{name}" for name, value in vars(measures).items() if value in measures.TARGETS}
-    naming = {str(module.relative_to(PAPA)) for module in MODULES if kinds & imported(module)}
+    naming = {str(module) for module in MODULES if kinds & imported(module)}
     objectives = {target.objective.partition(":")[0].removeprefix("papa.") for target in measures.TARGETS}
-    assert naming == {f"{name.replace('.', '/')}.py" for name in objectives} | {"config/settings.py", "jobs/init.py"}
+    files = {f"{name.replace('.', '/')}.py" for name in objectives}
+    assert naming == files | {"config/settings.py", "jobs/init.py"}
 
 
 def test_papa_depends_on_what_it_imports() -> None:
@@ -87,48 +76,35 @@ def test_papa_depends_on_what_it_imports() -> None:
     assert wanted - {"huggingface-hub", "tokenizers"} == declared, "transformers brings these two"
 
 
-def test_there_are_few_rooms() -> None:
-    entries = [path.name for path in PAPA.iterdir() if path.name not in ("__pycache__", "py.typed")]
-    assert len(entries) <= 12, entries
-
-
-def test_no_function_takes_more_than_six_parameters() -> None:
-    wide = []
-    for module in MODULES:
-        for node in ast.walk(ast.parse(module.read_text(encoding="utf-8"))):
+def test_functions_have_few_parameters_and_no_asserts() -> None:
+    """`python -O` leaves out asserts, so papa checks types and values in other ways."""
+    wrong = []
+    for module, tree in MODULES.items():
+        for node in ast.walk(tree):
             if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef):
                 given = node.args.posonlyargs + node.args.args + node.args.kwonlyargs
                 names = [argument.arg for argument in given if argument.arg not in ("self", "cls")]
                 if len(names) > 6 and node.name != "learn_lambda":  # whose settings are keywords
-                    wide.append(f"{module.relative_to(PAPA)}:{node.lineno} {node.name} takes {len(names)}")
-    assert wide == []
+                    wrong.append(f"{module}:{node.lineno} {node.name} takes {len(names)}")
+            elif isinstance(node, ast.Assert):
+                wrong.append(f"{module}:{node.lineno} asserts")
+    assert wrong == []
 
 
 def names_in(tree: ast.AST) -> Iterator[str]:
     return (node.id for node in ast.walk(tree) if isinstance(node, ast.Name) and isinstance(node.ctx, ast.Load))
 
 
-def test_papa_does_not_assert() -> None:
-    """`python -O` leaves out asserts, so papa checks types and values in other ways."""
-    asserting = [
-        str(module.relative_to(PAPA))
-        for module in MODULES
-        if any(isinstance(node, ast.Assert) for node in ast.walk(ast.parse(module.read_text(encoding="utf-8"))))
-    ]
-    assert asserting == []
-
-
 def test_few_values_are_untyped() -> None:
     """Uses of `Any` count, and so do uses of names for types that contain it."""
-    trees = {module: ast.parse(module.read_text(encoding="utf-8")) for module in MODULES}
     untyped, before = {"Any"}, set[str]()
     while untyped != before:
         before = set(untyped)
-        for node in (node for tree in trees.values() for node in tree.body if isinstance(node, ast.Assign)):
+        for node in (node for tree in MODULES.values() for node in tree.body if isinstance(node, ast.Assign)):
             if untyped & set(names_in(node.value)):
                 untyped |= {target.id for target in node.targets if isinstance(target, ast.Name)}
-    uses = {module: sum(name in untyped for name in names_in(tree)) for module, tree in trees.items()}
-    most = sorted(((number, str(module.relative_to(PAPA))) for module, number in uses.items()), reverse=True)
+    uses = {module: sum(name in untyped for name in names_in(tree)) for module, tree in MODULES.items()}
+    most = sorted(((number, str(module)) for module, number in uses.items()), reverse=True)
     assert sum(uses.values()) <= UNTYPED_ALLOWED, most[:9]
 
 
@@ -141,12 +117,18 @@ def spelled_paths(module: Path) -> Iterator[str]:
     inside = re.compile(
         "|".join(rf"(?<![\w.-]){re.escape(part)}" for part in (*files, *(f"{name}/" for name in folders)))
     )
-    documented = {docstring.lineno for docstring in docstrings(module)}
+    documented = {
+        child.lineno
+        for node in ast.walk(MODULES[module])
+        if isinstance(node, ast.Module | ast.ClassDef | ast.FunctionDef | ast.AsyncFunctionDef)
+        for child in node.body
+        if isinstance(child, ast.Expr) and isinstance(child.value, ast.Constant)
+    }
 
     def texts(node: ast.AST) -> list[str]:
         return [str(part.value) for part in ast.walk(node) if isinstance(part, ast.Constant)]
 
-    for node in nodes(module):
+    for node in ast.walk(MODULES[module]):
         spelled = []
         if isinstance(node, ast.Constant) and isinstance(node.value, str) and node.lineno not in documented:
             spelled = [] if " " in node.value else inside.findall(node.value)  # a sentence may show an example
@@ -155,42 +137,8 @@ def spelled_paths(module: Path) -> Iterator[str]:
         elif isinstance(node, ast.Call) and getattr(node.func, "attr", "") in ("with_name", "with_suffix"):
             spelled = [text for part in node.args for text in texts(part) if text.endswith(tuple(suffixes))]
         if spelled:
-            yield f"{module.relative_to(PAPA)}:{node.lineno} spells {spelled[0]}"
+            yield f"{module}:{node.lineno} spells {spelled[0]}"
 
 
 def test_paths_of_artefacts_are_written_once() -> None:
     assert [place for module in MODULES if module.name != "artefacts.py" for place in spelled_paths(module)] == []
-
-
-def files_of(path: str) -> list[str]:
-    """A test file, or all of a folder, as seen from the root."""
-    files = [ROOT / path] if path.endswith(".py") else sorted((ROOT / path).rglob("test_*.py"))
-    return [str(file.relative_to(ROOT)) for file in files]
-
-
-def nodes(module: Path) -> Iterator[ast.AST]:
-    return ast.walk(ast.parse(module.read_text(encoding="utf-8")))
-
-
-def docstrings(module: Path) -> Iterator[ast.Constant]:
-    """Docstrings of a module, its classes and functions, and those below constants and fields."""
-    for node in nodes(module):
-        if isinstance(node, ast.Module | ast.ClassDef | ast.FunctionDef | ast.AsyncFunctionDef):
-            for child in node.body:
-                if isinstance(child, ast.Expr) and isinstance(child.value, ast.Constant):
-                    yield child.value
-
-
-def test_a_class_has_a_name_of_its_own() -> None:
-    classes = Counter(
-        node.name
-        for module in MODULES
-        for node in ast.parse(module.read_text(encoding="utf-8")).body
-        if isinstance(node, ast.ClassDef)
-    )
-    assert {name for name, times in classes.items() if times > 1} - CLASSES_ALLOWED == set()
-
-
-def test_a_module_has_a_name_of_its_own() -> None:
-    times = Counter(module.stem for module in MODULES if module.stem != "__init__")
-    assert {name for name, number in times.items() if number > 1} - MODULES_ALLOWED == set()

@@ -29,8 +29,6 @@ from papa.config.wiring import BUILDERS
 from papa.files import (
     KEY,
     provenance_of_arrays,
-    read_provenance,
-    read_table,
     trace_of,
     write_json,
     write_page,
@@ -59,6 +57,7 @@ JOBS |= {"hidden_states": 8, "probe": 8} | RESULTS
 OF_MOOD = {"train_lambda": 1, "rank": 1, "hidden_states": 1, "probe": 4}
 OF_LAMBDA = {"train_lambda": 2, "rank": 2, "hidden_states": 2, "probe": 2}
 LAID_OUT = OF_MOOD | {"tokenize": 1, "average": 1, "hidden_states": 4}
+PAGE = {"page": 1}
 JOBS_OF_STAGES = ("texts", "labels", "tokens", "average", "lambda", "rank", "hidden", "probe")
 ON_HUB = {"corpora__texts__files": None, "corpora__texts__hub": "some/data"}
 
@@ -154,8 +153,9 @@ def test_a_config_runs_these_jobs(tmp_path: Path) -> None:
 
 def test_what_is_done_is_not_done_again(results: Path) -> None:
     study = study_of(CONFIG, results, Known())
-    assert to_do(study) == {}
-    assert study.freshness.outdated() == {}
+    assert to_do(study) == {} and study.freshness.outdated() == {} and not study.changed()
+    next(results.rglob("lambda-0.parquet")).unlink()
+    assert study.changed()
 
 
 @pytest.mark.parametrize(
@@ -180,8 +180,6 @@ def test_what_is_done_is_not_done_again(results: Path) -> None:
         ({"margin": 0.2}, {"claims": 1, "drawn_analysis": 1, "page": 1}),
         ({"floors": []}, RESULTS | {"drawn_analysis": 2}),
         ({"floors": ["zeros"]}, {}),
-        ({"floors": []}, RESULTS | {"drawn_analysis": 2}),
-        ({"floors": ["zeros"]}, {}),
         # outcomes are there: another metric or subset trains nothing
         ({"tasks__mood__metric": "matthews_correlation"}, RESULTS),
         ({"tasks__mood__subset": "length"}, {"prepare_subsets": 1} | RESULTS),
@@ -191,6 +189,16 @@ def test_what_is_done_is_not_done_again(results: Path) -> None:
         ({"corpora__texts__slots": 17}, LAID_OUT | RESULTS),
         ({"corpora__texts__train_limit": 22}, {"prepare_texts": 1, "prepare_labels": 1} | LAID_OUT | RESULTS),
         ({"precision": "bfloat16"}, OF_LAMBDA | {"average": 2, "hidden_states": 8, "probe": 8} | RESULTS),
+        # nothing, except the page, which shows the config
+        ({"corpora__texts__train_limit": 23}, PAGE),
+        ({"corpora__texts__train_limit": 1000}, PAGE),
+        ({"tasks__mood__labels": ["b", "a"]}, PAGE),
+        ({"models__m__revision": "0123abc"}, PAGE),
+        ({"models__m__sha256": "0" * 64}, PAGE),
+        ({"models__m__path": "models/m"}, {}),
+        ({"corpora__texts__files": {"train": "elsewhere/c.csv", "validation": "./b.csv"}}, PAGE),
+        ({"device": "cpu", "threads": 3, "token_budget": 7, "hub_mirror": "hub"}, {}),
+        ({"corpora__unused": {"files": {"train": "unused.csv"}, "first": "first"}}, {}),
     ],
 )
 def test_an_edit_reruns_what_depends_on_it(results: Path, changes: dict[str, Any], expected: dict[str, int]) -> None:
@@ -227,26 +235,6 @@ def test_hidden_states_that_were_deleted_are_made_again_for_weights_that_are_to_
     more = given | {"ranking": {"seeds": [0, 1]}}
     asked = study_of(more, tmp_path, Known())
     assert asked.state(original) == PRUNED
-
-
-@pytest.mark.parametrize(
-    "changes",
-    [
-        {"corpora__texts__train_limit": 23},
-        {"corpora__texts__train_limit": 1000},
-        {"tasks__mood__labels": ["b", "a"]},
-        {"models__m__revision": "0123abc"},
-        {"models__m__sha256": "0" * 64},
-        {"models__m__path": "models/m"},
-        {"corpora__texts__files": {"train": "elsewhere/c.csv", "validation": "./b.csv"}},
-        {"device": "cpu", "threads": 3, "token_budget": 7, "hub_mirror": "hub"},
-        {"corpora__unused": {"files": {"train": "unused.csv"}, "first": "first"}},
-    ],
-)
-def test_an_edit_that_changes_nothing_makes_nothing_again(results: Path, changes: dict[str, Any]) -> None:
-    left = to_do(study_of(edited(**changes), results, Known()))
-    left.pop("page", None)  # which shows the config
-    assert left == {}
 
 
 def test_other_content_behind_the_same_names_is_found(results: Path) -> None:
@@ -314,25 +302,14 @@ def test_files_of_a_variant_go_together(results: Path) -> None:
     assert to_do(again) == {"probe": 1} | RESULTS
 
 
-def test_a_variant_that_no_grid_has_gets_the_seeds_of_the_run(tmp_path: Path) -> None:
-    study = study_of(CONFIG, tmp_path, Known())
-    assert study.job("probe", model="m", task="mood", variant="identity/all").settings.seeds == (1, 2)
-
-
 def test_a_file_is_newer_than_what_is_outdated(results: Path) -> None:
-    study = study_of(CONFIG, results, Known())
-    mark = Path(study.freshness.mark())
+    mark = Path(study_of(CONFIG, results, Known()).freshness.mark())
     before = mark.read_text()
     assert Path(study_of(CONFIG, results, Known()).freshness.mark()).read_text() == before
-    study_of(edited(tasks__mood__epochs=2), results, Known()).freshness.mark()
-    assert mark.read_text() != before
-
-
-def test_an_outdated_artefact_with_a_date_to_come_looks_old(results: Path) -> None:
     order = results / "models/m/tasks/mood/average/lambda-0/order.parquet"
-    os.utime(order, (time.time() + 9999,) * 2)
-    mark = Path(study_of(edited(tasks__mood__epochs=2), results, Known()).freshness.mark())
-    assert order.stat().st_mtime < mark.stat().st_mtime
+    os.utime(order, (time.time() + 9999,) * 2)  # a clock was fast
+    study_of(edited(tasks__mood__epochs=2), results, Known()).freshness.mark()
+    assert mark.read_text() != before and order.stat().st_mtime < mark.stat().st_mtime
 
 
 def test_a_mirror_is_only_a_place(results: Path) -> None:
@@ -341,6 +318,9 @@ def test_a_mirror_is_only_a_place(results: Path) -> None:
     assert to_do(study_of(config, results, NoMirror())) == {}
     finish(study_of(config, results, NoMirror()))
     assert to_do(study_of(config, results, Known())) == {}
+    finish(study_of(config, results, Known()))
+    other = edited(**ON_HUB, corpora__texts__revision="b")  # with the same content
+    assert to_do(study_of(other, results, Known())) == PAGE
 
 
 @pytest.mark.parametrize("fetched_first", [True, False])
@@ -351,25 +331,6 @@ def test_another_revision_is_noticed_if_the_mirror_comes_or_goes_too(fetched_fir
     assert to_do(changed).items() >= {"prepare_texts": 1, "prepare_labels": 1}.items()
     assert set(changed.freshness.outdated().values()) == {"`corpus.revision` changed from a to b"}
     assert to_do(study_of(edited(**ON_HUB, corpora__texts__revision="a"), results, after)) == {}
-
-
-def test_another_revision_of_data_with_the_same_content_makes_nothing_again(results: Path) -> None:
-    finish(study_of(edited(**ON_HUB, corpora__texts__revision="a"), results, Known()))
-    left = to_do(study_of(edited(**ON_HUB, corpora__texts__revision="b"), results, Known()))
-    assert left == {"page": 1}  # which shows the config
-
-
-def test_old_results_did_not_record_the_revision_of_known_content(results: Path) -> None:
-    config = edited(**ON_HUB, corpora__texts__revision="a")
-    finish(study_of(config, results, Known()))
-    for path in (*results.rglob("texts.parquet"), *results.rglob("labels.parquet")):
-        trace = trace_of(path)
-        assert trace is not None
-        corpus = {key: value for key, value in trace.settings["corpus"].items() if key != "revision"}
-        facts = {key: value for key, value in read_provenance(path).facts.items() if key != "groups"}
-        write_table(read_table(path), path, facts, replace(trace, settings={**trace.settings, "corpus": corpus}))
-    assert to_do(study_of(config, results, Known())) == {}
-    assert to_do(study_of(config, results, NoMirror()))["prepare_texts"] == 1
 
 
 @pytest.mark.parametrize("labels", [["b", "a"], ["b", "a", "c"]])
@@ -388,14 +349,6 @@ def test_the_order_of_tasks_is_that_of_a_grid(results: Path) -> None:
     turned = study_of(edited(grids={"more": {"tasks": ["tags", "mood"]}}), results, Known())
     changed = [job for job in turned.jobs() if job.rule == "drawn_analysis" and turned.state(job) != FRESH]
     assert [job.wildcards["analysis"] for job in changed] == ["more"]
-
-
-def test_results_that_change_while_a_run_starts_are_noticed(results: Path) -> None:
-    study = study_of(CONFIG, results, Known())
-    assert to_do(study) == {} and not study.changed()
-    (results / "models/m/orders").mkdir(exist_ok=True)
-    next(results.rglob("lambda-0.parquet")).unlink()
-    assert study.changed()
 
 
 def test_why_an_artefact_is_outdated_is_said(results: Path) -> None:
@@ -418,9 +371,6 @@ def test_a_file_that_changed_is_named_without_its_digest(changed: list[str], res
     names = ", ".join(Path(CONFIG["corpora"]["texts"]["files"][split]).name for split in changed)
     assert reasons["corpora/texts/texts.parquet"] == f"{names} changed"
     assert not any("f" * 8 in why for why in reasons.values())
-
-
-def test_no_reason_has_a_digest() -> None:
     digests = {"model": {"weights": "a" * 64}}, {"model": {"weights": "b" * 64}}
     assert _difference(*digests) == "`model.weights` changed"
 
@@ -444,6 +394,7 @@ def test_trained_constants_and_dropout_are_streamed(tmp_path: Path) -> None:
     assert (rules["stream_probe"], rules["probe"], rules["hidden_states"]) == (4, 4, 4)
     study = study_of(edited(fidelity="published_code"), tmp_path, Known())
     assert Counter(job.rule for job in study.jobs())["stream_probe"] == 8
+    assert study.job("probe", model="m", task="mood", variant="identity/all").settings.seeds == (1, 2), "of the run"
 
 
 def defaults_of(kind: type[BaseModel]) -> dict[str, Any]:
@@ -481,32 +432,35 @@ def test_every_rule_has_a_builder_and_no_builder_lacks_a_rule() -> None:
 # -- what the keys of a config mean for what is run -------------------------------------------------------------------
 
 
-def variants(config: dict[str, Any], task: str) -> dict[str, list[int]]:
-    study = Plan(config_of(config), "nowhere")
-    return {variant.path: seeds for variant, seeds in study.variants("tiny", task).items()}
+ORIGINAL_AND_ZEROS = {"original": [1], "zeros/all": [1]}
+AVERAGED = {"average/lambda-0/kept-1of2": [1], "average/all": [1]}
+MORE = {"tasks": ["tags"], "constants": ["zeros"], "seeds": [5]}
 
 
-def test_grids_take_from_run_what_they_leave_out() -> None:
-    grids = {"more": {"tasks": ["tags"], "constants": ["zeros"], "seeds": [5]}}
-    assert variants(TINY | {"grids": grids}, "animals") == variants(TINY, "animals")
-    more = {"original": [1, 5], "zeros/lambda-0/kept-1of2": [5], "zeros/all": [5, 1]}
-    assert variants(TINY | {"grids": grids}, "tags") == variants(TINY, "tags") | more
-
-
-def test_without_a_contextless_floor_only_what_grids_name_is_run() -> None:
-    grid = {"average/lambda-0/kept-1of2": [1], "average/all": [1]}
-    assert variants(TINY, "tags") == {"original": [1], "zeros/all": [1]} | grid
-    assert variants(TINY | {"floors": []}, "tags") == {"original": [1]} | grid
-    replaced = TINY | {"floors": [], "run": TINY["run"] | {"fractions": ["1/2"]}}
-    assert variants(replaced, "tags").keys() == {"average/lambda-0/kept-1of2"}
-
-
-def test_each_floor_gets_every_seed() -> None:
-    floors, seeds = ["identity", "mean-output"], {"seeds": [1, 3]}
-    config = TINY | {"run": TINY["run"] | seeds, "grids": {"more": {"seeds": [5]}}}
-    several = variants(config | {"floors": floors}, "tags")
-    assert {name: several[f"{name}/all"] for name in floors} == {name: [1, 3, 5] for name in floors}
-    assert "zeros/all" not in several and several["original"] == [1, 3, 5]
+@pytest.mark.parametrize(
+    ("changes", "task", "expected"),
+    [
+        ({}, "tags", ORIGINAL_AND_ZEROS | AVERAGED),
+        ({"floors": []}, "tags", {"original": [1]} | AVERAGED),
+        ({"floors": [], "run.fractions": ["1/2"]}, "tags", {"average/lambda-0/kept-1of2": [1]}),
+        # grids take from `run` what they leave out
+        ({"grids.more": MORE}, "animals", ORIGINAL_AND_ZEROS | AVERAGED),
+        (
+            {"grids.more": MORE},
+            "tags",
+            AVERAGED | {"original": [1, 5], "zeros/lambda-0/kept-1of2": [5], "zeros/all": [5, 1]},
+        ),
+        # each floor gets every seed
+        (
+            {"floors": ["identity", "mean-output"], "run.seeds": [1, 3], "run.fractions": ["1"], "grids.m.seeds": [5]},
+            "tags",
+            {"original": [1, 3, 5], "identity/all": [1, 3, 5], "mean-output/all": [1, 3, 5]},
+        ),
+    ],
+)
+def test_variants_and_their_seeds(changes: dict[str, Any], task: str, expected: dict[str, list[int]]) -> None:
+    study = Plan(config_of(with_keys(TINY, changes)), "nowhere")
+    assert {variant.path: seeds for variant, seeds in study.variants("tiny", task).items()} == expected
 
 
 def test_grids_with_fractions_between_none_and_all_heads_have_a_figure(tmp_path: Path) -> None:
@@ -514,9 +468,6 @@ def test_grids_with_fractions_between_none_and_all_heads_have_a_figure(tmp_path:
     study = study_of(edited(grids=grids), tmp_path, Known())
     drawn = {name: grid_has_figure(study, name) for name in study.grids}
     assert drawn == {"score_by_fraction": True, "between": True, "ends": False}
-
-
-def test_without_replaced_heads_nothing_is_averaged(tmp_path: Path) -> None:
     rules = {job.rule for job in study_of(edited(run__fractions=["1"]), tmp_path, Known()).jobs()}
     assert "probe" in rules and not rules & {"average", "train_lambda", "rank"}
 
@@ -530,9 +481,8 @@ def test_the_page_tells_what_is_run_in_the_keys_of_a_config(tmp_path: Path) -> N
     assert Config(**(shown | {"models": more["models"]})).analyses == config_of(more).analyses
 
 
-@pytest.mark.parametrize("stage", STAGES)
-def test_a_setting_that_may_be_left_out_has_a_default(stage):
+def test_a_setting_that_may_be_left_out_has_a_default() -> None:
     """Jobs get their settings without those that are None, and have to read them again."""
-    fields = STAGES[stage].model_fields
-    optional = {name for name, field in fields.items() if type(None) in get_args(field.annotation)}
-    assert not {name for name in optional if fields[name].is_required()}
+    fields = [(stage, *item) for stage, kind in STAGES.items() for item in kind.model_fields.items()]
+    optional = [field for field in fields if type(None) in get_args(field[2].annotation)]
+    assert optional and not [field for field in optional if field[2].is_required()]

@@ -141,10 +141,10 @@ def lay_out(
         "token_type_ids": torch.zeros(shape, dtype=torch.long),
     }
     for row, placed in enumerate(place_texts(tokenizer, first, second, slots=slots, style=style)):
-        used = torch.tensor(placed.slots)
-        inputs["input_ids"][row, used] = torch.tensor(placed.ids)
+        used = torch.tensor(placed.slots, dtype=torch.long)  # an empty text may have no token
+        inputs["input_ids"][row, used] = torch.tensor(placed.ids, dtype=torch.long)
         inputs["attention_mask"][row, used] = 1
-        inputs["token_type_ids"][row, used] = torch.tensor(placed.segments)
+        inputs["token_type_ids"][row, used] = torch.tensor(placed.segments, dtype=torch.long)
     return inputs
 
 

@@ -77,6 +77,8 @@ def tokenize_corpus(job: Job[TokensOf]) -> str:
         for split, row, placed in rows:
             if (largest := max(placed.ids, default=0)) >= facts["sizes"]["vocabulary"]:
                 raise beyond_embedding(tokenizer, largest, model.name, f"row {row} of the {split} split")
+            if not placed.ids:
+                raise InputError(f"Row {row} of the {split} split has no token for model {model.name}; leave it out.")
             counts.update(rows=1, tokens=len(placed.ids), cut=placed.cut > 0, unknown=placed.unknown)
             yield split, row, placed
 

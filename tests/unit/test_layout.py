@@ -4,7 +4,7 @@ import torch
 import transformers
 from families import byte_tokenizer
 from random_models import random_model
-from tokenizers import normalizers
+from tokenizers import normalizers, processors
 
 import papa
 from papa.config.job import Job
@@ -222,6 +222,13 @@ def test_a_token_without_an_embedding_and_words_without_a_token_are_said(tmp_pat
     write_table(pa.table(rows | {"words": [["a", "\u200d"], ["\u00ad"]]}), path, FACTS)
     assert tokenized(path, 7)[0].endswith("0 examples cut. Warning: 2 words without a token became [UNK]")
     tokenizer.add_tokens(["<e1>"])
+    tokenizer.backend_tokenizer.post_processor = processors.TemplateProcessing(
+        single="$A", pair="$A $B", special_tokens=[]
+    )
+    assert not papa.lay_out(tokenizer, ["", "a"], slots=3)["attention_mask"][0].any()
+    write_table(pa.table(rows | {"first": ["a", "\u200d"]}), path, FACTS)
+    with pytest.raises(papa.InputError, match="Row 5 of the train split has no token for model tiny; leave it out"):
+        tokenized(path, 7)
     write_table(pa.table(rows | {"first": ["a", "a <e1> b"]}), path, FACTS)
     said = r"model tiny has the token '<e1>' \(row 5 of the train split\), but the model has no embedding 56; call"
     with pytest.raises(papa.InputError, match=said):

@@ -6,7 +6,7 @@ from string import ascii_lowercase
 import pytest
 import torch
 import transformers
-from sizes import CHANNELS, HEADS, LAYERS, VOCABULARY
+from sizes import CHANNELS, EXAMPLES, HEADS, LAYERS, SLOTS, VOCABULARY
 from tokenizers import Tokenizer
 from tokenizers.models import WordPiece
 from tokenizers.pre_tokenizers import ByteLevel, Whitespace
@@ -55,6 +55,85 @@ def random_model(family):
     return model
 
 
+# rotary embeddings turn pairs of channels
+SIZES = {"hidden_size": 4 * 6, "num_hidden_layers": LAYERS, "num_attention_heads": 4, "pad_token_id": 0}
+SIZES |= {"vocab_size": VOCABULARY, "intermediate_size": 41, "max_position_embeddings": 47}
+GROUPED = {"num_key_value_heads": 2, "head_dim": 6}
+WINDOW = {"sliding_window": 5}
+WIDE = {"hidden_size": 32, "head_dim": 8, "intermediate_size": 48}  # what its experts multiply comes in whole vectors
+ENDS = {"bos_token_id": 1, "eos_token_id": 2}
+DECODERS = {
+    "gpt2": ("GPT2LMHeadModel", ENDS),
+    "gpt-neox": ("GPTNeoXForCausalLM", ENDS),
+    "opt": ("OPTForCausalLM", ENDS | {"pad_token_id": 1, "word_embed_proj_dim": 4 * 6, "ffn_dim": 41}),
+    "llama": ("LlamaForCausalLM", GROUPED),
+    "qwen2": ("Qwen2ForCausalLM", GROUPED | ENDS),
+    "qwen3": ("Qwen3ForCausalLM", GROUPED | ENDS),
+    "mistral": ("MistralForCausalLM", GROUPED | WINDOW),
+    "gemma2": ("Gemma2ForCausalLM", GROUPED | WINDOW | {"query_pre_attn_scalar": 7, "attn_logit_softcapping": 2.0}),
+    "gpt-oss": (
+        "GptOssForCausalLM",
+        GROUPED | WINDOW | ENDS | {"num_local_experts": 2, "num_experts_per_tok": 1} | WIDE,
+    ),
+}
+WITHOUT_EXPERTS = [name for name in DECODERS if name != "gpt-oss"]
+OTHER_ENCODERS = {
+    "modernbert": (
+        "ModernBertModel",
+        ENDS | {"cls_token_id": 1, "sep_token_id": 2, "local_attention": 6, "global_attn_every_n_layers": 2},
+    ),
+    "distilbert": ("DistilBertModel", {}),
+    "albert": ("AlbertModel", {"embedding_size": 13}),
+    "deberta-v2": (
+        "DebertaV2Model",
+        {"relative_attention": True, "pos_att_type": ["c2p", "p2c"], "position_buckets": 6, "share_att_key": True}
+        | {"norm_rel_ebd": "layer_norm", "position_biased_input": False},
+    ),
+    "t5": ("T5EncoderModel", {"d_kv": 6, "d_ff": 41, "relative_attention_num_buckets": 8}),
+}
+
+
+def stock(name):
+    made, options = (DECODERS | OTHER_ENCODERS)[name]
+    if name == "t5":
+        needs_t5()
+    kind = getattr(transformers, made)
+    torch.manual_seed(0)
+    model = kind._from_config(kind.config_class(**SIZES | options), attn_implementation="eager").eval()
+    with torch.no_grad():
+        for place, weight in model.named_parameters():
+            if weight.ndim > 1:
+                weight.normal_(std=0.4)
+            elif "norm" not in place.lower() and "ln_" not in place:
+                weight.normal_(std=0.3)
+    return model
+
+
+def texts(left=False, padding=0):
+    """Five texts of different lengths, padded behind, or in front, by the id of padding."""
+    lengths = torch.tensor([3, 19, 11, 1, 23])
+    mask = (torch.arange(SLOTS) < lengths[:, None]).long()
+    ids = torch.randint(4, VOCABULARY, mask.shape, generator=torch.Generator().manual_seed(1)) * mask
+    if left:
+        ids, mask = (
+            torch.stack([row.roll(SLOTS - int(length)) for row, length in zip(values, lengths, strict=True)])
+            for values in (ids, mask)
+        )
+    return {"input_ids": ids.masked_fill(mask == 0, padding), "attention_mask": mask}
+
+
+def laid(model, padding):
+    """Texts of one token, of all slots, and of lengths between, with padding before, after or between their tokens."""
+    lengths = torch.tensor([1, SLOTS, *torch.randint(2, SLOTS, (EXAMPLES - 2,)).tolist()])
+    mask = torch.arange(SLOTS) < lengths[:, None]
+    if padding != "after":
+        mask = torch.stack([row[torch.randperm(SLOTS)] if padding == "between" else row.flip(0) for row in mask])
+    pad, segments = model.config.pad_token_id, max(getattr(model.config, "type_vocab_size", 1), 1)
+    ids = torch.randint(4, VOCABULARY, mask.shape).masked_fill(~mask, pad)
+    inputs = {"input_ids": ids, "attention_mask": mask.long()}
+    return inputs | ({"token_type_ids": torch.randint(0, segments, ids.shape) * mask} if segments > 1 else {})
+
+
 def letters_tokenizer():
     """A tokenizer to which every letter is a token, at the beginning of a word and within it."""
     words = ["[PAD]", "[UNK]", "[CLS]", "[SEP]", *ascii_lowercase, *(f"##{letter}" for letter in ascii_lowercase)]
@@ -90,6 +169,11 @@ def real(hidden, inputs):
 
 def stock_states(model, inputs):
     return torch.stack(model(**inputs, output_hidden_states=True).hidden_states, dim=1)
+
+
+def states_of(model, inputs):
+    """All hidden states of a plain model's tokens, `[token, layer + 1, hidden]`."""
+    return real(stock_states(model, inputs), inputs)
 
 
 def stock_attention(model, inputs):

@@ -10,7 +10,7 @@ import papa
 from papa.config.job import Job
 from papa.config.settings import Machine
 from papa.config.stages import ModelId, TokensOf
-from papa.data.layout import place_texts
+from papa.data.layout import place_texts, texts_in_blocks
 from papa.data.tokenize import tokenize_corpus
 from papa.data.tokens import Tokens
 from papa.data.weights import digest_of_model
@@ -251,6 +251,54 @@ def test_batches_hold_every_example_once_within_the_budget(tmp_path, of_tokenize
     assert torch.cat(batches).sort().values.tolist() == list(range(96))
     assert max(int(train.lengths[batch].sum()) for batch in batches) <= 40
     assert len(list(train.batches(1))) == 96  # an example larger than the budget goes alone
+
+
+LENGTHS = [(1, 1), (3, 9), (13, 2), (2, 17), (11, 11), (19, 19), (1, 30), (30, 1)]
+ALPHABET = "abcdefghijklmnopqrstuvwxyzabcdefghij"
+
+
+def letters(count):
+    return " ".join(ALPHABET[:count])
+
+
+def stock_inputs(tokenizer, first, second, slots):
+    options = {"truncation": True, "padding": "max_length", "max_length": slots, "return_token_type_ids": True}
+    return dict(tokenizer(first, second, **options, return_tensors="pt"))
+
+
+@pytest.mark.parametrize("slots", [11, 12, 23])
+@pytest.mark.parametrize("pairs", [False, True])
+@pytest.mark.parametrize("kind", ["letters", "roberta"])
+def test_inputs_are_those_of_the_stock_tokenizer(tokenizer, kind, pairs, slots):
+    if kind == "roberta":
+        tokenizer = byte_tokenizer("Roberta", ["<s>", "<pad>", "</s>", "<unk>", "<mask>"])
+    first, second = ([letters(length) for length in lengths] for lengths in zip(*LENGTHS, strict=True))
+    texts = (first, second) if pairs else (first, None)
+    expected = stock_inputs(tokenizer, *texts, slots)
+    actual = papa.lay_out(tokenizer, *texts, slots=slots, style="natural")
+    for name, values in actual.items():
+        assert torch.equal(values, expected[name] * (1 if name == "input_ids" else expected["attention_mask"])), name
+
+
+def test_the_last_block_of_running_text_leaves_no_gap(tokenizer):
+    blocks = list(texts_in_blocks(tokenizer, [letters(11)], 9, contiguous=True))
+    assert [block.slots for block in blocks] == [[*range(9)], [*range(6)]]
+
+
+@pytest.mark.parametrize(
+    ("name", "marks", "ends"),
+    [("Roberta", ["<s>", "<pad>", "</s>", "<unk>", "<mask>"], [11, 12, 21]),
+     ("Deberta", ["[PAD]", "[CLS]", "[SEP]", "[UNK]", "[MASK]"], [11, 21])],
+)  # fmt: skip
+def test_separators_are_in_the_middle_and_in_the_last_slot(name, marks, ends):
+    """RoBERTa has two in the middle; DeBERTa was pretrained with one."""
+    tokenizer = byte_tokenizer(name, marks)
+    inputs = papa.lay_out(tokenizer, ["ab", "a b c d e f g"], ["c", "defg"], slots=22)
+    assert inputs["input_ids"][0].eq(2).nonzero().flatten().tolist() == ends
+    assert inputs["input_ids"].eq(tokenizer.pad_token_id).eq(inputs["attention_mask"] == 0).all()
+    split = byte_tokenizer(name, marks, add_prefix_space=True)
+    tokens = split.convert_ids_to_tokens(papa.lay_out(split, [["ab", "c"]], slots=11)["input_ids"][0, 1:6].tolist())
+    assert tokens == ["Ġ", "a", "b", "Ġ", "c"], "words have the space before them that they have in a text"
 
 
 def test_texts_of_a_decoder_follow_each_other_from_slot_0():

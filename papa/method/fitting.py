@@ -54,7 +54,7 @@ class TrainingTask:
     Args:
         name: the name shown in the progress bar and in errors.
         parameters: the parameters to train.
-        examples: number of training examples.
+        rows: the training examples, by index.
         loss: maps indices of training examples to their mean loss.
         before_epoch: called with the number of each epoch, from 1.
         after_epoch: called after each epoch; returns the tensors to record.
@@ -63,7 +63,7 @@ class TrainingTask:
 
     name: str
     parameters: Sequence[nn.Parameter]
-    examples: int
+    rows: Tensor
     loss: Callable[[Tensor], Tensor]
     before_epoch: Callable[[int], None]
     after_epoch: Callable[[], Recorded]
@@ -177,14 +177,15 @@ def fit(task: TrainingTask, training: Training, seed: int, checkpoint: Checkpoin
             to those after the last good epoch.
     """
     state = TrainingState(task.parameters, training.learning_rate)
-    examples, parts = task.examples, BatchParts(state.device)
+    examples, parts = len(task.rows), BatchParts(state.device)
     generator = torch.Generator().manual_seed(seed)
     steps_per_epoch = -(-examples // training.batch_size)
     if checkpoint is not None and (saved := checkpoint.restore()) is not None:
         state.resume(saved)
         checkpoint.resumed = f", resumed in epoch {min(len(state.epochs) + 1, training.epochs)}"
     order = chain.from_iterable(
-        torch.randperm(examples, generator=generator).split(training.batch_size) for _ in range(training.epochs)
+        task.rows[torch.randperm(examples, generator=generator)].split(training.batch_size)
+        for _ in range(training.epochs)
     )
     finished, steps = divmod(state.steps, steps_per_epoch)
     done = finished * examples + steps * training.batch_size

@@ -39,15 +39,14 @@ def learn_gates(
         return [replace(mix, weights=of_layer) for mix, of_layer in zip(mixes, weights, strict=True)]
 
     states = StreamedStates(model, mixed, gating.encoder_dropout, probed=objective.target.probed)
-    rows = training_rows(objective.examples, gating.training, gating.seed)
     task = TrainingTask(
         name="learning λ",
         parameters=[raw, *objective.probe.parameters()],
-        examples=len(rows),
-        loss=objective.loss_on(states, rows),
+        rows=training_rows(objective.examples, gating.training, gating.seed),
+        loss=objective.loss_on(states),
         before_epoch=objective.begin,
         after_epoch=lambda: {"lambda": raw.detach().sigmoid().cpu()},
-        shares=lambda parts: objective.shares(parts, rows),
+        shares=objective.shares,
     )
     epochs = fit(task, gating.training, gating.seed, checkpoint)
     return torch.stack([epoch.recorded["lambda"] for epoch in epochs])

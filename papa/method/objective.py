@@ -121,24 +121,18 @@ class Objective(ABC):
         """Return the number of predictions over which the loss of a batch is averaged."""
         return len(batch.gold)
 
-    def shares(self, parts: Sequence[Tensor], rows: Tensor | None = None) -> list[float]:
-        """Return the weights with which the losses of a batch's parts add up to the batch's loss.
-
-        The parts have indices of training examples or, if given, of `rows`.
-        """
+    def shares(self, parts: Sequence[Tensor]) -> list[float]:
+        """Return the weights with which the losses of a batch's parts add up to the batch's loss."""
         if len(parts) == 1:
             return [1.0]
-        sizes = [self.predictions(self.batch(part if rows is None else rows[part])) for part in parts]
+        sizes = [self.predictions(self.batch(part)) for part in parts]
         return [size / max(1, sum(sizes)) for size in sizes]
 
-    def loss_on(self, states: States, rows: Tensor | None = None) -> Callable[[Tensor], Tensor]:
-        """Return a function from the indices of training examples to their mean loss on these hidden states.
-
-        The indices are those of `rows`, if given.
-        """
+    def loss_on(self, states: States) -> Callable[[Tensor], Tensor]:
+        """Return a function from the indices of training examples to their mean loss on these hidden states."""
 
         def loss(examples: Tensor) -> Tensor:
-            batch = self.batch(examples if rows is None else rows[examples])
+            batch = self.batch(examples)
             return self.loss(batch, states(batch))
 
         return loss
@@ -193,15 +187,14 @@ def fit_objective(
     parameters = [values for module in modules for values in module.parameters()]
     if not parameters:
         return [Epoch(math.nan, objective.outcomes_on(states))]
-    rows = training_rows(objective.examples, training, seed)
     task = TrainingTask(
         name=f"probe, seed {seed}",
         parameters=parameters,
-        examples=len(rows),
-        loss=objective.loss_on(states, rows),
+        rows=training_rows(objective.examples, training, seed),
+        loss=objective.loss_on(states),
         before_epoch=objective.begin,
         after_epoch=lambda: objective.outcomes_on(states),
-        shares=lambda parts: objective.shares(parts, rows),
+        shares=objective.shares,
     )
     return fit(task, training, seed, checkpoint)
 

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import AbstractContextManager, contextmanager
+from contextlib import contextmanager
 from dataclasses import dataclass, fields, replace
 from pathlib import Path
 from statistics import fmean
@@ -84,10 +84,6 @@ class TrainedProbe:
     facts: Mapping[str, Any]
     state: Mapping[str, Tensor]
 
-    def score(self, metric: str) -> float:
-        """Return the score on all validation examples."""
-        return score_of_table(metric, self.outcomes, self.facts.get("label_names", ()))
-
 
 def train_probe(job: Job[ProbeOf]) -> str:
     """Stage *probe*: train a probe for each seed and record its outcome on every validation example (Sec. 4).
@@ -105,7 +101,7 @@ def train_probe(job: Job[ProbeOf]) -> str:
     import pyarrow as pa
 
     settings, splits = job.settings, Tokens.read(job.input("tokens"))
-    with source_of(job, splits) as source:
+    with (_streamed if settings.streamed else _stored)(job, splits) as source:
         trace = job.trace(**source.digests)
         probe_of, checkpoints = _finished_probes(job, trace), dict[int, Checkpoint]()
         for seed in settings.seeds:
@@ -117,7 +113,8 @@ def train_probe(job: Job[ProbeOf]) -> str:
                 checkpoints[seed] = Checkpoint(path, seed_trace, job.machine, source.device, to_the_end=not is_last)
                 probe_of[seed] = _train(job, splits, source, seed, checkpoints[seed])
     probes = [probe_of[seed] for seed in sorted(probe_of)]
-    score = fmean(probe_of[seed].score(str(settings.metric)) for seed in settings.seeds)
+    names = probes[-1].facts.get("label_names", ())
+    score = fmean(score_of_table(str(settings.metric), probe_of[seed].outcomes, names) for seed in settings.seeds)
     tensors = {f"seed-{probe.run.seed}/{name}": values for probe in probes for name, values in probe.state.items()}
     write_tensors(tensors, job.output("probes"), {}, trace)
     outcomes = pa.concat_tables([probe.outcomes for probe in probes]).unify_dictionaries()
@@ -203,11 +200,6 @@ def _of_content(trace: Trace | None) -> Trace | None:
     left_out = SourceDigests.of_origin
     content = {name: digest for name, digest in (trace.inputs if trace else {}).items() if name not in left_out}
     return trace and replace(trace, inputs=content)
-
-
-def source_of(job: Job[ProbeOf], splits: Mapping[str, Tokens]) -> AbstractContextManager[StateSource]:
-    """Open the source of a job's hidden states; `splits` has the tokens of each split."""
-    return (_streamed if job.settings.streamed else _stored)(job, splits)
 
 
 @contextmanager

@@ -83,7 +83,6 @@ class AttentionPatterns(Analysis):
         return Drawing(chart, f"Average attention of {count(len(self.heads), 'head')}. Of all {self.sentence(rows)}")
 
     def sentence(self, rows: pd.DataFrame) -> str:
-        """Return the share of heads with each pattern."""
         shares = ", ".join(f"{share} {words}" for words, share in _shares(rows).items())
         return f"{count(len(rows), 'head')}: {shares}"
 

@@ -13,7 +13,6 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from math import inf, isnan
-from types import MappingProxyType
 
 import numpy as np
 import pandas as pd
@@ -244,13 +243,9 @@ def _claims(lines: Sequence[Line], margin: float) -> list[LineClaim]:
     claims = []
     for line in lines:
         joint = next(least) if line.counting else None
-        update = {
-            "lines": len(counting),
-            "corrected": None if joint is None else line.claims_about(*line.counting).passed(joint, margin),
-            "task_claims": len(single),
-            "by_task": tuple(_task_claim(line, task, margin, *next(tested)) for task in line.counting),
-        }
-        claims.append(_claim(line, margin, joint).model_copy(update=update))
+        by_task = tuple(_task_claim(line, task, margin, *next(tested)) for task in line.counting)
+        about = {"lines": len(counting), "task_claims": len(single), "by_task": by_task}
+        claims.append(_claim(line, margin, joint).model_copy(update=about))
     return claims
 
 
@@ -295,6 +290,7 @@ def _claim(line: Line, margin: float, corrected: Sequence[float] | None) -> Line
     bounded = [step for step in steps if step.margin is not None]
     passed = [step.replaced for step in bounded if step.margin is not None and step.margin < margin]
     samples = {title: line.samples[task] for task, title in titles.items() if task in line.samples}
+    trained = line.rows.loc[is_probed(line.rows["metric"]) & line.rows["fraction"].ne("1"), "seeds"]
     example_counts = [sample.examples for sample in samples.values()]
     return LineClaim(
         grid=line.grid,
@@ -303,12 +299,13 @@ def _claim(line: Line, margin: float, corrected: Sequence[float] | None) -> Line
         constant=line.value("constant"),
         order=line.value("order"),
         heads=line.heads,
-        seeds=_seeds(line),
+        seeds=int(trained.min()) if len(trained) else None,
         orders=_orders(line),
         examples=(min(example_counts), max(example_counts)) if example_counts else None,
         tasks=tuple(title for task, title in titles.items() if task in counting),
-        excluded=tuple(_excluded(line.rows.drop_duplicates("task"), line.samples)),
+        excluded=_excluded(line.rows.drop_duplicates("task"), line.samples),
         replaceable=passed[-1] if passed else 0 if bounded else None,
+        corrected=None if corrected is None else line.claims_about(*counting).passed(corrected, margin),
         at_end=_at_end(line),
         steps=tuple(steps),
         sentence="",
@@ -340,11 +337,6 @@ def _steps(line: Line, corrected: Sequence[float] | None) -> list[Step]:
     return steps
 
 
-def _seeds(line: Line) -> int | None:
-    trained = is_probed(line.rows["metric"]) & line.rows["fraction"].ne("1")
-    return int(line.rows.loc[trained, "seeds"].min()) if trained.any() else None
-
-
 def _orders(line: Line) -> int:
     """Count how many times the line's order was drawn or learned."""
     runs = pd.concat([line.samples[task].runs for task in line.rows["task"].unique() if task in line.samples])
@@ -353,11 +345,11 @@ def _orders(line: Line) -> int:
     return sum(order.base == line.value("order") and order.draw is not None for order in orders)
 
 
-def _excluded(rows: pd.DataFrame, samples: Mapping[str, Sample] = MappingProxyType({})) -> list[Exclusion]:
+def _excluded(rows: pd.DataFrame, samples: Mapping[str, Sample]) -> tuple[Exclusion, ...]:
     """Return the excluded tasks; with samples, also the number of examples that would include each."""
     excluded = rows.loc[rows["status"].ne(COUNTS), ["task", "title", "status"]].itertuples(index=False)
     needed = {task: examples_needed(sample) for task, sample in samples.items()}
-    return [Exclusion(task=title, why=why, needed=needed.get(task)) for task, title, why in excluded]
+    return tuple(Exclusion(task=title, why=why, needed=needed.get(task)) for task, title, why in excluded)
 
 
 def _at_end(line: Line) -> EndLoss | None:
@@ -370,7 +362,7 @@ def _at_end(line: Line) -> EndLoss | None:
         SubsetLosses(
             subset=str(name),
             tasks=_losses(group[group["status"].eq(COUNTS) & group["loss"].notna()]),
-            excluded=tuple(_excluded(group)),
+            excluded=_excluded(group, {}),
         )
         for name, group in line.subset_rows.groupby("subset", sort=False)
     )

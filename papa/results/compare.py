@@ -105,7 +105,11 @@ def compare(a: PathLike, b: PathLike, margin: float | None = None) -> Row:
         raise InputError(f"The margin is {margin:g}, but must be between 0 and 1; it is a share, such as 0.1.")
     left, right = _read(Path(a)), _read(Path(b))
     share = left.margin if margin is None else margin
-    common = {key: _common_settings(left, key, right) for key in left.outcomes}
+    common = {
+        key: [setting for setting in outcomes.settings() if setting in other.settings()]
+        for key, outcomes in left.outcomes.items()
+        if (other := right.outcomes.get(key)) is not None and outcomes.metric == other.metric
+    }
     if not any(common.values()):
         raise InputError(
             f"{a} and {b} have no setting in common: {_described(left)} and {_described(right)}. To be compared, "
@@ -171,14 +175,6 @@ def _parameters(folder: Path) -> Parameters:
             if value is not None and value not in values:
                 values.append(value)
     return parameters
-
-
-def _common_settings(left: Results, key: Key, right: Results) -> list[Setting]:
-    """Return the settings of a model and a task that both results have, scored by the same metric."""
-    a, b = left.outcomes[key], right.outcomes.get(key)
-    if b is None or a.metric != b.metric:
-        return []
-    return [setting for setting in a.settings() if setting in b.settings()]
 
 
 def _described(results: Results) -> str:

@@ -47,7 +47,6 @@ class Drops(Analysis):
         return Computed(rows, {"table": "score_and_drop"})
 
     def tables(self, rows: pd.DataFrame) -> list[Table]:
-        """Return a table with a row for each model and constant."""
         frame = pd.DataFrame(
             {
                 "model": rows["model"],
@@ -64,17 +63,14 @@ class Drops(Analysis):
         return [Table("", frame, 2)]
 
     def drawing(self, rows: pd.DataFrame, job: Job[AnalysisOf]) -> Drawing:
-        """Draw drops against scores."""
         caption = "Each point is a model: its mean original score, and its mean relative drop with every head replaced."
         several = rows["mean_relative_drop"].notna().sum() > 1
         return Drawing(*drop_figure(rows), caption if several else "")
 
     def comparable(self, rows: pd.DataFrame) -> bool:
-        """Whether there are several models or constants."""
         return len(rows) > 1
 
     def sentence(self, rows: pd.DataFrame) -> str:
-        """Return the number of mean drops."""
         return count(len(rows), "mean drop")
 
 

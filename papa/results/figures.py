@@ -36,7 +36,6 @@ if TYPE_CHECKING:
     import altair as alt
 
 DASHES = ([1, 0], [6, 3], [2, 2], [8, 3, 2, 3])
-FLOOR_KINDS = (RULE, MARK)
 SUBSET_COLORS = {ALL: COLORS[-1], "position": COLORS[0], "lookup": COLORS[1]}
 """The colours of subsets if there is only one line; other subsets have the remaining colours."""
 MAXIMUM_BANDS = 2
@@ -92,7 +91,7 @@ def grid_figure(frame: pd.DataFrame, grid: GridView) -> tuple[alt.ConcatChart, s
         labels = without_overlap(labels_by_task[task], domain, HEIGHT)
         labelled = alt.Chart(inline(labels)).encode(end)
         line_width, dot_size = (1.4, 18) if barred else (1.8, 30)
-        drawn_as = {kind: labelled.transform_filter(alt.datum.kind == kind) for kind in FLOOR_KINDS}
+        drawn_as = {kind: labelled.transform_filter(alt.datum.kind == kind) for kind in (RULE, MARK)}
         rules = drawn_as[RULE].mark_rule(strokeDash=[4, 3]).encode(stroke)
         marks = drawn_as[MARK].mark_point(size=50, strokeWidth=1.6).encode(x, stroke, shape)
         characters = WIDTH // 7

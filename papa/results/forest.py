@@ -15,7 +15,7 @@ from papa.errors import count
 from papa.method.pictures import WIDTH, inline, styled
 from papa.results.analysis import Analysis, Computed, Drawing
 from papa.results.conclusion import Conclusion, LineClaim, TaskLoss
-from papa.results.panels import COLORS, GREY, percent_axis, words_only
+from papa.results.panels import COLORS, GREY, words_only
 from papa.results.phrases import loss_text, percent
 from papa.results.table import Table, texts
 
@@ -59,7 +59,6 @@ class Forest(Analysis):
         return Computed(losses_of(lines), {"table": "losses"})
 
     def tables(self, rows: pd.DataFrame) -> list[Table]:
-        """Return a table with a row for each loss."""
         text = pd.DataFrame({"line": rows["line"], "task": rows["task"], "subset": rows["subset"].fillna("")})
         text["loss"] = texts(loss_text, rows, *LOSS)
         text["excluded because"] = rows["excluded"].fillna("")
@@ -81,7 +80,6 @@ class Forest(Analysis):
         return f"loss with every head replaced, on {count(tasks, 'task')}: {ends}"
 
     def drawing(self, rows: pd.DataFrame, job: Job[AnalysisOf]) -> Drawing:
-        """Draw a row for each task and subset."""
         known = rows[rows["loss"].notna()]
         cut = (known["low"].lt(SHOWN[0]) | known["high"].gt(SHOWN[1])).any()
         caption = CAPTION.format(cut=f", cut at {percent(SHOWN[0])} and {percent(SHOWN[1])}" if cut else "")
@@ -162,7 +160,8 @@ def figure_of(rows: pd.DataFrame, margin: float) -> alt.TopLevelMixin:
     offset = alt.YOffset("line:N", sort=lines, scale=alt.Scale(domain=lines, paddingOuter=0.3))
     low = min(-0.1, points["low"].min())
     scale = alt.Scale(domain=[low, max(1.1, points["high"].max())], nice=False)
-    x = alt.X("loss:Q", title="loss: share of attention's contribution", scale=scale, axis=percent_axis(7))
+    percents = alt.Axis(labelExpr="format(100 * datum.value, '.0f') + ' %'", tickCount=7)
+    x = alt.X("loss:Q", title="loss: share of attention's contribution", scale=scale, axis=percents)
     base = alt.Chart(inline(points)).encode(y, alt.Color("line:N", scale=palette, legend=legend), yOffset=offset)
     counted = base.transform_filter("isValid(datum.loss)")
     intervals = counted.mark_rule(strokeWidth=1.6).encode(alt.X("low:Q", scale=scale), alt.X2("high:Q"))

@@ -64,11 +64,9 @@ class GridAnalysis(GridView, Analysis):
         return Computed(rows, {"table": "grid", "title": self.title, "lines": " / ".join(varied(self))})
 
     def heading(self) -> str:
-        """Return the title from the config."""
         return self.title
 
     def note(self, rows: pd.DataFrame) -> str:
-        """Return the note that explains rows, columns and cells, with the settings that all lines share."""
         if has_between(self.fractions):
             parts = [f"Columns: {BY_FRACTION}.", common_settings(self), score_note(rows)]
             if not set(self.orders).isdisjoint(NUMBERED):
@@ -138,7 +136,6 @@ class GridAnalysis(GridView, Analysis):
         return [Table("Subsets", by_fraction(rows, on_subsets, names), len(names))] if on_subsets.any() else []
 
     def drawing(self, rows: pd.DataFrame, job: Job[AnalysisOf]) -> Drawing:
-        """Draw scores against the number of heads replaced."""
         from papa.results.figures import figure_note, grid_figure
 
         figure, alternative = grid_figure(rows, self)
@@ -146,11 +143,9 @@ class GridAnalysis(GridView, Analysis):
         return Drawing(figure, f"{self.title}: {alternative}", caption)
 
     def caption(self, rows: pd.DataFrame) -> str:
-        """Return an empty caption, because the note explains the tables."""
         return ""
 
     def sentence(self, rows: pd.DataFrame) -> str:
-        """Return the number of rows."""
         return f"{self.title}: {count(len(rows), 'row')}"
 
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from functools import cached_property
 from typing import TYPE_CHECKING, Any, NamedTuple
 
@@ -78,29 +78,6 @@ class TaskOutcomes:
     items: pd.DataFrame
     values: Mapping[str, np.ndarray]
     floors: tuple[str, ...] = CONTEXT_FREE
-
-    @classmethod
-    def of(
-        cls,
-        runs: Sequence[tuple[Mapping[str, str], pd.DataFrame]],
-        metric: str,
-        names: Sequence[str] = (),
-        train_counts: Sequence[int] = (),
-    ) -> TaskOutcomes:
-        """Join the outcomes of all runs of one model on one task.
-
-        Args:
-            runs: the record of each run and its outcomes; all runs have the same items.
-            metric, names, train_counts: see `TaskOutcomes`.
-        """
-        record, frame = runs[0]
-        items = frame[[name for name in ITEM_COLUMNS if name in frame]]
-        table = pd.DataFrame([{name: run.get(name) for name in RUN_KEYS} for run, _ in runs], dtype=object)
-        values = {
-            str(name): np.stack([outcomes[name] for _, outcomes in runs])
-            for name in frame.columns.intersection([*OUTCOME_COLUMNS])
-        }
-        return cls(record["model"], record["task"], metric, tuple(names), tuple(train_counts), table, items, values)
 
     @property
     def reported_metrics(self) -> tuple[str, ...]:
@@ -453,24 +430,23 @@ def _task_outcomes(
         elif not frame[columns].equals(outcomes[0][1][columns]):
             raise DamagedArtefact(f"{path} does not have the same examples as the other runs of its task; {REBUILD}.")
         outcomes.append((record, frame[frame.columns.intersection(list(OUTCOME_COLUMNS))] if outcomes else frame))
-    joined = TaskOutcomes.of(outcomes, metric, names)
+    record, frame = outcomes[0]
+    items, counts = frame[[name for name in ITEM_COLUMNS if name in frame]], tuple[int, ...]()
     if labels is not None:
         table = _table_of_texts(labels, corpus)
         names, counts = (tuple(provenance_of(table)[name]) for name in ("label_names", "train_counts"))
-        joined = replace(joined, names=names, train_counts=counts)
-        if "word" in joined.items:
-            by_word = _item_values(table, "by_word", joined.items)
-            joined = replace(joined, items=joined.items.assign(by_word=by_word))
+        if "word" in items:
+            items = items.assign(by_word=_item_values(table, "by_word", items))
     if subsets is not None:
-        subset = _item_values(_table_of_texts(subsets, corpus), "subset", joined.items)
-        joined = replace(joined, items=joined.items.assign(subset=subset))
-    if clusters is not None:
-        if isinstance(clusters, int):  # the number of consecutive examples in a cluster
-            cluster = joined.items["example"].to_numpy() // clusters
-        else:
-            cluster = _item_values(_table_of_texts(clusters, corpus), "cluster", joined.items)
-        joined = replace(joined, items=joined.items.assign(cluster=cluster.astype(np.int64)))
-    return joined
+        items = items.assign(subset=_item_values(_table_of_texts(subsets, corpus), "subset", items))
+    if isinstance(clusters, int):  # the number of consecutive examples in a cluster
+        items = items.assign(cluster=items["example"].to_numpy(np.int64) // clusters)
+    elif clusters is not None:
+        cluster = _item_values(_table_of_texts(clusters, corpus), "cluster", items)
+        items = items.assign(cluster=cluster.astype(np.int64))
+    table_of_runs = pd.DataFrame([{name: run.get(name) for name in RUN_KEYS} for run, _ in outcomes], dtype=object)
+    values = {name: np.stack([of_run[name] for _, of_run in outcomes]) for name in OUTCOME_COLUMNS if name in frame}
+    return TaskOutcomes(record["model"], record["task"], metric, names, counts, table_of_runs, items, values)
 
 
 def _table_of_texts(path: PathLike, corpus: str) -> pa.Table:

@@ -48,13 +48,6 @@ def line_legend(title: str, names: Sequence[str]) -> alt.Legend | None:
     return alt.Legend(title=title, symbolType="stroke", symbolSize=400, symbolOpacity=1) if len(names) > 1 else None
 
 
-def percent_axis(ticks: int) -> alt.Axis:
-    """Return an axis that shows shares in percent."""
-    import altair as alt
-
-    return alt.Axis(labelExpr="format(100 * datum.value, '.0f') + ' %'", tickCount=ticks)
-
-
 def words_only(title: str, text: str) -> alt.Chart:
     """Return a figure that explains in words why there is nothing to draw."""
     import altair as alt

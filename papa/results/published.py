@@ -96,7 +96,6 @@ class Published(Analysis):
         ]
 
     def sentence(self, rows: pd.DataFrame) -> str:
-        """Count the published values inside our intervals."""
         known = rows["inside"].dropna()
         return f"{count(len(rows), 'published value')} compared; {int(known.sum())} of {len(known)} inside our interval"
 

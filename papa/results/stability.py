@@ -44,7 +44,6 @@ class Stability(Analysis):
         return [table_of(rows)]
 
     def sentence(self, rows: pd.DataFrame) -> str:
-        """Return the range of τ."""
         pairs = count(len(rows), "pair")
         return f"{pairs} of seeds: Kendall's τ {rows['tau'].min():.2f} to {rows['tau'].max():.2f}"
 

@@ -128,7 +128,6 @@ class Summary(Analysis):
         return tables_of(rows)
 
     def sentence(self, rows: pd.DataFrame) -> str:
-        """Return the numbers of runs and rows; claims are the place for results."""
         return f"{count(sum(map(len, self.seeds)), 'run')}, {count(len(rows), 'summary row')}"
 
 

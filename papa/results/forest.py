@@ -14,7 +14,7 @@ from papa.config.stages import AnalysisOf
 from papa.errors import count
 from papa.method.pictures import WIDTH, inline, styled
 from papa.results.analysis import Analysis, Computed, Drawing
-from papa.results.conclusion import Conclusion, LineClaim, TaskLoss
+from papa.results.conclusion import Conclusion, LineClaim
 from papa.results.panels import COLORS, GREY, words_only
 from papa.results.phrases import loss_text, percent
 from papa.results.table import Table, texts
@@ -103,17 +103,13 @@ def _rows(line: LineClaim) -> Iterator[dict[str, object]]:
     if len(end.tasks) > 1:
         yield common | {"task": MEAN} | dict(zip(LOSS, (end.loss, end.low, end.high), strict=True))
     for task in end.tasks:
-        yield common | _loss(task)
+        yield common | task.model_dump()
         for subset in end.subsets:
             name: dict[str, object] = {"subset": subset.subset}
-            yield from (common | name | _loss(part) for part in subset.tasks if part.task == task.task)
+            yield from (common | name | part.model_dump() for part in subset.tasks if part.task == task.task)
             without = [part for part in subset.excluded if part.task == task.task]
             yield from (common | name | {"task": part.task, "excluded": part.why} for part in without)
     yield from (common | {"task": task.task, "excluded": task.why} for task in line.excluded)
-
-
-def _loss(task: TaskLoss) -> dict[str, object]:
-    return {"task": task.task} | {name: getattr(task, name) for name in LOSS}
 
 
 def _in_words(rows: pd.DataFrame) -> str:

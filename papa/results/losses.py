@@ -147,18 +147,9 @@ def _rows(outcomes: TaskOutcomes) -> Iterator[dict[str, object]]:
                 continue
             sample = outcomes.sample(metric, mask)
             status = status_of(sample, outcomes, metric)
-            common: dict[str, object] = {
-                "model": outcomes.model,
-                "task": outcomes.task,
-                "metric": metric,
-                "subset": subset,
-                "status": status,
-            }
-            common |= {
-                "trivial": sample.trivial,
-                "contextless": sample.mean(sample.floor_settings[0]) if sample.floor_settings else None,
-                "by_word": sample.by_word,
-            }
+            common: dict[str, object] = {"model": outcomes.model, "task": outcomes.task, "metric": metric}
+            common |= {"subset": subset, "status": status, "trivial": sample.trivial, "by_word": sample.by_word}
+            common["contextless"] = sample.mean(sample.floor_settings[0]) if sample.floor_settings else None
             for setting in sample.settings:
                 names = setting._asdict()
                 width = {"half_width_without_seeds": _half_width(sample, setting)}

@@ -119,11 +119,6 @@ def constant_name(constant: str, shown_with: Sequence[str] = ()) -> str:
     return constant.replace(TRAINED_SUFFIX, ", trained").replace("toeplitz", "Toeplitz")
 
 
-def with_noun(constant: str, name: str | None = None) -> str:
-    """Return "average constants"; `name` is another name of the constant, by default the one for readers."""
-    return f"{name or constant_name(constant)} constants"
-
-
 def floor_name(column: str) -> str:
     """Return the name for readers of a column with the scores of a floor."""
     return column.replace("contextless", "context-free").replace("_", " ")
@@ -151,7 +146,7 @@ def constants(name: str | None) -> str:
     constant = Constant.parse(str(name))
     if constant.start == "zeros":
         return "zeros"
-    words = with_noun(constant.start)
+    words = f"{constant_name(constant.start)} constants"
     if constant.corpus is not None:
         return f"{words} of the texts of {constant.corpus}"
     return f"trained {words}" if constant.trained else words

@@ -26,7 +26,7 @@ from papa.results.conclusion import Conclusion, Exclusion
 from papa.results.leakage import leakage_note
 from papa.results.losses import COUNTS, LOSS_COLUMNS, losses_of
 from papa.results.outcomes import ALL, VARIANT_KEYS, TaskOutcomes, is_probed, read_task_outcomes, table_of
-from papa.results.phrases import LOSS_NOTE, floor_name, loss_text, mean_text, with_noun, without_loss
+from papa.results.phrases import LOSS_NOTE, floor_name, loss_text, mean_text, without_loss
 from papa.results.scores import (
     DATA_COLUMNS,
     METRIC_COLUMNS,
@@ -261,7 +261,7 @@ def series(rows: pd.DataFrame) -> list[tuple[str, pd.DataFrame]]:
         belongs = rows["task"].isin(rows.loc[exact, "task"]) & (constants.isna() | constants.eq(constant))
         if not ordered:
             belongs &= ~rows["task"].isin(rows.loc[constants.eq(constant) & orders.notna(), "task"])
-        words = f"{with_noun(constant, constant)}{f', {order} order' if ordered else ''}"
+        words = f"{constant} constants{f', {order} order' if ordered else ''}"
         parts.append((words, rows[belongs & (orders.isna() | orders.eq(order))]))
     parts.append(("nothing replaced", rows[~rows["task"].isin(replaced["task"])]))
     return [(words, part) for words, part in parts if len(part)]
@@ -449,25 +449,13 @@ def recipe_tables(rows: pd.DataFrame) -> list[Table]:
     """Return a table of how the probes of each task were trained; nothing if no probe was trained."""
     if "style" not in rows:
         return []
-    trained = is_main(rows) & is_probed(rows["metric"])
-    main = rows[trained].dropna(subset="style")
-    if main.empty:
-        return []
-    shown = []
-    for (model, _), group in main.groupby(["model", "task"], sort=False):
-        first = group.iloc[0]
-        shown.append(
-            {
-                "task": first["title"],
-                "model": model,
-                "learning rate": f"{first['learning_rate']:g}",
-                "batch size": f"{first['batch_size']:.0f}",
-                "epochs": f"{first['epochs']:.0f}",
-                "training rows": f"{first['rows_train']:,.0f}{' for each seed' if first['resampled'] else ''}",
-                "layout": first["style"],
-            }
-        )
-    return [Table("Training of probes", pd.DataFrame(shown), 2)]
+    trained = rows[is_main(rows) & is_probed(rows["metric"])].dropna(subset="style")
+    main = trained.drop_duplicates(["model", "task"])
+    each = main["resampled"].map({True: " for each seed", False: ""})
+    cells = {"task": main["title"], "model": main["model"], "learning rate": main["learning_rate"].map("{:g}".format)}
+    cells |= {name: main[name.replace(" ", "_")].map("{:.0f}".format) for name in ("batch size", "epochs")}
+    cells |= {"training rows": main["rows_train"].map("{:,.0f}".format) + each, "layout": main["style"]}
+    return [Table("Training of probes", pd.DataFrame(cells), 2)] if len(main) else []
 
 
 def print_results(results: Path) -> None:

@@ -62,10 +62,6 @@ class Table:
         header, *lines = ["| " + " | ".join(row) + " |" for row in cells]
         return "\n".join([header, "|" + " --- |" * len(self.header), *lines])
 
-    def within(self, title: str, note: str) -> Table:
-        """Return the table with `title` before its heading, and with `note` if it has no other note."""
-        return replace(self, title=f"{title}, {self.title}" if self.title else title, note=self.note or note)
-
     def latex(self) -> str:
         """Format the table as a LaTeX `table` with booktabs rules, with the title above it and the note below it."""
         columns = "l" * self.names + "r" * (len(self.header) - self.names)
@@ -171,7 +167,11 @@ def write_pages(title: str, tables: Sequence[Table], note: str, markdown: PathLi
         text += ["", f"## {escape_markdown(table.title)}"] if table.title else []
         text += ["", escape_markdown(table.note)] if table.note else []
         text += ["", table.markdown()]
-    for path, lines in ((markdown, [*text, ""]), (latex, [table.within(title, note).latex() for table in tables])):
+    titled = [
+        replace(table, title=f"{title}, {table.title}" if table.title else title, note=table.note or note).latex()
+        for table in tables
+    ]
+    for path, lines in ((markdown, [*text, ""]), (latex, titled)):
         with replacing(path) as temporary:
             temporary.write_text("\n".join(lines), encoding="utf-8")
 

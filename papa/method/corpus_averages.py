@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from functools import partial
 
 from torch import Tensor
@@ -44,13 +44,9 @@ def average_corpus(job: Job[AverageOf]) -> str:
         "model": encoding.model.name,
         "weights": str(model.weights),
         **({} if encoding.precision == "float32" else {"precision": encoding.precision}),
-        **_layout(facts),
+        **{key: str(facts[key]) for key in ("corpus", "style", "slots")},
     }
     averages.save(job.output("constants"), trace)
     checkpoint.discard()
     content = "the outputs of heads" if averages.kind == "mean-output" else "attention"
     return f"averaged {content} over {averages.examples:,} examples{checkpoint.resumed}"
-
-
-def _layout(facts: Mapping[str, object]) -> dict[str, str]:
-    return {key: str(facts[key]) for key in ("corpus", "style", "slots")}

@@ -35,7 +35,11 @@ class NextTokens(TokenPrediction):
     target = NEXT
 
     def __init__(self, splits: Mapping[str, Tokens], model: Model):
-        _check_causal(model, "log_likelihood needs a decoder, and negative_log_perplexity masks tokens")
+        if not model.causal:
+            raise InputError(
+                f"{type(model.full).__name__} sees later tokens, so it cannot predict the next one; log_likelihood "
+                "needs a decoder, and negative_log_perplexity masks tokens."
+            )
         if "validation" in splits and not bool((splits["validation"].lengths > 1).any()):
             raise InputError(
                 "No text of the validation split has a next token, because each has only one token; use longer texts."
@@ -80,11 +84,6 @@ class NextTokens(TokenPrediction):
         tokens = self.splits[split]
         packed = tokens.batch(examples)
         return Batch(tokens, examples, packed, _next_tokens(packed))
-
-
-def _check_causal(model: Model, needed: str) -> None:
-    if not model.causal:
-        raise InputError(f"{type(model.full).__name__} sees later tokens, so it cannot predict the next one; {needed}.")
 
 
 def _next_tokens(packed: Packed) -> Tensor:

@@ -180,9 +180,6 @@ def fit_objective(
     """Train the modules of a new objective: its probe, and any constants. Each epoch records the outcomes.
 
     Without a probe or constants, nothing is trained. The seed determines the order of examples.
-
-    Raises:
-        Diverged: see `fit`.
     """
     parameters = [values for module in modules for values in module.parameters()]
     if not parameters:

@@ -9,12 +9,7 @@ from itertools import product
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from papa.config.variant import (
-    BY_POSITION,
-    SEEDED,
-    Order,
-    Variant,
-)
+from papa.config.variant import BY_POSITION, SEEDED, Order, Variant
 from papa.data.weights import sources_of, weights_digest
 from papa.errors import InputError, count, first_line
 from papa.files import PathLike, Trace, must_agree, provenance_of, read_table, write_table

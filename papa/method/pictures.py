@@ -26,11 +26,7 @@ MINIMUM_SHARE = 0.02
 
 
 def drawn_slots(averages: Constants, maximum: int = MAXIMUM_SLOTS) -> list[int]:
-    """Return at most `maximum` slots for a picture, in ascending order: those that the most examples use.
-
-    Raises:
-        InputError: the averages are over no examples.
-    """
+    """Return at most `maximum` slots for a picture, in ascending order: those that the most examples use."""
     uses = averages.count.diagonal().tolist()
     used = [slot for slot, use in enumerate(uses) if use and use >= MINIMUM_SHARE * averages.examples]
     if not used:
@@ -48,9 +44,6 @@ def pictures(averages: Constants, heads: Sequence[tuple[int, int]]) -> alt.Conca
     Args:
         averages: the attention of all heads.
         heads: (layer, head) of each picture, counted from 0.
-
-    Raises:
-        InputError: there are no such heads, or no pairs of slots to show.
     """
     import altair as alt
     import pandas as pd

@@ -132,10 +132,6 @@ def analyse(job: Job[AnalysisOf]) -> str:
 
     Returns:
         The sentence for the terminal.
-
-    Raises:
-        DamagedArtefact: an input is damaged.
-        InputError: the inputs do not match.
     """
     analysis = analysis_of(job.settings)
     computed = analysis.compute(job)
@@ -155,11 +151,7 @@ def analyse(job: Job[AnalysisOf]) -> str:
 
 
 def save_figure(figure: alt.TopLevelMixin, outputs: Mapping[str, PathLike]) -> None:
-    """Write a figure as SVG and as PNG.
-
-    Raises:
-        InputError: a text contains a control character.
-    """
+    """Write a figure as SVG and as PNG."""
     import vl_convert
 
     specification = figure.to_dict()

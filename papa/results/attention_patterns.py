@@ -47,11 +47,7 @@ class AttentionPatterns(Analysis):
     heads: tuple[tuple[int, int], ...] = PAPER_HEADS
 
     def compute(self, job: Job[AnalysisOf]) -> Computed:
-        """Measure the heads of the averages `constants`; the `tokens` show which slots hold special tokens.
-
-        Raises:
-            InputError: averages and tokens differ in model, corpus or layout.
-        """
+        """Measure the heads of the averages `constants`; the `tokens` show which slots hold special tokens."""
         averages = Constants.load(job.input("constants"))
         train = Tokens.read(job.input("tokens"), "train")["train"]
         for name in ("model", "corpus", "style", "slots"):

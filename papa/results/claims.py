@@ -35,13 +35,7 @@ from papa.results.conclusion import (
     TaskStep,
 )
 from papa.results.grids import rows_of
-from papa.results.losses import (
-    COUNTS,
-    Loss,
-    examples_needed,
-    loss_of,
-    mean_loss,
-)
+from papa.results.losses import COUNTS, Loss, examples_needed, loss_of, mean_loss
 from papa.results.outcomes import ALL, Sample, Setting, TaskOutcomes, is_probed, outcomes_in
 from papa.results.phrases import MORE_THAN_ALL, bound_text, conclusion_of, interval_text, percent
 from papa.results.simultaneous import ClaimSequence, corrected_margins, corrected_p_values
@@ -55,9 +49,6 @@ CLAIM_COLUMNS |= dict.fromkeys(("loss", "low", "high", "bound", "margin"), "floa
 CLAIM_COLUMNS |= {"task": "string", "p": "float64", "corrected_p": "float64", "corrected_margin": "float64"}
 CLAIM_COLUMNS |= {"claims": "int64"}
 
-SHARED_BY_STEPS = ("grid", "line", "model", "heads", "constant", "order", "fraction")
-"""The columns of a step that do not depend on the task."""
-NOTHING_REPLACED = "No heads are replaced, so there is nothing to conclude."
 
 CLAIMS_NOTE = (
     "Loss: (original - score) / (original - context-free), averaged over the tasks that count. Its 95 % interval is "
@@ -225,7 +216,7 @@ def claims_of(lines: Sequence[Line], margin: float) -> tuple[pd.DataFrame, Concl
         named = len(groups) > 1
         sentences = sentences or [conclusion_of(group, margin, named) for group in groups.values()]
         claims += [each.model_copy(update={"sentence": conclusion_of([each], margin, named)}) for each in of_grid]
-    sentence = " ".join(sentences or [NOTHING_REPLACED])
+    sentence = " ".join(sentences or ["No heads are replaced, so there is nothing to conclude."])
     frame = pd.DataFrame([row for claim in claims for row in _rows(claim)], columns=list(CLAIM_COLUMNS))
     return frame, Conclusion(sentence=sentence, margin=margin, lines=tuple(claims))
 
@@ -250,12 +241,7 @@ def _claims(lines: Sequence[Line], margin: float) -> list[LineClaim]:
 
 
 def _task_claim(
-    line: Line,
-    task: str,
-    margin: float,
-    p: Sequence[float],
-    margins: Sequence[float],
-    corrected_p: Sequence[float],
+    line: Line, task: str, margin: float, p: Sequence[float], margins: Sequence[float], corrected_p: Sequence[float]
 ) -> TaskClaim:
     """Return the claims about one task by itself; `margins` and `corrected_p` are corrected for all such claims."""
     sequence = line.claims_about(task)
@@ -280,7 +266,7 @@ def _rows(claim: LineClaim) -> Iterator[dict[str, object]]:
         yield {"claims": claim.lines} | step.model_dump(exclude_unset=True)
     for task in claim.by_task:
         for step, by_task in zip(claim.steps, task.steps, strict=True):
-            shared = step.model_dump(include=set(SHARED_BY_STEPS))
+            shared = step.model_dump(include={"grid", "line", "model", "heads", "constant", "order", "fraction"})
             yield shared | {"claims": claim.task_claims, "tasks": 1, "task": task.task} | by_task.model_dump()
 
 

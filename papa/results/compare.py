@@ -370,8 +370,9 @@ def print_comparison(result: Row, console: Console) -> None:
 
     for verdict in (DIFFERS, DIFFERS_BY_LESS, INCONCLUSIVE, EQUAL):
         chosen = [row for row in result["rows"] if row["verdict"] == verdict]
+        chosen.sort(key=lambda row: (2.0 if row["p"] is None else row["p"], -abs(row["difference"] or 0.0)))
         tested = "p_equal_holm" if verdict == EQUAL else "p_holm"
-        show(verdict.capitalize(), [_scores(row, tested) for row in sorted(chosen, key=_sort_key)], 3)
+        show(verdict.capitalize(), [_scores(row, tested) for row in chosen], 3)
     settings = [
         {"model": row["model"], "task": row["task"] or "", "setting": row["setting"]}
         | {side.upper(): " ".join(map(_value, row[side])) for side in "ab"}
@@ -417,11 +418,6 @@ def notes(result: Row) -> str:
     for why in dict.fromkeys(row["why"] for row in rows if row["why"]):
         sentences.append(f"Not tested, because {why}: {sum(row['why'] == why for row in rows):,}.")
     return printable(" ".join(sentences))
-
-
-def _sort_key(row: Row) -> tuple[float, float]:
-    """Sort by ascending p value, then by descending difference."""
-    return (2.0 if row["p"] is None else row["p"], -abs(row["difference"] or 0.0))
 
 
 def _names(row: Row) -> dict[str, str]:

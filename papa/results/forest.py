@@ -143,13 +143,8 @@ def figure_of(rows: pd.DataFrame, margin: float) -> alt.TopLevelMixin:
         }
     )
     lines = list(dict.fromkeys(points["line"]))
-    axis = alt.Axis(
-        labelExpr=f"{json.dumps(places)}[datum.value]",
-        grid=False,
-        ticks=False,
-        labelLimit=260,
-        labelFontSize=12,
-    )
+    names = f"{json.dumps(places)}[datum.value]"
+    axis = alt.Axis(labelExpr=names, grid=False, ticks=False, labelLimit=260, labelFontSize=12)
     legend = alt.Legend(title=None, symbolType="circle") if len(lines) > 1 else None
     palette = alt.Scale(domain=lines, range=[COLORS[number % len(COLORS)] for number in range(len(lines))])
     y = alt.Y("place:O", title=None, axis=axis)

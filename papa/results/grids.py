@@ -21,13 +21,7 @@ from papa.config.variant import NUMBERED, Constant
 from papa.errors import InputError, count
 from papa.results.analysis import Analysis, Computed, Drawing
 from papa.results.outcomes import ALL, VARIANT_KEYS
-from papa.results.phrases import (
-    LOSS_NOTE,
-    constant_name,
-    floor_name,
-    loss_text,
-    order_name,
-)
+from papa.results.phrases import LOSS_NOTE, constant_name, floor_name, loss_text, order_name
 from papa.results.summary import (
     BY_FRACTION,
     DROP_NOTE,

@@ -392,9 +392,6 @@ def read_task_outcomes(
         metrics: the main metric of each task.
         labels, subsets: the path of each task's labels and subsets, if it has any.
         clusters: the path of each task's clusters, or the number of consecutive examples in a cluster, if it has any.
-
-    Raises:
-        DamagedArtefact: a file has the outcomes of another run or of other examples, or was made from other texts.
     """
     groups: dict[tuple[str, str], list[tuple[Mapping[str, str], PathLike]]] = {}
     for record, path in runs:

@@ -7,7 +7,7 @@ the texts of the task: Tables 1 and 2 for BASE, Tables 4 and 5 for LARGE. On MRP
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable
 
 import pandas as pd
 
@@ -54,8 +54,8 @@ class Published(Analysis):
     """Compare a summary with the published values.
 
     Args:
-        models: the hub id of each model.
-        tasks: the published name of each task.
+        models: the hub id of each model, or its last part, which is the published name; others are left out.
+        tasks: the published name of each task: cola, mrpc, sst2, mnli_mismatched, ner or pos.
         more_settings: the published setting of each constant that was averaged over another corpus.
         values: the digest of the published values.
     """
@@ -69,8 +69,49 @@ class Published(Analysis):
     values: str
 
     def compute(self, job: Job[AnalysisOf]) -> Computed:
-        """Join the `summary` with the published values."""
-        rows = compare_with_published(read_summary(job.input("summary")), self.models, self.tasks, self.more_settings)
+        """Join the rows of the `summary` with the published values of the same model, task and setting.
+
+        `difference` is ours - published. `inside` tells whether our 95 % interval contains a number that rounds to the
+        published value; it is null if there is only one seed, so no interval.
+
+        Raises:
+            InputError: the summary lacks a model or task, the paper lacks a task or setting, or a task was not measured
+                by the published metric.
+        """
+        ours = read_summary(job.input("summary"))
+        published = published_values()
+        settings = SETTINGS | {constant: (setting,) for constant, setting in self.more_settings.items()}
+        _check("model", self.models, ours["model"], "The summary has")
+        _check("task", self.tasks, ours["task"], "The summary has")
+        _check("task", self.tasks.values(), published["task"], "The paper prints")
+        _check("setting", self.more_settings.values(), published["setting"], "The paper prints")
+        names = {name: (hub or "").rsplit("/", 1)[-1] for name, hub in self.models.items()}
+        replaced = ours["constant"].map(settings).where(ours["fraction"].eq("0"))
+        ours = ours.assign(
+            published_model=ours["model"].map(names).astype("str"),
+            published_task=ours["task"].map(self.tasks).astype("str"),
+            setting=replaced.where(ours["constant"].notna(), ORIGINAL),
+        )
+        published = published.rename(
+            columns={"model": "published_model", "task": "published_task", "value": "published"}
+        )
+        published["metric"] = published["published_task"].map(METRIC_NAMES).fillna(published["metric"])
+        keys = ["published_model", "published_task", "setting"]
+        both = published.merge(ours.explode("setting"), on=keys, suffixes=("", "_measured"))
+        for task, group in both.groupby("task", sort=False):
+            measured = ours.loc[ours["task"] == task, "metric"].unique()
+            if (metric := group["metric"].iloc[0]) not in measured:
+                raise InputError(
+                    f"Task {task} cannot be compared with the published {group['published_task'].iloc[0]}, whose "
+                    f"metric is {metric}; the summary scores it by {', '.join(measured)}."
+                )
+        both = both[both["metric"].eq(both["metric_measured"]) & both["subset"].eq(ALL)].dropna(subset="mean")
+        near = both["published"].between(both["low"] - ROUNDING, both["high"] + ROUNDING).astype(object)
+        rows = both.assign(
+            ours=both["mean"],
+            difference=both["mean"] - both["published"],
+            inside=near.where(both["low"].notna(), None),
+        ).reset_index(drop=True)[list(COLUMNS)]
         return Computed(rows, {"table": "published", "rounding": ROUNDING})
 
     def note(self, rows: pd.DataFrame) -> str:
@@ -103,58 +144,6 @@ class Published(Analysis):
 def published_values() -> pd.DataFrame:
     """Read the published values: `table` (as text), `model`, `setting`, `task`, `metric` and `value`."""
     return pd.read_csv(PUBLISHED, dtype={"table": "str"})
-
-
-def compare_with_published(
-    ours: pd.DataFrame, models: Mapping[str, str | None], tasks: Mapping[str, str], more_settings: Mapping[str, str]
-) -> pd.DataFrame:
-    """Join the rows of a summary with the published values of the same model, task and setting.
-
-    `difference` is ours - published. `inside` tells whether our 95 % interval contains a number that rounds to the
-    published value; it is null if there is only one seed, so no interval.
-
-    Args:
-        ours: the rows of a summary.
-        models: the hub id of each of our models, or its last part, which is the published name. Models without
-            published values are left out.
-        tasks: the published name of each of our tasks: cola, mrpc, sst2, mnli_mismatched, ner or pos.
-        more_settings: the published settings of constants that are not in `SETTINGS`. Fraction 1 is always `original`.
-
-    Raises:
-        InputError: the summary lacks a model or task, the paper lacks a task or setting, or a task was not measured
-            by the published metric.
-    """
-    published = published_values()
-    settings = SETTINGS | {constant: (setting,) for constant, setting in more_settings.items()}
-    _check("model", models, ours["model"], "The summary has")
-    _check("task", tasks, ours["task"], "The summary has")
-    _check("task", tasks.values(), published["task"], "The paper prints")
-    _check("setting", more_settings.values(), published["setting"], "The paper prints")
-    names = {name: (hub or "").rsplit("/", 1)[-1] for name, hub in models.items()}
-    replaced = ours["constant"].map(settings).where(ours["fraction"].eq("0"))
-    ours = ours.assign(
-        published_model=ours["model"].map(names).astype("str"),
-        published_task=ours["task"].map(tasks).astype("str"),
-        setting=replaced.where(ours["constant"].notna(), ORIGINAL),
-    )
-    published = published.rename(columns={"model": "published_model", "task": "published_task", "value": "published"})
-    published["metric"] = published["published_task"].map(METRIC_NAMES).fillna(published["metric"])
-    keys = ["published_model", "published_task", "setting"]
-    both = published.merge(ours.explode("setting"), on=keys, suffixes=("", "_measured"))
-    for task, group in both.groupby("task", sort=False):
-        measured = ours.loc[ours["task"] == task, "metric"].unique()
-        if (metric := group["metric"].iloc[0]) not in measured:
-            raise InputError(
-                f"Task {task} cannot be compared with the published {group['published_task'].iloc[0]}, whose metric is "
-                f"{metric}; the summary scores it by {', '.join(measured)}."
-            )
-    both = both[both["metric"].eq(both["metric_measured"]) & both["subset"].eq(ALL)].dropna(subset="mean")
-    near = both["published"].between(both["low"] - ROUNDING, both["high"] + ROUNDING).astype(object)
-    return both.assign(
-        ours=both["mean"],
-        difference=both["mean"] - both["published"],
-        inside=near.where(both["low"].notna(), None),
-    ).reset_index(drop=True)[list(COLUMNS)]
 
 
 def _check(kind: str, names: Iterable[str], column: pd.Series[str], source_has: str) -> None:

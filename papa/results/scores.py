@@ -36,9 +36,6 @@ def collect_runs(
         runs: each run, and the path of its file.
         task_outcomes: the outcomes of these runs.
         titles: the title of each task.
-
-    Raises:
-        InputError: the runs cannot be averaged or compared; see `check_comparable`.
     """
     check_comparable(runs)
     by_identity = {tuple(getattr(run, name) for name in IDENTITY_FIELDS): run for run, _ in runs}

@@ -175,19 +175,13 @@ def load(folder: PathLike) -> Study:
     >>> study = papa.load("results/mine")  # doctest: +SKIP
     >>> study.losses, study.constants("mood")  # doctest: +SKIP
     """
-    results = Path(folder)
-    if (study := study_in(results)) is None:
-        problem = "has no HTML report, so it is not a finished study" if results.is_dir() else "is not a folder"
-        raise InputError(f"{folder} {problem}; give a results folder, and finish its study with `papa run`.")
-    return Study(results.absolute(), study.config)
-
-
-def study_in(results: Path) -> Plan | None:
-    """Return the study of a results folder, from the config that its report records; None if there is no report."""
     from papa.results.page import reported_config
 
-    trace = trace_of(results / ARTEFACTS["page"].path())
-    return None if trace is None else Plan(reported_config(trace.settings["config"]), results)
+    results = Path(folder)
+    if (trace := trace_of(results / ARTEFACTS["page"].path())) is None:
+        problem = "has no HTML report, so it is not a finished study" if results.is_dir() else "is not a folder"
+        raise InputError(f"{folder} {problem}; give a results folder, and finish its study with `papa run`.")
+    return Study(results.absolute(), reported_config(trace.settings["config"]))
 
 
 def _chosen(noun: str, name: str | None, names: Sequence[str]) -> str:

@@ -57,7 +57,6 @@ DATA_NOTE = "Rows: used of available. Examples cut: examples with more tokens th
 
 FLOORS = ("trivial", "contextless")  # the column of the context-free floor is called contextless
 BY_FRACTION = "fraction of heads that keep their own attention"
-OUT_OF_DATE = "{} is out of date: `snakemake` without --until rebuilds it."
 WHERE_DEFINED = "The HTML report and docs/losses.md explain floors, losses and intervals."
 TITLE = "Scores by fraction of input-dependent heads"
 SUMMARY_COLUMNS = SETTING_COLUMNS | METRIC_COLUMNS | {"mean": "float64", "seeds": "int64"}
@@ -92,12 +91,7 @@ class Summary(Analysis):
     clusters: dict[str, str | int] | None = None
 
     def compute(self, job: Job[AnalysisOf]) -> Computed:
-        """Score all `runs`, and also return the tables of runs, curves and outcomes.
-
-        Raises:
-            DamagedArtefact: a file is damaged, or outcomes, labels, subsets and clusters do not match.
-            InputError: there are no runs, or they cannot be averaged or compared; see `collect_runs`.
-        """
+        """Score all `runs`, and also return the tables of runs, curves and outcomes."""
         runs_with_paths = list[tuple[Run, PathLike]]()
         outcomes_of = dict(zip(job.inputs["runs"], job.inputs["outcomes"], strict=True))
         for path, seeds in zip(job.inputs["runs"], self.seeds, strict=True):
@@ -411,17 +405,14 @@ def score_note(rows: pd.DataFrame) -> str:
     main = rows[is_main(rows)]
     notes = [measure.note for name, measure in METRICS.items() if measure.note and main["metric"].eq(name).any()]
     seeds = main.loc[is_probed(main["metric"]), "seeds"]
-    probe_notes = [_seed_note(seeds)] if len(seeds) else []
-    return " ".join([*probe_notes, *notes, MODEL_HEAD_NOTE] if notes else probe_notes)
-
-
-def _seed_note(seeds: pd.Series[int]) -> str:
+    notes += [MODEL_HEAD_NOTE] if notes else []
+    if seeds.empty:
+        return " ".join(notes)
     least, most = seeds.min(), seeds.max()
-    if most == 1:
-        return "Cells: validation score, one seed, so no interval."
-    number = f"{most}" if least == most else f"{least} to {most}"
-    text = f"Cells: validation score, mean over {number} seeds ± half-width of the 95 % Student-t interval"
-    return text + ("; a single seed has no interval." if least == 1 else ".")
+    over = f"{most}" if least == most else f"{least} to {most}"
+    note = f"mean over {over} seeds ± half-width of the 95 % Student-t interval"
+    note += "; a single seed has no interval" if least == 1 else ""
+    return " ".join([f"Cells: validation score, {'one seed, so no interval' if most == 1 else note}.", *notes])
 
 
 def same_heads_note(rows: pd.DataFrame) -> str:
@@ -470,7 +461,9 @@ def print_results(results: Path) -> None:
             outdated, conclusion = _outdated(claims, summary=summary), Conclusion.read(claims)
             sentence = outdated or printable(conclusion.sentence)
             console.print(f"\n{sentence}\n", soft_wrap=bool(outdated))  # an unbroken path can be copied
-            if note := leakage_note(results, () if outdated else _corpora_of(claims)):
+            trace = None if outdated else trace_of(claims)
+            grids = trace.settings.get("grids", ()) if trace else ()
+            if note := leakage_note(results, [corpus for grid in grids for corpus in grid["tasks"].values()]):
                 console.print(f"{note}\n", style="yellow")
         print_summary(rows, console)
         console.print(WHERE_DEFINED)
@@ -484,16 +477,9 @@ def print_results(results: Path) -> None:
         print(f"Report:  {report}")
 
 
-def _corpora_of(claims: Path) -> list[str]:
-    """Return the corpora of the tasks that claims are about."""
-    trace = trace_of(claims)
-    grids = trace.settings.get("grids", ()) if trace else ()
-    return [corpus for grid in grids for corpus in grid["tasks"].values()]
-
-
 def _outdated(path: Path, **sources: Path) -> str:
     """Return a warning if an artefact was not made from these versions of its `sources`; otherwise nothing."""
     trace = trace_of(path)
     inputs = {} if trace is None else trace.inputs
     same = all(inputs.get(name) in (None, digest_of(source)) for name, source in sources.items() if source.exists())
-    return "" if same else OUT_OF_DATE.format(path)
+    return "" if same else f"{path} is out of date: `snakemake` without --until rebuilds it."

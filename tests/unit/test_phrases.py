@@ -7,13 +7,7 @@ import pytest
 from builders import line_claim
 
 from papa.config.variant import NUMBERED, ORDERS
-from papa.results.conclusion import (
-    EndLoss,
-    Exclusion,
-    Step,
-    TaskClaim,
-    TaskLoss,
-)
+from papa.results.conclusion import EndLoss, Exclusion, Step, TaskClaim, TaskLoss
 from papa.results.phrases import (
     NO_INTERVAL,
     above_all,

@@ -61,25 +61,20 @@ def part_of(outcomes: Outcomes, chosen: np.ndarray) -> Outcomes:
     return Outcomes(outcomes.gold[chosen], outcomes.predicted[chosen], outcomes.unit[chosen], outcomes.names)
 
 
-def test_f1_is_of_the_second_label():
+def test_counts_are_those_by_hand_and_undefined_scores_are_zero():
     # true positives 2, false positives 1, false negatives 2
     outcomes = of_texts([1, 1, 1, 1, 0, 0], [1, 1, 0, 0, 1, 0], ["not_equivalent", "equivalent"])
-    assert score_of("f1", outcomes) == pytest.approx(4 / 7)
     assert MEASURES["f1"].counts(outcomes).sum(0).tolist() == [2, 3, 4]
+    # gold: PER(0-1), LOC(3), LOC(4, begun by I-); predicted: PER(0-1), PER(3), LOC(4)
+    outcomes = of_words([[1, 2, 0, 3], [4, 0]], [[1, 2, 0, 1], [3, 0]], ENTITY)
+    assert score_of("token_accuracy", outcomes) == pytest.approx(4 / 6)
+    assert MEASURES["entity_f1"].counts(outcomes).tolist() == [[1, 2, 2], [1, 1, 1]]
+    # one sentence ends in B-LOC, the next begins with I-LOC: two entities, not one
+    assert score_of("entity_f1", of_words([[3], [4]], [[3], [0]], ENTITY)) == pytest.approx(2 / 3)
+    assert score_of("entity_f1", of_words([[0, 0]], [[0, 0]], ENTITY)) == 0.0, "without any entity"
     for metric in ("f1", "matthews_correlation"):
         undefined = [score_of(metric, of_texts(gold, [0, 0, 0], ["a", "b"])) for gold in ([0, 0, 0], [0, 1, 0])]
         assert undefined == [0.0, 0.0]
-
-
-def test_entity_f1_counts_whole_entities_within_their_sentence():
-    # gold: PER(0-1), LOC(3), LOC(4, begun by I-); predicted: PER(0-1), PER(3), LOC(4)
-    outcomes = of_words([[1, 2, 0, 3], [4, 0]], [[1, 2, 0, 1], [3, 0]], ENTITY)
-    assert score_of("entity_f1", outcomes) == pytest.approx(2 / 3)
-    assert score_of("token_accuracy", outcomes) == pytest.approx(4 / 6)
-    assert MEASURES["entity_f1"].counts(outcomes).tolist() == [[1, 2, 2], [1, 1, 1]]
-    assert score_of("entity_f1", of_words([[0, 0]], [[0, 0]], ENTITY)) == 0.0, "without any entity"
-    # one sentence ends in B-LOC, the next begins with I-LOC: two entities, not one
-    assert score_of("entity_f1", of_words([[3], [4]], [[3], [0]], ENTITY)) == pytest.approx(2 / 3)
 
 
 # -- against other code -----------------------------------------------------------------------------------------------

@@ -191,6 +191,16 @@ def test_markdown_says_what_was_used(tmp_path):
         assert row in page
     assert page.count(f"| {title} | tiny | 1,000 of 8,551 | 7 | all 53 | 2 |") == page.count("8,551") == 1
     assert "<img" not in page and "<script" not in page and "\n# owned" not in page
+    latex = (tmp_path / "summary.tex").read_text(encoding="utf-8")
+    first = latex.split(r"\end{table}")[0]
+    assert r"\begin{tabular}{llrrrrrr}" in first and re.findall(r"\\(\w+rule)", first) == [
+        *("toprule", "midrule", "midrule", "bottomrule")
+    ]
+    assert "\\midrule\n" r"mean drop &  &  &  & 0.0 \% & 24.8 \% & 24.8 \% &  \\" in first
+    assert r"\caption{Scores by fraction of input-dependent heads, tiny (24 heads): average constants.}" in first
+    assert r"mean over 2 seeds $\pm$ half-width of the 95 \% Student-t interval" in first
+    for begin, end in ((r"\begin{table}", r"\end{table}"), (r"\begin{tabular}", r"\end{tabular}")):
+        assert latex.count(begin) == latex.count(end) == 4
 
 
 def shown(rows: pd.DataFrame, capsys: pytest.CaptureFixture[str], width: int) -> str:

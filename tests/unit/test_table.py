@@ -4,49 +4,19 @@ import io
 import re
 import shutil
 import subprocess
-from pathlib import Path
-from typing import Any
 
 import pandas as pd
 import pytest
-from builders import summary_row, write_rows
 from rich.console import Console
 
 from papa.errors import count
-from papa.results.summary import legend, read_summary, tables_of
 from papa.results.table import Table, escape_latex, write_pages
-
-TITLE = "100 % of R&D_#1 ± {a}"
-
-
-def row(fraction: str, mean: float, **columns: Any) -> dict[str, Any]:
-    about = {"model": "tiny_1", "title": TITLE, "examples": 1013, "relative_drop": (0.8 - mean) / 0.8}
-    return summary_row(fraction, mean, **{"heads": 23, "status": None} | about | columns)
-
-
-def latex(folder: Path, rows: list[dict[str, Any]]) -> str:
-    summary = read_summary(write_rows(rows, folder / "summary.parquet"))
-    write_pages("Scores", tables_of(summary), legend(summary), folder / "summary.md", folder / "summary.tex")
-    return (folder / "summary.tex").read_text(encoding="utf-8")
 
 
 def printed(table: Table, width: int = 80) -> str:
     console = Console(markup=False, highlight=False, emoji=False, width=width, record=True, file=io.StringIO())
     table.print(console)
     return console.export_text()
-
-
-def test_scores_drops_and_rules(tmp_path):
-    text = latex(tmp_path, [row("1", 0.8), row("1/2", 0.84), row("0", 0.6)])
-    text = text.split(r"\end{table}", 1)[0]
-    title = r"100 \% of R\&D\_\#1 $\pm$ \{a\}"
-    assert title + r" & F1 & - & - & 0.800 $\pm$.013 & 0.840 $\pm$.013 & 0.600 $\pm$.013 & 25.0 \% & - \\" in text
-    assert "\\midrule\n" r"mean drop &  &  &  & 0.0 \% & $-$5.0 \% & 25.0 \% & 25.0 \% &  \\" in text
-    assert r"\begin{tabular}{llrrrrrrr}" in text
-    assert re.findall(r"\\(\w+rule)", text) == ["toprule", "midrule", "midrule", "bottomrule"]
-    assert r"task & metric & trivial & context-free & 1 & 1/2 & 0 & drop at 0 & loss at 0 \\" in text
-    assert r"\caption{Scores, tiny\_1 (23 heads): average constants, lambda order.}" in text
-    assert r"mean over 3 seeds $\pm$ half-width of the 95 \% Student-t interval" in text
 
 
 def test_latex_is_ready_to_paste():

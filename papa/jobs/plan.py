@@ -11,14 +11,25 @@ import time
 from collections import Counter
 from collections.abc import Iterator
 from dataclasses import dataclass
+from functools import cache
 from pathlib import Path
 from statistics import fmean
-from typing import TYPE_CHECKING, TypedDict
+from typing import TYPE_CHECKING, TypedDict, cast
 
 from papa.config.job import AnyJob
 from papa.config.measures import METRICS
 from papa.config.settings import Config, Corpus, budget_on
-from papa.config.stages import AverageOf, Encoding, HiddenOf, LambdaOf, ModelId, OfEncoding, ProbeOf, WeightsOf
+from papa.config.stages import (
+    AverageOf,
+    Encoding,
+    HiddenOf,
+    LambdaOf,
+    ModelId,
+    OfEncoding,
+    ProbeOf,
+    TokensOf,
+    WeightsOf,
+)
 from papa.config.study import Plan
 from papa.config.variant import Variant
 from papa.errors import InputError, count
@@ -55,16 +66,11 @@ UNFIT = {
 class Needs(TypedDict):
     """The needs of jobs; `unknown` of them were not estimated, because a model or a corpus is not on this machine."""
 
+    stage: str
     jobs: int
     unknown: int
     seconds: float
     disk_mb: float
-
-
-class StageNeeds(Needs):
-    """The needs of the jobs of a stage."""
-
-    stage: str
 
 
 class SmallestMargin(TypedDict):
@@ -82,7 +88,7 @@ class Estimates(TypedDict):
 
     config: str
     problems: list[str]
-    stages: list[StageNeeds]
+    stages: list[Needs]
     total: Needs
     elapsed_seconds: float
     cores: int
@@ -117,34 +123,31 @@ def plan(config: Config, cores: int) -> Estimates:
 def _plan(config: Config, cores: int) -> Estimates:
     study = Plan(config, Path("results", config.name))
     models, corpora, problems = _sizes(config)
-    rates: dict[tuple[Encoding, int], float | None] = {}
-    stages: dict[str, StageNeeds] = {}
-    total = Needs(jobs=0, unknown=0, seconds=0.0, disk_mb=0.0)
+
+    @cache
+    def rate(model: Encoding, length: int, vocabulary: int) -> float | None:
+        try:
+            return _tokens_per_second(model, length, vocabulary, config)
+        except InputError as error:  # for example, a login node has no GPU
+            problems.append(f"Model {model.model.name} was not timed: {error}")
+            return None
+
+    stages: dict[str, Needs] = {}
+    total = Needs(stage="total", jobs=0, unknown=0, seconds=0.0, disk_mb=0.0)
     busy = on_gpu = 0.0
     for job in study.jobs():  # ordered by their dependencies
         seconds, disk_mb, unknown = float(START_SECONDS), 0.0, 0
         if isinstance(job.settings, OfEncoding):
-            model, corpus = models.get(job.settings.model.model.name), corpora.get(_corpus_of(job, config))
-            if model is None or corpus is None:
-                unknown = 1
-            else:
-                slots = _slots_of(job, config)
-                tokens = sum(split.rows * _length(split, slots) for split in corpus.values())
-                disk_mb = _disk(job, model, slots, tokens) / MB
-                length = max(round(tokens / max(sum(split.rows for split in corpus.values()), 1)), 1)
-                key = job.settings.model, length
-                if key not in rates:
-                    try:
-                        rates[key] = _tokens_per_second(*key, model["vocabulary"], config)
-                    except InputError as error:  # for example, a login node has no GPU
-                        rates[key] = None
-                        problems.append(f"Model {key[0].model.name} was not timed: {error}")
-                if rate := rates[key]:
-                    seconds += _passes(job) * tokens / rate
-                else:
-                    unknown = 1
-        stage = stages.setdefault(job.rule, StageNeeds(stage=job.rule, jobs=0, unknown=0, seconds=0.0, disk_mb=0.0))
-        for needs in (stage, total):
+            [tokens] = job.needs["tokens"]
+            model, slots = models.get(job.settings.model.model.name), cast(TokensOf, tokens.settings).slots
+            splits = corpora.get(tokens.wildcards["laid_out"].partition("/")[0], {}).values()
+            number = sum(split.rows * _length(split, slots) for split in splits)
+            length = max(round(number / max(sum(split.rows for split in splits), 1)), 1)
+            speed = rate(job.settings.model, length, model["vocabulary"]) if model and splits else None
+            disk_mb = _disk(job, model, slots, number) / MB if model and splits else 0.0
+            seconds, unknown = (seconds + _passes(job) * number / speed, 0) if speed else (seconds, 1)
+        needed = stages.setdefault(job.rule, Needs(stage=job.rule, jobs=0, unknown=0, seconds=0.0, disk_mb=0.0))
+        for needs in (needed, total):
             needs["jobs"] += 1
             needs["unknown"] += unknown
             needs["seconds"] += seconds
@@ -206,21 +209,6 @@ def print_plan(estimates: Estimates, out: Console) -> None:
 # -- time and disk ----------------------------------------------------------------------------------------------------
 
 
-def _corpus_of(job: AnyJob, config: Config) -> str:
-    """Return the corpus of a job's tokens, from its wildcards."""
-    if task := job.wildcards.get("task"):
-        return config.tasks[task].corpus
-    owner, _, name = job.wildcards.get("owner", "").partition("/")
-    if owner:
-        return config.tasks[name].corpus if owner == "tasks" else name
-    return job.wildcards["laid_out"].partition("/")[0]
-
-
-def _slots_of(job: AnyJob, config: Config) -> int:
-    _, _, slots = job.wildcards.get("laid_out", "").partition("/slots-")
-    return int(slots or config.corpora[_corpus_of(job, config)].slots or 0)
-
-
 def _length(split: SplitSize, slots: int) -> float:
     """Return the mean number of tokens of a split's texts."""
     return min(split.words * TOKENS_PER_WORD + SPECIAL_TOKENS_PER_TEXT, slots)
@@ -278,18 +266,6 @@ def _sizes(config: Config) -> tuple[dict[str, dict[str, int]], dict[str, dict[st
     from papa.data.tokenize import check_tokenizer, is_decoder, sizes_of_model
 
     problems, models, corpora = list[str](), dict[str, dict[str, int]](), dict[str, dict[str, SplitSize]]()
-    for model, task in config.pairs:
-        identity = ModelId.of(model, config.models[model])
-        needed, metric = config.tasks[task].target.decoder, config.tasks[task].metric
-        try:
-            models[model] = sizes_of_model(identity, config.machine)
-            if needed is not None and needed != is_decoder(identity, config.machine):
-                raise InputError(UNFIT[needed].format(task=task, metric=metric))
-            corpus = config.corpora[config.tasks[task].corpus]
-            words, texts = corpus.words is not None, _texts_of(corpus, config)
-            check_tokenizer(identity, config.machine, corpus.slots or 0, words, texts)
-        except InputError as error:
-            problems.append(f"Model {model}: {error}")
     for name in config.corpora_run:
         tasks = [config.tasks[task] for _, task in config.pairs if config.tasks[task].corpus == name]
         try:
@@ -297,6 +273,18 @@ def _sizes(config: Config) -> tuple[dict[str, dict[str, int]], dict[str, dict[st
             corpora[name] = _count_rows(config.corpora[name], labels, config)
         except InputError as error:
             problems.append(f"Corpus {name}: {error}")
+    for model, name in config.pairs:
+        identity, task = ModelId.of(model, config.models[model]), config.tasks[name]
+        needed, corpus = task.target.decoder, config.corpora[task.corpus]
+        try:
+            models[model] = sizes_of_model(identity, config.machine)
+            if needed is not None and needed != is_decoder(identity, config.machine):
+                raise InputError(UNFIT[needed].format(task=name, metric=task.metric))
+            if task.corpus in corpora:
+                words, texts = corpus.words is not None, _texts_of(corpus, config)
+                check_tokenizer(identity, config.machine, corpus.slots or 0, words, texts)
+        except InputError as error:
+            problems.append(f"Model {model}: {error}")
     return models, corpora, problems
 
 

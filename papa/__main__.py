@@ -2,18 +2,35 @@
 
 from __future__ import annotations
 
+import os
 import sys
-
-from papa.errors import missing_extra
 
 
 def main() -> None:
+    hide_current_folder()
+    from papa.errors import missing_extra
+
     if missing := missing_extra("workflow", "The command papa"):
         print(missing, file=sys.stderr)
         sys.exit(2)
     from papa.cli import main as run_command
 
     run_command()
+
+
+def hide_current_folder() -> None:
+    """Keep modules in the current folder, such as a user's random.py, from replacing libraries here and in children.
+
+    Python looks there first for `python -m`, and for an empty entry of PYTHONPATH. A folder that PYTHONPATH names stays.
+    """
+    named = [entry for entry in os.environ.get("PYTHONPATH", "").split(os.pathsep) if entry]
+    os.environ |= {"PYTHONPATH": os.pathsep.join(named), "PYTHONSAFEPATH": "1"}
+    try:
+        here = os.getcwd()
+    except FileNotFoundError:
+        sys.exit("The current folder no longer exists; change to another one.")
+    if here not in map(os.path.abspath, named):
+        sys.path[:] = [entry for entry in sys.path if entry not in ("", here)]
 
 
 if __name__ == "__main__":

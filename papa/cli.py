@@ -363,7 +363,3 @@ def main() -> None:
         if hasattr(stream, "reconfigure"):
             stream.reconfigure(errors="replace")
     app(prog_name="papa")
-
-
-if __name__ == "__main__":
-    main()

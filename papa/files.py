@@ -9,6 +9,7 @@ equal digests in every file.
 from __future__ import annotations
 
 import glob
+import errno
 import hashlib
 import html
 import json
@@ -130,6 +131,33 @@ def replacing(path: PathLike) -> Iterator[Path]:
             temporary.unlink()
 
 
+@contextmanager
+def reading(path: PathLike, form: str, *damage: type[Exception]) -> Iterator[None]:
+    """Explain the errors of a `with` block that reads `path`; `form` names its content, such as "a papa table".
+
+    Args:
+        path: the file.
+        form: what the file should be.
+        damage: errors that damaged content causes.
+
+    Raises:
+        DamagedArtefact: the file is missing or damaged.
+        InputError: the system refused to read the file, for example because of permissions, missing locks or a
+            disconnected disk. Nothing is known about the content then, so the file must be kept.
+    """
+    try:
+        yield
+    except InputError:
+        raise
+    except (OSError, *damage) as error:
+        code = error.errno if isinstance(error, OSError) else None  # libraries also raise OSError, without a code
+        if code in (errno.ENOENT, errno.ENOTDIR):
+            raise DamagedArtefact(f"{path} cannot be read ({_reason(error)}); run the workflow again.") from error
+        if code:
+            raise InputError(f"{path} cannot be read ({_reason(error)}); fix the cause and run again.") from error
+        raise DamagedArtefact(f"{path} cannot be read as {form} ({first_line(error)}); {REBUILD}.") from error
+
+
 # -- tables -----------------------------------------------------------------------------------------------------------
 
 
@@ -215,15 +243,12 @@ def opened_table(path: PathLike) -> Iterator[TableFile]:
     import pyarrow as pa
     import pyarrow.parquet as pq
 
-    try:
-        # pq.read_table would also import pyarrow.dataset, which costs 50 MB of memory in every job
-        with pq.ParquetFile(path) as file:
-            provenance = _checked(path, (file.metadata.metadata or {}).get(KEY.encode()), [])
-            if len(provenance.facts["groups"]) != file.metadata.num_row_groups:
-                raise DamagedArtefact(f"{path} is damaged (rows are missing); {REBUILD}.")
-            yield TableFile(path, file, provenance)
-    except (pa.ArrowException, OSError, KeyError) as error:
-        raise DamagedArtefact(f"{path} cannot be read as a papa table ({_reason(error)}); {REBUILD}.") from error
+    # pq.read_table would also import pyarrow.dataset, which costs 50 MB of memory in every job
+    with reading(path, "a papa table", pa.ArrowException, KeyError), pq.ParquetFile(path) as file:
+        provenance = _checked(path, (file.metadata.metadata or {}).get(KEY.encode()), [])
+        if len(provenance.facts["groups"]) != file.metadata.num_row_groups:
+            raise DamagedArtefact(f"{path} is damaged (rows are missing); {REBUILD}.")
+        yield TableFile(path, file, provenance)
 
 
 def read_table(path: PathLike) -> pa.Table:
@@ -320,11 +345,9 @@ def read_tensors(path: PathLike) -> tuple[dict[str, Tensor], dict[str, Any]]:
     from safetensors import SafetensorError
     from safetensors.torch import load
 
-    try:
+    with reading(path, "safetensors", SafetensorError, ValueError, AttributeError):
         tensors = load(Path(path).read_bytes())
-        text = _header_of(path).get("__metadata__", {}).get(KEY)
-    except (SafetensorError, OSError, ValueError, AttributeError) as error:
-        raise DamagedArtefact(f"{path} cannot be read as safetensors ({_reason(error)}); {REBUILD}.") from error
+        text = _text_in_tensors(path)
     return tensors, dict(_checked(path, text, _parts_of_tensors(tensors)).facts)
 
 
@@ -366,11 +389,16 @@ def write_page(text: str, path: PathLike, trace: Trace | None = None) -> None:
 
 
 def read_provenance(path: PathLike) -> Provenance | None:
-    """Return an artefact's provenance without reading or checking its content; None if no provenance can be read."""
+    """Return an artefact's provenance without reading or checking its content; None if it has none.
+
+    Raises:
+        InputError: the system refused to read the file, which therefore must not be taken for outdated.
+    """
     try:
-        text = _READERS[Path(path).suffix](path)
-        return None if text is None else Provenance.parse(text)
-    except Exception:  # a damaged file can make a reader raise any error
+        with reading(path, "a papa file", Exception):  # a damaged file can make a reader raise any error
+            text = _READERS[Path(path).suffix](path)
+            return None if text is None else Provenance.parse(text)
+    except DamagedArtefact:
         return None
 
 
@@ -415,7 +443,7 @@ def _text_in_tensors(path: PathLike) -> str | None:
 def _text_in_arrays(path: PathLike) -> str | None:
     import h5py
 
-    with h5py.File(path, "r") as store:
+    with h5py.File(path, "r", locking=False) as store:  # some file systems have no locks
         return str(store.attrs[KEY])
 
 
@@ -462,11 +490,9 @@ def _checked(path: PathLike, text: str | bytes | None, parts: Iterable[bytes]) -
 
 
 def _json_of(path: PathLike) -> tuple[dict[str, Any], str | None]:
-    try:
+    with reading(path, "JSON", ValueError, AttributeError):
         content = json.loads(Path(path).read_text(encoding="utf-8"))
         provenance = content.pop(KEY, None)
-    except (ValueError, OSError, AttributeError) as error:
-        raise DamagedArtefact(f"{path} cannot be read as JSON ({_reason(error)}); {REBUILD}.") from error
     return content, None if provenance is None else _json(provenance)
 
 

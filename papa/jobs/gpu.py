@@ -52,6 +52,9 @@ def take(devices: Sequence[str], folder: Path) -> str:
                 fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
             except BlockingIOError:
                 os.close(file)
+            except OSError as error:
+                log.warning("GPUs cannot be locked in %s (%s); this job takes one by chance", folder, error.strerror)
+                return devices[os.getpid() % len(devices)]
             else:
                 os.utime(file)  # or a cleaner of old temporary files may delete it
                 return device  # the file stays open, because closing it would unlock it

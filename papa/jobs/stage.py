@@ -128,9 +128,10 @@ def _paths(value: str | Sequence[str]) -> tuple[str, ...]:
 
 
 def _show(line: str, stream: TextIO) -> None:
-    """Print a line in one write, because jobs share the terminal."""
-    stream.write(f"{line}\n")
-    stream.flush()
+    """Print a line in one write, because jobs share the terminal; drop it if the terminal was closed."""
+    with suppress(OSError):
+        stream.write(f"{line}\n")
+        stream.flush()
 
 
 @contextmanager

@@ -36,9 +36,12 @@ The first value is glibc's maximum. It must be set, because setting the second o
 """
 YOUNG_OBJECTS = 50_000
 """The number of new objects after which Python looks for unreachable cycles; its default is at most 2,000."""
-PRINT_RESULTS = (
-    "import pathlib, sys; from papa.results import summary; summary.print_results(pathlib.Path(sys.argv[1]))"
-)
+PRINT_RESULTS = """
+import pathlib, signal, sys
+signal.signal(signal.SIGPIPE, signal.SIG_DFL)  # end without a traceback if nobody reads
+from papa.results import summary
+summary.print_results(pathlib.Path(sys.argv[1]))
+"""
 _locks: list[int] = []
 _studies: ContextVar[list[Plan] | None] = ContextVar("papa_studies", default=None)
 
@@ -79,6 +82,8 @@ def started(config: Mapping[str, object], files: Iterable[str | Path]) -> Plan:
     # in a job, the variable has the snapshots of the run's start
     machine = replace(checked.machine, snapshots=Machine.current().snapshots)
     tell_jobs(machine)
+    encoding, _, _ = os.environ.get("PYTHONIOENCODING", "").partition(":")
+    os.environ["PYTHONIOENCODING"] = f"{encoding}:replace"  # print ? for what a terminal cannot show, such as λ
     for name, value in ALLOCATOR.items():
         os.environ.setdefault(name, value)
     study = Plan(checked, f"results/{checked.name}", LocalSourceDigests(checked.machine, files))
@@ -123,9 +128,16 @@ def end(study: Plan) -> None:
 
 
 def show_results(study: Plan) -> None:
-    """Print a study's summary, if it exists, in another process, so this one does not import pandas."""
+    """Print a study's summary, if it exists, in another process, so this one does not import pandas.
+
+    Raises:
+        SystemExit: it could not be printed.
+    """
     if (study.results / study.path("summary")).exists():
-        subprocess.run([sys.executable, "-c", PRINT_RESULTS, str(study.results)], check=False)
+        command = [sys.executable, "-P", "-c", PRINT_RESULTS, str(study.results)]  # -P: no modules of this folder
+        if subprocess.run(command, check=False).returncode:
+            shown = shlex.join(["papa", "inspect", argument(study.results)])
+            raise SystemExit(f"Error: the results were not printed; `{shown}` prints them.")
 
 
 def begin(study: Plan) -> None:

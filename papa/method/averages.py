@@ -195,8 +195,8 @@ def _read(path: PathLike, names: Sequence[str]) -> tuple[Constants, Tensor]:
     """Read averages and their mean; sum and count stay empty unless they are among `names`."""
     if not Path(path).exists():
         raise InputError(f"{path} does not exist; average the attention of a corpus first.")
+    arrays, facts = read_arrays(path, (*names, "mean"))
     try:
-        arrays, facts = read_arrays(path, (*names, "mean"))
         shape, kind = tuple(facts.pop("shape")), str(facts.pop("kind", "average"))
         if kind not in KINDS:
             raise ValueError(f"{kind} is not a kind of constant")
@@ -206,9 +206,7 @@ def _read(path: PathLike, names: Sequence[str]) -> tuple[Constants, Tensor]:
         fitting = len(shape) == 4 and shape[2 : 2 + len(counted)] == counted
         if not fitting or any(values.shape != shapes[name] for name, values in arrays.items()):
             raise ValueError(f"its datasets do not have the shape {list(shape)}")
-    except DamagedArtefact:
-        raise
-    except Exception as error:  # an untrusted file may contain anything
+    except (KeyError, TypeError, ValueError, IndexError) as error:  # an untrusted file may contain anything
         raise DamagedArtefact(f"{path} contains no averages made by papa ({first_line(error)}); {REBUILD}.") from error
     tensors = {name: torch.from_numpy(values) for name, values in arrays.items()}
     mean, nothing = tensors.pop("mean"), torch.empty(0)

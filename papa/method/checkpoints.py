@@ -16,7 +16,7 @@ import torch
 from torch import Tensor
 
 from papa.config.settings import budget_on
-from papa.errors import InputError
+from papa.errors import DamagedArtefact, InputError
 from papa.files import PathLike, Trace, digest_of_json, read_tensors, write_tensors
 
 if TYPE_CHECKING:
@@ -60,12 +60,16 @@ class Checkpoint:
         self._saved = time.monotonic()
 
     def restore(self) -> State | None:
-        """Return the state to resume from; None if there is none, or if it is damaged or belongs to another job."""
+        """Return the state to resume from; None if there is none, or if it is damaged or belongs to another job.
+
+        Raises:
+            InputError: the system refused to read the state.
+        """
         if not self.path.exists():
             return None
         try:
             tensors, facts = read_tensors(self.path)
-        except InputError as error:
+        except DamagedArtefact as error:
             log.warning("%s This job starts from the beginning.", error)
             return None
         if facts.get("identity") != self.identity:

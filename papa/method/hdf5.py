@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from papa.files import KEY, PathLike, Trace, check_arrays, provenance_of_arrays, replacing
+from papa.files import KEY, PathLike, Trace, check_arrays, provenance_of_arrays, reading, replacing
 
 if TYPE_CHECKING:
     import h5py
@@ -45,12 +45,13 @@ def read_arrays(path: PathLike, names: Iterable[str]) -> tuple[dict[str, np.ndar
     """Read the named datasets and the facts of a file.
 
     Raises:
-        DamagedArtefact: a dataset differs from the one that was written.
-        Exception: any error, if the file is not an HDF5 file made by papa; the caller must explain it.
+        DamagedArtefact: the file is no HDF5 file made by papa, or a dataset differs from the one that was written.
+        InputError: the system refused to read the file.
     """
     import h5py
 
-    with h5py.File(path, "r") as store:
+    # damage can make the library raise any error; it is told not to lock, because some file systems have no locks
+    with reading(path, "averages made by papa", Exception), h5py.File(path, "r", locking=False) as store:
         size = Path(path).stat().st_size
         arrays = {name: _dataset(store, name, size) for name in names}
         return arrays, check_arrays(path, str(store.attrs[KEY]), arrays)

@@ -23,7 +23,7 @@ from torch import Tensor
 from papa.config.artefacts import ARTEFACTS
 from papa.data.tokens import Group, Tokens
 from papa.errors import DamagedArtefact, InputError
-from papa.files import REBUILD, PathLike, hashing, read_json, replacing
+from papa.files import REBUILD, PathLike, hashing, read_json, reading, replacing
 
 Index = dict[str, Any]
 """The content of an index: facts about a file."""
@@ -116,11 +116,8 @@ class HiddenStates:
     @contextmanager
     def opened(cls, index: PathLike) -> Iterator[HiddenStates]:
         """Open the hidden states next to an index; raise `DamagedArtefact` if they do not match it."""
-        try:
-            file = open(hidden_file(index), "rb", buffering=0)  # noqa: SIM115  closed below
-        except OSError as error:
-            raise DamagedArtefact(f"{hidden_file(index)} cannot be read ({error.strerror}); {REBUILD}.") from error
-        with file:
+        path = hidden_file(index)
+        with reading(path, "hidden states"), open(path, "rb", buffering=0) as file:
             yield cls(index, file)
 
     def read(self, examples: Tensor, tokens: Tokens, positions: Tensor | None = None) -> Tensor:
@@ -163,13 +160,10 @@ def _damaged(path: PathLike, row: int) -> DamagedArtefact:
 def _read_checksums(path: PathLike, facts: Mapping[str, object]) -> np.ndarray:
     """Read the checksums `[row]` of a file of hidden states; raise `DamagedArtefact` unless they match its index."""
     extent = Extent.of(dict(facts))
-    try:
-        with open(path, "rb") as file:
-            size = file.seek(0, os.SEEK_END)
-            file.seek(extent.checksums_at)
-            content = file.read()
-    except OSError as error:
-        raise DamagedArtefact(f"{path} cannot be read ({error.strerror}); {REBUILD}.") from error
+    with reading(path, "hidden states"), open(path, "rb") as file:
+        size = file.seek(0, os.SEEK_END)
+        file.seek(extent.checksums_at)
+        content = file.read()
     if extent.bytes != size:
         raise DamagedArtefact(f"{path} has {size:,} bytes but should have {extent.bytes:,}; {REBUILD}.")
     checksums = np.frombuffer(content, dtype="<u4")

@@ -26,7 +26,7 @@ def environment(**more):
 
 
 def command(*arguments):
-    return [sys.executable, "-m", "papa.cli", *arguments]
+    return [sys.executable, "-m", "papa", *arguments]
 
 
 def in_a_pipe(*arguments, **more):

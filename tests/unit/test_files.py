@@ -1,11 +1,11 @@
 """Files are intact or absent, say what made them, and are refused where they are not what was written."""
 
+import fcntl
 import os
 from collections.abc import Callable
 from inspect import signature
 from pathlib import Path
 
-import h5py
 import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
@@ -14,6 +14,7 @@ import torch
 
 from papa import files
 from papa.errors import DamagedArtefact, InputError
+from papa.method import hdf5
 
 TRACE = files.Trace("average", 3, {"model": {"name": "é"}, "part": "1of1"}, {"tokens": "abc"})
 TABLE = pa.table(
@@ -30,23 +31,7 @@ TABLE = pa.table(
 TENSORS = {"w": torch.arange(15.0).view(3, 5), "n": torch.arange(3), "h": torch.zeros(2, dtype=torch.bfloat16)}
 
 
-def read_arrays(path: Path) -> dict[str, np.ndarray]:
-    try:
-        with h5py.File(path, "r") as store:
-            arrays, text = {name: np.asarray(store[name]) for name in ("sum", "count")}, str(store.attrs[files.KEY])
-    except (OSError, KeyError, ValueError) as error:  # h5py 3.11 has another error for a type that makes no sense
-        raise DamagedArtefact(str(error)) from error
-    files.check_arrays(path, text, arrays)
-    return arrays
-
-
-def write_arrays(path: Path) -> None:
-    arrays = {"sum": np.arange(7.0), "count": np.arange(5)}
-    with h5py.File(path, "w") as store:
-        store.attrs[files.KEY] = files.provenance_of_arrays({"n": 7}, TRACE, arrays)
-        for name, values in arrays.items():
-            store.create_dataset(name, data=values)
-
+ARRAYS = {"sum": np.arange(7.0), "count": np.arange(5)}
 
 FORMATS: dict[str, tuple[Callable[[Path], None], Callable[[Path], object]]] = {
     "a.parquet": (
@@ -58,7 +43,10 @@ FORMATS: dict[str, tuple[Callable[[Path], None], Callable[[Path], object]]] = {
         lambda path: files.write_tensors(TENSORS, path, {"n": 2}, TRACE),
         lambda path: str(sorted((name, values.tolist()) for name, values in files.read_tensors(path)[0].items())),
     ),
-    "a.h5": (write_arrays, lambda path: str(read_arrays(path))),
+    "a.h5": (
+        lambda path: hdf5.write_arrays({name: values[None] for name, values in ARRAYS.items()}, path, {"n": 7}, TRACE),
+        lambda path: str(hdf5.read_arrays(path, ARRAYS)),
+    ),
 }
 
 
@@ -196,10 +184,20 @@ def test_files_of_others_say_nothing(tmp_path: Path) -> None:
         files.read_table(tmp_path / "b.parquet")
 
 
-def test_the_reason_of_the_system_is_said(tmp_path: Path) -> None:
-    if os.geteuid() == 0:
-        (tmp_path / "a.json").mkdir()
-    else:
-        (tmp_path / "a.json").touch(mode=0)
-    with pytest.raises(DamagedArtefact, match=r"cannot be read as JSON \((Is a directory|Permission denied)\)"):
-        files.read_json(tmp_path / "a.json")
+@pytest.mark.parametrize("name", FORMATS)
+def test_a_file_that_the_system_does_not_open_is_neither_damaged_nor_outdated(name: str, tmp_path: Path) -> None:
+    """A link to itself can be opened by nobody, not even by root."""
+    (tmp_path / name).symlink_to(tmp_path / name)
+    for read in (FORMATS[name][1], files.read_provenance):
+        with pytest.raises(InputError, match=r"cannot be read \(Too many levels .*\); fix the cause") as refused:
+            read(tmp_path / name)
+        assert not isinstance(refused.value, DamagedArtefact)
+
+
+def test_averages_are_read_without_a_lock(tmp_path: Path) -> None:
+    """As where a file system has none: reading must not need the lock that somebody else holds."""
+    FORMATS["a.h5"][0](tmp_path / "a.h5")
+    with open(tmp_path / "a.h5") as held:
+        fcntl.flock(held, fcntl.LOCK_EX)
+        assert files.trace_of(tmp_path / "a.h5") == TRACE
+        assert FORMATS["a.h5"][1](tmp_path / "a.h5") == str(hdf5.read_arrays(tmp_path / "a.h5", ARRAYS))

@@ -97,7 +97,7 @@ def test_killed_again_and_again_it_ends_with_the_same_bytes(fresh, tmp_path, con
 
 @pytest.mark.parametrize("times", [1, 2])
 def test_ctrl_c_ends_with_how_to_resume_and_no_traceback(fresh_copy, config, times):
-    command = [sys.executable, "-m", "papa.cli", "run", fresh_copy.write(config), "--cores", "2"]
+    command = [sys.executable, "-m", "papa", "run", fresh_copy.write(config), "--cores", "2"]
     pipes = {"stdout": subprocess.PIPE, "stderr": subprocess.STDOUT, "text": True}
     process = subprocess.Popen(command, cwd=fresh_copy.folder, start_new_session=True, **pipes)
     logs = fresh_copy.folder / "results/tiny/logs"

@@ -8,9 +8,6 @@ THREADS ?= 1
 TORCH := 2.13.0
 PYTHON ?= python3.11
 
-# A third of the files with slow tests, except those of docs.
-SHARDED = $(shell grep -rl mark.slow tests/slurm tests/unit tests/workflow --include='test_*.py' | sort | awk 'NR % 3 == $(SHARD) % 3')
-
 PYTEST := THREADS=$(THREADS) $(BIN)/python -m pytest --durations 10
 
 TEST_PACKAGES := nbclient pytest pytest-xdist scikit-learn seqeval
@@ -20,7 +17,7 @@ TEST_PACKAGES := nbclient pytest pytest-xdist scikit-learn seqeval
 help:
 	@echo "make demo         run the demo, which writes tables and figures to results/demo/"
 	@echo "make test         check the code and run the fast tests, 6 to 10 minutes on two cores; THREADS=2 gives each test two threads"
-	@echo "make test-slow    run the slow tests (kills, full disks, SLURM, browser); SHARD=1 runs about a third of them"
+	@echo "make test-slow    run the slow tests (kills, full disks, SLURM, browser); SLOW=tests/docs runs those of some files"
 	@echo "make test-oldest  run the unit and parity tests with the lowest versions of all packages"
 	@echo "make test-newest  run them with the newest versions; PYTHON=python3.13 chooses the Python of a new environment"
 	@echo "make docs         update generated parts of the docs, run the notebook, and build the site in build/site"
@@ -33,7 +30,7 @@ test: lint
 	@$(PYTEST) -m "not slow" -n 2 --dist loadfile
 
 test-slow: $(READY)
-	@$(PYTEST) -m slow $(SLOW) $(if $(SHARD),$(SHARDED))
+	@$(PYTEST) -m slow -n 2 --dist loadfile $(SLOW)
 
 # Each has an environment in build/, and installs only what is missing there. CI has no time for these.
 test-oldest: PINS := --constraint constraints-oldest.txt

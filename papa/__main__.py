@@ -21,7 +21,7 @@ def main() -> None:
 def hide_current_folder() -> None:
     """Keep modules in the current folder, such as a user's random.py, from replacing libraries here and in children.
 
-    Python looks there first for `python -m`, and for an empty entry of PYTHONPATH. A folder that PYTHONPATH names stays.
+    Python looks there first for `python -m`, and for an empty entry of PYTHONPATH. A folder that it names stays.
     """
     named = [entry for entry in os.environ.get("PYTHONPATH", "").split(os.pathsep) if entry]
     os.environ |= {"PYTHONPATH": os.pathsep.join(named), "PYTHONSAFEPATH": "1"}

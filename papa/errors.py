@@ -50,6 +50,13 @@ def listing(items: Iterable[str], limit: int = 200) -> str:
     return shown + f" and {len(names) - fitting:,} more" * (len(names) > fitting)
 
 
+def format_bytes(amount: float) -> str:
+    """Format a number of bytes: "1.2 GB", "41 GB"."""
+    step = next((step for step in range(4) if amount < 1000 ** (step + 1)), 4)
+    number, unit = amount / 1000**step, ("B", "kB", "MB", "GB", "TB")[step]
+    return f"{number:.1f} {unit}" if number < 9.95 and number != int(number) else f"{number:,.0f} {unit}"
+
+
 def missing_extra(extra: str, feature: str) -> str | None:
     """Return a sentence if modules of an extra are missing that `feature` needs; otherwise None."""
     missing = ", ".join(name for name in EXTRAS[extra] if find_spec(name) is None)

@@ -8,8 +8,8 @@ equal digests in every file.
 
 from __future__ import annotations
 
-import glob
 import errno
+import glob
 import hashlib
 import html
 import json

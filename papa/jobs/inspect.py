@@ -9,9 +9,8 @@ from typing import TYPE_CHECKING, TypedDict
 
 from papa.config.artefacts import ARTEFACTS
 from papa.config.stages import STAGES
-from papa.errors import DamagedArtefact, InputError
+from papa.errors import DamagedArtefact, InputError, format_bytes
 from papa.files import REBUILD, Trace, opened_table, read_json, read_provenance, read_tensors, trace_of
-from papa.jobs.resources import format_bytes
 
 if TYPE_CHECKING:
     from rich.console import Console

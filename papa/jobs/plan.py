@@ -32,8 +32,8 @@ from papa.config.stages import (
 )
 from papa.config.study import Plan
 from papa.config.variant import Variant
-from papa.errors import InputError, count
-from papa.jobs.resources import MB, SPECIAL_TOKENS_PER_TEXT, TOKENS_PER_WORD, format_bytes, format_duration, runs_model
+from papa.errors import InputError, count, format_bytes
+from papa.jobs.resources import MB, SPECIAL_TOKENS_PER_TEXT, TOKENS_PER_WORD, format_duration
 
 if TYPE_CHECKING:
     from rich.console import Console
@@ -153,7 +153,7 @@ def _plan(config: Config, cores: int) -> Estimates:
             needs["seconds"] += seconds
             needs["disk_mb"] += disk_mb
         busy += seconds * min(study.threads(job), cores) / cores
-        on_gpu += seconds * (runs_model(job) and config.device.startswith("cuda"))
+        on_gpu += seconds * (job.settings.runs_encoder and config.device.startswith("cuda"))
     folder = next(folder for folder in study.results.absolute().parents if folder.exists())
     free = shutil.disk_usage(folder).free
     if total["disk_mb"] * MB > free:

@@ -20,21 +20,16 @@ TOKENS_PER_WORD, SPECIAL_TOKENS_PER_TEXT = 1.3, 3
 """Mean number of tokens per English word, and number of tokens that a model adds to a text."""
 
 
-def runs_model(job: AnyJob) -> bool:
-    """Return whether a job runs the model."""
-    return job.settings.runs_encoder
-
-
 def memory(study: Plan, job: AnyJob) -> int:
     """Return the megabytes that a job requests at its first attempt."""
-    if not (runs_model(job) and isinstance(job.settings, OfEncoding)):
+    if not (job.settings.runs_encoder and isinstance(job.settings, OfEncoding)):
         return JOB_MB
     return MODEL_MB + WEIGHT_COPIES * _weight_bytes(study, job.settings.model.model) // MB
 
 
 def walltime(study: Plan, job: AnyJob) -> int:
     """Return the minutes that a job requests at its first attempt."""
-    return MODEL_MINUTES if runs_model(job) else JOB_MINUTES
+    return MODEL_MINUTES if job.settings.runs_encoder else JOB_MINUTES
 
 
 def _weight_bytes(study: Plan, model: ModelId) -> int:
@@ -57,10 +52,3 @@ def format_duration(seconds: float) -> str:
         if seconds < limit:
             return f"{seconds / unit:.{digits}f} {name}"
     return f"{seconds / 86400:.1f} days"
-
-
-def format_bytes(amount: float) -> str:
-    """Format a number of bytes: "1.2 GB", "41 GB"."""
-    step = next((step for step in range(4) if amount < 1000 ** (step + 1)), 4)
-    number, unit = amount / 1000**step, ("B", "kB", "MB", "GB", "TB")[step]
-    return f"{number:.1f} {unit}" if number < 9.95 and number != int(number) else f"{number:,.0f} {unit}"

@@ -128,10 +128,12 @@ def _paths(value: str | Sequence[str]) -> tuple[str, ...]:
 
 
 def _show(line: str, stream: TextIO) -> None:
-    """Print a line in one write, because jobs share the terminal; drop it if the terminal was closed."""
-    with suppress(OSError):
+    """Print a line in one write, because jobs share the terminal; drop it if the terminal was closed or is full."""
+    try:
         stream.write(f"{line}\n")
         stream.flush()
+    except OSError:  # Python would try again at its end, and end with an error
+        os.dup2(os.open(os.devnull, os.O_WRONLY), stream.fileno())
 
 
 @contextmanager

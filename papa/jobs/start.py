@@ -215,4 +215,4 @@ def lock(results: Path) -> int:
 
 
 def _not_writable(results: Path, error: OSError) -> InputError:
-    return InputError(f"{results} is not writable ({error.strerror}); make it writable, or run in another folder.")
+    return InputError(f"{results} is not writable ({error.strerror}); fix the cause, or run in another folder.")

@@ -22,7 +22,7 @@ from torch import Tensor
 
 from papa.config.artefacts import ARTEFACTS
 from papa.data.tokens import Group, Tokens
-from papa.errors import DamagedArtefact, InputError
+from papa.errors import DamagedArtefact, InputError, format_bytes
 from papa.files import REBUILD, PathLike, hashing, read_json, reading, replacing
 
 Index = dict[str, Any]
@@ -91,8 +91,8 @@ def writing_hidden(path: PathLike, extent: Extent) -> Iterator[HiddenWriter]:
         free = shutil.disk_usage(temporary.parent).free
         if extent.bytes > free:
             raise InputError(
-                f"The hidden states need {_format_bytes(extent.bytes)}, but the disk of {path} has only "
-                f"{_format_bytes(free)} free; lower `train_limit`, delete old features, "
+                f"The hidden states need {format_bytes(extent.bytes)}, but the disk of {path} has only "
+                f"{format_bytes(free)} free; lower `train_limit`, delete old features, "
                 "or put the results on a larger disk."
             )
         with open(temporary, "wb") as file:
@@ -183,8 +183,3 @@ def _write_all(descriptor: int, content: memoryview, offset: int) -> None:
     while content:
         written = os.pwrite(descriptor, content, offset)
         content, offset = content[written:], offset + written
-
-
-def _format_bytes(amount: int) -> str:
-    unit, size = next(((unit, size) for unit, size in (("GB", 1e9), ("MB", 1e6)) if amount >= size), ("kB", 1e3))
-    return f"{amount / size:.1f} {unit}"

@@ -5,7 +5,8 @@ from tiny import CONFIG, write_model
 
 from papa.config.reading import config_of
 from papa.config.study import Plan
-from papa.jobs.resources import JOB_MB, MODEL_MB, format_bytes, format_duration, memory, walltime
+from papa.errors import format_bytes
+from papa.jobs.resources import JOB_MB, MODEL_MB, format_duration, memory, walltime
 
 
 @pytest.fixture

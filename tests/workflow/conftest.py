@@ -1,9 +1,7 @@
-"""The workflow with a tiny random BERT and a few rows of text: fresh, computed in this process, and really run."""
-
-import fcntl
+"""The workflow with a tiny random BERT and a few rows of text: fresh, or with all results computed in this process."""
 
 import pytest
-from tiny import CONFIG, Copy, copy_of_repository, write_data, write_model
+from tiny import CONFIG, copy_of_repository, write_data, write_model
 
 
 @pytest.fixture(scope="session")
@@ -19,24 +17,9 @@ def fresh(tmp_path_factory):
 def computed(fresh, tmp_path_factory):
     """The workflow with all results of `CONFIG`, which no test changes."""
     workflow = fresh.copied(tmp_path_factory.mktemp("computed") / "papa")
-    workflow.compute(CONFIG)
-    return workflow
-
-
-@pytest.fixture(scope="session")
-def finished(fresh, tmp_path_factory):
-    """The workflow after a run of `CONFIG`, which slow tests compare with.
-
-    It is made once, by the first of the processes that pytest runs at a time, and no test writes to it.
-    """
-    shared = tmp_path_factory.getbasetemp()
-    shared = shared.parent if shared.name.startswith("popen-") else shared  # where pytest-xdist runs several
-    workflow = Copy(shared / "finished/papa")
-    with open(shared / "finished.lock", "w") as lock:
-        fcntl.flock(lock, fcntl.LOCK_EX)
-        if not workflow.folder.exists():
-            fresh.copied(workflow.folder)
-            workflow.run("--cores", "2", "--configfile", workflow.write(CONFIG))
+    results = workflow.compute(CONFIG)
+    for name in (".outdated", ".lock"):  # as after a run of the workflow
+        (results / name).touch()
     return workflow
 
 
@@ -49,4 +32,4 @@ def copy_of(name):
     return copied
 
 
-fresh_copy, computed_copy, finished_copy = map(copy_of, ("fresh", "computed", "finished"))
+fresh_copy, computed_copy = map(copy_of, ("fresh", "computed"))

@@ -11,7 +11,6 @@ from importlib import import_module
 from pathlib import Path
 
 import pytest
-from comparing import same_results
 from tiny import CONFIG
 
 from papa.config.freshness import FRESH
@@ -125,34 +124,3 @@ def test_hidden_states_that_were_cut(folder, tmp_path):
 
 def test_every_stage_has_a_reader_above():
     assert {made_by for _, _, made_by in READERS} == {job.rule for job in JOBS} - {"page"}
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize(
-    ("path", "readers"),
-    [
-        (
-            f"{ANIMALS}/average/lambda-0/order.parquet",
-            (f"{ANIMALS}/features/average/lambda-0", f"{ANIMALS}/runs/average/lambda-0"),
-        ),
-        (f"{ANIMALS}/features/average/lambda-0/kept-1of2/states.hidden", (f"{ANIMALS}/runs/average/lambda-0",)),
-        ("tables/summary.parquet", ("tables/score_by_fraction.parquet",)),
-    ],
-    ids=["order", "hidden states", "summary"],
-)
-def test_the_advice_helps(finished, finished_copy, path, readers):
-    """Through snakemake: a job that is needed again fails with the sentence; without the file, all is as it was."""
-    results = finished_copy.folder / RESULTS
-    damaged = results / path
-    content = damaged.read_bytes()
-    # the digest in the footer stays
-    damaged.write_bytes(content[:200] + bytes([content[200] ^ 1]) + content[201:])
-    for reader in readers:
-        shutil.rmtree(results / reader) if (results / reader).is_dir() else (results / reader).unlink()
-    process = finished_copy.snakemake("--cores", "1", "--configfile", "config.yaml")
-    assert process.returncode == 1 and "Traceback" not in process.stdout + process.stderr
-    said = next(line for line in process.stderr.splitlines() if re.match("Error in (?!rule )", line))
-    assert str(RESULTS / path) in said and said.endswith(f"; {REBUILD}.")
-    damaged.unlink()
-    finished_copy.run("--cores", "2", "--configfile", "config.yaml")
-    same_results(finished.folder / RESULTS, results)

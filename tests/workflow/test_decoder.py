@@ -39,8 +39,7 @@ def test_a_decoder_goes_through_the_workflow(workflow):
     """With probes on texts, and by its own head on texts."""
     config = with_next_tokens()
     config["run"] |= {"tasks": ["animals", "next"], "seeds": [1, 2]}
-    workflow.run("--cores", "2", "--configfile", workflow.write(config))
-    results = workflow.folder / "results/tiny"
+    results = workflow.compute(config)
     (path,) = results.glob("models/tiny/corpora/sentences/average.h5")
     assert not Constants.load(path).sum.triu(1).any()  # no token looks ahead
     tokens = read_table(path.with_name("tokens.parquet"))
@@ -82,8 +81,7 @@ def test_every_order_is_in_the_report_and_is_compared(fresh_copy):
     """An encoder with a probe, and a decoder with its own head."""
     workflow, config = fresh_copy, with_all_orders()
     write_decoder(workflow.folder / "models/decoder")
-    workflow.run("--cores", "2", "--configfile", workflow.write(config))
-    results = workflow.folder / "results/tiny"
+    results = workflow.compute(config)
     summary = read_table(results / "tables/summary.parquet").to_pandas()
     for task, heads in (("animals", 4), ("next", 6)):
         assert set(summary[summary["task"].eq(task)]["order"].dropna()) == set(ORDERS)

@@ -49,7 +49,7 @@ def study(tmp_path):
 
 
 @pytest.mark.slow
-def test_another_workflow_runs_papa_as_a_module(study, finished):
+def test_another_workflow_runs_papa_as_a_module(study, computed):
     planned = study.planned(None)
     assert planned["conclude"] == 1 and planned["papa_probe"] == 3 and planned["papa_average"] == 1
     assert all(rule == "conclude" or rule.startswith("papa_") for rule in planned)
@@ -60,7 +60,7 @@ def test_another_workflow_runs_papa_as_a_module(study, finished):
     runs = sorted((study.folder / "results/tiny").glob("models/*/tasks/animals/runs/**/runs.json"))
     assert len(runs) == 3
     for run in runs:  # the numbers are those that papa gives by itself
-        assert run.read_bytes() == (finished.folder / run.relative_to(study.folder)).read_bytes()
+        assert run.read_bytes() == (computed.folder / run.relative_to(study.folder)).read_bytes()
     assert study.planned(None) == {}, "nothing is left to do"
 
     # what a job asks for is reckoned by its rule, also under the rule's other name: an average needs the encoder

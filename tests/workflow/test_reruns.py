@@ -161,14 +161,14 @@ def test_a_failed_job_fails_again_at_the_next_start(elsewhere, config):
 
 
 @pytest.mark.slow
-def test_scores_have_the_same_bytes_whatever_the_cores(finished, finished_copy):
-    shutil.rmtree(finished_copy.folder / "results/tiny/models/tiny/tasks/animals/runs")
-    finished_copy.run("--cores", "1", "--configfile", "config.yaml", "--until", "probe")
-    runs = (finished.folder / "results/tiny/models/tiny/tasks/animals/runs").rglob("*.*")
+def test_scores_have_the_same_bytes_whatever_the_cores(computed, computed_copy):
+    shutil.rmtree(computed_copy.folder / "results/tiny/models/tiny/tasks/animals/runs")
+    computed_copy.run("--cores", "1", "--configfile", "config.yaml", "--until", "probe")
+    runs = (computed.folder / "results/tiny/models/tiny/tasks/animals/runs").rglob("*.*")
     runs = [path for path in runs if path.suffix in (".json", ".safetensors")]
     assert len(runs) == 8
     for path in runs:
-        assert path.read_bytes() == (finished_copy.folder / path.relative_to(finished.folder)).read_bytes()
+        assert path.read_bytes() == (computed_copy.folder / path.relative_to(computed.folder)).read_bytes()
 
 
 def test_every_artefact_records_what_made_it(computed):

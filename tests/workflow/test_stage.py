@@ -81,6 +81,11 @@ def test_a_log_without_room_fails_no_job(tmp_path):
     assert log(tmp_path) == "12345"
 
 
+def test_a_terminal_that_is_gone_fails_no_job(tmp_path):
+    process = run(tmp_path, "os.dup2(os.open('/dev/full', os.O_WRONLY), 1); say('done')")
+    assert (process.returncode, process.stderr, log(tmp_path)) == (0, "", DONE)
+
+
 def test_a_log_that_cannot_be_begun(tmp_path):
     (tmp_path / "logs").write_text("a file")
     process = run(tmp_path, "say('not reached')")
@@ -113,7 +118,12 @@ def test_jobs_do_not_ask_the_hub(tmp_path):
 def test_jobs_keep_memory_that_they_freed_unless_the_user_said_otherwise(monkeypatch):
     ours, theirs = ALLOCATOR
     monkeypatch.setenv(ours, "1")
-    for name in (theirs, "PYTHONPATH", "PAPA_MACHINE"):  # what is set here is put back behind the test
+    for name in (
+        theirs,
+        "PYTHONPATH",
+        "PYTHONIOENCODING",
+        "PAPA_MACHINE",
+    ):  # what is set here is put back
         monkeypatch.setenv(name, "")
     monkeypatch.delenv(theirs)
     demo = Path(__file__).parents[2] / "config/config.yaml"

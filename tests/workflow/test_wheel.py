@@ -1,10 +1,11 @@
-"""The wheel, in an environment of its own: `papa run` in an empty folder, far from any clone."""
+"""The wheel, next to the packages of this environment: `papa run` in an empty folder, far from any clone."""
 
 import copy
 import os
 import re
 import subprocess
 import sys
+import sysconfig
 import zipfile
 from pathlib import Path
 
@@ -41,11 +42,13 @@ def wheel(tmp_path_factory):
 
 @pytest.fixture(scope="module")
 def installed(wheel, tmp_path_factory):
-    """The folder with the commands of an environment that had nothing, and got the wheel."""
+    """The folder with the commands of an environment with the wheel; it sees no editable papa of this one."""
     folder = tmp_path_factory.mktemp("environment")
-    done(sys.executable, "-m", "venv", folder, cwd=folder)
-    pinned = ("--constraint", REPOSITORY / "constraints.txt")
-    done(folder / "bin/pip", "install", "--quiet", *pinned, f"{wheel}[demo]", cwd=folder)
+    done(sys.executable, "-m", "venv", "--without-pip", folder, cwd=folder)
+    [packages] = folder.glob("lib/python*/site-packages")
+    (packages / "others.pth").write_text(sysconfig.get_path("purelib") + "\n", encoding="utf-8")
+    pip = (sys.executable, "-m", "pip", "--python", folder / "bin/python", "install", "--quiet")
+    done(*pip, "--no-deps", "--ignore-installed", wheel, cwd=folder)
     return folder / "bin"
 
 

@@ -1,0 +1,320 @@
+"""One suite for faults: whatever happens to a run, one sentence says so, nothing is lost, and the next run completes.
+
+Which damage each stage finds is in test_damage.py, and that every kind of job resumes to the same bytes in
+tests/unit/test_checkpoints.py.
+"""
+
+import copy
+import ctypes
+import fcntl
+import os
+import resource
+import shutil
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Iterator
+from contextlib import AbstractContextManager, contextmanager, suppress
+from pathlib import Path
+from typing import Any
+
+import pytest
+from comparing import all_intact, same_results
+from tiny import CONFIG, REPOSITORY, Copy, a_task, with_keys
+
+pytestmark = pytest.mark.slow
+RESULTS = Path("results/tiny")
+TOKENS = RESULTS / "models/tiny/corpora/sentences/tokens.parquet"
+TASK = RESULTS / "models/tiny/tasks/animals"
+ORDER = TASK / "average/lambda-0/order.parquet"
+FEATURES = TASK / "features/average/lambda-0/kept-1of2"
+RUN = TASK / "runs/average/lambda-0/kept-1of2/runs.json"
+OPTIONS = ("--cores", "1", "--configfile", "config.yaml")
+MADE = (*OPTIONS[:2], str(RUN), *OPTIONS[2:])
+"""Two jobs: the hidden states of a task, and the probe on them."""
+Fault = AbstractContextManager[dict[str, Any]]
+"""A fault lasts as long as its `with` block, and yields how snakemake is to be started."""
+
+
+@pytest.fixture
+def unfinished(computed_copy):
+    """The finished workflow without what `MADE` makes."""
+    shutil.rmtree(computed_copy.folder / FEATURES)
+    shutil.rmtree(computed_copy.folder / RUN.parent)
+    return computed_copy
+
+
+def fails(process: subprocess.CompletedProcess, said: str) -> None:
+    """Assert that a run ended with this sentence and without a traceback."""
+    output = process.stdout + process.stderr
+    assert process.returncode == 1 and "Traceback" not in output and said in output, output
+
+
+def completes(workflow: Copy, computed: Copy) -> None:
+    """Assert that the next run makes what is missing, so that all is as if nothing had happened."""
+    all_intact(workflow.folder / RESULTS)
+    workflow.run(*MADE)
+    same_results(computed.folder / RESULTS, workflow.folder / RESULTS)
+
+
+def as_owner_of_nothing() -> None:
+    """For a child that is about to start: root obeys the permissions of files like anybody else."""
+    if os.geteuid() == 0:
+        libc = ctypes.CDLL(None, use_errno=True)
+        for capability in (1, 2):  # CAP_DAC_OVERRIDE, CAP_DAC_READ_SEARCH
+            if libc.prctl(24, capability, 0, 0, 0):  # PR_CAPBSET_DROP
+                raise OSError(ctypes.get_errno(), "root cannot be made to obey permissions here")
+
+
+def permissions(mode: int, pattern: str, kinds: Callable[[Path], bool] = Path.exists) -> Callable[[Copy, Path], Fault]:
+    """Files of these kinds have another mode."""
+
+    @contextmanager
+    def fault(workflow: Copy, _: Path) -> Iterator[dict[str, Any]]:
+        before = {path: path.stat().st_mode for path in workflow.folder.glob(pattern) if kinds(path)}
+        for path in before:
+            path.chmod(mode)
+        yield {"preexec_fn": as_owner_of_nothing}
+        for path, mode_before in before.items():
+            path.chmod(mode_before)
+
+    return fault
+
+
+@contextmanager
+def quota(workflow: Copy, _: Path) -> Iterator[dict[str, Any]]:
+    """No file may have more bytes than these, and that of hidden states does."""
+    yield {"preexec_fn": lambda: resource.setrlimit(resource.RLIMIT_FSIZE, (12_000, 12_000))}
+
+
+@contextmanager
+def another_run(workflow: Copy, _: Path) -> Iterator[dict[str, Any]]:
+    with open(workflow.folder / RESULTS / ".lock") as held:
+        fcntl.flock(held, fcntl.LOCK_EX)
+        yield {}
+
+
+@contextmanager
+def damaged_order(workflow: Copy, _: Path) -> Iterator[dict[str, Any]]:
+    """The digest in its footer stays."""
+    content = (workflow.folder / ORDER).read_bytes()
+    (workflow.folder / ORDER).write_bytes(content[:200] + bytes([content[200] ^ 1]) + content[201:])
+    yield {}
+    (workflow.folder / ORDER).unlink()
+
+
+APART = ["unshare", "--mount", *(["--map-root-user"] if os.geteuid() else [])]
+ON_A_FULL_DISK = """
+cp -a results "$1" && mount -t tmpfs -o size=64m tmpfs results && cp -a "$1/results/." results || exit 99
+head -c $(( ($(df --output=avail -k results | tail -1) - $2) * 1024 )) /dev/zero > results/filler || exit 99
+held="$1"; shift 2
+"$@"; ended=$?
+rm -r "$held/results" results/filler && cp -a results "$held" || exit 99
+exit $ended
+"""
+"""Mounts a small disk as results/ that only this shell sees: where to keep what is on it, kB that are free, command."""
+
+
+def full_disk(free: int) -> Callable[[Copy, Path], Fault]:
+    """The disk of the results has this many kB left."""
+
+    @contextmanager
+    def fault(workflow: Copy, kept: Path) -> Iterator[dict[str, Any]]:
+        if subprocess.run([*APART, "mount", "-t", "tmpfs", "tmpfs", str(kept)], capture_output=True).returncode:
+            pytest.skip("no disk can be mounted here; the quota stands for this one")
+        yield {"before": [*APART, "sh", "-c", ON_A_FULL_DISK, "sh", str(kept), str(free)]}
+        shutil.rmtree(workflow.folder / "results")
+        shutil.move(kept / "results", workflow.folder)
+
+    return fault
+
+
+FAULTS = {
+    "nothing is writable": (
+        permissions(0o555, "results/**/*"),
+        f"{RESULTS} is not writable (Permission denied); fix the cause, or run in another folder.",
+    ),
+    "no folder is writable": (permissions(0o555, "results/**/*", Path.is_dir), "Failed to create output directory"),
+    "an artefact is unreadable": (
+        permissions(0, str(TOKENS)),
+        f"Config error: {TOKENS} cannot be read (Permission denied); fix the cause and run again.",
+    ),
+    "data are unreadable": (
+        permissions(0, "data/sentences.train.csv"),
+        "Config error: data/sentences.train.csv cannot be read (Permission denied)",
+    ),
+    "quota": (quota, "states.hidden could not be written (File too large), and the partial file was removed"),
+    "no space": (full_disk(0), "has only 0 B free; lower `train_limit`"),
+    "no space for hidden states": (full_disk(12), " free; lower `train_limit`"),
+    "no space for what snakemake records": (full_disk(20), "No space left on device"),
+    "another run": (
+        another_run,
+        f"Error: another run is writing to {RESULTS}; wait for it, or give this config another name or folder.",
+    ),
+    "a damaged artefact": (damaged_order, f"{ORDER} is damaged (rows have changed since they were written); delete it"),
+}
+
+
+@pytest.mark.parametrize("name", FAULTS)
+def test_a_fault_is_said_and_costs_nothing(computed, unfinished, tmp_path, name):
+    fault, said = FAULTS[name]
+    with fault(unfinished, tmp_path) as how:
+        process = unfinished.snakemake(*MADE, **how)
+    fails(process, said)
+    assert not (unfinished.folder / FEATURES / "states.json").exists() or "records" in name
+    completes(unfinished, computed)
+
+
+@pytest.mark.parametrize(
+    ("number", "everybody", "said"),
+    [
+        (signal.SIGINT, True, "Terminating processes on user request"),
+        (signal.SIGTERM, True, "Interrupted: hidden_states tiny tasks/animals"),
+        (signal.SIGTERM, False, "Will exit after finishing currently running jobs"),
+        (signal.SIGKILL, True, ""),
+    ],
+)
+def test_stopped_in_the_middle(computed, unfinished, number, everybody, said):
+    """By Ctrl-C, a machine that goes down or a kill, which reach every process, or by a kill of the workflow only."""
+    source = unfinished.folder / "papa/method/hidden.py"
+    text, last = source.read_text(encoding="utf-8"), "        if not self._written.all():"
+    assert text.count(last) == 1
+    source.write_text(text.replace(last, f"        __import__('time').sleep(5)\n{last}"), encoding="utf-8")
+    process = unfinished.started(*MADE)
+    while not any((unfinished.folder / FEATURES).glob(".*.partial")):
+        assert process.poll() is None, process.communicate()
+        time.sleep(0.01)
+    (os.killpg if everybody else os.kill)(process.pid, number)
+    output, errors = process.communicate()
+    assert process.returncode == (-number if number == signal.SIGKILL else 1)
+    assert said in output + errors and "Traceback" not in output + errors, output + errors
+    source.write_text(text, encoding="utf-8")
+    completes(unfinished, computed)
+
+
+@pytest.mark.parametrize("days", [-2, 2])
+def test_a_clock_that_was_wrong(computed, unfinished, days):
+    """Finished files stay finished whatever their dates, and missing ones are made from them."""
+
+    def set_clock(days: float) -> None:
+        for folder in ("data", "results"):
+            for path in (unfinished.folder / folder).rglob("*"):
+                os.utime(path, times=(time.time() + 86400 * days,) * 2)
+
+    set_clock(days)
+    assert unfinished.planned(None, *MADE) == {"hidden_states": 1, "probe": 1}
+    if days > 0:  # snakemake refuses an output that is older than its input, and profiles keep what a job has written
+        fails(unfinished.snakemake(*MADE), "has older modification time")
+        assert (unfinished.folder / FEATURES / "states.hidden").exists()
+        set_clock(0)
+    completes(unfinished, computed)
+
+
+FULL_TEMPORARY_FOLDER = """
+mount -t tmpfs -o size=64k tmpfs "$TMPDIR" && head -c 64k /dev/zero > "$TMPDIR/filler" || exit 99
+"$@"
+"""
+
+
+def test_a_strange_machine(computed, tmp_path, monkeypatch):
+    """Strange names and links, no home, a full TMPDIR, a narrow terminal in ASCII, and files with names of modules."""
+    study = Copy(tmp_path / "it's a größe #1 100%")
+    study.folder.mkdir()
+    for name in ("results", "models", "data"):
+        shutil.copytree(computed.folder / name, tmp_path / "elsewhere" / name)
+        (study.folder / name).symlink_to(tmp_path / "elsewhere" / name)
+    for name in ("random", "pandas", "statistics", "queue"):
+        (study.folder / f"{name}.py").write_text("raise SystemExit('imported')", encoding="utf-8")
+    (tmp_path / "elsewhere" / RESULTS / "tables/claims.json").unlink()
+    study.write(CONFIG)
+    (tmp_path / "small").mkdir()
+    settings = {"PYTHONPATH": f"{REPOSITORY}:", "PYTHONIOENCODING": "ascii", "LC_ALL": "C", "TERM": "dumb"}
+    settings |= {"COLUMNS": "20", "TMPDIR": str(tmp_path / "small"), "HOME": str(tmp_path / "home")}
+    for name, value in settings.items():
+        monkeypatch.setenv(name, value)
+    command = [sys.executable, "-m", "papa", "run", "config.yaml", "--cores", "1"]
+    mounted = [*APART, "sh", "-c", FULL_TEMPORARY_FOLDER, "sh"]
+    can_mount = not subprocess.run([*APART, "mount", "-t", "tmpfs", "tmpfs", str(tmp_path / "small")]).returncode
+    process = subprocess.run([*(mounted if can_mount else []), *command], **study.settings(), capture_output=True)
+    assert process.returncode == 0, process.stdout + process.stderr
+    said = " ".join(process.stdout.split())
+    assert "Nothing can be concluded about tiny" in said and process.stdout.endswith("report/index.html\n")
+    same_results(computed.folder / RESULTS, study.folder / RESULTS)
+
+    summary = study.folder / RESULTS / "tables/summary.parquet"
+    content = summary.read_bytes()
+    summary.write_bytes(content[:200] + bytes([content[200] ^ 1]) + content[201:])
+    process = subprocess.run(command, **study.settings(), capture_output=True)
+    fails(process, f"Error: the results were not printed; `papa inspect {RESULTS}` prints them.")
+
+
+def test_a_dry_run_of_7_000_jobs_takes_less_than_30_seconds(fresh_copy):
+    """CPU time of 100 tasks with 33 fractions each: 20 s next to other work."""
+    names = [f"animals-{number}" for number in range(100)]
+    run = {"tasks": names, "fractions": [f"{part}/32" for part in range(33)]}
+    config = with_keys(CONFIG, {f"run.{key}": value for key, value in run.items()})
+    config["tasks"] = dict.fromkeys(names, a_task())
+    before = resource.getrusage(resource.RUSAGE_CHILDREN)
+    jobs = fresh_copy.planned(config)
+    after = resource.getrusage(resource.RUSAGE_CHILDREN)
+    seconds = after.ru_utime + after.ru_stime - before.ru_utime - before.ru_stime
+    assert jobs["probe"] > 3_000 and sum(jobs.values()) > 6_600, jobs
+    assert seconds < 30, seconds
+
+
+KILLS = int(os.environ.get("PAPA_TEST_KILLS", "3"))
+
+
+@pytest.fixture(scope="module")
+def config():
+    """λ and probes are long enough to be killed in the middle."""
+    config = copy.deepcopy(CONFIG) | {"ranking": {"epochs": 60}}
+    config["run"] |= {"tasks": ["animals"], "fractions": ["1/2"]}
+    config["tasks"]["animals"]["epochs"] = 60
+    return config | {"floors": []}
+
+
+def test_killed_again_and_again_it_ends_with_the_same_bytes(fresh, fresh_copy, tmp_path, config):
+    """While λ and a probe are trained, once each has saved a state."""
+    undisturbed = fresh.copied(tmp_path / "undisturbed")
+    undisturbed.compute(config)
+    command = ("--cores", "2", "--configfile", fresh_copy.write(config))
+    checkpoints = fresh_copy.folder / "papa/method/checkpoints.py"
+    code = checkpoints.read_text(encoding="utf-8")
+    checkpoints.write_text(code.replace("SECONDS = 600.0", "SECONDS = 0.0"), encoding="utf-8")
+    for _ in range(KILLS):
+        begun, running = time.time(), fresh_copy.started(*command)
+        while not saved(fresh_copy, begun):
+            assert running.poll() is None, running.communicate()
+            time.sleep(0.01)
+        os.killpg(running.pid, signal.SIGKILL)
+        running.communicate()
+        all_intact(fresh_copy.folder / RESULTS)
+    fresh_copy.run(*command)
+    logs = (fresh_copy.folder / RESULTS / "logs").rglob("*.log")
+    assert any(", resumed " in log.read_text(encoding="utf-8") for log in logs), "no job was killed in its work"
+    same_results(undisturbed.folder / RESULTS, fresh_copy.folder / RESULTS)
+
+
+def saved(workflow: Copy, since: float) -> bool:
+    with suppress(FileNotFoundError):  # a job that is done discards its state
+        return any(state.stat().st_mtime > since for state in (workflow.folder / RESULTS).rglob(".*.checkpoint"))
+    return False
+
+
+def test_ctrl_c_ends_with_how_to_resume_and_no_traceback(fresh_copy, config):
+    """Also if it is pressed twice."""
+    command = [sys.executable, "-m", "papa", "run", fresh_copy.write(config), "--cores", "2"]
+    pipes = {"stdout": subprocess.PIPE, "stderr": subprocess.STDOUT, "text": True}
+    process = subprocess.Popen(command, cwd=fresh_copy.folder, start_new_session=True, **pipes)
+    until = time.monotonic() + 120
+    while not any((fresh_copy.folder / RESULTS / "logs").rglob("*tokens.log")):  # some jobs run then, some are starting
+        assert process.poll() is None and time.monotonic() < until
+        time.sleep(0.05)
+    for _ in range(2):
+        os.killpg(process.pid, signal.SIGINT)
+        time.sleep(0.3)
+    printed, _ = process.communicate(timeout=120)
+    assert process.returncode == 130 and "Traceback" not in printed and "WorkflowError" not in printed, printed
+    assert printed.strip().splitlines()[-1] == "Stopped. `papa run config.yaml --cores 2` resumes."

@@ -145,11 +145,12 @@ def reading(path: PathLike, form: str, *damage: type[Exception]) -> Iterator[Non
         InputError: the system refused to read the file, for example because of permissions, missing locks or a
             disconnected disk. Nothing is known about the content then, so the file must be kept.
     """
+    explained: tuple[type[Exception], ...] = (OSError, *damage)
     try:
         yield
     except InputError:
         raise
-    except (OSError, *damage) as error:
+    except explained as error:
         code = error.errno if isinstance(error, OSError) else None  # libraries also raise OSError, without a code
         if code in (errno.ENOENT, errno.ENOTDIR):
             raise DamagedArtefact(f"{path} cannot be read ({_reason(error)}); run the workflow again.") from error

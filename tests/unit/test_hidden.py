@@ -82,7 +82,7 @@ def test_damage_is_found_when_hidden_states_are_read(tiny, corpus, tokens):
 def test_a_disk_too_small_is_found_before_anything_is_written(tiny, corpus, tokens, monkeypatch):
     usage = namedtuple("usage", "total used free")
     monkeypatch.setattr("papa.method.hidden.shutil.disk_usage", lambda path: usage(10, 9, 1))
-    with pytest.raises(papa.InputError, match=r"the disk of .* has only 0 B free"):
+    with pytest.raises(papa.InputError, match=r"the disk of .* has only 1 B free"):
         jobs.store(tiny, corpus / "x" / "states.json", tokens=tokens)
     assert list((corpus / "x").iterdir()) == []
 

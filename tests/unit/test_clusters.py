@@ -26,65 +26,51 @@ from papa.results.outcomes import ALL, FLOOR, ORIGINALS, TaskOutcomes, outcomes_
 from papa.results.page_data import data_note
 from papa.results.summary import cluster_note
 
-PREMISES = {"premise": ["p", "q", "p"], "hypothesis": ["a", "b", "c"]}
 
-
-def clusters_of(folder: Path, column: str = "premise", **rows: Any) -> pa.Table:
-    """Write texts and clusters of a corpus with three training rows and three validation rows."""
+def clusters_of(folder: Path, column: str, train: list[Any], validation: list[Any]) -> tuple[pa.Table, str]:
+    """Write texts that differ, and clusters by a column with these values; returns the table and its line."""
     files = {}
-    for split in ("train", "validation"):
+    for split, values in (("train", train), ("validation", validation)):
         files[split] = str(folder / f"{split}.json")
-        records = [
-            dict(zip(PREMISES | rows, row, strict=True)) for row in zip(*(PREMISES | rows).values(), strict=True)
-        ]
-        Path(files[split]).write_text(json.dumps(records), encoding="utf-8")
-    corpus = corpus_of(files=files, first="premise", second="hypothesis")
-    path = str(folder / "texts.parquet")
+        rows = [{"text": f"{split} {row}", "document": value} for row, value in enumerate(values)]
+        Path(files[split]).write_text(json.dumps(rows), encoding="utf-8")
+    corpus, path = corpus_of(files=files, first="text"), str(folder / "texts.parquet")
     prepare_texts(Job("texts", TextsOf(corpus=corpus, source={}), {}, {"texts": path}))
     settings, outputs = ClustersOf(corpus=corpus, source={}, cluster=column), {"clusters": str(folder / "c.parquet")}
-    prepare_clusters(Job("clusters", settings, {"texts": (path,)}, outputs))
-    return read_table(folder / "c.parquet")
-
-
-def test_rows_with_the_same_value_share_a_cluster(tmp_path):
-    table = clusters_of(tmp_path)
-    assert table.column_names == ["split", "row", "cluster"] and table["cluster"].to_pylist() == [0, 1, 0] * 2
-    facts = provenance_of(table)
-    assert facts["column"] == "premise"
-    assert facts["fingerprint"] == provenance_of(read_table(tmp_path / "texts.parquet"))["fingerprint"]
-    assert clusters_of(tmp_path, "document", document=[7, 7, 3])["cluster"].to_pylist() == [0, 0, 1] * 2
-
-
-@pytest.mark.parametrize("both", [0, 2])
-def test_clusters_of_training_and_validation_rows_are_reported(tmp_path, caplog, both):
-    """The 12 training rows have 2 documents; some validation rows have these, too."""
-    for split, documents in {"train": [1, 2] * 6, "validation": [3, 3, 4, 1, 2][: 3 + both]}.items():
-        rows = [{"text": f"{split} {row}", "document": document} for row, document in enumerate(documents)]
-        (tmp_path / f"{split}.json").write_text(json.dumps(rows), encoding="utf-8")
-    files = {split: str(tmp_path / f"{split}.json") for split in ("train", "validation")}
-    corpus = corpus_of(files=files, first="text")
-    path = str(tmp_path / "texts.parquet")
-    prepare_texts(Job("texts", TextsOf(corpus=corpus, source={}), {}, {"texts": path}))
-    settings = ClustersOf(corpus=corpus, source={}, cluster="document")
-    line = prepare_clusters(Job("clusters", settings, {"texts": (path,)}, {"clusters": str(tmp_path / "c.parquet")}))
-    assert ("in clusters of training rows" in line) == bool(both) == bool(caplog.records)
-    if both:
-        assert line == f"17 rows, 4 clusters in column document, {both} validation rows in clusters of training rows"
-        assert f"In column document, {both} of {3 + both} validation rows have the cluster of a" in caplog.text
+    line = prepare_clusters(Job("clusters", settings, {"texts": (path,)}, outputs))
+    return read_table(folder / "c.parquet"), line
 
 
 @pytest.mark.parametrize(
-    ("column", "rows", "message"),
+    ("train", "validation", "clusters", "both"),
     [
-        ("none", {}, "has no column 'none'"),
-        ("document", {"document": [1, None, 2]}, "no cluster in column document in 1 of 3 rows"),
-        ("document", {"document": [1.5, 2.5, 3.5]}, "must contain one cluster in each row"),
-        ("document", {"document": [[1], [2], [3]]}, "must contain one cluster in each row"),
+        (["p", "q", "p"], ["r", "s", "r"], [0, 1, 0, 2, 3, 2], 0),
+        ([7, 7, 3], [7, 4, 3], [0, 0, 1, 0, 2, 1], 2),
     ],
 )
-def test_a_column_without_clusters_is_refused(column, rows, message, tmp_path):
+def test_rows_with_the_same_value_share_a_cluster(tmp_path, caplog, train, validation, clusters, both):
+    table, line = clusters_of(tmp_path, "document", train, validation)
+    assert table.column_names == ["split", "row", "cluster"] and table["cluster"].to_pylist() == clusters
+    facts = provenance_of(table)
+    assert facts["column"] == "document"
+    assert facts["fingerprint"] == provenance_of(read_table(tmp_path / "texts.parquet"))["fingerprint"]
+    shared = f", {both} validation rows in clusters of training rows" * bool(both)
+    assert line == f"6 rows, {len(set(clusters))} clusters in column document{shared}"
+    assert bool(both) == ("2 of 3 validation rows have the cluster of a training row" in caplog.text)
+
+
+@pytest.mark.parametrize(
+    ("column", "values", "message"),
+    [
+        ("none", [1, 2, 3], "has no column 'none'"),
+        ("document", [1, None, 2], "no cluster in column document in 1 of 3 rows"),
+        ("document", [1.5, 2.5, 3.5], "must contain one cluster in each row"),
+        ("document", [[1], [2], [3]], "must contain one cluster in each row"),
+    ],
+)
+def test_a_column_without_clusters_is_refused(column, values, message, tmp_path):
     with pytest.raises(InputError, match=message):
-        clusters_of(tmp_path, column, **rows)
+        clusters_of(tmp_path, column, values, values)
 
 
 def test_words_of_a_sentence_get_its_cluster(tmp_path):

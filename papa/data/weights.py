@@ -134,25 +134,13 @@ def _weight_files(model: ModelId, machine: Machine) -> list[Path]:
     file = next((folder / name for name in WEIGHT_FILES if (folder / name).is_file()), None)
     if file is None or file.suffix != ".json":
         return [] if file is None else [file]
-    parts = [folder / part for part in _listed(model, machine, file.name, file)]
-    missing = next((part.name for part in parts if not part.is_file()), None)
-    if missing is not None:
-        error = FileNotFoundError(f"{file.name} lists {missing}, which is missing")
-        raise loading_error(model, machine, "weights", error)
-    return [file, *parts]
-
-
-def _listed(model: ModelId, machine: Machine, name: str, index: Path) -> list[str]:
-    """Read the names of the weight files from an index; they must be in its folder."""
     try:
-        parts = sorted({str(part) for part in json.loads(index.read_text(encoding="utf-8"))["weight_map"].values()})
+        parts = sorted({str(part) for part in json.loads(file.read_text(encoding="utf-8"))["weight_map"].values()})
+        if wrong := [part for part in parts if os.path.basename(part) != part or not (folder / part).is_file()]:
+            raise ValueError(f"{file.name} lists {wrong[0]!r}, which is not a file in its folder")
     except (ValueError, KeyError, AttributeError, TypeError) as error:
-        raise loading_error(model, machine, f"index of weights {name}", error) from error
-    outside = next((part for part in parts if part in ("", ".", "..") or os.path.basename(part) != part), None)
-    if outside is not None or not parts:
-        fault = "no file" if outside is None else f"{outside!r}, which is not in its folder"
-        raise loading_error(model, machine, "weights", ValueError(f"{name} lists {fault}"))
-    return parts
+        raise loading_error(model, machine, "weights", error) from error
+    return [file, *(folder / part for part in parts)]
 
 
 def _model_folder(name: str, folder: Path) -> str:

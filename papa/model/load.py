@@ -287,20 +287,12 @@ def _usable(device: str) -> str:
     if device == "auto":
         return "cuda" if gpus else "cpu"
     try:
-        parsed = torch.device(device)
-        if parsed.type not in ("cuda", "mps"):
-            torch.zeros(1, device=parsed).item()
+        torch.zeros(1, device=device).item()
     except Exception as error:  # each kind of device raises another type of error
-        raise InputError(
-            f"device is {device!r}, which torch {torch.__version__} cannot use on this machine; use auto, cpu, cuda, "
-            "cuda:N for one of several GPUs, or mps."
-        ) from error
-    available = {"cuda": (parsed.index or 0) < gpus, "mps": torch.backends.mps.is_available()}
-    if not available.get(parsed.type, True):
         visible = os.environ.get("CUDA_VISIBLE_DEVICES")
         raise InputError(
-            f"device is {device}, but torch {torch.__version__} finds {gpus} CUDA GPUs on this machine"
-            f"{'' if visible is None else f' (CUDA_VISIBLE_DEVICES is {visible!r})'}; "
-            "use auto, cpu or an available GPU, or install a torch build for this machine."
-        )
+            f"device is {device!r}, which torch {torch.__version__} cannot use on this machine, where it finds "
+            f"{count(gpus, 'CUDA GPU')}{'' if visible is None else f' (CUDA_VISIBLE_DEVICES is {visible!r})'}; use "
+            "auto, cpu, cuda, cuda:N for one of several GPUs, or mps."
+        ) from error
     return device

@@ -335,7 +335,7 @@ def test_digest_of_shards_and_of_bin(tmp_path):
     (folder / "model.safetensors.index.json").write_text(index)
     for shard in shards[:-1]:
         (folder / f"{shard}.safetensors").write_text(shard)
-    with pytest.raises(InputError, match=r"lists c\.safetensors, which is missing"):
+    with pytest.raises(InputError, match=r"lists 'c\.safetensors', which is not a file"):
         weights_digest(MODEL, machine)
     assert known_weights(MODEL, machine) is None
     (folder / "c.safetensors").write_text("c")
@@ -347,7 +347,7 @@ def test_an_index_lists_only_files_of_its_folder(tmp_path, listed):
     folder = model_folder(tmp_path / "m")
     (folder / "model.safetensors").unlink()
     (folder / "model.safetensors.index.json").write_text(json.dumps({"weight_map": {"x": listed}}))
-    with pytest.raises(InputError, match=r"index\.json lists '.*', which is not in its folder"):
+    with pytest.raises(InputError, match=r"index\.json lists '.*', which is not a file in its folder"):
         weights_digest(MODEL, small(folder))
 
 

@@ -74,17 +74,6 @@ def losses(model, inputs, **replaced):
 # -- the model, without papa -------------------------------------------------------------------------------------------
 
 
-def test_texts_repeat_what_they_should():
-    for text in texts("repeats"):
-        words = text.split()
-        new = len(set(words))
-        assert 24 <= new <= 31 and 8 <= len(words) - new <= 16
-        assert f" {' '.join(words[new:])} " in f" {' '.join(words[:new])} "
-    distances = {len(set(words)) - words.index(words[len(set(words))]) for words in map(str.split, texts("repeats"))}
-    assert len(distances) >= 20
-    assert all(len(set(text.split())) == len(text.split()) <= SLOTS - 1 for text in texts("no-repeats"))
-
-
 @pytest.mark.parametrize("name", ["repeats", "no-repeats"])
 def test_heads_of_the_stock_model_look_where_they_should(name, stock, tokenizer):
     inputs = papa.lay_out(tokenizer, texts(name), slots=SLOTS, style="contiguous")

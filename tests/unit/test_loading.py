@@ -1,6 +1,5 @@
 """Loading models of every family: what is checked, what is said, what is refused."""
 
-import gc
 import json
 import logging
 import re
@@ -40,17 +39,6 @@ def test_loading_from_a_folder(saved, model, inputs):
     counted_positions = type(model).__name__.startswith(("Roberta", "XLMRoberta", "Camembert", "Data2Vec"))
     assert forms.probe_dropout(ours.config) == (0.0 if counted_positions else 0.1)
     assert not any(parameter.requires_grad for parameter in ours.model.parameters())
-
-
-@only("roberta")
-@pytest.mark.parametrize("collecting", [True, False])
-def test_garbage_is_collected_after_loading_if_it_was_before(saved, model, collecting):
-    (gc.enable if collecting else gc.disable)()
-    try:
-        papa.load_model(saved, device="cpu")
-        assert gc.isenabled() == collecting
-    finally:
-        gc.enable()
 
 
 @only(*DISTINCT)

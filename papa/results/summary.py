@@ -442,11 +442,13 @@ def recipe_tables(rows: pd.DataFrame) -> list[Table]:
         return []
     trained = rows[is_main(rows) & is_probed(rows["metric"])].dropna(subset="style")
     main = trained.drop_duplicates(["model", "task"])
+    if main.empty:
+        return []
     each = main["resampled"].map({True: " for each seed", False: ""})
     cells = {"task": main["title"], "model": main["model"], "learning rate": main["learning_rate"].map("{:g}".format)}
     cells |= {name: main[name.replace(" ", "_")].map("{:.0f}".format) for name in ("batch size", "epochs")}
     cells |= {"training rows": main["rows_train"].map("{:,.0f}".format) + each, "layout": main["style"]}
-    return [Table("Training of probes", pd.DataFrame(cells), 2)] if len(main) else []
+    return [Table("Training of probes", pd.DataFrame(cells), 2)]
 
 
 def print_results(results: Path) -> None:

@@ -14,7 +14,7 @@ from scipy.stats import norm
 
 from papa.results.claims import Line, claims_of, lines_of, tables_of
 from papa.results.conclusion import Conclusion
-from papa.results.losses import COUNTS, loss_of, mean_loss
+from papa.results.losses import loss_of, mean_loss
 from papa.results.outcomes import FLOOR, ORIGINALS, VARIANT_KEYS, Sample, Setting, TaskOutcomes
 
 EXAMPLES, HEADS = 400, 16
@@ -64,16 +64,6 @@ def only_line(*outcomes: TaskOutcomes, **options: Any) -> Any:
 
 def sentence(*outcomes: TaskOutcomes, **options: Any) -> str:
     return str(concluded(outcomes, **options)[1]["sentence"])
-
-
-def test_losses_are_shares_of_what_attention_contributes():
-    rows = summary([measured("a")]).set_index(["fraction", "constant"])
-    assert rows.loc["1/2"]["loss"].iloc[0] == pytest.approx(2 / 160, rel=0.1)
-    assert rows.loc["1/8"]["loss"].iloc[0] == pytest.approx(60 / 160, rel=0.01)
-    end = rows.loc[("0", "average")]
-    assert end["loss"] == pytest.approx(0.5) and end["loss_low"] < 0.5 < end["loss_bound"] < end["loss_high"]
-    assert end["trivial"] == 0.6 and end["contextless"] == pytest.approx(0.5, abs=0.005)
-    assert set(rows["status"]) == {COUNTS}
 
 
 @pytest.mark.parametrize(

@@ -6,8 +6,7 @@ import numpy as np
 import pytest
 from builders import labelled
 
-from benchmarks import error_rates
-from benchmarks.error_rates import MARGIN, Design, Population, drawn_from, real_rates
+from benchmarks.error_rates import MARGIN, Design, Population, real_rates
 from papa.results.outcomes import FLOOR, ORIGINALS, Setting
 
 SEEDS, CLUSTERS = 10, 151
@@ -37,21 +36,6 @@ def outcomes():
 def population(outcomes):
     clustered = replace(outcomes[0], items=outcomes[0].items.assign(cluster=outcomes[1]))
     return Population.of(clustered, None)
-
-
-@pytest.mark.parametrize("by_cluster", [False, True])
-@pytest.mark.parametrize("metric", ["accuracy", "f1"])
-def test_drawn_studies_have_the_loss_on_average(outcomes, population, by_cluster, metric):
-    chance = np.random.default_rng(3)
-    if metric == "f1":
-        of_f1 = Population.of(replace(outcomes[0], metric=metric), None)
-        population = replace(of_f1, clusters=population.clusters)
-    score = error_rates.MEASURES[metric].score
-    ends = [score(counts.sum(1)).mean() for counts in (population.originals, *population.floors)]
-    studies = [drawn_from(population, 0.2, Design(5, by_cluster), chance) for _ in range(400)]
-    by_setting = np.array([study.scores.reshape(4, 5).mean(1) for study in studies]).mean(0)
-    assert by_setting == pytest.approx([*ends, ends[0] - 0.2 * (ends[0] - max(ends[1:]))], abs=0.006)
-    assert set(np.bincount(studies[0].clusters)) <= {1, 2, 3, 4, 5}, "whole clusters"
 
 
 def test_few_claims_are_wrong_if_clusters_are_resampled(population):

@@ -441,6 +441,8 @@ def recipe_tables(rows: pd.DataFrame) -> list[Table]:
     if "style" not in rows:
         return []
     trained = rows[is_main(rows) & is_probed(rows["metric"])].dropna(subset="style")
+    if trained.empty:
+        return []
     main = trained.drop_duplicates(["model", "task"])
     if main.empty:
         return []

@@ -18,7 +18,7 @@ from papa.files import PathLike, Trace, digest_of, write_json, write_page, write
 from papa.method.runs import SPLITS, Run, read_runs, write_runs
 from papa.results.conclusion import Conclusion
 from papa.results.losses import LOSS_COLUMNS
-from papa.results.scores import RUN_COLUMNS, collect_runs, without_draws
+from papa.results.scores import RECIPE_COLUMNS, RUN_COLUMNS, collect_runs, without_draws
 from papa.results.summary import (
     SUMMARY_COLUMNS,
     TITLE,
@@ -64,7 +64,7 @@ def scored(scores: Scores, task: str = "t", subsets: Any = None, readings: Any =
 def summary(*runs: pd.DataFrame) -> pd.DataFrame:
     """The summary of tables of runs, with no losses."""
     losses = dict.fromkeys(LOSS_COLUMNS, np.nan) | {"status": "one seed, so no interval"}
-    return summary_of(pd.concat(runs, ignore_index=True)).assign(**losses)[list(SUMMARY_COLUMNS)]
+    return summary_of(pd.concat(runs, ignore_index=True)).assign(**losses)[list(SUMMARY_COLUMNS | RECIPE_COLUMNS)]
 
 
 def rows_of(*runs: pd.DataFrame) -> list[dict[str, Any]]:
@@ -137,13 +137,15 @@ def test_relative_drop_against_the_original():
         ((0.02, 0.06), "matthews_correlation"),  # the interval, 0.04 ± 0.25, holds 0
         ((0.8,), "accuracy"),  # one seed: no interval is known
         ((-2.0, -2.01), "negative_log_perplexity"),  # log scale
+        ((-2.0,), "log_likelihood"),  # of the model's own head
     ],
 )
 def test_drop_is_null_where_not_defined(tmp_path, original, metric):
     runs = scored({"1": original, "0": [score / 2 for score in original]}, metric=metric)
     assert [row["relative_drop"] for row in rows_of(runs)] == [None, None]
     assert mean_relative_drops(summary(runs)).empty
-    assert "mean drop" not in page_of(tmp_path, runs)
+    page = page_of(tmp_path, runs.assign(style="paper", resampled=False))
+    assert "mean drop" not in page and ("## Training of probes" in page) == (metric != "log_likelihood")
 
 
 def test_order_of_rows_and_same_heads(tmp_path):

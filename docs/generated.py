@@ -85,7 +85,7 @@ def demo_figure() -> str:
                 interval = {"low": mean - half_width, "high": mean + half_width} | dict.fromkeys(LOSS_COLUMNS)
                 point = {"fraction": fraction, "kept": int(72 * Fraction(fraction)), "mean": mean} | interval
                 rows.append(common | point)
-    frame = pd.DataFrame(rows).astype(dict.fromkeys(("trivial", *LOSS_COLUMNS), "float64"))
+    frame = pd.DataFrame(rows).astype(dict.fromkeys(("trivial", *LOSS_COLUMNS), "float64")).assign(positive=None)
     tasks = dict.fromkeys(frame["task"], "")
     view = GridView(
         name="demo",

@@ -98,17 +98,17 @@ def init(
 ) -> None:
     """Write a commented config for one model and one local data set; never overwrite a file.
 
-    With --train, papa reads the file, checks or guesses its columns, chooses slots, metric and training settings, and
-    writes the reasons as comments. Without --train, the config has example paths to replace. With --hold-out or
-    --drop-empty, the remaining rows are written to Parquet files next to the config.
+    With --train, papa reads the file, chooses columns, slots, metric and training settings, prints them, and writes the
+    reasons as comments. A choice that is not certain is a question. Without --train, the config has example paths to
+    replace. With --hold-out or --drop-empty, the remaining rows are written to Parquet files next to the config.
     """
+    from papa.data.choose import Wanted
     from papa.data.splits import RowChanges
-    from papa.jobs.init import DataFiles, print_started, start
+    from papa.jobs.init import print_started, start
 
     with _wrong_input():
-        changes = RowChanges.of(texts.hold_out, texts.drop_empty)
-        files = DataFiles(train, texts.validation, tuple(texts.column or ()), changes)
-        written = start(config, model, files, replaced.settings())
+        wanted = Wanted(texts.columns, RowChanges.of(texts.hold_out, texts.drop_empty), texts.label_names)
+        written = start(config, model, train, texts.validation, wanted, replaced.settings())
     _print_json(written) if as_json else print_started(written, _console())
 
 
@@ -339,11 +339,9 @@ def measure(
     from papa.jobs.stopping import resumable
 
     with _wrong_input(), resumable():
-        from papa.jobs.init import columns_of
         from papa.jobs.measure import measure as measured
 
-        columns = {role: column for role, column in columns_of(texts.column or ()).items() if column}
-        rows = {"columns": columns, "drop_empty": texts.drop_empty, "hold_out": texts.hold_out}
+        rows = {name: getattr(texts, name) for name in ("columns", "label_names", "drop_empty", "hold_out")}
         options = cast("MeasureOptions", replaced.settings() | rows)
         study = measured(model, train, validation=texts.validation, folder=folder, **options)
     _print_study(study, as_json)

@@ -32,6 +32,7 @@ CORPUS = "texts-digest"
 TITLE = "</script><script>document.title='owned'</script>"
 SUBSET = "<img src=x onerror=\"document.title='owned'\">"
 LABELS = ("<b>no</b>", "yes")
+TEXTS = [f"{SUBSET} & more", "**a line**\nand another", "word " * 40, "the fourth"]
 TASK = {"corpus": "texts", "subset": "kind", "metric": "accuracy"}
 TASK |= {"learning_rate": 0.001, "batch_size": 8, "epochs": EPOCHS}
 ENDS = {"title": "Kinds & ends", "models": ["small"], "constants": ["average", "zeros"], "fractions": ["1", "0"]}
@@ -118,7 +119,8 @@ def write_results(folder: Path, skills: Mapping[str, Skill] = SKILLS, drawn: boo
             with nullcontext() if drawn else patch("papa.results.analysis.save_figure", empty_figure):
                 analyse(job)
         elif job.stage == "texts":
-            write_table(pa.table({"row": [0]}), job.main, {"shared": {"validation": SHARED}})
+            texts = {"split": ["train"] * len(TEXTS), "row": range(len(TEXTS)), "first": TEXTS}
+            write_table(pa.table(texts), job.main, {"shared": {"validation": SHARED}})
         elif job.stage in ("labels", "subsets"):
             _write_by_row(job, skill)
         elif job.stage == "tokens":

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import math
 import re
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
 from typing import TYPE_CHECKING, NamedTuple
@@ -112,6 +112,7 @@ class Measure:
         also_reported: other metrics of the same outcomes that are reported with this one.
         note: a sentence below tables that explains scores of the model's prediction head.
         task_name: the default name that `papa init` gives to a task of this metric.
+        of_class: whether the score is about the second of two classes only.
     """
 
     name: str
@@ -129,6 +130,7 @@ class Measure:
     also_reported: tuple[str, ...] = ()
     note: str = ""
     task_name: str = "classes"
+    of_class: bool = False
 
     @property
     def readings(self) -> tuple[str, ...]:
@@ -180,13 +182,13 @@ def _not_two_labels(names: Sequence[str]) -> str | None:
 
 
 def _not_entity_tags(names: Sequence[str]) -> str | None:
-    unlike = [name for name in names if not re.fullmatch(r"O|[BIES]-.+", name)]
+    unlike = [name for name in names if not re.fullmatch(r"O|[BIESLUM]-.+", name)]
     if not unlike:
         return None
     few = ", ".join(repr(name[:40]) for name in unlike[:5])
     return (
-        f"needs labels O, B-..., I-... (and E-..., S-...), but there is {few}; use token_accuracy, or name the classes "
-        "under labels"
+        f"needs labels O, B-..., I-... (and E-, S-; or L-, U-; or M-), but there is {few}; use token_accuracy, or name "
+        "the classes under labels"
     )
 
 
@@ -214,12 +216,16 @@ def _confusion(outcomes: Outcomes) -> Counts:
     return outcomes.summed(*(pair == index for index in range(labels**2)))
 
 
-def _entities(outcomes: Outcomes) -> Counts:
-    """Count correct, predicted and gold entities by the rules of seqeval's default mode."""
+LETTERS = {"L": "E", "U": "S", "M": "I"}
+"""The letters of BILOU and BMES tags that mean the same as letters of IOBES tags."""
+
+
+def _entities(outcomes: Outcomes, letters: Mapping[str, str] | None = None) -> Counts:
+    """Count correct, predicted and gold entities by the rules of seqeval's default mode, with `letters` replaced."""
     import numpy as np
 
     # a label name is a mark (B, I, E, S, O or ".") and a type; the type of a bare tag is the rest of its name
-    marks = np.array([name[:1] for name in outcomes.names])
+    marks = np.array([(letters or {}).get(name[:1], name[:1]) for name in outcomes.names])
     types = np.array([name[1:].split("-", maxsplit=1)[-1] or "_" for name in outcomes.names])
     type_numbers = np.unique(types, return_inverse=True)[1]
     words = np.arange(len(outcomes.gold))
@@ -349,6 +355,7 @@ METRICS = {
             guess=_second_class,
             misfit=_not_two_labels,
             also_reported=("accuracy",),
+            of_class=True,
         ),
         Measure(
             "matthews_correlation",
@@ -363,7 +370,7 @@ METRICS = {
             "entity_f1",
             "Entity F1",
             WORD,
-            _entities,
+            partial(_entities, letters=LETTERS),
             _f1,
             guess=_no_entity,
             misfit=_not_entity_tags,
@@ -426,6 +433,23 @@ def measure_of(metric: str) -> Measure:
     if metric not in METRICS:
         raise InputError(f"There is no metric {metric!r}; there are {', '.join(METRICS)}.")
     return METRICS[metric]
+
+
+def positive_class(metric: str, names: Sequence[str]) -> str | None:
+    """Return the class that a metric is about, the second of two; None if it is about all classes."""
+    return names[1] if MEASURES[metric].of_class and len(names) == 2 else None
+
+
+def frequent_class(metric: str, names: Sequence[str], train_counts: Sequence[int]) -> str:
+    """Return a sentence if a metric is about the more frequent class, to be shown unless the task lists its labels."""
+    positive = positive_class(metric, names)
+    if positive is None or train_counts[1] <= train_counts[0]:
+        return ""
+    share = train_counts[1] / sum(train_counts)
+    return (
+        f"{MEASURES[metric].title} is that of {positive}, the class of {share:.0%} of the training rows; if {names[0]} "
+        f"is the class of interest, list it second under `labels`."
+    )
 
 
 def check_metric(metric: str, target: Target, names: Sequence[str] | None = None) -> None:

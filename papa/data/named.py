@@ -37,13 +37,13 @@ def named(model: str) -> dict[str, str]:
     return {"hub": model}
 
 
-def facts_in_package(package: str) -> Facts | None:
-    """Read a model's config.json from an installed package, without running the package; None if there is none."""
+def folder_in_package(package: str) -> Path | None:
+    """Return the folder of a model in an installed package, without running the package; None if there is none."""
     spec = importlib.util.find_spec(package)
     for folder in (spec and spec.submodule_search_locations) or []:
         for path in sorted(Path(folder).rglob("config.json"), key=lambda path: len(path.parts)):
-            if "model_type" in (facts := facts_in(path.parent)):
-                return facts
+            if "model_type" in facts_in(path.parent):
+                return path.parent
     return None
 
 

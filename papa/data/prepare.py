@@ -12,10 +12,10 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import chain
 from reprlib import repr as shortened
-from typing import TYPE_CHECKING, TypeVar
+from typing import TYPE_CHECKING, TypeVar, cast
 
-from papa.config.job import Job
-from papa.config.measures import check_metric
+from papa.config.job import AnyJob, Job
+from papa.config.measures import check_metric, frequent_class
 from papa.config.settings import SPLITS, Corpus, Machine, OnHub
 from papa.config.stages import ClustersOf, LabelsOf, OfCorpus, SubsetsOf, TextsOf
 from papa.data.columns import Columns, class_name
@@ -101,17 +101,9 @@ def prepare_labels(job: Job[LabelsOf]) -> str:
     import pyarrow as pa
 
     settings, corpus, column = job.settings, job.settings.corpus, job.settings.label
-    check_metric(settings.metric, corpus.target)
     splits, texts = _with_texts(job, column)
-    listed = _listed_names(settings.labels)
-    classes = [split.columns.classes(column, listed, _words(corpus, split)) for split in splits]
-    names = listed or _names_in_data(splits[0].columns, column) or sorted_names(_distinct(classes[0]))
-    _check_classes(column, listed, splits, classes)
-    index_of = {name: index for index, name in enumerate(names)}
-    used = chain.from_iterable(split.used(rows) for split, rows in zip(splits, classes, strict=True))
-    indices = [[index_of[name] for name in row] for row in used]
+    names, indices = _labels(settings, splits)
     report = f"{count(len(indices), 'row')}, {count(len(names), 'label')} in column {column}"
-    check_metric(settings.metric, corpus.target, names)
     training_rows = len(splits[0].indices)
     occurrences = Counter(chain.from_iterable(indices[:training_rows]))
     counts = [occurrences[index] for index in range(len(names))]
@@ -124,7 +116,30 @@ def prepare_labels(job: Job[LabelsOf]) -> str:
     else:
         columns = {"label": pa.array([row[0] for row in indices], pa.int64())}
     _write_columns(job, texts, columns, label_names=names, train_counts=counts, column=column)
-    return report
+    warning = "" if settings.labels else frequent_class(settings.metric, names, counts)
+    return f"{report}. {WARNING}{warning}" if warning else report
+
+
+def check_labels(job: AnyJob, machine: Machine) -> tuple[list[str], list[int]]:
+    """Return the label names and their numbers of training rows; raise `InputError` as stage *labels* will."""
+    settings = cast(LabelsOf, job.settings)
+    splits = _load_splits(settings.corpus, machine, settings.label)
+    names, indices = _labels(settings, splits)
+    counts = Counter(chain.from_iterable(indices[: len(splits[0].indices)]))
+    return names, [counts[index] for index in range(len(names))]
+
+
+def _labels(settings: LabelsOf, splits: Sequence[PreparedSplit]) -> tuple[list[str], list[list[int]]]:
+    """Return the label names, and the indices of labels [row][word] in the rows used."""
+    corpus, column, listed = settings.corpus, settings.label, _listed_names(settings.labels)
+    check_metric(settings.metric, corpus.target)
+    classes = [split.columns.classes(column, listed, _words(corpus, split)) for split in splits]
+    names = listed or _names_in_data(splits[0].columns, column) or sorted_names(_distinct(classes[0]))
+    _check_classes(column, listed, splits, classes)
+    check_metric(settings.metric, corpus.target, names)
+    index_of = {name: index for index, name in enumerate(names)}
+    used = chain.from_iterable(split.used(rows) for split, rows in zip(splits, classes, strict=True))
+    return names, [[index_of[name] for name in row] for row in used]
 
 
 def prepare_subsets(job: Job[SubsetsOf]) -> str:

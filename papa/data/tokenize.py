@@ -87,6 +87,8 @@ def tokenize_corpus(job: Job[TokensOf]) -> str:
     unit = "block" if settings.blocks else "example"
     report = f"laid out {count(counts['rows'], unit)}, {counts['tokens']:,} tokens in {settings.slots} slots; "
     report += f"{count(counts['cut'], unit)} cut"
+    if counts["cut"] > 0.01 * counts["rows"]:
+        report += f". {WARNING}that is more than 1%; set more `slots`"
     if counts["unknown"]:
         report += f". {WARNING}{count(counts['unknown'], 'word')} without a token became {tokenizer.unk_token}"
     return report

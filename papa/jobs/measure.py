@@ -13,33 +13,26 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
 from fractions import Fraction
 from pathlib import Path
-from typing import TYPE_CHECKING, TypeAlias, TypedDict, TypeGuard, Unpack, cast
+from typing import TYPE_CHECKING, Any, TypeAlias, TypedDict, TypeGuard, Unpack, cast
+
+import yaml
 
 from papa.config.freshness import FRESH
 from papa.config.job import AnyJob, Job
 from papa.config.reading import config_of
 from papa.config.settings import FORMATS, Config, Machine, check_files
-from papa.config.stages import ModelId
 from papa.config.study import Plan
+from papa.data.choose import DataSet, Wanted, data_in_files, described, validation_file
 from papa.data.columns import Columns
-from papa.data.hub import with_snapshots
+from papa.data.hub import folder_of, with_snapshots
 from papa.data.local_digests import LocalSourceDigests
-from papa.data.named import named
+from papa.data.named import facts_in, named
 from papa.data.readers import SourceRows
 from papa.data.splits import RowChanges, columns_of_table, is_table
+from papa.data.weights import locate
 from papa.errors import InputError
 from papa.files import PathLike
-from papa.jobs.init import (
-    Data,
-    as_config,
-    choices_of,
-    columns_of,
-    describe,
-    facts_of,
-    look_at,
-    validation_file,
-    with_settings,
-)
+from papa.jobs.init import config_text
 from papa.jobs.stage import performed
 from papa.jobs.start import lock
 from papa.model.load import keeping_models, saved
@@ -51,24 +44,18 @@ if TYPE_CHECKING:
     from transformers import PreTrainedModel
 
 Texts: TypeAlias = Sequence[str] | Sequence[tuple[str, str]] | Sequence[Sequence[str]]
-"""Texts, pairs of texts (tuples), or lists of words."""
 Labels: TypeAlias = Sequence[str] | Sequence[int] | Sequence[Sequence[str]] | Sequence[Sequence[int]]
-"""One label per text or pair, or one list of labels per list of words."""
 Source: TypeAlias = "Texts | pd.DataFrame | Dataset | PathLike"
-"""Texts in a list, a table or a file."""
-
+"""Texts, pairs of texts (tuples) or lists of words, with a label for each word; in a list, a table or a file."""
 HELD_OUT = "1/5"
 """If no validation texts are given, this share of the distinct texts is held out."""
-
-
-SETTINGS = ("seeds", "fractions", "slots", "order")
-"""Arguments of `measure` that are keys of the config."""
 
 
 class MeasureOptions(TypedDict, total=False):
     """More arguments of `measure`."""
 
     columns: Mapping[str, str]
+    label_names: Sequence[str]
     hold_out: float | str
     drop_empty: bool
     seeds: Sequence[int]
@@ -88,14 +75,13 @@ def measure(
 ) -> Study:
     """Measure how much a model needs input-dependent attention: run a whole study in this process.
 
-    All results equal those of the workflow with the same config. By default, papa trains probes with five seeds, and
-    keeps the attention of all, 1/2, 1/8 or none of the heads in turn.
+    Results equal those of the workflow with the same config. By default, papa trains probes with five seeds, and keeps
+    the attention of all, 1/2, 1/8 or none of the heads in turn.
 
     Args:
         model: a hub id, a folder, an installed package, or a loaded transformers model, whose tokenizer is loaded from
             its `name_or_path`.
-        train: texts for averaging attention and for training λ and probes: a list, a table (a pandas DataFrame or a
-            `datasets.Dataset`), or a file.
+        train: training texts: a list, a table (a pandas DataFrame or a `datasets.Dataset`), or a file.
         labels: for a list, one label per text, or one list of labels per list of words. Without labels, a decoder is
             measured by the loss of its prediction head, and an encoder by masked language modelling.
         validation: texts and their labels, or only texts if there are no labels; or another table or file. By default,
@@ -103,12 +89,12 @@ def measure(
             validation.csv for train.csv.
         settings: config keys to change, such as `{"run": {"orders": ["lambda", "random"]}, "margin": 0.05}`. Below
             `models`, `tasks` and `corpora`, leave out the name, because there is only one: `{"tasks": {"epochs": 3}}`.
-        folder: folder for the results; finished jobs of the same study are not run again. By default a temporary
-            folder, which is deleted together with the returned object.
-        options: `columns`, the columns of a table or a file by role: first, second (for pairs) and label. A table needs
-            them, for a file papa guesses the others. `hold_out`, the share of texts to hold out, such as 0.2.
-            `drop_empty`, whether rows without text or label are dropped and counted. `seeds`, `fractions` and `slots`,
-            the keys of the config with these names. `order`, the order of heads, such as "gradient".
+        folder: folder for the results, whose finished jobs are not run again; by default a temporary folder, which is
+            deleted together with the returned object.
+        options: `columns` by role: first, second (for pairs) and label; a table needs them, for a file papa chooses the
+            others or asks. `label_names`, the classes in order, needed if -1 is one. `hold_out`, the share of texts to
+            hold out, such as 0.2. `drop_empty`, whether rows without text or label are dropped and counted. `seeds`,
+            `fractions` and `slots`, the keys of the config. `order`, the order of heads, such as "gradient".
 
     Raises:
         InputError: the model, the texts or a setting cannot be used, or another run is writing to the folder.
@@ -124,12 +110,11 @@ def measure(
         named(model)  # a wrong name fails before texts are read
     data = _data_of(train, labels, validation, results / "data", options)
     with os.fdopen(lock(results)):
-        data.write()
         location = os.fspath(model) if isinstance(model, str | os.PathLike) else saved(model, results / "model")
-        for note in data.notes:
-            print(note, file=sys.stderr)
-        chosen = {name: value for name, value in options.items() if name in SETTINGS}
-        config = _config(location, data, settings or {}, chosen)
+        config, chosen = _config(location, data, settings or {}, options)
+        chosen.write()
+        for line in (chosen.line, *chosen.notes):
+            print(line, file=sys.stderr)
         check_files(config)
         study = Plan(config, results, LocalSourceDigests(config.machine))
         study.check_weights()
@@ -163,27 +148,21 @@ def _placed(study: Plan, job: AnyJob, machine: Machine) -> AnyJob:
 # -- the config and the texts -----------------------------------------------------------------------------------------
 
 
-def _config(model: str, data: Data, settings: Mapping[str, object], options: Mapping[str, object]) -> Config:
-    """Return the config that `papa init` would write for this model and data, with some settings changed."""
-    from papa.data.tokenize import is_decoder
-
-    facts = facts_of(model)
-    data = data.within(facts)
-    if "label" not in data.columns:
-        probed = as_config(choices_of("study", model, data, facts))
-        config, (name,) = config_of(probed), probed["models"]
-        if is_decoder(ModelId.of(name, config.models[name]), config.machine):
-            data = data.for_decoder()
-    values = as_config(with_settings(choices_of("study", model, data, facts), options))
+def _config(model: str, data: DataSet, settings: Mapping[str, Any], options: MeasureOptions) -> tuple[Config, DataSet]:
+    """Return the config that `papa init` would write for this model, with some settings changed, and the data set."""
+    blocks = {key: value for key, value in settings.items() if isinstance(value, Mapping)}
+    revision, machine = blocks.get("models", {}).get("revision"), Machine(hub_mirror=settings.get("hub_mirror"))
+    folder = ("hub" in named(model) and folder_of("model", model, revision, machine)) or locate(model, revision)
+    facts = facts_in(folder)
+    data = data.fitted(facts, folder, options.get("slots") or blocks.get("corpora", {}).get("slots"))
+    values = yaml.safe_load(config_text("study", model, data, facts, options))
     for key, value in settings.items():
-        if not isinstance(value, Mapping):
-            values[key] = value
-        elif key in ("models", "tasks", "corpora"):
+        if key in blocks and key in ("models", "tasks", "corpora"):
             (only,) = values[key].values()
             only |= value
         else:
-            values[key] = values.get(key, {}) | dict(value)
-    return config_of(values)
+            values[key] = values.get(key, {}) | dict(value) if key in blocks else value
+    return config_of(values), data
 
 
 def _data_of(
@@ -192,39 +171,35 @@ def _data_of(
     validation: tuple[Texts, Labels] | Source | None,
     target: Path,
     options: MeasureOptions,
-) -> Data:
-    """Return the columns, slots and metric for texts in lists, tables or files.
-
-    Texts that are in no file, and texts whose rows change, are to be written to the folder `target`.
-    """
-    roles, changes = (
-        options.get("columns", {}),
-        RowChanges.of(options.get("hold_out"), options.get("drop_empty", False)),
-    )
-    asked = columns_of([f"{role}={column}" for role, column in roles.items()])
+) -> DataSet:
+    """Return the columns and the metric; texts that are in no file are to be written to the folder `target`."""
+    share, names = options.get("hold_out"), options.get("label_names")
+    changes = RowChanges.of(share, options.get("drop_empty", False))
+    roles = Wanted(dict(options.get("columns", {}))).columns
+    if validation is None and not (_is_file(train) and validation_file(train).is_file()):
+        changes = replace(changes, hold_out=changes.hold_out or Fraction(HELD_OUT))
     if _is_file(train):
         if labels is not None or not (validation is None or _is_file(validation)):
             raise InputError("Training texts are in a file, so labels and validation texts must be in files, too.")
-        if validation is None and not changes.hold_out and not validation_file(train).is_file():
-            changes = replace(changes, hold_out=Fraction(HELD_OUT))
-        return look_at(train, validation, asked, changes, target / "{}.parquet")
+        return data_in_files(train, validation, Wanted(roles, changes, names), target / "{}.parquet")
     splits = {"train": _columns("train", train, labels, roles)}
-    if validation is None:
-        changes = replace(changes, hold_out=changes.hold_out or Fraction(HELD_OUT))
-    elif changes.hold_out:
-        raise InputError("Both validation texts and a share to hold out were given; give only one.")
-    else:
-        splits["validation"] = _validation(validation, labels is not None, roles)
-    names = roles or {name: name for name in splits["train"].rows.table.column_names}
-    if "label" not in names and set(names) != {"first"}:
+    if validation is not None:
+        if share:
+            raise InputError("Both validation texts and a share to hold out were given; give only one.")
+        if labels is not None and not (isinstance(validation, tuple) and len(validation) == 2):
+            given = type(validation).__name__
+            raise InputError(f"With labels, validation must be a pair (texts, labels); a {given} was given.")
+        texts, gold = cast("tuple[Texts, Labels | None]", (validation, None) if labels is None else validation)
+        splits["validation"] = _columns("validation", texts, gold, roles)
+    roles = roles or {name: name for name in splits["train"].rows.table.column_names}
+    if "label" not in roles and set(roles) != {"first"}:
         raise InputError("Pairs of texts or lists of words were given without labels; give labels, or single texts.")
-    if "label" in names and splits["train"].is_list(names["first"]):
-        names = {"words": names["first"]} | {"label": names["label"]}
-    splits, notes = changes.applied(splits, names)
-    files = {split: str(target / f"{split}.parquet") for split in splits}
-    data = describe(splits, files, names, dict.fromkeys(names, "as given"))
-    shown = notes if changes.drop_empty or options.get("hold_out") else ()
-    return replace(data, notes=shown, unwritten={split: columns.rows for split, columns in splits.items()})
+    if "label" in roles and splits["train"].is_list(roles["first"]):
+        roles = {"words": roles["first"], "label": roles["label"]}
+    splits, notes = changes.applied(splits, roles, names)
+    data = described(splits, {split: str(target / f"{split}.parquet") for split in splits}, roles, names)
+    unwritten = {split: columns.rows for split, columns in splits.items()}
+    return replace(data, notes=notes if share or changes.drop_empty else (), unwritten=unwritten)
 
 
 def _is_file(texts: object) -> TypeGuard[PathLike]:
@@ -232,18 +207,6 @@ def _is_file(texts: object) -> TypeGuard[PathLike]:
     if isinstance(texts, str):
         return Path(texts).suffix.lower() in FORMATS or os.path.isfile(texts)
     return isinstance(texts, os.PathLike)
-
-
-def _validation(validation: tuple[Texts, Labels] | Source, labelled: bool, roles: Mapping[str, str]) -> Columns:
-    """Return the columns of the validation split, which has the form of the training split."""
-    if not labelled:
-        return _columns("validation", cast("Source", validation), None, roles)
-    if not (isinstance(validation, tuple) and len(validation) == 2):
-        raise InputError(
-            f"With labels, validation must be a pair (texts, labels); a {type(validation).__name__} was given."
-        )
-    texts, labels = cast("tuple[Texts, Labels]", validation)
-    return _columns("validation", texts, labels, roles)
 
 
 def _columns(split: str, texts: Source, labels: Labels | None, roles: Mapping[str, str]) -> Columns:
@@ -273,18 +236,18 @@ def _columns(split: str, texts: Source, labels: Labels | None, roles: Mapping[st
 
 def _lists(split: str, texts: object) -> dict[str, list[object]]:
     """Return texts, pairs of texts or lists of words as columns."""
-    listed: list[object] = list(texts) if isinstance(texts, Iterable) and not isinstance(texts, str) else []
-    if not listed:
+    items: list[object] = list(texts) if isinstance(texts, Iterable) and not isinstance(texts, str) else []
+    if not items:
         problem = "is a single text" if isinstance(texts, str) else "is empty"
         raise InputError(f"{split} {problem}; give a list of texts, of pairs of texts or of lists of words.")
-    if isinstance(listed[0], str) and all(text is None or isinstance(text, str) for text in listed):
-        return {"first": listed}
-    if all(isinstance(text, tuple) and len(text) == 2 for text in listed):
-        pairs = cast(list[tuple[str, str]], listed)
-        return {"first": [first for first, _ in pairs], "second": [second for _, second in pairs]}
-    if all(isinstance(text, list) and all(isinstance(word, str) for word in text) for text in listed):
-        return {"words": listed}
-    index, other = next(pair for pair in enumerate(listed) if not isinstance(pair[1], type(listed[0])))
+    if isinstance(items[0], str) and all(text is None or isinstance(text, str) for text in items):
+        return {"first": items}
+    if all(isinstance(text, tuple) and len(text) == 2 for text in items):
+        first, second = zip(*cast(list[tuple[str, str]], items), strict=True)
+        return {"first": [*first], "second": [*second]}
+    if all(isinstance(text, list) and all(isinstance(word, str) for word in text) for text in items):
+        return {"words": items}
+    index, other = next(pair for pair in enumerate(items) if not isinstance(pair[1], type(items[0])))
     raise InputError(
         f"{split} must contain only texts, only tuples of two texts, or only lists of words; {split}[{index}] is a "
         f"{type(other).__name__}."

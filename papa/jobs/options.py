@@ -7,9 +7,13 @@ from collections.abc import Callable
 from dataclasses import dataclass, is_dataclass
 from functools import wraps
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, TypeVar
 
 import typer
+
+from papa.errors import InputError
+
+T = TypeVar("T")
 
 
 def grouped(command: Callable[..., None]) -> Callable[..., None]:
@@ -43,7 +47,7 @@ class TextOptions:
         list[str] | None,
         typer.Option(
             metavar="ROLE=COLUMN",
-            help="A column by its role: first=, second= (for pairs) or label=; papa guesses the others.",
+            help="A column by its role: first=, second= (for pairs) or label=; papa chooses the others, or asks.",
         ),
     ] = None
     hold_out: Annotated[
@@ -51,8 +55,31 @@ class TextOptions:
         typer.Option(metavar="SHARE", help="Hold out this share of the training texts for validation, such as 0.2."),
     ] = None
     drop_empty: Annotated[
-        bool, typer.Option("--drop-empty", help="Drop rows without text or label, and count them.")
+        bool,
+        typer.Option("--drop-empty", help="Drop rows without text or label (-1 and -100 are none), and count them."),
     ] = False
+    labels: Annotated[
+        str | None,
+        typer.Option(metavar="LIST", help="The classes in order, such as --labels=-1,1; f1 is that of the second."),
+    ] = None
+
+    @property
+    def columns(self) -> dict[str, str]:
+        """The columns by role."""
+        return {role: column for role, _, column in (option.partition("=") for option in self.column or ())}
+
+    @property
+    def label_names(self) -> list[str] | None:
+        """The classes in order."""
+        return list_of(self.labels, "--labels", str)
+
+
+def list_of(text: str | None, option: str, kind: type[T]) -> list[T] | None:
+    """Parse the comma-separated values of an option; None if it was not given."""
+    try:
+        return None if text is None else [kind(part.strip()) for part in text.split(",")]  # type: ignore[call-arg]
+    except ValueError:
+        raise InputError(f"{option} is {text!r}, but must be whole numbers separated by commas, as in 1,2,3.") from None
 
 
 @dataclass(frozen=True)
@@ -77,8 +104,6 @@ class SettingOptions:
 
     def settings(self) -> dict[str, object]:
         """Return the settings that were asked for."""
-        from papa.jobs.init import list_of
-
         lists = {"seeds": list_of(self.seeds, "--seeds", int), "fractions": list_of(self.fractions, "--fractions", str)}
         return {
             name: value

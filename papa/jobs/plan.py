@@ -9,7 +9,7 @@ import math
 import shutil
 import time
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Collection, Iterator
 from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
@@ -17,7 +17,7 @@ from statistics import fmean
 from typing import TYPE_CHECKING, TypedDict, cast
 
 from papa.config.job import AnyJob
-from papa.config.measures import METRICS
+from papa.config.measures import METRICS, frequent_class, positive_class
 from papa.config.settings import Config, Corpus, budget_on
 from papa.config.stages import (
     AverageOf,
@@ -32,7 +32,7 @@ from papa.config.stages import (
 )
 from papa.config.study import Plan
 from papa.config.variant import Variant
-from papa.errors import InputError, count, format_bytes
+from papa.errors import WARNING, InputError, count, format_bytes
 from papa.jobs.resources import MB, SPECIAL_TOKENS_PER_TEXT, TOKENS_PER_WORD, format_duration
 
 if TYPE_CHECKING:
@@ -95,6 +95,7 @@ class Estimates(TypedDict):
     device: str
     free_disk_bytes: int
     margin: float
+    metrics: list[str]
     smallest_margins: list[SmallestMargin]
 
 
@@ -123,6 +124,8 @@ def plan(config: Config, cores: int) -> Estimates:
 def _plan(config: Config, cores: int) -> Estimates:
     study = Plan(config, Path("results", config.name))
     models, corpora, problems = _sizes(config)
+    metrics, wrong = _metrics(study, corpora)
+    problems += wrong
 
     @cache
     def rate(model: Encoding, length: int, vocabulary: int) -> float | None:
@@ -172,6 +175,7 @@ def _plan(config: Config, cores: int) -> Estimates:
         "device": config.device,
         "free_disk_bytes": free,
         "margin": config.margin,
+        "metrics": metrics,
         "smallest_margins": _smallest_margins(study, corpora),
     }
 
@@ -202,7 +206,7 @@ def print_plan(estimates: Estimates, out: Console) -> None:
         f"of disk space ({format_bytes(estimates['free_disk_bytes'])} free). One batch was timed.",
         style="bold",
     )
-    for sentence in describe_margins(estimates):
+    for sentence in (*estimates["metrics"], *describe_margins(estimates)):
         out.print(printable(sentence))
 
 
@@ -297,6 +301,26 @@ def _texts_of(corpus: Corpus, config: Config) -> Iterator[str]:
         for name in filter(None, (corpus.first, corpus.second, corpus.words)):
             for text in rows.table.column(name).to_pylist():
                 yield text if isinstance(text, str) else " ".join(text)
+
+
+def _metrics(study: Plan, corpora: Collection[str]) -> tuple[list[str], list[str]]:
+    """Return a sentence about each metric that scores one class only, and problems with the labels in `corpora`."""
+    from papa.data.prepare import check_labels
+
+    sentences, problems = list[str](), list[str]()
+    for name in dict.fromkeys(task for _, task in study.config.pairs):
+        task = study.config.tasks[name]
+        for job in study.labels(name) if task.corpus in corpora else ():
+            try:
+                names, counts = check_labels(job, study.config.machine)
+            except InputError as error:
+                problems.append(f"Task {name}: {error}")
+                continue
+            if positive := positive_class(task.metric, names):
+                doubt = "" if task.labels else frequent_class(task.metric, names, counts)
+                warning = f" {WARNING}{doubt}" if doubt else ""
+                sentences.append(f"{task.title or name}: {METRICS[task.metric].title} of {positive}.{warning}")
+    return sentences, problems
 
 
 def _count_rows(corpus: Corpus, labels: set[str], config: Config) -> dict[str, SplitSize]:

@@ -15,6 +15,7 @@ import numpy as np
 import pandas as pd
 
 from papa.config.artefacts import ARTEFACTS
+from papa.config.measures import positive_class
 from papa.errors import DamagedArtefact, InputError, count
 from papa.files import PathLike, provenance_of, read_table, trace_of
 from papa.method.runs import COMMON_FIELDS, SPLITS, TRAINING_FIELDS, read_runs
@@ -207,6 +208,7 @@ def _rows(left: Results, right: Results, key: Key, settings: Sequence[Setting], 
 def _identity(side: Results, outcomes: TaskOutcomes, setting: Setting) -> Row:
     task = outcomes.task
     row: Row = {"model": outcomes.model, "task": task, "title": side.tasks[task]["title"], "metric": outcomes.metric}
+    row["positive"] = positive_class(outcomes.metric, outcomes.names)
     return row | dict(zip(VARIANT_KEYS, setting, strict=True))
 
 
@@ -422,7 +424,11 @@ def notes(result: Row) -> str:
 
 def _names(row: Row) -> dict[str, str]:
     setting = " ".join(filter(None, (row["fraction"], row["constant"], row["order"])))
-    return {"model": row["model"], "task": f"{row['title']} ({metric_name(row['metric'])})", "setting": setting}
+    return {
+        "model": row["model"],
+        "task": f"{row['title']} ({metric_name(row['metric'], row['positive'])})",
+        "setting": setting,
+    }
 
 
 def _scores(row: Row, tested: str) -> dict[str, str]:

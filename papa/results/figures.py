@@ -80,7 +80,7 @@ def grid_figure(frame: pd.DataFrame, grid: GridView) -> tuple[alt.ConcatChart, s
         rows = points[points["task"] == task]
         domain = domain_of(rows, labels_by_task[task])
         scale = alt.Scale(domain=domain, nice=False, zero=False)
-        title = metric_name(rows["metric"].iloc[0])
+        title = metric_name(*rows[["metric", "positive"]].iloc[0])
         y, low, end, at = (
             alt.Y(f"{name}:Q", title=title, axis=alt.Axis(format=".2f"), scale=scale)
             for name in ("mean", "low", "end", "y")
@@ -192,7 +192,7 @@ def _points(frame: pd.DataFrame) -> pd.DataFrame:
     `replaced`, shifted by a few pixels if there are error bars. Intervals are cut at the metric's range.
     """
     rows = frame[frame["main"] & frame["mean"].notna()]
-    columns = ["line", "model", "task", "title", "metric", "subset", "fraction", "mean", "status"]
+    columns = ["line", "model", "task", "title", "metric", "positive", "subset", "fraction", "mean", "status"]
     points = rows[[*columns, *FLOOR_WORDS]]
     several = rows["heads"].nunique() > 1
     share = 1 - rows["kept"] / rows["heads"]

@@ -69,12 +69,12 @@ class GridAnalysis(GridView, Analysis):
                 )
             parts += [DROP_NOTE, LOSS_NOTE, exclusion_note(rows)]
         else:
-            metrics = rows.loc[is_main(rows), ["title", "metric"]].drop_duplicates().itertuples(index=False)
+            metrics = rows.loc[is_main(rows), ["title", "metric", "positive"]].drop_duplicates().itertuples(index=False)
             parts = [
                 "In the rows of replacements, every head is replaced; the best of several is bold.",
                 score_note(rows),
                 "Trivial: the best guess that ignores the input. Context-free: no token sees another.",
-                "Metrics: " + "; ".join(f"{title}, {metric_name(metric)}" for title, metric in metrics) + ".",
+                "Metrics: " + "; ".join(f"{title}, {metric_name(*metric)}" for title, *metric in metrics) + ".",
             ]
         return " ".join(filter(None, [*parts, same_heads_note(rows)]))
 

@@ -27,10 +27,10 @@ from papa.errors import count
 from papa.files import read_table, write_page
 from papa.results import claims
 from papa.results.analysis import analysis_of
+from papa.results.caveats import data_caveats
 from papa.results.conclusion import Conclusion
 from papa.results.heads_map import head_maps
-from papa.results.leakage import leakage_note
-from papa.results.page_data import data_note, data_table, examples_in, models_table, sentence, unbroken
+from papa.results.page_data import data_note, data_table, examples_in, first_rows, models_table, sentence, unbroken
 from papa.results.summary import read_summary
 from papa.results.table import Table
 
@@ -93,7 +93,7 @@ def write_report(job: Job[PageOf]) -> str:
         "name": study.config.name,
         "sentences": [line.sentence for line in lines] or [conclusion.sentence],
         "losses": losses,
-        "remarks": [leakage_note(study.results, grid_view(study, RUN).tasks.values()) if lines else ""],
+        "remarks": [data_caveats(study.results, grid_view(study, RUN).tasks) if lines else ""],
         "claims": of_claims,
         "claims_note": claims.CLAIMS_NOTE if of_claims else NOTHING_CLAIMED,
         "sections": [section for section in sections if section is not losses],
@@ -101,6 +101,7 @@ def write_report(job: Job[PageOf]) -> str:
         "matrices": matrices,
         "data_note": data_note(study, summary),
         "data": data_table(study, summary),
+        "first_rows": first_rows(study),
         "models": models_table(study),
         "config": yaml.safe_dump(job.settings.config, sort_keys=False, allow_unicode=True, width=100),
     }

@@ -4,18 +4,20 @@ from __future__ import annotations
 
 import re
 from collections.abc import Sequence
+from typing import Any
 
 import pandas as pd
 
 from papa.config.stages import ModelId
 from papa.config.study import Plan
-from papa.files import opened_table
+from papa.files import PathLike, opened_table, read_provenance
 from papa.method.runs import read_runs
 from papa.results.outcomes import ALL
 from papa.results.summary import cluster_note, is_main
 from papa.results.table import Table
 
 UNKNOWN_CELL = "–"
+ROWS_SHOWN, LINE_CHARACTERS = 3, 120
 
 
 def data_table(study: Plan, summary: pd.DataFrame) -> Table:
@@ -35,6 +37,37 @@ def data_table(study: Plan, summary: pd.DataFrame) -> Table:
         "validation examples cut": counts["cut_validation"],
     }
     return Table("", pd.DataFrame(columns).drop_duplicates(), 2)
+
+
+def first_rows(study: Plan) -> dict[str, list[dict[str, str]]]:
+    """Return the first training rows of each corpus as papa read them, with the labels of its tasks, cut to a line."""
+    shown = {}
+    for corpus in study.config.corpora_run:
+        rows = _head(study.results / study.path("texts", corpus=corpus))
+        for task in dict.fromkeys(task for _, task in study.config.pairs):
+            settings = study.config.tasks[task]
+            if settings.corpus == corpus and settings.label:
+                path = study.results / study.path("labels", task=task)
+                provenance = read_provenance(path)
+                names = provenance.facts["label_names"] if provenance else []
+                for row, labels in zip(rows, _head(path), strict=False):
+                    label = labels["label"]
+                    values: list[int] = label if isinstance(label, list) else [label]
+                    row[settings.title or task] = [names[value] for value in values]
+        shown[corpus] = [{name: _on_a_line(value) for name, value in row.items()} for row in rows]
+    return shown
+
+
+def _head(path: PathLike) -> list[dict[str, Any]]:
+    with opened_table(path) as table:
+        group = table.group(0) if table.metadata.num_row_groups else table.read()
+    rows: list[dict[str, Any]] = group.slice(0, ROWS_SHOWN).drop_columns(["split", "row"]).to_pylist()
+    return rows
+
+
+def _on_a_line(value: object) -> str:
+    text = " ".join(" ".join(map(str, value) if isinstance(value, list) else [str(value)]).split())
+    return text if len(text) <= LINE_CHARACTERS else f"{text[: LINE_CHARACTERS - 2]} …"
 
 
 def _shared(study: Plan, corpus: str) -> str:

@@ -6,7 +6,7 @@ from collections.abc import Iterable, Mapping, Sequence
 
 import pandas as pd
 
-from papa.config.measures import MEASURES
+from papa.config.measures import MEASURES, positive_class
 from papa.config.variant import Order
 from papa.files import PathLike
 from papa.method.runs import IDENTITY_FIELDS, SPLITS, Run, check_comparable
@@ -14,7 +14,7 @@ from papa.results.outcomes import ALL, RUN_KEYS, VARIANT_KEYS, TaskOutcomes
 
 SETTING_COLUMNS = dict.fromkeys(("model", "task", "title", *VARIANT_KEYS), "string")
 SETTING_COLUMNS |= {"kept": "int64", "heads": "int64"}
-METRIC_COLUMNS = {"metric": "string", "main": "bool", "subset": "string"}
+METRIC_COLUMNS = {"metric": "string", "positive": "string", "main": "bool", "subset": "string"}
 SPLIT_COUNTS = ("rows", "rows_available", "cut")
 DATA_COLUMNS = dict.fromkeys(("examples", *(f"{name}_{split}" for name in SPLIT_COUNTS for split in SPLITS)), "int64")
 TRAINING_COLUMNS = {"learning_rate": "float64", "batch_size": "int64", "epochs": "int64"}
@@ -54,8 +54,9 @@ def collect_runs(
             row["style"] = run.provenance.style
             row |= {f"{name}_{split}": getattr(getattr(run, name), split) for name in SPLIT_COUNTS for split in SPLITS}
             for (metric, subset), (score, examples) in scores.items():
-                metric_and_subset = {"metric": metric, "main": metric == outcomes.metric, "subset": subset}
-                rows.append(row | metric_and_subset | {"score": float(score[index]), "examples": examples})
+                row |= {"metric": metric, "positive": positive_class(metric, outcomes.names)}
+                row |= {"main": metric == outcomes.metric, "subset": subset}
+                rows.append(row | {"score": float(score[index]), "examples": examples})
     return pd.DataFrame(rows, columns=list(RUN_COLUMNS))
 
 

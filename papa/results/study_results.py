@@ -16,8 +16,8 @@ from papa.config.study import Plan
 from papa.config.variant import TIED, Constant
 from papa.errors import InputError
 from papa.files import PathLike, read_table, trace_of
+from papa.results.caveats import data_caveats
 from papa.results.conclusion import Conclusion
-from papa.results.leakage import leakage_note
 
 if TYPE_CHECKING:
     import altair as alt
@@ -43,8 +43,8 @@ class Study:
     def claims(self) -> Claims:
         """Claims and the numbers behind them, as in `tables/claims.json`; printed as a sentence."""
         claims = Claims(Conclusion.read(self._path("claims_json")).to_json())
-        corpora = (self.config.tasks[task].corpus for _, task in self.config.pairs)
-        return Claims(claims | ({"leakage": note} if (note := leakage_note(self.folder, corpora)) else {}))
+        corpora = {task: self.config.tasks[task].corpus for _, task in self.config.pairs}
+        return Claims(claims | ({"caveats": note} if (note := data_caveats(self.folder, corpora)) else {}))
 
     @property
     def losses(self) -> pd.DataFrame:
@@ -155,10 +155,10 @@ class Study:
 
 
 class Claims(dict[str, object]):
-    """Claims as plain values, printed as sentences; `leakage` is about validation rows that are also in training."""
+    """Claims as plain values, printed as sentences; `caveats` are about the data, see `data_caveats`."""
 
     def __str__(self) -> str:
-        return " ".join(str(self[name]) for name in ("sentence", "leakage") if name in self)
+        return " ".join(str(self[name]) for name in ("sentence", "caveats") if name in self)
 
     __repr__ = __str__
 

@@ -22,8 +22,8 @@ from papa.files import PathLike, digest_of, provenance_of, read_table, trace_of
 from papa.method.metrics import counts_of
 from papa.method.runs import Run, read_runs
 from papa.results.analysis import Analysis, Computed
+from papa.results.caveats import data_caveats
 from papa.results.conclusion import Conclusion, Exclusion
-from papa.results.leakage import leakage_note
 from papa.results.losses import COUNTS, LOSS_COLUMNS, losses_of
 from papa.results.outcomes import ALL, VARIANT_KEYS, TaskOutcomes, is_probed, read_task_outcomes, table_of
 from papa.results.phrases import LOSS_NOTE, floor_name, loss_text, mean_text, without_loss
@@ -351,7 +351,8 @@ def _laid_out(
         score_text=texts(score_text, shown, "mean", "half_width"),
         loss_text=texts(loss_text, shown, "loss", "loss_low", "loss_high"),
     ).drop_duplicates(["row", "fraction"], keep="last")
-    table = shown.assign(metric=shown["metric"].map(metric_name), examples=shown["examples"].map("{:,.0f}".format))
+    metrics = texts(metric_name, shown, "metric", "positive")
+    table = shown.assign(metric=metrics, examples=shown["examples"].map("{:,.0f}".format))
     table = table.drop_duplicates("row").set_index("row")[list(names.values())]
     return shown, table.set_axis(list(names), axis=1)
 
@@ -467,7 +468,8 @@ def print_results(results: Path) -> None:
             console.print(f"\n{sentence}\n", soft_wrap=bool(outdated))  # an unbroken path can be copied
             trace = None if outdated else trace_of(claims)
             grids = trace.settings.get("grids", ()) if trace else ()
-            if note := leakage_note(results, [corpus for grid in grids for corpus in grid["tasks"].values()]):
+            tasks = {task: corpus for grid in grids for task, corpus in grid["tasks"].items()}
+            if note := data_caveats(results, tasks):
                 console.print(f"{note}\n", style="yellow")
         print_summary(rows, console)
         console.print(WHERE_DEFINED)

@@ -188,9 +188,10 @@ def texts(format_row: Callable[..., str], rows: pd.DataFrame, *columns: str) -> 
     return [format_row(*values) for values in zip(*(rows[column] for column in columns), strict=True)]
 
 
-def metric_name(metric: str) -> str:
-    """Return the name of a metric for readers: `matthews_correlation` is "Matthews correlation"."""
-    return MEASURES[metric].title
+def metric_name(metric: str, positive: object = None) -> str:
+    """Return the name of a metric for readers, such as "Matthews correlation", or "F1 of hate" for a positive class."""
+    title = MEASURES[metric].title
+    return f"{title} of {positive}" if isinstance(positive, str) else title
 
 
 def used(rows: float, available: float) -> str:

@@ -23,7 +23,7 @@ from papa.config.stages import ModelId
 from papa.config.study import Plan
 from papa.data.hub import CONFIGS_AND_TOKENIZERS, download, files_of_configs, files_of_model, is_local, with_snapshots
 from papa.data.local_digests import LocalSourceDigests
-from papa.data.named import facts_in_package, named
+from papa.data.named import facts_in, folder_in_package, named
 from papa.data.sources import load_rows, source_digests
 from papa.data.tokenize import tokenizer_of
 from papa.data.weights import digest_of_model, known_weights, location_of, weights_digest
@@ -377,7 +377,7 @@ def test_a_package_is_named_as_python_or_as_pip_names_it(monkeypatch, tmp_path):
     monkeypatch.syspath_prepend(tmp_path / "site")
     monkeypatch.chdir(tmp_path)
     assert named("tiny_bert_l2") == named("tiny-bert-L2") == {"package": "tiny_bert_l2"}
-    assert facts_in_package("tiny_bert_l2") == {"model_type": "bert"}
+    assert facts_in(folder_in_package("tiny_bert_l2")) == {"model_type": "bert"}
     assert named("owner/tiny-bert-L2") == {"hub": "owner/tiny-bert-L2"}
     (tmp_path / "tiny_bert_l2").mkdir()
     assert named("tiny_bert_l2") == {"path": "tiny_bert_l2"}, "a folder comes first"

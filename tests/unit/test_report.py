@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from finished import CONFIG, EXAMPLES, LABELS, NO_SKILL, SHARED, SUBSET, TITLE, page_job, write_results
+from finished import CONFIG, EXAMPLES, LABELS, NO_SKILL, SHARED, SUBSET, TEXTS, TITLE, page_job, write_results
 
 from papa.config.study import Plan
 from papa.errors import DamagedArtefact
@@ -103,6 +103,12 @@ def test_hostile_names_stay_text(page, written):
     assert TITLE in {cell for lines in page.tables.values() for line in lines for cell in line}
     assert page.data["maps"][0]["title"].startswith(TITLE)
     assert {tag for tag, _ in page.tags} & {"iframe", "object"} == set() and not page.open
+
+
+def test_the_first_rows_are_shown_as_they_were_read_with_the_labels_of_each_task(page):
+    header, *rows = page.tables["rows-texts"]
+    assert header == ["first", TITLE, "Second"] and [row[1:] for row in rows] == [[LABELS[0]] * 2] * 3
+    assert [row[0] for row in rows] == [TEXTS[0], "**a line** and another", "word " * 23 + "wor …"]
 
 
 def test_the_conclusion_comes_first_then_the_figure_of_losses_then_claims(page, study):

@@ -25,7 +25,7 @@ def loaded(study):
 
 def test_tables_are_those_in_the_folder(study, loaded):
     claims = read_json(study.results / "tables/claims.json")
-    assert loaded.claims == claims | {"leakage": loaded.claims["leakage"]} and claims["sentence"] in str(loaded.claims)
+    assert loaded.claims == claims | {"caveats": loaded.claims["caveats"]} and claims["sentence"] in str(loaded.claims)
     outcomes = read_table(study.results / "tables/outcomes.parquet").to_pandas()
     assert loaded.outcomes.equals(outcomes) and loaded.page == study.results / "report/index.html"
     losses = loaded.losses[loaded.losses["subset"].isna()].set_index(["line", "task"])["loss"]

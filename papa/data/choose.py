@@ -1,0 +1,365 @@
+"""Choose the columns, the metric and the slots of a data set; a choice that is not certain is a question.
+
+`papa init`, `papa measure` and `papa.measure` choose here, and print what they chose (`DataSet.line`).
+"""
+
+from __future__ import annotations
+
+import math
+import os
+import re
+from collections import Counter
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from itertools import chain
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from papa.config.measures import MASKED, METRICS, NEXT
+from papa.config.settings import SPLITS, Machine
+from papa.config.stages import ModelId
+from papa.data.columns import Columns
+from papa.data.named import Facts
+from papa.data.readers import SourceRows, read_file
+from papa.data.splits import UNCHANGED, RowChanges, write_rows
+from papa.data.weights import predicts_next
+from papa.errors import WARNING, InputError, count, listing
+from papa.files import PathLike
+
+if TYPE_CHECKING:
+    from transformers import PreTrainedTokenizerBase
+
+LABELS = """label labels gold_label class category target sentiment intent emotion is_duplicate tag tags ner_tags
+pos_tags""".split()
+"""Usual names of a column of labels; no other column becomes a label without a question."""
+WORDS = {"words", "tokens", "form"}
+"""Usual names of a column of lists of words."""
+PAIRS = "premise-hypothesis question-sentence question-answer question-passage query-passage first-second"
+"""Usual names of pairs of texts; names that differ only in 1 and 2, or in a final a and b, are a pair, too."""
+METADATA = re.compile(
+    "(.*_)?(ids?|idx|index|key|date|time|timestamp|created|url|links?|source|authors?|user|username|name|location|"
+    "place|country|city|region|timezone|language|lang|genre|domain|file|path|split|fold|parse)"
+)
+"""Names of columns that describe a text; none of them becomes a text without a question."""
+UNSPACED = "[\u0e00-\u0fff\u1000-\u109f\u1780-\u17ff\u3040-\u30ff\u3400-\u9fff\uf900-\ufaff]"
+"""Letters of languages without spaces between words, such as Chinese, Japanese and Thai."""
+NO_WORD = re.compile(
+    r"(?i)\w+://.*|www\..*|\W*((mon|tues?|wed(nes)?|thu(rs)?|fri|sat(ur)?|sun)(day)?|jan(uary)?|feb(ruary)?|mar(ch)?|"
+    r"apr(il)?|may|june?|july?|aug(ust)?|sep(t|tember)?|oct(ober)?|nov(ember)?|dec(ember)?|[ap]m|utc|gmt|[ecmp][sd]t)\W*"
+)
+"""Parts of dates, and URLs."""
+SAMPLED_ROWS = 2000
+"""Number of rows, evenly spaced, by which columns and slots are chosen."""
+MINIMUM_SLOTS, MAXIMUM_SLOTS, SLOTS_STEP, BLOCK_SLOTS = 16, 256, 8, 128
+"""The range of slots for texts, and the slots for running text (as in the paper)."""
+FITTING_SHARE = 0.99
+"""Slots are chosen for this share of the texts; if fewer fit, that is a warning."""
+POSITIONS = ("max_position_embeddings", "n_positions", "n_ctx")
+"""Keys of a model's config for its number of positions."""
+MAJORITY = 0.75
+"""With two classes, accuracy shows little if the larger class has more than this share of the rows."""
+REPEATED_SHARE = 0.1
+"""If more than this share of pairs repeat the first text of another pair, the pairs of a text form a cluster."""
+Example = Sequence[str]  # a text, the two texts of a pair, or the words of a list
+
+
+@dataclass(frozen=True)
+class Wanted:
+    """Requests: columns by role (first, second, label), changes of rows, and the names of the classes in order."""
+
+    columns: Mapping[str, str] = field(default_factory=dict)
+    changes: RowChanges = UNCHANGED
+    labels: Sequence[str] | None = None
+
+    def __post_init__(self) -> None:
+        for role, name in self.columns.items():
+            if role not in ("first", "second", "label") or not name:
+                raise InputError(f"A column is '{role}={name}'; it must be first=, second= or label=COLUMN.")
+
+
+ANYTHING = Wanted()
+
+
+@dataclass(frozen=True)
+class DataSet:
+    """The data section of a config, with a reason for each choice.
+
+    Args:
+        columns: columns by role: first, second or words; label; cluster.
+        notes: sentences about held-out and dropped rows.
+        unwritten: rows of those splits whose files have to be written.
+        examples: training examples by which slots are chosen; none for running text.
+    """
+
+    files: dict[str, str]
+    columns: dict[str, str]
+    metric: str
+    training_rows: int
+    reasons: dict[str, str]
+    slots: int = BLOCK_SLOTS
+    unused: Sequence[str] = ()
+    labels: Sequence[str] | None = None
+    notes: Sequence[str] = ()
+    unwritten: Mapping[str, SourceRows] = field(default_factory=dict)
+    examples: Sequence[Example] = ()
+
+    @property
+    def line(self) -> str:
+        """The choices in one line."""
+        chosen = [f"{role} = {column}" for role, column in self.columns.items()]
+        slots = f"slots = {self.slots} ({self.reasons['slots']})"
+        unused = f"; not used: {listing(self.unused)}" if self.unused else ""
+        return f"chose: {', '.join([*chosen, f'metric = {self.metric}', slots])}{unused}"
+
+    def write(self) -> None:
+        for split, rows in self.unwritten.items():
+            write_rows(Path(self.files[split]), rows)
+
+    def fitted(self, facts: Facts, folder: PathLike | None, slots: int | None = None) -> DataSet:
+        """Return the data set with its slots, and with the metric of a decoder if the model is one.
+
+        Args:
+            facts: the content of the model's config.json; empty if it is unknown.
+            folder: the folder of the model, whose tokenizer counts tokens; None if it is not on this machine.
+            slots: the slots to use; by default enough for `FITTING_SHARE` of the texts.
+        """
+        metric, reasons, notes = self.metric, dict(self.reasons), list(self.notes)
+        if "label" not in self.columns and predicts_next(facts.get("architectures"), facts.get("is_decoder")):
+            metric, reasons["metric"] = NEXT.usual_metric, "running text: the decoder predicts next tokens"
+        limit = _positions(facts)
+        if not self.examples:
+            reasons["slots"] = "as given" if slots else "blocks of running text"
+            slots = slots or min(BLOCK_SLOTS, limit)
+            return replace(self, metric=metric, reasons=reasons, slots=slots)
+        needed = sorted(_slots_needed(self.examples, "words" in self.columns, folder))
+        enough = needed[min(len(needed) - 1, math.ceil(FITTING_SHARE * len(needed)))]
+        enough = max(MINIMUM_SLOTS, math.ceil(enough / SLOTS_STEP) * SLOTS_STEP)
+        slots = slots or min(enough, MAXIMUM_SLOTS, limit)
+        share = sum(number <= slots for number in needed) / len(needed)
+        reasons["slots"] = f"{math.floor(100 * share)}% of texts fit"
+        reasons["slots"] += "" if folder else ", estimated without the model's tokenizer"
+        if share < FITTING_SHARE:
+            notes.append(f"{WARNING}{1 - share:.0%} of the texts have more than {slots} tokens and are cut.")
+        return replace(self, reasons=reasons, slots=slots, notes=notes)
+
+
+def _positions(facts: Facts) -> int:
+    """Return the number of positions for tokens in a model's config; a large number if it does not say."""
+    positions = next((facts[name] for name in POSITIONS if facts.get(name)), None)
+    if not isinstance(positions, int) or positions < 1:
+        return MAXIMUM_SLOTS
+    padding = facts.get("pad_token_id")
+    # the position ids of RoBERTa start after that of padding
+    return positions - ("roberta" in str(facts.get("model_type"))) * (1 + (padding if isinstance(padding, int) else 1))
+
+
+def _slots_needed(examples: Sequence[Example], words: bool, folder: PathLike | None) -> list[int]:
+    """Return the number of slots that each example needs; in a pair, each text has half of the slots."""
+    from papa.data.layout import Template  # imports torch
+    from papa.data.tokenize import tokenizer_of
+
+    tokenizer, template = None, Template([0], [0], [0], 1)
+    if folder is not None:
+        name = os.path.basename(folder) or "model"
+        tokenizer = tokenizer_of(ModelId(name=name), Machine(models={name: {"path": os.fspath(folder)}}), words)
+        template = Template.of(tokenizer)
+    start, after = len(template.start), len(template.between) + len(template.end)
+    if words:
+        return [number + start + len(template.end) for number in _tokens(examples, tokenizer)]
+    first, *second = (_tokens(texts, tokenizer) for texts in zip(*examples, strict=True))
+    if not second:
+        return [number + start + len(template.end) for number in first]
+    return [2 * max(a + start, b + after) for a, b in zip(first, *second, strict=True)]
+
+
+def _tokens(texts: Sequence[Example], tokenizer: PreTrainedTokenizerBase | None) -> list[int]:
+    """Count the tokens of texts or lists of words."""
+    if tokenizer is None:  # a token has about five letters, or one if words have no spaces
+        joined = (text if isinstance(text, str) else " ".join(text) for text in texts)
+        return [len(re.findall(rf"{UNSPACED}|\w{{1,5}}|[^\w\s]", text)) for text in joined]
+    split = not isinstance(texts[0], str)
+    encoded = tokenizer(list(texts), add_special_tokens=False, is_split_into_words=split, verbose=False)
+    return [len(ids) for ids in encoded["input_ids"]]
+
+
+def data_in_files(
+    train: PathLike, validation: PathLike | None = None, wanted: Wanted = ANYTHING, target: PathLike = ""
+) -> DataSet:
+    """Choose columns and metric for a data set from the content of its files.
+
+    Args:
+        train, validation: the files; without `validation`, a file with a similar name is used if there is one.
+        wanted: requests about columns, rows and labels.
+        target: path of the files of changed rows, with {} for the name of the split.
+    """
+    path, changes = Path(train), wanted.changes
+    held_out = Path(validation) if validation else validation_file(path)
+    splits, files = {"train": _columns_in(path)}, {"train": str(train), "validation": str(held_out)}
+    roles = roles_of(splits["train"], wanted.columns)
+    if validation and changes.hold_out:
+        raise InputError(f"Both {validation} and texts to hold out were given; give only one.")
+    if held_out.is_file() and not changes.hold_out:
+        splits["validation"] = _columns_in(held_out)
+    elif validation is not None:
+        raise InputError(f"There is no file {held_out} (relative paths start from {Path.cwd()}).")
+    for columns in splits.values():
+        columns.check(roles.values())
+        if path.suffix.lower() in (".csv", ".tsv"):
+            columns.check_header(roles.values())
+    splits, notes = changes.applied(splits, roles, wanted.labels)
+    if changes.any:
+        files = {split: os.fspath(target).replace("{}", split) for split in SPLITS}
+    data = described(splits, files, roles, wanted.labels)
+    unwritten = {split: columns.rows for split, columns in splits.items() if changes.any}
+    return replace(data, notes=notes, unwritten=unwritten)
+
+
+def validation_file(train: PathLike) -> Path:
+    """Return the path of the validation texts for training texts in a file, by the name of the file."""
+    stem = re.sub("train(ing)?", "validation", Path(train).stem)
+    return Path(train).with_stem(stem if stem != Path(train).stem else f"{stem}.validation")
+
+
+def _columns_in(path: Path) -> Columns:
+    return Columns(str(path), read_file(path, words=path.suffix.lower() == ".conll"))
+
+
+def described(
+    splits: Mapping[str, Columns], files: dict[str, str], roles: Mapping[str, str], labels: Sequence[str] | None = None
+) -> DataSet:
+    """Describe the texts in the columns `roles`, choose a metric for their labels, and check the rows of all splits."""
+    train, chosen = splits["train"], dict(roles)
+    unused = [name for name in train.rows.names if name and name not in chosen.values()]
+    if "label" not in chosen:
+        reason = "running text without labels: masked language modelling, in blocks that fill the slots"
+        return DataSet(files, chosen, MASKED.usual_metric, train.rows.table.num_rows, {"metric": reason}, unused=unused)
+    for columns in list(splits.values())[::-1]:  # the training split last
+        words = columns.words(chosen["words"]) if "words" in chosen else None
+        texts = [columns.texts(chosen[role]) for role in ("first", "second") if role in chosen]
+        classes = columns.classes(chosen["label"], labels, words)
+    reasons = {}
+    examples: Sequence[Example] = list(zip(*texts, strict=True)) if words is None else words
+    distinct, rows = len({example[0] for example in examples}), len(examples)
+    if len(texts) == 2 and rows - distinct > REPEATED_SHARE * rows:
+        chosen["cluster"] = chosen["first"]
+        reasons["cluster"] = f"{distinct:,} different first texts in {rows:,} pairs, so intervals resample texts"
+    metric, reasons["metric"] = _metric(classes, words is not None)
+    sample = examples[:: max(1, rows // SAMPLED_ROWS)]
+    return DataSet(files, chosen, metric, rows, reasons, unused=unused, labels=labels, examples=sample)
+
+
+def _metric(labels: Sequence[Sequence[str]], words: bool) -> tuple[str, str]:
+    counts = Counter(label for row in labels for label in row)
+    if words:
+        misfit = METRICS["entity_f1"].misfit(sorted(counts))
+        if misfit is None and counts.keys() != {"O"}:
+            return "entity_f1", "labels are O, B-, I- and the like; alternative: token_accuracy"
+        return "token_accuracy", f"{count(len(counts), 'label')} of words; entity_f1 {misfit or 'needs entities'}"
+    [(most, rows)] = counts.most_common(1)
+    share = rows / counts.total()
+    if len(counts) == 2 and share > MAJORITY:
+        return "matthews_correlation", f"{share:.0%} of the rows are {most!r}, so always guessing it is often right"
+    reason = f"{len(counts)} labels, the most common in {share:.0%} of the rows; or f1, matthews_correlation"
+    return "accuracy", reason
+
+
+def roles_of(columns: Columns, given: Mapping[str, str]) -> dict[str, str]:
+    """Return columns by role: first (and second) or words, and label.
+
+    Lines of text have no labels. A text has several words, and its column is the only one, or two columns are a known
+    pair. A label has a usual name.
+
+    Raises:
+        InputError: a column is missing, or a choice is not certain.
+    """
+    columns.check(given.values())
+    if Path(columns.source).suffix.lower() == ".txt":
+        return {"first": "text"}
+    usable = [name for name in columns.rows.names if name and columns.rows.names.count(name) == 1]
+    lists = [name for name in usable if columns.is_list(name) and isinstance(_values(columns, name)[0], str)]
+    label = given.get("label") or _label(columns, usable, lists)
+    if columns.is_list(label):
+        return {"words": given.get("first") or _words(columns, lists, label), "label": label}
+    texts = [name for name in usable if name not in (label, *lists) and not METADATA.fullmatch(_plain(name))]
+    texts = [name for name in texts if name in given.values() or _is_texts(columns, name)]
+    if "first" in given or "second" in given:
+        others = [name for name in texts if name not in given.values()]
+        first = given.get("first") or _only(columns, others, "first", "a text")
+        return {"first": first} | {role: given[role] for role in ("second",) if role in given} | {"label": label}
+    if len(texts) == 2:
+        for first, second in (texts, texts[::-1]):
+            if _is_pair(first, second):
+                return {"first": first, "second": second, "label": label}
+    first = _only(columns, texts, "first", "a text")
+    if partners := [name for name in usable if name != label and (_is_pair(first, name) or _is_pair(name, first))]:
+        raise _question(columns, "first", f"could have texts in {first}, or pairs in {first} and {partners[0]}")
+    return {"first": first, "label": label}
+
+
+def _label(columns: Columns, usable: Sequence[str], lists: Sequence[str]) -> str:
+    """Return the column of labels: it has a usual name, or it is the only one next to the words of a CoNLL file."""
+    named = [name for name in usable if _plain(name) in LABELS and _repeats(columns, name)]
+    if not lists:  # a list of labels for each text is no label
+        return _only(columns, [name for name in named if not columns.is_list(name)], "label", "the label")
+    return _only(columns, usable[1:] if len(usable) == len(lists) == 2 else named, "label", "the label")
+
+
+def _words(columns: Columns, lists: Sequence[str], label: str) -> str:
+    """Return the column of words: it has a usual name, or it is the only one that can be."""
+    others = [name for name in lists if name != label]
+    named = [name for name in others if _plain(name) in WORDS]
+    return _only(columns, named or others, "first", "the words")
+
+
+def _only(columns: Columns, names: Sequence[str], role: str, meaning: str) -> str:
+    if len(names) == 1:
+        return names[0]
+    fault = f"could have {meaning} in {' or '.join(names[:3])}" if names else f"has no column that is surely {meaning}"
+    raise _question(columns, role, fault)
+
+
+def _question(columns: Columns, role: str, fault: str) -> InputError:
+    advice = f"--column {role}=COLUMN" + (" (and second=COLUMN for pairs)" if role == "first" else "")
+    return InputError(
+        f"{columns.source} {fault}; give {advice}, or columns={{{role!r}: COLUMN}} in Python. Its columns: "
+        f"{listing(columns.rows.names)}."
+    )
+
+
+def _plain(name: str) -> str:
+    """Return a column's name in lower case, with _ between its parts: pairID is pair_id."""
+    return re.sub("[^a-z0-9]+", "_", re.sub("(?<=[a-z0-9])(?=[A-Z])", "_", name).lower()).strip("_")
+
+
+def _is_pair(first: str, second: str) -> bool:
+    a, b = _plain(first), _plain(second)
+    numbered = "1" in a and a.replace("1", "2") == b
+    return f"{a}-{b}" in PAIRS.split() or numbered or (a[:-1] == b[:-1] and a[-2:] == "_a" and b[-2:] == "_b")
+
+
+def _values(columns: Columns, name: str) -> list[object]:
+    """Return values of a column that are not empty, from evenly spaced rows; of lists, their items."""
+    column = columns.rows.table.column(name)
+    values = column.take(list(range(0, len(column), max(1, len(column) // SAMPLED_ROWS)))).to_pylist()
+    items = chain.from_iterable(row or () for row in values) if columns.is_list(name) else values
+    return [value for value in items if value not in (None, "")] or [None]
+
+
+def _repeats(columns: Columns, name: str) -> bool:
+    """Return whether values of a column occur twice on average, as those of labels do."""
+    values = _values(columns, name)
+    return 2 * len(set(map(str, values))) <= max(len(values), 4)
+
+
+def _is_texts(columns: Columns, name: str) -> bool:
+    """Return whether half of the values of a column are texts."""
+    values = _values(columns, name)
+    return 2 * sum(map(_is_text, values)) >= len(values)
+
+
+def _is_text(value: object) -> bool:
+    """Return whether a value has several words; dates, URLs, numbers, and lists written as text have none."""
+    if not isinstance(value, str) or re.fullmatch(r"\s*([\[{(].*[\]})])\s*", value, re.DOTALL):
+        return False
+    words = [word for word in value.split() if not NO_WORD.fullmatch(word)]
+    return (len(words) > 1 and bool(re.search(r"[^\W\d_]", "".join(words)))) or len(re.findall(UNSPACED, value)) > 3

@@ -1,0 +1,272 @@
+"""What is chosen for a table: columns by their names and content, metric, slots; and what is asked instead."""
+
+import json
+from collections.abc import Sequence
+from pathlib import Path
+
+import pytest
+from families import letters_tokenizer
+
+from papa.data.choose import DataSet, Wanted, data_in_files, roles_of
+from papa.data.columns import Columns
+from papa.data.readers import SourceRows, read_file
+from papa.data.splits import RowChanges
+from papa.errors import InputError
+
+KINDS = {
+    "text": ["Mara said the soup was tasty", "what a dull film", "the bridge is closed", "no one came, again"],
+    "long": ["a first sentence. And more", "some other words", "words that differ", "the last of four"],
+    "chinese": ["我们昨天和朋友吃饭", "非常好吃的鱼和汤", "太难吃了真的", "有座位点了鱼"],
+    "word": ["soup", "film", "bridge", "again"],
+    "class": ["pos", "neg", "pos", "neg"],
+    "int": [0, 1, 1, 0],
+    "float": [0.2, 4.8, 3.0, 2.2],
+    "id": ["100000523434", "100000523977", "100000621111", "100000700001"],
+    "hash": ["9f86d081884c", "60303ae22b99", "fd61a03af4f7", "a4e624d686e0"],
+    "date": ["Mon Apr 06 22:19:45 PDT 2009", "12 March 2019, 10:15 pm", "Tue Apr 07 2009", "May 3rd, 2020"],
+    "url": ["https://example.org/a b", "https://example.org/c", "www.example.org/d", "https://example.org/e"],
+    "name": ["Mara Lind", "Otto K.", "Ilse Bruno", "Kaya P."],
+    "list": ["['EU', 'rejects']", "['Peter', 'B.']", "['a', 'b', 'c']", "['one']"],
+    "words": [["Mara", "runs"], ["Otto", "met", "Ilse"], ["rain"], ["no", "one"]],
+    "tags": [["B-PER", "O"], ["B-PER", "O", "B-PER"], ["O"], ["O", "O"]],
+    "numbers": [["1", "2"], ["1", "2", "3"], ["1"], ["1", "2"]],
+    "ints": [[3, 0], [3, 0, 3], [0], [0, 0]],
+}
+ASK = "give --column {}=COLUMN"
+
+
+def columns_of(header: str, source: str = "train.csv") -> Columns:
+    """A table from NAME:KIND pairs, without KIND a text; the name - is empty."""
+    import pyarrow as pa
+
+    parts = [part.partition(":") for part in header.split("; ")]
+    names = [name.strip() for name, _, _ in parts]
+    table = pa.table([pa.array(KINDS[kind or "text"]) for _, _, kind in parts], names=names)
+    return Columns(source, SourceRows(table, names))
+
+
+@pytest.mark.parametrize(
+    ("header", "chosen"),
+    [
+        # the best-known data sets, as they are published
+        ("sentence; label:int; idx:id", "sentence - label"),  # SST-2, CoLA
+        ("idx:id; sentence1; sentence2:long; label:int", "sentence1 sentence2 label"),  # RTE, MRPC, WNLI
+        ("Quality:int; #1 ID:id; #2 ID:id; #1 String; #2 String:long", "?label"),  # MRPC as first published
+        ("id:id; qid1:id; qid2:id; question1; question2:long; is_duplicate:int", "question1 question2 is_duplicate"),
+        ("index:id; promptID:id; pairID:id; genre:word; sentence1_binary_parse; sentence2_binary_parse; "
+         "sentence1_parse; sentence2_parse; sentence1; sentence2:long; label1:class; gold_label:class",
+         "sentence1 sentence2 gold_label"),  # MNLI, SNLI
+        ("premise; hypothesis:long; label:int; idx:id", "premise hypothesis label"),  # MNLI on the hub, CB, SciTail
+        ("uid:id; premise; hypothesis:long; label:int; reason:long", "?first"),  # ANLI: the reason is a text, too
+        ("question; sentence:long; label:int; idx:id", "question sentence label"),  # QNLI
+        ("question; passage:long; idx:id; label:int", "question passage label"),  # BoolQ
+        ("question; passage:long; answer:int", "?label"),
+        ("paragraph; question; answer:long; idx:id; label:int", "?first"),  # MultiRC: three texts
+        ("word:word; sentence1; sentence2:long; label:int", "sentence1 sentence2 label"),  # WiC
+        ("language:word; gold_label:class; sentence1; sentence2:long; genre:word",
+         "sentence1 sentence2 gold_label"),  # XNLI
+        ("question_id:id; question; document_id:id; document_title:name; answer:long; label:int", "?first"),  # WikiQA
+        ("index:id; genre:word; filename:word; score:float; sentence1; sentence2:long", "?label"),  # STS-B
+        ("text; label:int", "text - label"),  # IMDb, Yelp, tweet_eval, AG News, emotion on the hub
+        ("review; sentiment:class", "review - sentiment"),  # IMDb as CSV
+        ("label:int; title; content:long", "?first"),  # DBpedia, Amazon polarity
+        ("Class Index:int; Title; Description:long", "?label"),  # AG News as CSV
+        ("text; label:int; label_text:class", "text - label"),  # 20 Newsgroups
+        ("text; coarse_label:int; fine_label:int", "?label"),  # TREC
+        ("target:int; ids:id; date:date; flag:word; user:word; text", "text - target"),  # Sentiment140
+        ("count:int; hate_speech:int; neither:int; class:int; tweet", "tweet - class"),  # hate speech, Davidson et al.
+        ("id:hash; comment_text; toxic:int; severe_toxic:int; insult:int", "?label"),  # Jigsaw: several labels
+        ("id:id; tweet; subtask_a:class; subtask_b:class", "?label"),  # OLID
+        ("id:id; keyword:word; location:name; text; target:int", "text - target"),  # disaster tweets
+        ("tweet_id:id; airline_sentiment:class; name:word; text; tweet_created:date", "?label"),  # airline tweets
+        ("v1:class; v2; :word; :word", "?label"),  # SMS spam
+        ("text; category:class", "text - category"),  # Banking77, BBC news
+        ("text; intent:class", "text - intent"),  # CLINC150
+        ("id:id; title; author:name; text:long; label:int", "?first"),  # fake news
+        ("Id:id; ProductId:hash; UserId:hash; ProfileName:name; Score:int; Time:id; Summary; Text:long", "?label"),
+        ("category:class; headline; authors:name; link:url; short_description:long; date:date", "?first"),  # HuffPost
+        ("review_id:hash; stars:int; text; date:date", "?label"),  # Yelp as published
+        ("id:id; title:word; context:long; question; answers:list", "?label"),  # SQuAD
+        ("text; labels:ints; id:hash", "?label"),  # GoEmotions: several labels for each text
+        ("id:id; tokens:words; pos_tags:ints; chunk_tags:ints; ner_tags:ints", "?label"),  # CoNLL-2003: two kinds
+        ("id:id; tokens:words; ner_tags:ints", "tokens ner_tags"),  # WNUT
+        ("tokens:words; ner_tags:ints; langs:tags; spans:words", "tokens ner_tags"),  # WikiANN
+        # what people have
+        ("tweet_id:id; tweet; sentiment:class", "tweet - sentiment"),
+        ("id:hash; comment_text; toxic:int", "?label"),
+        ("text_a; text_b:long; label:class", "text_a text_b label"),
+        ("text; summary:long; label:class", "?first"),
+        ("sentenceA; sentenceB:long; label:class", "sentenceA sentenceB label"),
+        ("text1; text2:word; label:class", "?first"),  # the partner has single words; it is not left out silently
+        ("b_hypothesis; premise; hypothesis:long; label:class", "?first"),
+        ("hypothesis; premise:long; label:class", "premise hypothesis label"),
+        ("when:date; where:url; notes; label:class", "notes - label"),
+        ("id:id; label:class", "?first"),
+        ("created_at:date; label:class", "?first"),
+        ("author:name; label:class", "?first"),
+        ("url:url; label:class", "?first"),
+        ("tokens:list; label:class", "?first"),  # lists that were written as text
+        ("name:word; label:class", "?first"),
+        ("text:chinese; label:class", "text - label"),
+        ("id:id; satz:chinese; klasse:class", "?label"),
+        ("text; target:long", "?label"),  # a text to write, no class
+        ("text; label:id", "?label"),  # a label for each row
+        ("text; label:class; category:class", "?label"),
+        ("Text; Label:class", "Text - Label"),
+        ("a:words; b:words; tags:tags", "?first"),
+        ("words:words; text; tags:tags", "words tags"),
+    ],
+)  # fmt: skip
+def test_columns_are_chosen_if_they_are_certain(header: str, chosen: str) -> None:
+    columns = columns_of(header)
+    if chosen.startswith("?"):
+        with pytest.raises(InputError, match=ASK.format(chosen[1:])) as asked:
+            roles_of(columns, {})
+        assert f"Its columns: {', '.join(columns.rows.names[:2])}" in str(asked.value) and len(str(asked.value)) < 600
+        return
+    roles = roles_of(columns, {})
+    names = chosen.split(" ")
+    keys = ("words", "label") if len(names) == 2 else ("first", "second", "label")
+    assert roles == {key: name for key, name in zip(keys, names, strict=True) if name != "-"}
+
+
+@pytest.mark.parametrize(
+    ("lines", "suffix", "chosen"),
+    [
+        ("Mara B-PER\nruns O", ".conll", {"words": "words", "label": "column_2"}),
+        ("Mara NNP B-PER\nruns VBZ O", ".conll", "label"),
+        ("1 Mara B-PER\n2 runs O", ".conll", "label"),
+        ("1\tMara\tmara\tPROPN" + "\t_" * 6, ".conllu", "label"),  # upos or deprel
+        ("one line", ".txt", {"first": "text"}),
+    ],
+)
+def test_columns_of_files_without_a_header(tmp_path: Path, lines: str, suffix: str, chosen: object) -> None:
+    path = tmp_path / f"train{suffix}"
+    path.write_text(f"{lines}\n\n{lines}\n")
+    columns = Columns(str(path), read_file(path))
+    if isinstance(chosen, dict):
+        assert roles_of(columns, {}) == chosen
+        return
+    with pytest.raises(InputError, match=ASK.format(chosen)):
+        roles_of(columns, {})
+
+
+@pytest.mark.parametrize(
+    ("header", "given", "chosen"),
+    [
+        ("id:id; question1; question2:long; label:class", {"first": "question1"}, "question1 - label"),
+        ("title; body:long; mood:class", {"label": "mood", "first": "title", "second": "body"}, "title body mood"),
+        ("title; body:long; mood:class", {"label": "mood", "second": "body"}, "title body mood"),
+        ("id:id; kind:word; mood:class", {"label": "mood", "first": "kind"}, "kind - mood"),
+        ("text; mood:class", {"label": "mood"}, "text - mood"),
+        ("text; label:class", {"label": "mood"}, "has no column 'mood'"),
+    ],
+)
+def test_given_columns_are_used_as_they_are(header: str, given: dict[str, str], chosen: str) -> None:
+    if chosen.startswith("has"):
+        with pytest.raises(InputError, match=chosen):
+            roles_of(columns_of(header), given)
+        return
+    expected = zip(("first", "second", "label"), chosen.split(" "), strict=True)
+    assert roles_of(columns_of(header), given) == {role: name for role, name in expected if name != "-"}
+
+
+def written(path: Path, rows: Sequence[dict[str, object]]) -> Path:
+    path.write_text("".join(f"{json.dumps(row)}\n" for row in rows), encoding="utf-8")
+    return path
+
+
+def tagged(*tags: str) -> list[dict[str, object]]:
+    return [{"tokens": [f"word{index}" for index in range(len(tags))], "ner_tags": tags}] * 4
+
+
+SIGNED = [{"text": f"words {row}", "label": (-1, 1)[row % 2]} for row in range(10)]
+UNKNOWN = [{"text": f"words {row}", "label": (-1, 0, 1)[row % 3]} for row in range(12)]
+SHARE = [{"text": f"words {row}", "label": "yes" if row else "no"} for row in range(10)]
+
+
+@pytest.mark.parametrize(
+    ("rows", "wanted", "expected"),
+    [
+        (tagged("B-PER", "I-PER", "O"), Wanted(), "entity_f1"),
+        (tagged("B-PER", "L-PER", "O", "U-PER"), Wanted(), "entity_f1"),
+        (tagged("B-PER", "M-PER", "E-PER", "S-LOC", "O"), Wanted(), "entity_f1"),
+        (tagged("B-PER", "O", "_"), Wanted(), "token_accuracy"),
+        (tagged("B", "M", "E", "S"), Wanted(), "token_accuracy"),
+        (tagged("NOUN", "VERB"), Wanted(), "token_accuracy"),
+        (SHARE, Wanted(), "matthews_correlation"),
+        (SIGNED, Wanted(labels=["-1", "1"]), "accuracy"),
+        (SIGNED, Wanted(), "the label -1, which may mean no label, in column label in 5 of 10 rows .*`labels`"),
+        (SIGNED[::2], Wanted(), "has no labels .each is -1"),
+        (UNKNOWN, Wanted(changes=RowChanges(drop_empty=True)), "the label -1, which may mean no label"),
+        (UNKNOWN, Wanted(changes=RowChanges(drop_empty=True), labels=["0", "1"]), "accuracy"),
+        (UNKNOWN, Wanted(labels=["0", "1"]), "no label in column label .* in 4 of 12 rows"),
+    ],
+)
+def test_metrics_are_those_that_accept_the_labels(
+    tmp_path: Path, rows: Sequence[dict[str, object]], wanted: Wanted, expected: str
+) -> None:
+    path = written(tmp_path / "train.jsonl", rows)
+    if " " in expected:
+        with pytest.raises(InputError, match=expected):
+            data_in_files(path, wanted=wanted, target=tmp_path / "{}.parquet")
+        return
+    data = data_in_files(path, wanted=wanted, target=tmp_path / "{}.parquet")
+    assert data.metric == expected
+    if wanted.changes.drop_empty:
+        assert data.notes == [f"Dropped 4 of 12 rows of {path}, which have no text or no label."]
+        assert data.unwritten["train"].table.column("label").to_pylist() == [0, 1] * 4
+
+
+@pytest.fixture(scope="module")
+def letters(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A model's folder with a tokenizer for which each letter is a token, also without spaces."""
+    folder = tmp_path_factory.mktemp("letters")
+    letters_tokenizer().save_pretrained(folder)
+    (folder / "config.json").write_text('{"model_type": "bert"}')
+    return folder
+
+
+def examples(*numbers: int, second: int = 0, words: bool = False) -> list[Sequence[str]]:
+    texts = [["a"] * number if words else [" ".join("a" * number)] for number in numbers]
+    return [[*text, " ".join("b" * second)] if second else text for text in texts]
+
+
+@pytest.mark.parametrize(
+    ("lengths", "facts", "slots", "expected"),
+    [
+        (examples(*[5] * 200), {}, None, (16, "100% of texts fit", "")),
+        (examples(*[40] * 198, 90, 90), {}, None, (96, "100% of texts fit", "")),
+        (examples(*[40] * 199, 90), {}, None, (48, "99% of texts fit", "")),
+        (examples(*[20] * 9, second=4), {}, None, (48, "100% of texts fit", "")),  # each text has half of the slots
+        (examples(*[4] * 9, second=20), {}, None, (48, "100% of texts fit", "")),
+        (examples(*[20] * 9, words=True), {}, None, (24, "100% of texts fit", "")),
+        (examples(*[300] * 9, 4), {}, None, (256, "10% of texts fit", "90% of the texts have more than 256")),
+        (examples(*[30] * 9), {"n_positions": 24}, None, (24, "0% of texts fit", "100% of the texts")),
+        (examples(*[30] * 9), {}, 20, (20, "0% of texts fit", "more than 20 tokens and are cut")),
+        ([], {"n_positions": 48}, None, (48, "blocks of running text", "")),
+        ([], {}, None, (128, "blocks of running text", "")),
+        ([], {"max_position_embeddings": 50, "model_type": "roberta", "pad_token_id": 1}, None,
+         (48, "blocks of running text", "")),
+    ],
+)  # fmt: skip
+def test_slots_fit_the_tokens_of_the_model(
+    letters: Path,
+    lengths: list[Sequence[str]],
+    facts: dict[str, object],
+    slots: int | None,
+    expected: tuple[int, str, str],
+) -> None:
+    roles = {"words" if lengths and len(lengths[0]) > 2 else "first": "text", "label": "label"}
+    data = DataSet({}, roles, "accuracy", 9, {}, examples=lengths).fitted(facts, letters, slots)
+    number, reason, warning = expected
+    assert (data.slots, data.reasons["slots"]) == (number, reason)
+    assert len(data.notes) == bool(warning) and warning in "".join(data.notes)
+    assert f"metric = accuracy, slots = {number} ({reason})" in data.line
+
+
+def test_without_a_tokenizer_slots_are_estimated_also_for_texts_without_spaces() -> None:
+    data = DataSet({}, {"first": "text"}, "accuracy", 9, {}, examples=[["我" * 60]] * 9, unused=["id", "user"])
+    fitted = data.fitted({}, None)
+    assert fitted.slots == 64 and "estimated without the model's tokenizer" in fitted.line
+    assert fitted.line.endswith("; not used: id, user")

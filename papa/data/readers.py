@@ -34,6 +34,8 @@ CONLLU = ("id", "words", "lemma", "upos", "xpos", "feats", "head", "deprel", "de
 NOT_UTF8 = re.compile("[\0\udc80-\udcff]")
 """NUL, which UTF-16 read as UTF-8 contains, and bytes that `open` could not decode."""
 COMMENT = re.compile(r"#([ \t]|$|(begin|end) document)")
+TAG = re.compile("[0-9]+|O|[A-Z]-.+")
+"""Numbers and tags of entities; a column with nothing else has no words."""
 WORD_NUMBER = re.compile(r"([0-9]+)([-.][0-9]+)?")
 """The number of a word in its sentence; 3-4 (two words written as one) and 5.1 (a word left out) number no words."""
 
@@ -164,14 +166,13 @@ def _read_csv(path: Path, wanted: Collection[str] | None, columns: Sequence[str]
     """Read a line of names, unless there are `columns`, then rows. In TSV files, a quote is an ordinary character."""
     csv.field_size_limit(MAXIMUM_CHARACTERS)
     tabs = path.suffix.lower() == ".tsv"
+    if not columns:
+        _check_separator(path, "\t" if tabs else ",")
     records = _records(path, tabs)
     start, header = (0, columns) if columns else next(records, (0, ()))
     names = [name.strip() for name in header]
     if not any(names):
         raise InputError(f"{path} must start with a line of column names, but it has none; add this line.")
-    for mark, advice in OTHER_SEPARATORS.items():
-        if len(names) == 1 and mark in names[0] and not columns:
-            raise InputError(f"The columns of {path} are separated by {advice}.")
     indices = [index for index, name in enumerate(names) if name and (wanted is None or name in wanted)]
     values: list[list[str]] = [[] for _ in indices]
     numbers = array("q")
@@ -194,6 +195,14 @@ def _read_csv(path: Path, wanted: Collection[str] | None, columns: Sequence[str]
         raise InputError(f"{problem}, so they may not belong to the text; if they do not, save the rows as .csv.")
     table = _table(path, [names[index] for index in indices], values, numbers)
     return SourceRows(table, [name for name in names if name], lines=numbers)
+
+
+def _check_separator(path: Path, own: str) -> None:
+    """Raise `InputError` if the names of columns are separated by another character."""
+    names = re.sub('"[^"]*"', "", next((line for line in _lines(path) if line.strip()), ""))
+    for mark, advice in OTHER_SEPARATORS.items():
+        if mark in names and own not in names:
+            raise InputError(f"The columns of {path} are separated by {advice}.")
 
 
 def _in_quotes(value: str) -> bool | None:
@@ -222,6 +231,9 @@ def _records(path: Path, tabs: bool) -> Iterator[tuple[int, list[str]]]:
 def _read_lines(path: Path, wanted: object, _: object) -> SourceRows:
     """Read each line as a text, into the column `text`; skip blank lines."""
     rows = [(number, line.rstrip("\n")) for number, line in enumerate(_lines(path), start=1) if line.strip()]
+    for mark, meaning in (("\t", "tabs"), ("__label__", "labels of fastText")):
+        if rows and all(mark in text.strip() for _, text in rows):
+            raise InputError(f"Each line of {path} has {meaning}, so it is no text; save texts and labels as a table.")
     numbers = array("q", (number for number, _ in rows))
     return SourceRows(_table(path, ["text"], [[text for _, text in rows]], numbers), ["text"], lines=numbers)
 
@@ -258,7 +270,7 @@ def _names_in(sentences: Sequence[Sequence[Sequence[str]]], width: int, place: i
     names = [f"column_{index + 1}" for index in range(width)]
     if place is not None and all(same[:place]):
         names[place : place + 2] = CONLLU[:2]
-    elif not sentences or not (same[:1] == [True] or all(row[0].isdigit() for each in sentences for row in each)):
+    elif not sentences or not (same[:1] == [True] or all(TAG.fullmatch(row[0]) for each in sentences for row in each)):
         names[0] = CONLLU[1]
     return names
 

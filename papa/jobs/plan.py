@@ -325,16 +325,15 @@ def _metrics(study: Plan, corpora: Collection[str]) -> tuple[list[str], list[str
 
 def _count_rows(corpus: Corpus, labels: set[str], config: Config) -> dict[str, SplitSize]:
     """Count the rows and words of each split; raise `InputError` if the corpus cannot be read or lacks a column."""
-    from papa.data.sources import load_rows
+    from papa.data.columns import Columns
+    from papa.data.sources import describe, load_rows
 
     texts = [name for name in (corpus.first, corpus.second, corpus.words) if name is not None]
     labels |= {corpus.cluster} if isinstance(corpus.cluster, str) else set()
     splits = {}
     for split in corpus.splits:
         rows = load_rows(corpus, split, machine=config.machine)
-        for name in (*texts, *sorted(labels)):
-            if name not in rows.names:
-                raise InputError(f"it has no column {name!r}; its columns are {', '.join(rows.names)}.")
+        Columns(describe(corpus, split), rows).check([*texts, *sorted(labels)])
         columns = [rows.table.slice(0, SAMPLED_ROWS).column(name).to_pylist() for name in texts]
         words = [[len(text if isinstance(text, list) else str(text).split()) for text in column] for column in columns]
         number = rows.table.num_rows

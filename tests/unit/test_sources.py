@@ -48,6 +48,7 @@ a.conll | 1984 O\n2 O\n\n1 O\nand O\n | {"words": [["1984", "2"], ["1", "and"]],
 a.conll | d O\nd O\n\ne O\ne O\n | {"column_1": [["d", "d"], ["e", "e"]], "column_2": [["O", "O"], ["O", "O"]]}
 a.conll | 1 O\n2 O\n\n3 O\n4 O\n | {"column_1": [["1", "2"], ["3", "4"]], "column_2": [["O", "O"], ["O", "O"]]}
 a.conll | #begin document (a)\na 0 0 In\na 0 1 it\n\na 0 0 Hi\n#end document | {"column_1": [["a", "a"], ["a"]], "column_2": [["0", "0"], ["0"]], "id": [["0", "1"], ["0"]], "words": [["In", "it"], ["Hi"]]}
+a.conll | O is\nB-LOC Rome\n | {"column_1": [["O", "B-LOC"]], "column_2": [["is", "Rome"]]}
 a.conll:words,pos,ner | -DOCSTART- -X- O\n\n# id = 7\nEU  NNP B-ORG\r\nNew\u00a0York NNP O\n | {"words": [["EU", "New\u00a0York"]], "pos": [["NNP", "NNP"]], "ner": [["B-ORG", "O"]]}
 a.conll:words,ner | EU NNP B-ORG\n | has 3 columns, but the corpus lists 2 (`columns`: words, ner); list a name for each column
 a.conll | # id\nEU NNP\nrejects\n | line 3 has 1 column, but the lines above it have 2: 'rejects'
@@ -77,6 +78,9 @@ a.csv | text,label\n"He said \\"no\\"",1\n | line 2 begins a row with a wrong qu
 a.csv | text,label\na,x\n\ufefftext,label\nb,y\n | line 3 repeats the column names (text, label); remove this line
 a.csv:text,label | text,label\na,x\n | line 1 repeats the column names (text, label); remove this line
 a.csv | text;label\na, b;x\n | are separated by semicolons; save it with commas
+a.csv | "text";"label"\n"a";"x"\n | are separated by semicolons; save it with commas
+a.txt | x\tThe text\n\ny\tB\n | has tabs, so it is no text; save texts and labels as a table
+a.txt | __label__x A text\n | has labels of fastText, so it is no text; save texts and labels as a table
 a.csv | text\tlabel\na\tb\n | are separated by tabs; name it .tsv
 a.tsv | text,label\na,b\n | are separated by commas; name it .csv
 a.csv | | must start with a line of column names, but it has none

@@ -303,7 +303,7 @@ def _advice(value: object, expected: Sequence[str]) -> str:
         return "; put it in quotes, because YAML reads yes, no, on and off as true and false"
     if "string" in expected and not isinstance(value, dict | list | None):
         return "; put it in quotes"
-    if expected == ["array"] and isinstance(value, str | int | float):
+    if expected == ["array"] and isinstance(value, str | int | float) and not isinstance(value, bool):
         return f"; write [{value}]"
     if (
         expected == ["boolean"]
@@ -444,7 +444,8 @@ def _found(place: tuple[int | str, ...]) -> tuple[str, JsonSchemaValue, JsonSche
         elif not _is_type((part,)):
             where, block = _join(where, part), rules
             if isinstance(part, int):
-                several = rules.get("prefixItems", [rules.get("items", {})])
+                lists = [each for each in (*rules.get("anyOf", ()), rules, {}) if each.get("type", "array") == "array"]
+                several = lists[0].get("prefixItems") or [lists[0].get("items", {})]
                 rules = several[min(part, len(several) - 1)]
             else:
                 rules = rules.get("properties", {}).get(part) or rules.get("additionalProperties") or {}

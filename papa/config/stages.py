@@ -316,25 +316,11 @@ class HiddenOf(OfEncoding):
     variant: str
 
 
-class OfProbe(OfTask):
-    """A stage that trains probes on the hidden states of a variant; streamed ones are computed during training."""
-
-    task: str
-    training: Training
-    variant: str
-    encoder_dropout: bool
-    streamed: bool
-
-    @property
-    def runs_encoder(self) -> bool:
-        return self.streamed
-
-
-class ProbeOf(OfProbe):
+class ProbeOf(OfTask):
     """Stage *probe*: a trained probe for each seed, and its outcomes on all validation examples.
 
     The files may also contain other seeds than those in `seeds`. Nothing is trained if the model's prediction head
-    makes the predictions.
+    makes the predictions. Streamed hidden states are computed during training.
     """
 
     stage = "probe"
@@ -342,7 +328,16 @@ class ProbeOf(OfProbe):
     function = "papa.method.training:train_probe"
     unrecorded = frozenset({"streamed", "metric", "seeds"})
 
+    task: str
+    training: Training
+    variant: str
+    encoder_dropout: bool
+    streamed: bool
     seeds: tuple[int, ...]
+
+    @property
+    def runs_encoder(self) -> bool:
+        return self.streamed
 
 
 class TaskOf(Settings):

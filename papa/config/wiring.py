@@ -51,32 +51,27 @@ def _labels(study: Plan, task: str) -> Wiring:
     block = study.config.tasks[task]
     if block.label is None:
         raise InputError(f"Task {task} has no labels to prepare; add the key `label` to it.")
-    settings = stages.LabelsOf(
-        corpus=_corpus(study, block.corpus),
-        source=_digests(study, block.corpus),
-        label=block.label,
-        labels=block.labels,
-        metric=block.metric,
-    )
-    return Wiring(settings, {"texts": [study.job("prepare_texts", corpus=block.corpus)]}, {"labels": "labels"})
+    settings = {"label": block.label, "labels": block.labels, "metric": block.metric}
+    return _of_task(study, task, stages.LabelsOf, "labels", settings)
 
 
 def _subsets(study: Plan, task: str) -> Wiring:
-    block = study.config.tasks[task]
-    settings = stages.SubsetsOf(
-        corpus=_corpus(study, block.corpus), source=_digests(study, block.corpus), subset=block.subset or ""
-    )
-    return Wiring(settings, {"texts": [study.job("prepare_texts", corpus=block.corpus)]}, {"subsets": "subsets"})
+    return _of_task(study, task, stages.SubsetsOf, "subsets", {"subset": study.config.tasks[task].subset or ""})
 
 
 def _clusters(study: Plan, task: str) -> Wiring:
+    cluster = str(study.config.corpora[study.config.tasks[task].corpus].cluster or "")
+    return _of_task(study, task, stages.ClustersOf, "clusters", {"cluster": cluster})
+
+
+def _of_task(
+    study: Plan, task: str, stage: type[stages.OfCorpus], output: str, settings: Mapping[str, object]
+) -> Wiring:
+    """Wire a job that reads a column of a task's corpus."""
     corpus = study.config.tasks[task].corpus
-    settings = stages.ClustersOf(
-        corpus=_corpus(study, corpus),
-        source=_digests(study, corpus),
-        cluster=str(study.config.corpora[corpus].cluster or ""),
-    )
-    return Wiring(settings, {"texts": [study.job("prepare_texts", corpus=corpus)]}, {"clusters": "clusters"})
+    read = {"corpus": _corpus(study, corpus), "source": _digests(study, corpus)}
+    texts = study.job("prepare_texts", corpus=corpus)
+    return Wiring(stage.model_validate(read | dict(settings)), {"texts": [texts]}, {output: output})
 
 
 def _tokens(study: Plan, model: str, laid_out: str) -> Wiring:
@@ -164,10 +159,23 @@ def _hidden(study: Plan, model: str, owner: str, variant: str) -> Wiring:
 
 
 def _probe(study: Plan, model: str, task: str, variant: str) -> Wiring:
-    replaced = Variant.parse(variant)
-    seeds = study.variants(model, task).get(replaced) or study.config.run.seeds
-    settings = stages.ProbeOf.model_validate(_of_probe(study, model, task, replaced) | {"seeds": tuple(seeds)})
-    needs = _examples(study, model, task) | _states(study, model, task, replaced)
+    block, replaced = study.config.tasks[task], Variant.parse(variant)
+    streamed = study.streamed(task, replaced)
+    settings = stages.ProbeOf(
+        model=_encoding(study, model),
+        task=task,
+        metric=block.metric,
+        training=stages.Training.of_probe(block),
+        variant=variant,
+        encoder_dropout=study.config.encoder_dropout,
+        streamed=streamed,
+        seeds=tuple(study.variants(model, task).get(replaced) or study.config.run.seeds),
+    )
+    needs = _examples(study, model, task)
+    if streamed:
+        needs |= _replacement(study, model, block.corpus, task, replaced)
+    else:
+        needs["index"] = _hidden_states(study, model, task, variant)
     return Wiring(settings, needs, {name: name for name in ("runs", "outcomes", "probes")})
 
 
@@ -222,27 +230,6 @@ def _examples(study: Plan, model: str, task: str) -> InputJobs:
     """Return the jobs of a task's tokens and of its labels, if it has any."""
     tokens = study.job("tokenize", model=model, laid_out=study.config.tasks[task].corpus)
     return {"tokens": [tokens], "labels": study.labels(task)}
-
-
-def _of_probe(study: Plan, model: str, task: str, variant: Variant) -> dict[str, object]:
-    """Return the settings of all stages that train probes on a variant."""
-    block = study.config.tasks[task]
-    return {
-        "model": _encoding(study, model),
-        "task": task,
-        "metric": block.metric,
-        "training": stages.Training.of_probe(block),
-        "variant": variant.path,
-        "encoder_dropout": study.config.encoder_dropout,
-        "streamed": study.streamed(task, variant),
-    }
-
-
-def _states(study: Plan, model: str, task: str, variant: Variant) -> InputJobs:
-    """Return the jobs of a variant's hidden states, or of its constants and its order if states are streamed."""
-    if study.streamed(task, variant):
-        return _replacement(study, model, study.config.tasks[task].corpus, task, variant)
-    return {"index": _hidden_states(study, model, task, variant.path)}
 
 
 def _hidden_states(study: Plan, model: str, task: str, variant: str) -> list[AnyJob]:

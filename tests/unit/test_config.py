@@ -154,6 +154,7 @@ patterns: {tasks: [tags], heads: [[1, 2, 3]]} => patterns.heads[0] is too long; 
 patterns: {tasks: [tags], heads: [[1]]} => patterns.heads[0] has too few values; it needs 2.
 corpora: [] => corpora must be a block of keys, but it is [].
 corpora.words.files: a.jsonl => corpora.words.files must be a block of keys, but it is 'a.jsonl'.
+corpora.words: {hub: a/b, validation: [[a]], words: w} => words.validation[0] must be text, but it is ['a'].
 tasks.tags.label: [tags] => tasks.tags.label must be text, but it is ['tags'].
 tasks.tags.labels: [yes, no] => labels[0] must be text, but it is True; put it in quotes, because YAML reads yes, no
 tasks.tags.labels: [1, 2] => tasks.tags.labels[0] must be text, but it is 1; put it in quotes.

@@ -9,12 +9,14 @@ import pytest
 import seqeval.metrics
 import sklearn.metrics
 
-from papa.config.measures import MEASURES, METRICS, measure_of
+from papa.config.measures import MEASURES, METRICS, check_metric, frequent_class, measure_of, positive_class
 from papa.errors import InputError
 from papa.method.metrics import Outcomes, counts_of, pseudo_values, score_of_table
+from papa.results.table import metric_name
 
 ENTITY = ["O", "B-PER", "I-PER", "B-LOC", "I-LOC"]
 BIOES = ["O", *(f"{mark}-{kind}" for mark in "BIES" for kind in ("PER", "LOC", "x-y"))]
+BILOU, BMES = ([name.translate(str.maketrans("IES", marks)) for name in BIOES] for marks in ("ILU", "MES"))
 IOB = ["O", *(f"{mark}-{kind}" for mark in "BI" for kind in ("PER", "ORG"))]
 # tags of the Penn Treebank; some begin like the marks of entities
 TAGS = ["NN", "DT", "IN", "EX", "SYM", ".", "BES", "O", "I", "VB-D"]
@@ -90,6 +92,42 @@ def test_entities_are_those_of_seqeval(names, seed):
         expected = seqeval.metrics.f1_score(gold, predicted, average="micro", zero_division=0)
     assert score_of("chunk_f1", outcomes) == pytest.approx(expected, abs=1e-12)
     assert score_of("entity_f1", outcomes) == score_of("chunk_f1", outcomes)
+
+
+@pytest.mark.parametrize("names", [BILOU, BMES], ids=["bilou", "bmes"])
+@pytest.mark.parametrize("seed", range(3))
+def test_entities_of_other_tags_are_those_of_the_same_tags_in_seqeval(names, seed):
+    outcomes = random_words(names, seed)
+    gold, predicted = (sentences_of(outcomes, labels) for labels in (outcomes.gold, outcomes.predicted))
+    same = dict(zip(names, BIOES, strict=True))
+    expected = seqeval.metrics.f1_score(*([[same[tag] for tag in row] for row in rows] for rows in (gold, predicted)))
+    assert score_of("entity_f1", outcomes) == pytest.approx(expected, abs=1e-12)
+    check_metric("entity_f1", METRICS["entity_f1"].target, names)
+
+
+@pytest.mark.parametrize(
+    ("metric", "names", "counts", "positive", "warning"),
+    [
+        (
+            "f1",
+            ["hate", "no-hate"],
+            [40, 200],
+            "no-hate",
+            "F1 is that of no-hate, the class of 83% of the",
+        ),
+        ("f1", ["no", "yes"], [200, 40], "yes", ""),
+        ("f1", ["no", "yes"], [50, 50], "yes", ""),
+        ("accuracy", ["hate", "no-hate"], [40, 200], None, ""),
+        ("matthews_correlation", ["a", "b"], [1, 9], None, ""),
+        ("entity_f1", ["B-X", "O"], [1, 9], None, ""),
+    ],
+)
+def test_f1_names_its_class_and_warns_if_it_is_the_more_frequent_one(metric, names, counts, positive, warning):
+    assert positive_class(metric, names) == positive
+    assert bool(frequent_class(metric, names, counts)) == bool(warning)
+    assert frequent_class(metric, names, counts).startswith(warning)
+    title = MEASURES[metric].title
+    assert metric_name(metric, positive) == (f"{title} of {positive}" if positive else title)
 
 
 @pytest.mark.parametrize("labels", [2, 3, 7])

@@ -3,11 +3,13 @@
 import re
 
 import numpy as np
+import pyarrow as pa
 import pytest
 from finished import CHANCE, HEADS, LAYERS, TITLE, averages, learned, page_job, write_results
 
 import papa
-from papa.files import read_json, read_table
+from papa.files import Trace, read_json, read_table, write_table
+from papa.results.caveats import data_caveats
 from papa.results.page import write_report
 
 
@@ -55,6 +57,31 @@ def test_constants_are_those_of_the_model_and_the_task_and_a_wrong_name_gets_a_s
     np.testing.assert_array_equal(loaded.constants("first", "small").mean, averages().mean)
     with pytest.raises(papa.InputError, match=re.escape(message)):
         loaded.constants(*asked)
+
+
+@pytest.mark.parametrize(
+    ("cut", "listed", "expected"),
+    [
+        ((1, 1), ["b", "a"], ""),
+        ((2, 0), ["b", "a"], "Texts cut because they have more tokens than slots: 2 of 100 training rows of T (m)."),
+        ((0, 60), ["b", "a"], "more tokens than slots: 60 of 100 validation rows of T (m)."),
+        (
+            (0, 0),
+            None,
+            "F1 is that of b, the class of 90% of the training rows; if a is the class of interest, list it",
+        ),
+    ],
+)
+def test_caveats_are_cut_texts_and_f1_of_the_more_frequent_class(tmp_path, cut, listed, expected):
+    sizes = {"rows_train": 100, "rows_validation": 100, "cut_train": cut[0], "cut_validation": cut[1]}
+    row = {"main": True, "task": "t", "title": "T", "model": "m", "metric": "f1"} | sizes
+    (tmp_path / "tables").mkdir()
+    (tmp_path / "tasks/t").mkdir(parents=True)
+    write_table(pa.Table.from_pylist([row]), tmp_path / "tables/summary.parquet", {})
+    facts, trace = {"label_names": ["a", "b"], "train_counts": [10, 90]}, Trace("labels", 1, {"labels": listed}, {})
+    write_table(pa.table({"label": [0]}), tmp_path / "tasks/t/labels.parquet", facts, trace)
+    said = data_caveats(tmp_path, {"t": "texts"})
+    assert expected in said and bool(said) == bool(expected)
 
 
 def test_only_a_finished_study_can_be_loaded(tmp_path):

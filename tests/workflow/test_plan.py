@@ -132,6 +132,24 @@ def test_a_column_that_a_file_lacks_is_said_before_anything_runs(plan, key):
     assert re.match(r"Corpus sentences: \S+ has no column 'feeling'; its columns are ", said)
 
 
+@pytest.mark.parametrize(
+    ("keys", "expected"),
+    [
+        ({"metric": "f1"}, "animals: F1 of yes. Warning: F1 is that of yes, the class of 67% of the training rows"),
+        ({"metric": "f1", "labels": ["yes", "no"]}, "animals: F1 of no."),
+        ({"labels": ["yes", "maybe"]}, "Task animals: Column animal contains 'no', but `labels` lists only yes, maybe"),
+    ],
+)
+def test_labels_are_read_before_anything_runs(plan, folder, keys, expected):
+    config = with_long_texts("the cat", {"fractions": ["1"], "tasks": ["animals"]}, train=9, validation=9)
+    for file in config["corpora"]["sentences"]["files"].values():
+        rows = "".join(f"the cat {row},{'yes' if row % 3 else 'no'}\n" for row in range(9))
+        (folder / file).write_text(f"{config['corpora']['sentences']['first']},animal\n{rows}")
+    config["tasks"]["animals"] |= keys | {"label": "animal"}
+    config["tasks"]["animals"].pop("subset", None)
+    assert expected in " ".join(plan(config).stdout.split())
+
+
 def test_where_nothing_is_known_the_exit_code_says_so(plan):
     texts = {"hub": "owner/texts", "first": "sentence", "slots": 13}
     config = changed(corpora={"sentences": texts}, run={"tasks": ["animals"]})

@@ -58,11 +58,6 @@ def test_what_is_stored_is_what_it_shows(executed):
     assert sum("image/png" in output.get("data", {}) for output in outputs(STORED)) == 4
 
 
-def test_it_is_short():
-    code = [line for cell in STORED.cells if cell.cell_type == "code" for line in cell.source.splitlines()]
-    assert len([line for line in code if line.strip()]) <= 40 and max(map(len, code)) <= 120
-
-
 @pytest.mark.slow
 def test_the_answers_are_those_that_are_known(executed):
     shown = [str(output.get("data", {}).get("text/plain", "")) for output in outputs(executed)]

@@ -39,9 +39,8 @@ def test_links_lead_somewhere(page):
             assert heading in anchors, f"{page.name} links to {target}, and {place.name} has no such heading"
 
 
-def test_the_readme_is_short_and_leads_to_every_page():
+def test_the_readme_leads_to_every_page():
     """By itself, or by pages that it leads to."""
-    assert len(text_of("README.md").splitlines()) <= 120
     reached, ahead = set(), [REPOSITORY / "README.md"]
     while ahead:
         page = ahead.pop()
@@ -62,11 +61,6 @@ def test_every_explained_sentence_is_one_of_the_first_study():
     [conclusion] = quoted("docs/first-encoder.md")
     explained = re.findall(r'^\*\*"(.*?)"\*\*$', text_of("docs/reading-a-claim.md"), re.MULTILINE | re.DOTALL)
     assert explained and all(" ".join(sentence.split()) in conclusion for sentence in explained)
-
-
-@pytest.mark.parametrize("page", PAGES, ids=lambda page: str(page.relative_to(REPOSITORY)))
-def test_no_page_is_a_dead_end(page):
-    assert re.search(r"\]\([^)\s:]+\.md\)", text_of(page)), f"{page.name} leads to no other page"
 
 
 @pytest.mark.slow

@@ -9,7 +9,7 @@ import pytest
 import transformers
 import yaml
 from random_models import random_model
-from tiny import CONFIG, REPOSITORY, ROWS, with_keys, write_data, write_model
+from tiny import CONFIG, ROWS, with_keys, write_data, write_model
 from typer.testing import CliRunner
 
 from papa.cli import app
@@ -205,14 +205,6 @@ def test_models_that_do_not_fit_a_task_are_named_before_the_run(plan):
         "Model bert: its config lists no architecture that predicts next tokens, which task log needs "
         "(log_likelihood).",
     ]
-
-
-def test_configs_of_models_that_are_not_here_are_planned_as_far_as_they_can_be(plan):
-    config = yaml.safe_load((REPOSITORY / "config/decoders.yaml").read_text(encoding="utf-8"))
-    planned = json.loads(plan(config, "--json").stdout)
-    assert planned["total"]["jobs"] == len(Plan(config_of(config), "results/planned").jobs())
-    missing = [f"Model {model}:" for model in config["models"]] + [f"Corpus {corpus}:" for corpus in config["corpora"]]
-    assert all(problem.startswith(tuple(missing)) for problem in planned["problems"])
 
 
 def test_without_seeds_or_a_floor_nothing_can_be_claimed(plan):

@@ -160,17 +160,6 @@ def test_a_failed_job_fails_again_at_the_next_start(elsewhere, config):
         assert "Traceback" not in process.stdout + process.stderr
 
 
-@pytest.mark.slow
-def test_scores_have_the_same_bytes_whatever_the_cores(computed, computed_copy):
-    shutil.rmtree(computed_copy.folder / "results/tiny/models/tiny/tasks/animals/runs")
-    computed_copy.run("--cores", "1", "--configfile", "config.yaml", "--until", "probe")
-    runs = (computed.folder / "results/tiny/models/tiny/tasks/animals/runs").rglob("*.*")
-    runs = [path for path in runs if path.suffix in (".json", ".safetensors")]
-    assert len(runs) == 8
-    for path in runs:
-        assert path.read_bytes() == (computed_copy.folder / path.relative_to(computed.folder)).read_bytes()
-
-
 def test_every_artefact_records_what_made_it(computed):
     results = computed.folder / "results/tiny"
     trace = trace_of(results / "models/tiny/tasks/animals/runs/average/lambda-0/kept-1of2/runs.json")

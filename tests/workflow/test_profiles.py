@@ -1,15 +1,16 @@
-"""Snakemake's profiles, which plan the same jobs and ask for what a job needs; its command line; its own report."""
+"""Rules and snakemake's profiles, which plan the same jobs and ask for what a job needs; its command line."""
 
 import copy
 import re
 
 import pytest
 import yaml
-from tiny import CONFIG, JOBS, REPOSITORY
+from tiny import CONFIG, JOBS, REPOSITORY, with_keys
 
 from papa.config.freshness import SourceDigests
 from papa.config.reading import config_of
 from papa.config.study import Plan
+from papa.config.variant import STORED_PATTERN, VARIANT_PATTERN
 
 PROFILES = {path.parent.name: yaml.safe_load(path.read_text("utf-8")) for path in REPOSITORY.glob("profiles/*/*.yaml")}
 MORE = copy.deepcopy(CONFIG)
@@ -49,6 +50,7 @@ def test_profiles_have_the_same_memory():
     for profile in PROFILES.values():
         assert profile["rerun-triggers"] == ["mtime"] and profile["rerun-incomplete"] and profile["nolock"]
         assert profile["scheduler"] == "greedy"
+        assert set(profile.get("groups", {})) <= {"probe", "stream_probe"}
 
 
 def test_on_slurm_every_job_says_what_it_needs(fresh):
@@ -123,3 +125,22 @@ def test_encoders_at_once_have_a_gpu_each(fresh_copy, tmp_path, monkeypatch):
     logs = [path.read_text(encoding="utf-8") for path in fresh_copy.folder.glob("results/tiny/logs/**/average.log")]
     got = [re.findall(r"this job uses GPU (\d)$", log, re.MULTILINE) for log in logs]
     assert sorted(got) == [["7"], ["9"]]
+
+
+@pytest.mark.parametrize("keys", [{}, {"fidelity": "published_code"}])
+def test_a_run_belongs_to_one_rule(keys):
+    """If its path matched both, snakemake would also create the jobs of the other; the study knows the right one."""
+    grid = {"trained": {"fractions": ["1/2"], "constants": ["average", "average-trained"], "seeds": [1]}}
+    study = Plan(config_of(with_keys(CONFIG, keys) | {"grids": grid}), "results/tiny")
+    jobs = study.probes()
+    tasks = {"probe": f"(?:{study.stored_tasks_pattern()})", "stream_probe": study.streamed_tasks_pattern()}
+    variants = {"probe": STORED_PATTERN, "stream_probe": VARIANT_PATTERN}
+    for job in jobs:
+        for path in job.outputs.values():
+            matching = [
+                rule
+                for rule in tasks
+                if re.fullmatch(f"models/tiny/tasks/{tasks[rule]}/runs/{variants[rule]}/[a-z.]+", path)
+            ]
+            assert matching == [job.rule], path
+    assert {job.rule for job in jobs} == ({"stream_probe"} if keys else {"probe", "stream_probe"})

@@ -32,29 +32,39 @@ def log(folder: Path) -> str:
     return (folder / "logs/job.log").read_text(encoding="utf-8")
 
 
-DONE, ERROR = "probe tiny tags: done (0 s)\n", "Error in probe tiny tags: There is no column.\n"
-REFUSAL = "say('done'); raise InputError('There is no column.')"
+DONE, ERROR = "probe tiny tags: done (0 s)\n", "Error in probe tiny tags: {}\n"
+KEY, TOKEN = (f"KeyError: '{name}'" for name in ("missing", "[token]"))
+MEMORY = "(a cause may be the limit of 3,072 MB of virtual memory; raise it with ulimit -v unlimited)"
+LIMIT = "import resource; resource.setrlimit(resource.{0}, ({1}, {1})); "
 
 
 @pytest.mark.parametrize(
-    ("body", "environment", "printed", "logged"),
+    ("body", "code", "printed", "error", "logged"),
     [
-        ("print('50', file=sys.stderr); os.system('echo from C >&2'); say('done')", {}, (0, DONE, ""), "50\nfrom C\n"),
-        (REFUSAL, {}, (1, DONE, f"{ERROR}Log: logs/job.log\n"), ""),
+        ("print('50', file=sys.stderr); os.system('echo C >&2'); say('done')", 0, DONE, "", "50\nC\n" + DONE),
+        ("say('done'); raise InputError('No column.')", 1, DONE, "No column.", DONE + ERROR.format("No column.")),
+        ("{}['missing']", 1, "", KEY, ERROR.format(KEY)),
+        ("{}[os.environ['HF_TOKEN']]", 1, "", TOKEN, ERROR.format(TOKEN)),
+        (
+            LIMIT.format("RLIMIT_AS", 3 << 30) + "bytes(4 << 30)",
+            1,
+            "",
+            f"MemoryError: MemoryError {MEMORY}",
+            MEMORY + "\n",
+        ),
+        (LIMIT.format("RLIMIT_FSIZE", 5) + "print('1234567', file=sys.stderr); say('done')", 0, DONE, "", "12345"),
+        ("os.dup2(os.open('/dev/full', os.O_WRONLY), 1); say('done')", 0, "", "", DONE),
+        ("say(os.environ['OMP_NUM_THREADS'])", 0, DONE.replace("done", "5"), "", DONE.replace("done", "5")),
+        ("say(os.environ['HF_HUB_OFFLINE'])", 0, DONE.replace("done", "1"), "", DONE.replace("done", "1")),
     ],
-    ids=["done", "refused"],
+    ids=["done", "refused", "unexpected", "token", "memory", "full log", "full terminal", "threads", "offline"],
 )
-def test_one_line_for_the_terminal_and_the_rest_in_the_log(tmp_path, body, environment, printed, logged):
-    process = run(tmp_path, body, **environment)
-    assert (process.returncode, process.stdout, process.stderr) == printed
-    assert log(tmp_path) == logged + DONE + ERROR * (body == REFUSAL)
-
-
-def test_what_nobody_expected_leaves_its_traceback_in_the_log(tmp_path):
-    process = run(tmp_path, "{}['missing']")
-    assert process.returncode == 1
-    assert process.stderr == "Error in probe tiny tags: KeyError: 'missing'\nLog: logs/job.log\n"
-    assert "Traceback" in log(tmp_path) and log(tmp_path).endswith("\nError in probe tiny tags: KeyError: 'missing'\n")
+def test_one_line_for_the_terminal_and_the_rest_in_the_log(tmp_path, body, code, printed, error, logged):
+    process = run(tmp_path, body, HF_TOKEN="hf_secret", OMP_NUM_THREADS="11", HF_HUB_OFFLINE="0")
+    assert (process.returncode, process.stdout) == (code, printed)
+    assert process.stderr == (f"{ERROR.format(error)}Log: logs/job.log\n" if error else "")
+    assert log(tmp_path).endswith(logged) and "hf_secret" not in log(tmp_path)
+    assert ("Traceback" in log(tmp_path)) == ("Error: " in error)
 
 
 @pytest.mark.parametrize("signal", ["SIGINT", "SIGTERM"])
@@ -73,46 +83,11 @@ def test_a_stopped_job_says_so_and_leaves_nothing(tmp_path, signal):
     assert [path.name for path in tmp_path.iterdir()] == ["logs"]
 
 
-def test_a_log_without_room_fails_no_job(tmp_path):
-    limited = "import resource; resource.setrlimit(resource.RLIMIT_FSIZE, (5, 5)); print('1234567', file=sys.stderr)"
-    process = run(tmp_path, f"{limited}; say('done')")
-    assert process.stdout.startswith("probe tiny tags: done")
-    assert (process.returncode, process.stderr) == (0, "")
-    assert log(tmp_path) == "12345"
-
-
-def test_a_terminal_that_is_gone_fails_no_job(tmp_path):
-    process = run(tmp_path, "os.dup2(os.open('/dev/full', os.O_WRONLY), 1); say('done')")
-    assert (process.returncode, process.stderr, log(tmp_path)) == (0, "", DONE)
-
-
 def test_a_log_that_cannot_be_begun(tmp_path):
     (tmp_path / "logs").write_text("a file")
     process = run(tmp_path, "say('not reached')")
     assert (process.returncode, process.stdout) == (1, "")
     assert process.stderr == "Error: logs/job.log could not be written (File exists); fix the cause and run again.\n"
-
-
-def test_threads_are_those_of_the_workflow(tmp_path):
-    process = run(tmp_path, "say(os.environ['OMP_NUM_THREADS'])", OMP_NUM_THREADS="11")
-    assert process.stdout == "probe tiny tags: 5 (0 s)\n"
-
-
-def test_neither_the_line_nor_the_traceback_has_the_token(tmp_path):
-    process = run(tmp_path, "{}[os.environ['HF_TOKEN']]", HF_TOKEN="hf_secret")
-    assert process.stderr == "Error in probe tiny tags: KeyError: '[token]'\nLog: logs/job.log\n"
-    assert "Traceback" in log(tmp_path) and "hf_secret" not in log(tmp_path)
-
-
-def test_a_limit_on_memory_is_named(tmp_path):
-    limit = "import resource; resource.setrlimit(resource.RLIMIT_AS, (3 << 30, 3 << 30)); bytes(4 << 30)"
-    said = "(a cause may be the limit of 3,072 MB of virtual memory; raise it with ulimit -v unlimited)"
-    assert run(tmp_path, limit).stderr.startswith(f"Error in probe tiny tags: MemoryError: MemoryError {said}\n")
-
-
-def test_jobs_do_not_ask_the_hub(tmp_path):
-    body = "say(os.environ['HF_HUB_OFFLINE'])"
-    assert run(tmp_path, body, HF_HUB_OFFLINE="0").stdout == "probe tiny tags: 1 (0 s)\n"
 
 
 def test_jobs_keep_memory_that_they_freed_unless_the_user_said_otherwise(monkeypatch):

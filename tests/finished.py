@@ -27,14 +27,14 @@ from papa.results.analysis import analyse
 
 LAYERS, HEADS, SLOTS = 3, 5, 7
 SHARED = 11
-EXAMPLES, EPOCHS = 600, 3
+EXAMPLES = 600
 CORPUS = "texts-digest"
 TITLE = "</script><script>document.title='owned'</script>"
 SUBSET = "<img src=x onerror=\"document.title='owned'\">"
 LABELS = ("<b>no</b>", "yes")
 TEXTS = [f"{SUBSET} & more", "**a line**\nand another", "word " * 40, "the fourth"]
 TASK = {"corpus": "texts", "subset": "kind", "metric": "accuracy"}
-TASK |= {"learning_rate": 0.001, "batch_size": 8, "epochs": EPOCHS}
+TASK |= {"learning_rate": 0.001, "batch_size": 8, "epochs": 1}
 ENDS = {"title": "Kinds & ends", "models": ["small"], "constants": ["average", "zeros"], "fractions": ["1", "0"]}
 CONFIG: dict[str, Any] = {
     "name": "made",
@@ -62,14 +62,17 @@ class Skill:
         replaced: with every head replaced by a constant other than zeros.
         contextless: with every head replaced by zeros.
         usual: the share of examples of the first label, which is easier to predict.
-        lasting: how much of a score comes only in the last epoch, as a share of what the probe learns.
     """
 
     original: float = 0.8
     replaced: float = 0.6
     contextless: float = 0.52
     usual: float = 0.5
-    lasting: float = 0.0
+
+    @property
+    def gold(self) -> np.ndarray:
+        """The labels of the validation examples, int16; those of the first label are the easy ones and come first."""
+        return (np.arange(EXAMPLES) >= round(self.usual * EXAMPLES)).astype(np.int16)
 
     def after(self, variant: Variant) -> float:
         """The score of a variant. The heads that are replaced first cost little, least in the order of λ."""
@@ -84,21 +87,8 @@ SKILLS = {"second": Skill(original=0.75, replaced=0.6)}
 """The skills of tasks that differ from the usual one."""
 NO_SKILL = Skill(original=0.75, replaced=0.75, contextless=0.75, usual=0.75)
 """A model that predicts the more frequent label whatever it reads."""
-ONE_LABEL = Skill(original=0.99, replaced=0.99, contextless=0.99, usual=0.99)
-"""A task with hardly an example of a second label."""
 CHANCE = Skill(original=0.5, replaced=0.5, contextless=0.5)
 """A random model, whose probes learn nothing."""
-SOLVED = Skill(original=1.1, replaced=1.1, contextless=1.1)
-"""A task that is solved without any attention."""
-CEILING = Skill(original=1.1, replaced=0.8)
-"""A task that could not be solved better."""
-RISING = Skill(lasting=0.3)
-"""A task whose probes were not trained to the end."""
-
-
-def tasks(titles: Mapping[str, str]) -> dict[str, Any]:
-    """Tasks like the first one, with other names and titles."""
-    return {name: CONFIG["tasks"]["first"] | {"title": title} for name, title in titles.items()}
 
 
 def page_job(study: Plan) -> Job[Any]:
@@ -159,45 +149,34 @@ def _weights(seed: int) -> list[float]:
 
 
 def _write_runs(job: Job[Any], skill: Skill) -> None:
-    """The runs of a variant, with the predictions of their probes on every validation example after every epoch."""
+    """The runs of a variant, with the predictions of their probes on every validation example."""
     settings, variant = job.settings, Variant.parse(job.settings.variant)
     about = {"model": settings.model.model.name, "task": settings.task, "fraction": str(variant.fraction)}
     about |= {"constant": variant.constant and variant.constant.name, "order": variant.order and variant.order.name}
     origin = {"weights": "5ba", "corpus": CORPUS, "slots": SLOTS, "papa_version": "0.1.0"}
-    gold, score, epochs = _gold(skill), skill.after(variant), settings.training.epochs
     tables, runs = [], []
     for seed in settings.seeds:
         chance = np.random.default_rng([seed, crc32(f"{about['model']}/{settings.task}/{settings.variant}".encode())])
         ease = (np.arange(EXAMPLES) + 0.5) / EXAMPLES + chance.normal(0, 0.01, EXAMPLES)
         columns = {"seed": pa.array([seed] * EXAMPLES, pa.int32())}
         columns["split"] = pa.array(["validation"] * EXAMPLES).dictionary_encode()
-        columns |= {"example": pa.array(range(EXAMPLES), pa.int32()), "gold": pa.array(gold)}
-        for epoch in range(1, epochs + 1):
-            missing = skill.lasting if epoch < epochs else 0.0
-            missing = 0.5 if epoch < epochs - 1 else missing
-            right = ease < score - missing * (score - skill.contextless) + 0.004 * (seed - 2)
-            predicted = pa.array(np.where(right, gold, 1 - gold))
-            columns[f"predicted_{epoch}" if epoch < epochs else "predicted"] = predicted
-        tables.append(pa.table(columns))
+        right = ease < skill.after(variant) + 0.004 * (seed - 2)
+        predicted = pa.array(np.where(right, skill.gold, 1 - skill.gold))
+        columns |= {"example": pa.array(range(EXAMPLES), pa.int32()), "gold": pa.array(skill.gold)}
+        tables.append(pa.table(columns | {"predicted": predicted}))
         rows, available, cut = ({"train": train, "validation": EXAMPLES} for train in (1024, 2048, 3))
         record = about | {"kept": variant.kept_count(LAYERS * HEADS), "heads": LAYERS * HEADS, "batch_size": 8}
-        record |= {"rows": rows, "rows_available": available, "cut": cut | {"validation": 0}, "epochs": epochs}
-        curve = [{"epoch": epoch, "loss": 0.7 / epoch} for epoch in range(1, epochs + 1)]
-        runs.append(run_record(**record, seed=seed, curve=curve, provenance=origin))
+        record |= {"rows": rows, "rows_available": available, "cut": cut | {"validation": 0}, "epochs": 1}
+        runs.append(run_record(**record, seed=seed, provenance=origin))
     facts = about | {"weights": "5ba", "corpus": CORPUS, "label_names": list(LABELS)}
     write_table(pa.concat_tables(tables), job.output("outcomes"), facts)
     write_json({"runs": runs}, job.output("runs"))
 
 
-def _gold(skill: Skill) -> np.ndarray:
-    """The labels of the validation examples, int16; those of the first label are the easy ones and come first."""
-    return (np.arange(EXAMPLES) >= round(skill.usual * EXAMPLES)).astype(np.int16)
-
-
 def _write_by_row(job: Job[Any], skill: Skill) -> None:
     """Labels or subsets of the validation rows; every second one is in the subset with the hostile name."""
     names = np.where(np.arange(EXAMPLES) % 2, SUBSET, "position")
-    column = {"label": pa.array(_gold(skill).astype(int))} if job.stage == "labels" else {"subset": pa.array(names)}
+    column = {"label": pa.array(skill.gold.astype(int))} if job.stage == "labels" else {"subset": pa.array(names)}
     rows = {"split": pa.array(["validation"] * EXAMPLES), "row": range(EXAMPLES)}
     taught = floor(1024 * Fraction(skill.usual))
     facts = {"label_names": list(LABELS), "train_counts": [taught, 1024 - taught], "fingerprint": CORPUS}

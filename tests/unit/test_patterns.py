@@ -90,6 +90,8 @@ RARE = [[0, 1, 2, N - 1], [0, 1, N - 1], [0, 1, N - 1]]
         # C[q,2] is 1 wherever slot 2 is used at all, but only one example in three uses it: rows 0, 1 and 12 spend a
         # third there, and thirds of the rest on each of their slots; row 2 spends all: 1 of 10
         (column(2), RARE, {"dominant_rows": 1 / 10}),
+        # slot 3 has no neighbour in the second example, which does not count
+        (shifted(1), [[0, 1, 2, 3, N - 1], [0, 1, 3, N - 1]], {"offset": 1, "diagonal_mass": 1.0}),
     ],
 )
 def test_numbers_are_those_by_hand(head, examples, expected):

@@ -74,14 +74,19 @@ class Columns:
         out_of_range = [any(_is_out_of_range(value, names) for value in row) for row in values]
         self._refuse(out_of_range, f"a label in column {name} that is out of range for {len(names or ())} classes")
         name_of = {value: class_name(_name_of(value, names)) for value in set(chain.from_iterable(values))}
+        known = names or listed
+        unknown = set(name_of.values()).difference({""}, known or ())
+        if all(map(NUMBER.fullmatch, unknown)):
+            if scores := [text for text in sorted(unknown) if float(text) % 1]:
+                fault = f"contains numbers such as {scores[0]}, but papa predicts classes and has no regression"
+                advice = "write whole numbers or names, or list all classes under `labels`"
+                raise InputError(f"Column {name} of {self.source} {fault}; {advice}.")
+            whole = {
+                text: str(int(float(text))) for text in unknown if not _is_number(text)
+            }  # 1.0, as pandas writes it
+            name_of = {value: whole.get(text, text) for value, text in name_of.items()}
         named = [[name_of[value] for value in row] for row in values]
-        known, found = names or listed, set(name_of.values())
         self._refuse_missing(name, named, missing_labels(known, words is not None), bool(known))
-        fractions = [text for text in sorted(found) if not (known or _is_number(text))]
-        if fractions and all(map(NUMBER.fullmatch, found)):
-            fault = f"contains numbers such as {fractions[0]}, but papa predicts classes and has no regression"
-            advice = "write whole numbers or names, or list all classes under `labels`"
-            raise InputError(f"Column {name} of {self.source} {fault}; {advice}.")
         self._refuse_unprintable(named, name, "label")
         return named
 

@@ -191,7 +191,7 @@ def test_files_of_every_form_contain_the_same_rows(tmp_path, form):
     assert wanted.table.to_pydict() == {"label": ["yes", "no", "yes"]} and wanted.names == ["text", "label"]
 
 
-NUMBERS = r"contains numbers such as 0\.0, but papa predicts classes and has no regression; write"
+NUMBERS = r"contains numbers such as 3\.8, but papa predicts classes and has no regression; write"
 
 
 @pytest.mark.parametrize("form", FORMS)
@@ -200,6 +200,8 @@ NUMBERS = r"contains numbers such as 0\.0, but papa predicts classes and has no 
     [
         ([3.8, 0.0, 5.0], None, NUMBERS),
         ([3.8, 0.5, 3.8], ["0.5", "3.8"], ""),
+        ([4.0, 0.0, 4.0], None, ""),
+        ([-1.0, 0.0, 1.0], None, r"has the label -1, "),
         ([-1, 1, -1], None, r"has the label -1, .* in 2 of 3 rows \(.*\); list all classes under `labels`"),
         ([-1, 1, -1], ["-1", "1"], ""),
         ([-1, 1, 0], ["0", "1"], r"has no label in column label .* in 1 of 3 rows"),
@@ -216,7 +218,9 @@ def test_labels_mean_the_same_in_files_of_every_form(tmp_path, form, labels, lis
         with pytest.raises(InputError, match=said):
             columns.classes("label", listed, None)
     else:
-        assert columns.classes("label", listed, None) == [[str(label)] for label in labels]
+        assert columns.classes("label", listed, None) == [
+            [f"{label:g}" if isinstance(label, float) else str(label)] for label in labels
+        ]
 
 
 @pytest.mark.parametrize(

@@ -82,11 +82,14 @@ def read_file(
     if columns and file_format not in WITHOUT_NAMES:
         raise InputError(f"`columns` is for files without column names, but {path} has names; leave out `columns`.")
     try:
-        return READERS[file_format](path, wanted, columns)
+        rows = READERS[file_format](path, wanted, columns)
     except InputError:
         raise
     except Exception as error:  # malformed files raise more errors than readers document
         raise InputError(f"{path} cannot be read as {file_format[1:]} ({first_line(error)}).") from error
+    if not rows.table.num_rows and (rows.table.num_columns or not rows.names):
+        raise InputError(f"{path} has no rows; every split needs some.")
+    return rows
 
 
 def class_names_of(features: object) -> dict[str, list[str]]:
@@ -133,8 +136,6 @@ def _read_json(path: Path, wanted: Collection[str] | None, _: object) -> SourceR
         records.append({name: value for name, value in record.items() if wanted is None or name in wanted})
     if len(records) == 1 and _is_whole_table(last):
         raise InputError(f"{path} contains one object for all rows ({listing(names)}); {ONE_OBJECT_PER_ROW}.")
-    if not names:
-        raise InputError(f"{path} has no rows; {ONE_OBJECT_PER_ROW}.")
     columns, numbers = [name for name in names if wanted is None or name in wanted], lines if by_line else ()
     table = _table(path, columns, [[record.get(name) for record in records] for name in columns], numbers)
     return SourceRows(table, list(names), lines=numbers)

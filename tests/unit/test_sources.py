@@ -61,7 +61,9 @@ a.jsonl | {"columns": ["text"], "index": [0], "data": [["a"]]} | contains one ob
 a.json | {"version": "1.1", "data": [{"title": "x"}]} | contains one object for all rows (version, data); write one object
 a.json | {"text": ["a", "b"], "label": [0, 1]} | contains list<item: string>, but it must contain a text in each row; write one
 a.jsonl | {"text": {"a": "b"}}\n{"text": null} | contains struct<a: string>, but it must contain a text in each row.
-a.jsonl | | has no rows
+a.jsonl | | has no rows; every split needs some
+a.csv | text,label\n | has no rows; every split needs some
+a.conll | # id\n | has no rows; every split needs some
 a.jsonl | {"text": "a"}\n\n{"text": \n | line 3 cannot be read as JSON (Expecting value)
 a.jsonl | {"x": "a"}\n{"x": "a", "x": "b"} | line 2 cannot be read as JSON (an object has a key twice: x, x)
 a.jsonl | {"x": 1}\n{"x": Infinity} | line 2 cannot be read as JSON ('Infinity')

@@ -166,6 +166,9 @@ def _loaded(name: str, device: str, dtype: torch.dtype) -> PreTrainedModel:
                 f"The model {name} has relative positions ({positions}), which transformers {transformers.__version__} "
                 "leaves out; use a model with absolute positions."
             )
+        quantised = (getattr(config, "quantization_config", None) or {}).get("quant_method")
+        if quantised not in (None, *DEQUANTISED):
+            raise InputError(QUANTISED.format(name))
         # Request eager attention, because the config may request a kernel, which is code from the hub. Pass it as an
         # argument, because AutoModel prefers config.json to this config.
         with without_progress_bars():
@@ -199,6 +202,9 @@ def _loaded(name: str, device: str, dtype: torch.dtype) -> PreTrainedModel:
     return stock
 
 
+DEQUANTISED = ("mxfp4", "fp8")
+"""Kinds of quantised weights that transformers can load as plain ones."""
+QUANTISED = "The weights of {} are quantised, which papa does not support; give the model before it was quantised."
 ADAPTER = re.compile("lora|loha|lokr|ia3|adapter|adaption|prefix|prompt", re.IGNORECASE)
 """Pattern in the names of tensors that adapt a model; without them, it is another model."""
 OTHER_HEAD = re.compile(
@@ -215,7 +221,7 @@ OLD_BUFFER = re.compile(
 def _check_weights(name: str, model: PreTrainedModel, report: Mapping[str, Any]) -> None:
     """Refuse a checkpoint that is not exactly this model; name tensors outside the model that are not used."""
     if getattr(model, "hf_quantizer", None) is not None:
-        raise InputError(f"The weights of {name} are quantised, which papa does not support; load them dequantised.")
+        raise InputError(QUANTISED.format(name))
     if report["mismatched_keys"]:
         key, shape, needed = min(report["mismatched_keys"])
         raise InputError(

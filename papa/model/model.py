@@ -16,7 +16,7 @@ from papa.errors import InputError
 from papa.model.attention import BlockObserver, Observed, Session
 from papa.model.forms import options_of, slots_limit
 from papa.model.projections import PrunedProjection
-from papa.model.replacement import AnyConstants, Head, Observer, Replacement, check_slots, replacement_of
+from papa.model.replacement import AnyConstants, Head, Replacement, check_slots, replacement_of
 from papa.model.settling import settle
 
 if TYPE_CHECKING:
@@ -157,12 +157,11 @@ class Model:
         with self._running(packed, replacement, dropout=dropout):
             return self.form.states(self.model, packed)
 
-    def observe(self, packed: Packed, observer: Observer) -> None:
-        """Call `observer` with every layer's attention; the forward pass ends after the last layer's."""
-        self.watch(packed, lambda layer, attention, _: observer(layer.index, attention, layer.examples))
-
     def watch(self, packed: Packed, observer: BlockObserver, at_once: int | None = None) -> None:
-        """Call `observer` with every layer and its attention, in blocks of queries with at most `at_once` values."""
+        """Call `observer` with every layer and its attention, in blocks of queries with at most `at_once` values.
+
+        The forward pass ends after the attention of the last layer.
+        """
         with self._running(packed, None, observer, observed_at_once=at_once), suppress(Observed):
             self.model(**self.form.arguments(self.model, packed), **options_of(self.model))
 

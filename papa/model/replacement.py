@@ -7,7 +7,7 @@ The head uses C restricted to R × R, with each row divided by the sum of its ab
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Iterable
+from collections.abc import Iterable
 from dataclasses import dataclass, replace
 from functools import cached_property, lru_cache
 from typing import TYPE_CHECKING, Protocol
@@ -24,11 +24,6 @@ if TYPE_CHECKING:
 
 Head = tuple[int, int]
 """The index of a layer, and the index of a head in this layer."""
-Observer = Callable[[int, Tensor, Examples], None]
-"""Called with the index of a layer, its attention `[example, head, query, key]` and the examples.
-
-Rows of attention for padding are meaningless.
-"""
 
 
 class PaddingMask(Tensor):

@@ -99,7 +99,7 @@ def _distance_with_own_attention(model: Model, base: PreTrainedModel, batch: Pac
     ids, slots, segments = (values[-batch.n :] for values in (batch.ids, batch.slots, batch.segments))
     single = Packed(ids, slots, segments, batch.lengths[-1:], batch.n)
     collected: list[torch.Tensor] = []
-    model.observe(single, lambda _, attention, __: collected.append(attention[0].to(model.device)))
+    model.watch(single, lambda _, attention, __: collected.append(attention[0]))
     constants = torch.stack(collected)
     if not torch.allclose(constants.sum(-1), torch.ones(()).to(constants), atol=1e-3):
         return float("nan")

@@ -9,10 +9,9 @@ import jobs
 import pyarrow as pa
 import pytest
 import torch
-from families import letters_tokenizer, random_model
+from families import laid, letters_tokenizer, random_model, stock
 from settled import SettledModels
-from sizes import CORPUS_SLOTS, EXAMPLES, HEADS, LAYERS, SLOTS, TRAIN, VALIDATION, VOCABULARY
-from test_decoders import stock
+from sizes import CORPUS_SLOTS, HEADS, LAYERS, SLOTS, TRAIN, VALIDATION, VOCABULARY
 
 from papa.config.settings import Machine
 from papa.config.stages import ModelId
@@ -60,15 +59,9 @@ def tokenizer():
 
 @pytest.fixture
 def inputs(model):
-    """Dense inputs with gaps: an example of one token, one that fills all slots, and others between."""
-    lengths = [1, SLOTS, *torch.randint(2, SLOTS, (EXAMPLES - 2,)).tolist()]
-    padding, segments = model.config.pad_token_id, max(model.config.type_vocab_size, 1)
-    ids = torch.full((EXAMPLES, SLOTS), padding)
-    for row, length in enumerate(lengths):
-        slots = torch.randperm(SLOTS)[:length]
-        ids[row, slots] = torch.randint(4, VOCABULARY, (length,))
-    mask = (ids != padding).long()
-    return {"input_ids": ids, "attention_mask": mask, "token_type_ids": torch.randint(0, segments, ids.shape) * mask}
+    """Dense inputs with gaps between tokens."""
+    inputs = laid(model, "between")
+    return {"token_type_ids": torch.zeros_like(inputs["input_ids"])} | inputs
 
 
 @pytest.fixture

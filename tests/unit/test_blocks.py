@@ -5,8 +5,8 @@ import logging
 import fake_device
 import pytest
 import torch
+from families import stock
 from sizes import SLOTS
-from test_decoders import stock
 from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils._pytree import tree_flatten
 

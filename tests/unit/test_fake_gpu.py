@@ -11,9 +11,9 @@ import numpy as np
 import pytest
 import torch
 from fake_device import FAKE, NAME, NEAR
+from families import stock
 from safetensors.torch import load_file
 from sizes import CORPUS_SLOTS, SLOTS
-from test_decoders import stock
 
 import papa
 from papa.config import stages

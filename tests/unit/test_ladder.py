@@ -6,8 +6,8 @@ import itertools
 import jobs
 import pytest
 import torch
+from families import stock
 from sizes import CORPUS_SLOTS
-from test_decoders import stock
 
 import papa
 from papa.config.variant import AVERAGED, TIED, Constant

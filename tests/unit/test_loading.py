@@ -184,6 +184,7 @@ ADAPTED = [
         *(BERT, pruned, {"pruned_heads": {"0": [0]}}),
         r"encoder\.layer\.0\.attention\.self\.key\.bias has the shape \[28\] instead of \[35\]",
     ),
+    (BERT, dict, {"quantization_config": {"quant_method": "gptq", "bits": 4}}, "are quantised, which papa does not"),
     (BERT, dict, {"vocab_size": VOCABULARY + 2}, r"has the shape \[61, 35\] instead of \[63, 35\]"),
     (
         BERT,

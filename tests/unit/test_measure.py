@@ -10,8 +10,7 @@ import pandas as pd
 import pyarrow as pa
 import pytest
 import torch
-from families import letters_tokenizer, random_model
-from test_decoders import stock
+from families import letters_tokenizer, random_model, stock
 from transformers import AutoModel
 from typer.testing import CliRunner
 

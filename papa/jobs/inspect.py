@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, TypedDict
+from typing import TYPE_CHECKING, TypedDict, cast
 
 from papa.config.artefacts import ARTEFACTS
 from papa.config.stages import STAGES
@@ -30,20 +30,12 @@ STAGE_SENTENCE = re.compile(r"Stage \*\w+\*[^:]*: (.+?)(; |\. |\.?$)")
 Facts = Mapping[str, object]
 
 
-class Made(TypedDict):
-    """The stage that made a file."""
-
-    stage: str
-    version: int
-    settings: dict[str, object]
-
-
 class Inspected(TypedDict):
     """The return value of `inspect`; `inputs` are digests, and `damage` is a sentence."""
 
     path: str
     what: str
-    made: Made | None
+    made: dict[str, object] | None
     inputs: dict[str, str]
     bytes: int
     intact: bool
@@ -61,7 +53,7 @@ def inspect(path: Path) -> Inspected:
         raise InputError(f"There is no file {path} (relative paths start from {Path.cwd()}).")
     if path.suffix not in READERS:
         raise InputError(f"papa cannot show {path}; it shows its files whose names end in {', '.join(READERS)}.")
-    sealed = _index_of(path) if path.suffix == ARTEFACTS["hidden"].suffix else path
+    sealed = path.with_suffix(ARTEFACTS["index"].suffix) if path.suffix == ARTEFACTS["hidden"].suffix else path
     trace, damage = trace_of(sealed), None
     facts: Facts = {}
     try:
@@ -73,7 +65,7 @@ def inspect(path: Path) -> Inspected:
     return {
         "path": str(path),
         "what": _description(path, trace),
-        "made": Made(stage=trace.stage, version=trace.version, settings=dict(trace.settings)) if trace else None,
+        "made": {name: getattr(trace, name) for name in ("stage", "version", "settings")} if trace else None,
         "inputs": dict(trace.inputs) if trace else {},
         "bytes": path.stat().st_size,
         "intact": damage is None,
@@ -123,14 +115,10 @@ def _tensors(path: Path) -> Facts:
     return {**facts, "tensors": {name: "×".join(map(str, tensor.shape)) or "1" for name, tensor in tensors.items()}}
 
 
-def _index_of(hidden: Path) -> Path:
-    return hidden.with_suffix(ARTEFACTS["index"].suffix)
-
-
 def _hidden(path: Path) -> Facts:
     from papa.method.hidden import check_hidden
 
-    index = _index_of(path)
+    index = path.with_suffix(ARTEFACTS["index"].suffix)
     check_hidden(index)
     facts: Facts = read_json(index)
     return facts
@@ -155,7 +143,7 @@ def print_inspected(shown: Inspected, out: Console) -> None:
     state = printable(shown["damage"] or "Intact: the file has not changed since it was written.")
     out.print(state, style="green" if shown["intact"] else "bold red")
     if made := shown["made"]:
-        _print_values(f"Made by stage {made['stage']}, version {made['version']}", made["settings"], out)
+        _print_values("Made by stage {stage}, version {version}".format(**made), cast(Facts, made["settings"]), out)
     if inputs := shown["inputs"]:
         _print_values("From", {name: digest[:DIGEST_LENGTH] for name, digest in inputs.items()}, out)
     if facts := shown["facts"]:

@@ -9,6 +9,7 @@ from __future__ import annotations
 import os
 import shutil
 import sys
+import tempfile
 from collections.abc import Sequence
 from contextlib import redirect_stderr
 from io import StringIO
@@ -155,9 +156,10 @@ def snakemake(words: Sequence[str]) -> None:
 
 def check_cache() -> None:
     """Raise `InputError` if there is no writable folder for the caches of snakemake and papa."""
-    folder = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache")
+    folder = Path(os.environ.get("XDG_CACHE_HOME") or os.path.expanduser("~/.cache"))
     try:
         folder.mkdir(parents=True, exist_ok=True)
+        tempfile.TemporaryFile(dir=folder).close()
     except OSError as error:
         raise InputError(
             f"{folder} cannot be used for caches ({error.strerror}); set XDG_CACHE_HOME to another folder."

@@ -242,6 +242,12 @@ def test_a_strange_machine(computed, tmp_path, monkeypatch):
     assert "Nothing can be concluded about tiny" in said and process.stdout.endswith("report/index.html\n")
     same_results(computed.folder / RESULTS, study.folder / RESULTS)
 
+    (cache := tmp_path / "cache").mkdir(mode=0o555)
+    monkeypatch.setenv("XDG_CACHE_HOME", str(cache))
+    process = subprocess.run(command, **study.settings(), capture_output=True, preexec_fn=as_owner_of_nothing)
+    assert process.returncode == 2 and f"{cache} cannot be used for caches (Permission denied)" in process.stderr
+    monkeypatch.delenv("XDG_CACHE_HOME")
+
     summary = study.folder / RESULTS / "tables/summary.parquet"
     content = summary.read_bytes()
     summary.write_bytes(content[:200] + bytes([content[200] ^ 1]) + content[201:])

@@ -118,8 +118,8 @@ NO = (1e30, 1.01, -0.01, float("nan"))
 @pytest.mark.parametrize(
     ("damage", "message"),
     [
-        (lambda path, _: path.write_bytes(path.read_bytes()[:999]), "contains no averages made by papa"),
-        (lambda path, _: path.write_text("no HDF5"), "contains no averages made by papa"),
+        (lambda path, _: path.write_bytes(path.read_bytes()[:999]), "cannot be read as averages made by papa"),
+        (lambda path, _: path.write_text("no HDF5"), "cannot be read as averages made by papa"),
         (lambda path, _: path.unlink(), "does not exist"),
         *(
             (lambda path, given, no=no: written(path, given, mean=given.mean.numpy() * 0 + no), "not in .0, 1")

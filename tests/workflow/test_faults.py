@@ -269,15 +269,15 @@ def test_a_dry_run_of_7_000_jobs_takes_less_than_30_seconds(fresh_copy):
     assert seconds < 30, seconds
 
 
-KILLS = int(os.environ.get("PAPA_TEST_KILLS", "3"))
+KILLS = int(os.environ.get("PAPA_TEST_KILLS", "2"))
 
 
 @pytest.fixture(scope="module")
 def config():
     """λ and probes are long enough to be killed in the middle."""
-    config = copy.deepcopy(CONFIG) | {"ranking": {"epochs": 60}}
+    config = copy.deepcopy(CONFIG) | {"ranking": {"epochs": 20}}
     config["run"] |= {"tasks": ["animals"], "fractions": ["1/2"]}
-    config["tasks"]["animals"]["epochs"] = 60
+    config["tasks"]["animals"]["epochs"] = 20
     return config | {"floors": []}
 
 

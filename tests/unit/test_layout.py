@@ -26,20 +26,25 @@ def tokens_at(tokenizer, inputs, row):
     }
 
 
-def test_one_text_starts_at_slot_0_and_ends_in_the_last(tokenizer):
-    inputs = papa.lay_out(tokenizer, ["a bc", "d"], slots=11)
-    assert tokens_at(tokenizer, inputs, 0) == {0: "[CLS]", 1: "a", 2: "b", 3: "##c", 10: "[SEP]"}
-    assert tokens_at(tokenizer, inputs, 1) == {0: "[CLS]", 1: "d", 10: "[SEP]"}
+@pytest.mark.parametrize(
+    ("first", "second", "slots", "tokens", "segment_1"),
+    [
+        ("a bc", None, 11, {0: "[CLS]", 1: "a", 2: "b", 3: "##c", 10: "[SEP]"}, []),
+        ("d", None, 11, {0: "[CLS]", 1: "d", 10: "[SEP]"}, []),
+        (
+            *("a b", "c d e", 12),
+            {0: "[CLS]", 1: "a", 2: "b", 6: "[SEP]", 7: "c", 8: "d", 9: "e", 11: "[SEP]"},
+            [7, 8, 9, 11],
+        ),
+    ],
+)
+def test_texts_start_at_slot_0_and_end_in_the_last_and_pairs_share_the_slots(
+    tokenizer, first, second, slots, tokens, segment_1
+):
+    inputs = papa.lay_out(tokenizer, [first, "d"], None if second is None else [second, "d"], slots=slots)
+    assert tokens_at(tokenizer, inputs, 0) == tokens
     assert (inputs["input_ids"][inputs["attention_mask"] == 0] == tokenizer.pad_token_id).all()
-    assert not inputs["token_type_ids"].any()
-
-
-def test_two_texts_share_the_slots_half_and_half(tokenizer):
-    inputs = papa.lay_out(tokenizer, ["a b"], ["c d e"], slots=12)
-    assert tokens_at(tokenizer, inputs, 0) == {
-        0: "[CLS]", 1: "a", 2: "b", 6: "[SEP]", 7: "c", 8: "d", 9: "e", 11: "[SEP]",
-    }  # fmt: skip
-    assert inputs["token_type_ids"][0].nonzero().flatten().tolist() == [7, 8, 9, 11]
+    assert inputs["token_type_ids"][0].nonzero().flatten().tolist() == segment_1
 
 
 def test_a_text_longer_than_its_room_is_cut_and_counted(tokenizer):

@@ -48,39 +48,25 @@ def option(words, name):
     return words[words.index(name) + 1] if name in words else None
 
 
-def test_snakemake_is_given_the_workflow_the_config_and_all_further_options(given):
-    invoke("run", "mine.yaml", "--cores", "3", "prune", "-n", "--config", "device=cpu")
-    [words] = given
-    assert option(words, "--snakefile") == str(REPOSITORY / "Snakefile")
-    assert (option(words, "--configfile"), option(words, "--cores")) == ("mine.yaml", "3")
-    assert option(words, "--workflow-profile") == DEFAULT and {"--nolock", "--rerun-incomplete"} < set(words)
-    assert words[-4:] == ["prune", "-n", "--config", "device=cpu"]
+@pytest.mark.parametrize(
+    ("words", "expected"),
+    [
+        ("mine.yaml --cores 3 prune -n --config device=cpu", {"cores": 3, "targets": ["prune"], "dryrun": True}),
+        ("mine.yaml -c2 --keep-going --config device=cpu", {"cores": 2, "keep_going": True, "config": ["device=cpu"]}),
+        ("./-mine.yaml", {"configfile": [Path("-mine.yaml")], "targets": set()}),  # no option
+        ("mine.yaml --workflow-profile mine/profile", {"workflow_profile": Path("mine/profile"), "cores": None}),
+        ("mine.yaml --workflow-profile slurm", {"workflow_profile": REPOSITORY / "workflow/profiles/slurm"}),
+        ("mine.yaml", {"workflow_profile": Path(DEFAULT), "snakefile": REPOSITORY / "Snakefile"}),
+    ],
+)
+def test_snakemake_is_given_the_workflow_the_config_and_all_further_options(given, here, words, expected):
+    from snakemake.cli import get_argument_parser
 
-
-def test_snakemake_understands_it(given):
-    from snakemake.cli import parse_args
-
-    invoke("run", "mine.yaml", "-c2", "--keep-going", "--config", "device=cpu")
-    _, read = parse_args(given[0])
-    assert read.cores == 2 and read.keep_going and read.config == ["device=cpu"] and not read.targets
-    assert read.nolock and read.rerun_incomplete
-
-
-def test_a_config_that_begins_with_a_hyphen_is_no_option_of_snakemake(given, here):
-    from snakemake.cli import parse_args
-
-    (here / "mine.yaml").rename(here / "-mine.yaml")
-    invoke("run", "./-mine.yaml")
-    assert [str(path) for path in parse_args(given[0])[1].configfile] == ["-mine.yaml"]
-
-
-def test_a_profile_of_papa_is_found_anywhere_and_says_its_own_cores(given):
-    invoke("run", "mine.yaml", "--workflow-profile", "slurm")
-    invoke("run", "mine.yaml", "--workflow-profile", "mine/profile")
-    invoke("run", "mine.yaml")
-    profiles, cores = ([option(words, name) for words in given] for name in ("--workflow-profile", "--cores"))
-    assert profiles == [str(REPOSITORY / "workflow/profiles/slurm"), "mine/profile", DEFAULT]
-    assert cores == [None, None, "all"]
+    (here / "-mine.yaml").write_text("name: mine\n", encoding="utf-8")
+    invoke("run", *words.split())
+    read = get_argument_parser().parse_args(given[0])
+    assert {name: str(getattr(read, name)) for name in expected} == {name: str(expected[name]) for name in expected}
+    assert read.nolock and read.rerun_incomplete and ("--cores" in given[0]) == ("profile" not in words)
 
 
 @pytest.mark.parametrize(

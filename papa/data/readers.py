@@ -143,8 +143,13 @@ def _read_json(path: Path, wanted: Collection[str] | None, _: object) -> SourceR
 
 def _json(path: Path, number: int, text: str) -> Any:
     """Parse JSON that begins in a line of a file; NaN is null, as pandas writes it."""
+    text = text.rstrip()
     try:
-        return json.loads(text.rstrip(), parse_constant={"NaN": None}.__getitem__, object_pairs_hook=_object)
+        constant = {"NaN": None}.__getitem__
+        record = json.loads(text, parse_constant=constant)
+        if not isinstance(record, dict) or text.count('":') != len(record):  # nested, or with a key twice
+            record = json.loads(text, parse_constant=constant, object_pairs_hook=_object)
+        return record
     except (ValueError, KeyError) as error:
         line, problem = number + getattr(error, "lineno", 1) - 1, getattr(error, "msg", error)
         raise InputError(f"{path} line {line} cannot be read as JSON ({problem}); {ONE_OBJECT_PER_ROW}.") from error
@@ -183,7 +188,7 @@ def _read_csv(path: Path, wanted: Collection[str] | None, columns: Sequence[str]
             problem = f"{path} line {number} has {count(len(record), 'value')} for {count(len(names), 'column')}"
             advice = "write one value per column; only .csv has quotes for commas inside"
             raise InputError(f"{problem} ({listing(names)}); {advice}.")
-        if len(names) > 1 and [value.strip("\ufeff ") for value in record] == names:
+        if record[-1].strip() == names[-1] and [value.strip("\ufeff ") for value in record] == names and len(names) > 1:
             raise InputError(f"{path} line {number} repeats the column names ({listing(names)}); remove this line.")
         for value in record if tabs else ():
             if '"' in value:
@@ -257,7 +262,9 @@ def _read_conll(path: Path, wanted: object, columns: Sequence[str] | None) -> So
     if len(names) != width:
         listed = f"the corpus lists {len(names)} (`columns`: {listing(names)})"
         raise InputError(f"{path} has {count(width, 'column')}, but {listed}; list a name for each column.")
-    values = [[[row[index] for row in each] for each in sentences] for index in range(width)]
+    if not sentences:
+        return SourceRows(_table(path, [], [], ()), [])
+    values = [[*map(list, column)] for column in zip(*(zip(*each, strict=True) for each in sentences), strict=True)]
     return SourceRows(_table(path, names, values, lines), names, lines=lines)
 
 
@@ -299,7 +306,7 @@ def _sentences(path: Path) -> Iterator[tuple[int, list[list[str]]]]:
             sentence = []
             continue
         fields = _fields(line)
-        if COMMENT.match(line) or (is_conllu and line.startswith("#")):
+        if line.startswith("#") and (is_conllu or COMMENT.match(line)):
             # "#" may also be a word, but then it has tags
             tags = tags or {_fields(other)[-1] for other in lines if _is_word(other) and not other.startswith("#")}
             alike = not is_conllu and len(fields) == width and tabs == ("\t" in line)
@@ -324,7 +331,7 @@ def _lines(path: Path, newline: str | None = None) -> Iterator[str]:
     """Yield the lines of a UTF-8 file without its byte order mark."""
     with open(path, encoding="utf-8-sig", errors="surrogateescape", newline=newline) as lines:
         for number, line in enumerate(lines, start=1):
-            if NOT_UTF8.search(line):
+            if ("\0" in line or not line.isascii()) and NOT_UTF8.search(line):
                 problem = "contains NUL characters, as UTF-16 does" if "\0" in line else "is not UTF-8 text"
                 raise InputError(f"{path} line {number} {problem}; save the file as UTF-8.")
             yield line

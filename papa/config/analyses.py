@@ -161,7 +161,7 @@ ANALYSES = {
             "clusters": _clusters(study) or None,
         },
         more_outputs={"runs": "all_runs", "all_outcomes": "all_outcomes", "curves": "curves"},
-        version=3,
+        version=4,
     ),
     "claims": Entry(
         "papa.results.claims:ClaimsAnalysis",
@@ -235,6 +235,7 @@ def grid_entry(study: Plan, name: str) -> Entry:
         lambda study: grid_view(study, name).model_dump(mode="json"),
         has_figure=grid_has_figure(study, name),
         stage="grid",
+        version=2,
     )
 
 

@@ -128,16 +128,16 @@ def test_one_more_seed_after_pruning_trains_its_own_probes_only(elsewhere, confi
     results = elsewhere.folder / "results/tiny"
     prune(elsewhere)
     before = runs_of(results)
-    config["run"] |= {"seeds": [1, 2], "tasks": ["animals"]}
-    config["keep_hidden_states"] = stay
+    config["run"] |= {"seeds": [1, 2], "tasks": ["animals"], "fractions": ["0"]}
+    config |= {"keep_hidden_states": stay, "floors": []}
     process = elsewhere.run("--cores", "2", "--configfile", elsewhere.write(config))
     assert "runs.json is rebuilt" not in process.stdout
-    assert "Probes for additional seeds are trained for 4 variants; others stay." in process.stdout
-    assert process.stdout.count("accuracy 0.") == 4, process.stdout
+    assert "Probes for additional seeds are trained for 1 variant; others stay." in process.stdout
+    assert process.stdout.count("accuracy 0.") == 1, process.stdout
     after = runs_of(results)
     assert {key: run for key, run in after.items() if key[1] == 1} == before
-    assert len(after) == len(before) + 4
-    assert len(list(results.rglob("*.hidden"))) == (4 if stay else 0)
+    assert len(after) == len(before) + 1
+    assert len(list(results.rglob("*.hidden"))) == (1 if stay else 0)
     assert elsewhere.planned(config) == {}
 
 

@@ -143,11 +143,7 @@ def _published(study: Plan) -> Parameters:
 
 
 def _claims(study: Plan) -> Parameters:
-    return {
-        "grids": _grids(study),
-        "tasks": _tasks(study),
-        "margin": study.config.margin,
-    }
+    return {"grids": _grids(study), "tasks": _tasks(study), "margin": study.config.margin}
 
 
 ANALYSES = {
@@ -192,10 +188,7 @@ ANALYSES = {
         stage="drops",
     ),
     "published": Entry(
-        "papa.results.published:Published",
-        _summary("summary"),
-        _published,
-        lambda study: bool(_published_tasks(study)),
+        "papa.results.published:Published", _summary("summary"), _published, lambda study: bool(_published_tasks(study))
     ),
 }
 """The analyses that any config can have, in the order of the HTML report; grids and patterns depend on the config."""
@@ -248,9 +241,7 @@ def patterns_entry(study: Plan, model: str, laid_out: str) -> Entry:
             "tokens": [study.job("tokenize", model=model, laid_out=laid_out)],
             "constants": [study.averaged(model, laid_out)],
         },
-        lambda study: {
-            "heads": patterns and patterns.heads and [list(head) for head in patterns.heads],
-        },
+        lambda study: {"heads": patterns and patterns.heads and [list(head) for head in patterns.heads]},
         has_figure=True,
         more_outputs=PATTERNS_OUTPUTS,
         stage="patterns",

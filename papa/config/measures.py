@@ -378,13 +378,7 @@ METRICS = {
             task_name="entities",
         ),
         Measure(
-            "token_accuracy",
-            "Token accuracy",
-            WORD,
-            _right,
-            _share,
-            also_reported=("chunk_f1",),
-            task_name="tagging",
+            "token_accuracy", "Token accuracy", WORD, _right, _share, also_reported=("chunk_f1",), task_name="tagging"
         ),
         Measure(
             "negative_log_perplexity",

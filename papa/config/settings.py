@@ -35,15 +35,7 @@ from pydantic.fields import FieldInfo
 
 from papa.config.measures import MASKED, METRICS, NEXT, TEXT, WORD, Target, check_metric
 from papa.config.packages import package_of
-from papa.config.variant import (
-    CONTEXT_FREE,
-    LIST_NAME_PATTERN,
-    LIST_PREFIX,
-    NAMES,
-    ORDERS,
-    TRAINED_NAMES,
-    Constant,
-)
+from papa.config.variant import CONTEXT_FREE, LIST_NAME_PATTERN, LIST_PREFIX, NAMES, ORDERS, TRAINED_NAMES, Constant
 from papa.errors import InputError, count
 
 if TYPE_CHECKING:

@@ -14,15 +14,7 @@ from papa.config.freshness import Freshness, SourceDigests
 from papa.config.job import AnyJob, Job, JobParameters
 from papa.config.settings import NAME_PATTERN, Config, Grid
 from papa.config.stages import AnalysisOf, ModelId, OfEncoding, ProbeOf
-from papa.config.variant import (
-    ORIGINAL,
-    RANDOM,
-    SEEDED,
-    STORED_PATTERN,
-    Constant,
-    Order,
-    Variant,
-)
+from papa.config.variant import ORIGINAL, RANDOM, SEEDED, STORED_PATTERN, Constant, Order, Variant
 from papa.config.wiring import ANALYSIS_RULES, BUILDERS
 from papa.errors import InputError
 
@@ -215,13 +207,7 @@ class Plan:
             return []
         slots, source = self.config.corpora[corpus].slots, constant.corpus or corpus
         fits = self.config.corpora[source].slots == slots
-        return [
-            self.averaged(
-                model,
-                source if fits else f"{source}/slots-{slots}",
-                constant.averaged,
-            )
-        ]
+        return [self.averaged(model, source if fits else f"{source}/slots-{slots}", constant.averaged)]
 
     def order(self, model: str, task: str, constant: Constant, order: Order) -> AnyJob:
         """Return the job of an order: from head weights (for a task and a constant) or from the model only."""

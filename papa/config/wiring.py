@@ -11,12 +11,7 @@ from papa.config.analyses import ANALYSES, Entry, grid_entry, patterns_entry
 from papa.config.artefacts import ARTEFACTS
 from papa.config.job import AnyJob
 from papa.config.settings import Corpus
-from papa.config.variant import (
-    ORIGINAL,
-    Constant,
-    Order,
-    Variant,
-)
+from papa.config.variant import ORIGINAL, Constant, Order, Variant
 from papa.errors import InputError
 
 if TYPE_CHECKING:

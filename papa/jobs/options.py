@@ -90,8 +90,7 @@ class SettingOptions:
         str | None, typer.Option(metavar="LIST", help="Seeds of the probes, such as 1,2,3; the default is five.")
     ] = None
     fractions: Annotated[
-        str | None,
-        typer.Option(metavar="LIST", help="Shares of heads that keep their attention, such as 1,1/2,0."),
+        str | None, typer.Option(metavar="LIST", help="Shares of heads that keep their attention, such as 1,1/2,0.")
     ] = None
     slots: Annotated[
         int | None, typer.Option(metavar="N", help="Tokens per text; the default is enough for 99 of 100 texts.")

@@ -221,10 +221,7 @@ def test_refused(line):
         ({("tasks", "tags", "learning_rte\n"): 1}, r"unknown key tasks.tags.'learning_rte\n'; did you mean"),
         ({"tasks.tags.title": "a\ud800"}, "tasks.tags.title contains a line break or another control character"),
         ({"tasks.tags": MASKED | {"train_rows": 9, "resample_training": True}}, "must be the share of each seed, such"),
-        (
-            SAMPLES | {"run.seeds": [1, 2, 5]},
-            "train_rows 2/5 has 2 parts of the training rows, and seeds 1 and 5 of",
-        ),
+        (SAMPLES | {"run.seeds": [1, 2, 5]}, "train_rows 2/5 has 2 parts of the training rows, and seeds 1 and 5 of"),
         (SAMPLES | {"run.seeds": [0], "ranking.seeds": [1, 3]}, "seeds 1 and 3 of ranking.seeds would share one"),
         (SAMPLES | {"run.seeds": [1, 2]}, None),
         (MASKED_SAMPLES, None),
@@ -254,10 +251,7 @@ def bomb(block, first="x"):
         (b"name: 2020-99-99", "cannot be read as YAML .*month"),
         (b"run:\n\tmodels: [a]", "cannot be read as YAML .line 2: it is indented by a tab; use spaces"),
         (b"run:\n  models: [a]\n tasks: [b]", "line 3: it does not fit the lines above; check their indentation"),
-        (
-            b"name: mine: yours",
-            "line 1: a key needs a colon and a space after it, and a value with a colon",
-        ),
+        (b"name: mine: yours", "line 1: a key needs a colon and a space after it, and a value with a colon"),
         (b"name:mine\nrun: {}", "line 2: a key needs a colon and a space"),
         (b"run: *later", "line 1: found undefined alias 'later'"),
         (b"name: @mine", "line 1: .*found character '@' that cannot start any token"),

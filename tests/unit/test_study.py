@@ -26,15 +26,7 @@ from papa.config.settings import Config, Corpus, HubTexts, Machine, OnHub, corpu
 from papa.config.stages import STAGES, ModelId, OrderFromModel, Settings, TextsOf
 from papa.config.study import Plan
 from papa.config.wiring import BUILDERS
-from papa.files import (
-    KEY,
-    provenance_of_arrays,
-    trace_of,
-    write_json,
-    write_page,
-    write_table,
-    write_tensors,
-)
+from papa.files import KEY, provenance_of_arrays, trace_of, write_json, write_page, write_table, write_tensors
 
 HOW = {"learning_rate": 0.001, "batch_size": 8, "epochs": 1}
 CONFIG: dict[str, Any] = {
@@ -407,10 +399,7 @@ def test_default_values_are_not_recorded_and_those_of_a_version_never_change() -
     corpus = {"train": "train", "validation": ("validation",), "blocks": False}
     assert defaults_of(HubTexts) == corpus, "these are also defaults of the stages texts, labels and subsets"
     versions = {(name, kind.version): defaults for name, kind in STAGES.items() if (defaults := defaults_of(kind))}
-    assert versions == {
-        ("AnalysisOf", 1): {"number": 1},
-        ("AverageOf", 1): {"kind": "average"},
-    }
+    assert versions == {("AnalysisOf", 1): {"number": 1}, ("AverageOf", 1): {"kind": "average"}}
     assert [STAGES[name].version for name in ("TextsOf", "LabelsOf", "SubsetsOf", "ClustersOf")] == [1, 2, 1, 1]
     settings = OrderFromModel(model=ModelId(name="m"), order="random-1", seed=0)
     assert settings.recorded() == {"model": {"name": "m"}, "order": "random-1", "seed": 0}

@@ -36,27 +36,17 @@ PATTERNS_OUTPUTS |= {"svg": "patterns_svg", "png": "patterns_png"}
 
 @dataclass(frozen=True)
 class Entry:
-    """An analysis, as planning needs it.
+    """An analysis, as planning needs it."""
 
-    Args:
-        made_by: the class of the analysis, as module:class.
-        inputs: the jobs whose outputs the analysis reads, by the name of the input.
-        parameters: the fields of the class, as JSON.
-        included: whether a study includes the analysis.
-        has_figure: whether the analysis has a figure.
-        more_outputs: outputs that other analyses do not have, each with its key in `ARTEFACTS`.
-        stage: the stage that the table records; the default is the name of the analysis.
-        version: the version of that stage; raise it when the numbers change.
-    """
-
-    made_by: str
-    inputs: Callable[[Plan], Inputs]
-    parameters: Callable[[Plan], Parameters] = lambda study: {}
-    included: Callable[[Plan], bool] = lambda study: True
-    has_figure: bool = False
+    made_by: str  # the class of the analysis, as module:class
+    inputs: Callable[[Plan], Inputs]  # the jobs whose outputs the analysis reads, by the name of the input
+    parameters: Callable[[Plan], Parameters] = lambda study: {}  # the fields of the class, as JSON
+    included: Callable[[Plan], bool] = lambda study: True  # whether a study includes the analysis
+    has_figure: bool = False  # whether the analysis has a figure
+    # outputs that other analyses do not have, each with its key in `ARTEFACTS`
     more_outputs: Mapping[str, str] = field(default_factory=dict)
-    stage: str = ""
-    version: int = 1
+    stage: str = ""  # the stage that the table records; the default is the name of the analysis
+    version: int = 1  # the version of that stage; raise it when the numbers change
 
     @property
     def outputs(self) -> dict[str, str]:

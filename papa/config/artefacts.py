@@ -13,13 +13,9 @@ from pathlib import Path, PurePosixPath
 
 @dataclass(frozen=True)
 class Artefact:
-    """A file in the results.
+    """A file in the results."""
 
-    Args:
-        pattern: the path relative to the results, with wildcards in braces.
-    """
-
-    pattern: str
+    pattern: str  # the path relative to the results, with wildcards in braces
 
     def path(self, **wildcards: str) -> str:
         """Return the path with its wildcards filled in."""

@@ -34,27 +34,19 @@ class Job(Generic[S]):
 
     For example, `Plan.job("train_lambda", model="m", task="t", constant="average", seed="0")` has the inputs `tokens`,
     `labels` and `constants`, and the output `lambdas`, which is models/m/tasks/t/average/lambda-0.parquet.
-
-    Args:
-        stage: the name of the stage.
-        settings: the settings of the stage.
-        inputs: the paths of each input, by name.
-        outputs: the path of each output, by name.
-        requests: for inputs that papa made, the `Trace.request` that each file must have.
-        rule: the workflow rule that runs the job.
-        wildcards: the wildcards of that rule.
-        needs: the jobs that make the inputs, by the same names.
-        machine: locations and limits of the machine that runs the job; beyond rounding, no result depends on them.
     """
 
-    stage: str
-    settings: S
-    inputs: Mapping[str, tuple[str, ...]]
-    outputs: Mapping[str, str]
+    stage: str  # the name of the stage
+    settings: S  # the settings of the stage
+    inputs: Mapping[str, tuple[str, ...]]  # the paths of each input, by name
+    outputs: Mapping[str, str]  # the path of each output, by name
+    # for inputs that papa made, the `Trace.request` that each file must have
     requests: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
-    rule: str = ""
-    wildcards: Mapping[str, str] = field(default_factory=dict)
+    rule: str = ""  # the workflow rule that runs the job
+    wildcards: Mapping[str, str] = field(default_factory=dict)  # the wildcards of that rule
+    # the jobs that make the inputs, by the same names
     needs: Mapping[str, tuple[AnyJob, ...]] = field(default_factory=dict)
+    # locations and limits of the machine that runs the job; beyond rounding, no result depends on them
     machine: Machine = field(default_factory=Machine)
 
     @classmethod

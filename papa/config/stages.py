@@ -51,18 +51,14 @@ class Settings(BaseModel):
 
 
 class ModelId(Settings):
-    """A model: its name in the config and the origin of its files. Its weights are an input, not a setting.
-
-    Args:
-        weights: SHA-256 of the weights, if they are on this machine when the workflow starts.
-    """
+    """A model: its name in the config and the origin of its files. Its weights are an input, not a setting."""
 
     unrecorded = frozenset({"hub", "revision", "weights"})
 
     name: str
     hub: str | None = None
     revision: str | None = None
-    weights: str | None = None
+    weights: str | None = None  # SHA-256 of the weights, if they are on this machine when the workflow starts
 
     @classmethod
     def of(cls, name: str, settings: ModelSettings) -> ModelId:
@@ -278,24 +274,16 @@ class WeightsOf(OfTask):
 
 
 class OrderFromWeights(Settings):
-    """Stage *rank*: an order of heads by their weights.
-
-    Args:
-        order: the name of the order.
-    """
+    """Stage *rank*: an order of heads by their weights."""
 
     stage = "rank"
     function = "papa.method.orders:rank_heads"
 
-    order: str
+    order: str  # the name of the order
 
 
 class OrderFromModel(OfModel):
-    """Stage *order*: an order of heads that needs no text. Only random orders depend on the seed.
-
-    Args:
-        file: the list of heads, if the order is one, and `digest` that of its content; None if the file is unknown.
-    """
+    """Stage *order*: an order of heads that needs no text. Only random orders depend on the seed."""
 
     stage = "order"
     function = "papa.method.orders:order_heads"
@@ -303,6 +291,7 @@ class OrderFromModel(OfModel):
 
     order: str
     seed: int
+    # the list of heads, if the order is one, and `digest` that of its content; None if the file is unknown
     file: str | None = None
     digest: str | None = None
 
@@ -348,12 +337,7 @@ class TaskOf(Settings):
 
 
 class GridView(BaseModel):
-    """The parts of a grid that its table and figure need.
-
-    Args:
-        tasks: the corpus of each task.
-        order: the tasks in the order in which they are shown, because JSON objects are unordered.
-    """
+    """The parts of a grid that its table and figure need."""
 
     model_config = ConfigDict(frozen=True, extra="forbid")
 
@@ -363,27 +347,20 @@ class GridView(BaseModel):
     constants: tuple[str, ...]
     orders: tuple[str, ...]
     fractions: tuple[str, ...]
-    tasks: dict[str, str]
-    order: tuple[str, ...] = ()
+    tasks: dict[str, str]  # the corpus of each task
+    order: tuple[str, ...] = ()  # the tasks in the order in which they are shown, because JSON objects are unordered
 
 
 class AnalysisOf(Settings):
-    """An entry of `papa.config.analyses`; the table of the analysis records its parameters.
-
-    Args:
-        name: the stage that the table records.
-        number: the version of that stage.
-        made_by: the class of the analysis, as module:class.
-        parameters: the fields of that class.
-    """
+    """An entry of `papa.config.analyses`; the table of the analysis records its parameters."""
 
     stage = "analysis"
     function = "papa.results.analysis:analyse"
 
-    name: str
-    number: int = 1
-    made_by: str
-    parameters: dict[str, object]
+    name: str  # the stage that the table records
+    number: int = 1  # the version of that stage
+    made_by: str  # the class of the analysis, as module:class
+    parameters: dict[str, object]  # the fields of that class
 
     @property
     def stamp(self) -> tuple[str, int]:

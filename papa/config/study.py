@@ -23,18 +23,12 @@ MATCHES_NOTHING = "(?!)"
 
 
 class Plan:
-    """The jobs of a config; their paths are relative to the results folder.
+    """The jobs of a config; their paths are relative to the results folder."""
 
-    Args:
-        config: the models and tasks to run, and all settings.
-        results: the results folder, which may contain finished jobs.
-        sources: digests of the files that jobs read and papa did not make.
-    """
-
-    config: Config
-    results: Path
+    config: Config  # the models and tasks to run, and all settings
+    results: Path  # the results folder, which may contain finished jobs
     grids: dict[str, Grid]
-    sources: SourceDigests
+    sources: SourceDigests  # digests of the files that jobs read and papa did not make
 
     def __init__(self, config: Config, results: str | Path, sources: SourceDigests | None = None):
         self.config, self.results, self.grids = config, Path(results), config.analyses

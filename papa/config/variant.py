@@ -70,17 +70,11 @@ VARIANT_PATTERN = f"(?:{CORPUS_VARIANT_PATTERN}|{TASK_VARIANT_PATTERN}|{TRAINED_
 
 @dataclass(frozen=True)
 class Constant:
-    """The constant that replaces attention.
+    """The constant that replaces attention."""
 
-    Args:
-        start: one of `KINDS`, from which training starts if the constant is trained.
-        corpus: the corpus of an average; None means the task's own texts.
-        trained: whether the constant is trained with the probe.
-    """
-
-    start: str
-    corpus: str | None = None
-    trained: bool = False
+    start: str  # one of `KINDS`, from which training starts if the constant is trained
+    corpus: str | None = None  # the corpus of an average; None means the task's own texts
+    trained: bool = False  # whether the constant is trained with the probe
 
     @classmethod
     @cache
@@ -121,14 +115,10 @@ class Constant:
 
 @dataclass(frozen=True)
 class Order:
-    """The order in which heads are replaced.
+    """The order in which heads are replaced."""
 
-    Args:
-        base: one of `ORDERS`, or `LIST_PREFIX` and the name of a list.
-        draw: the index of a random draw, counted from 1, or the seed of the head weights that give the order.
-    """
-
-    base: str
+    base: str  # one of `ORDERS`, or `LIST_PREFIX` and the name of a list
+    # the index of a random draw, counted from 1, or the seed of the head weights that give the order
     draw: int | None = None
 
     @classmethod
@@ -166,19 +156,14 @@ class Order:
 class Variant:
     """A replacement of attention.
 
-    Args:
-        constant: the constant that replaces attention; None if nothing is replaced.
-        order: the order in which heads are replaced; None unless some heads are kept.
-        fraction: the share of heads that keep their own attention.
-
     Raises:
         InputError: constant or order does not fit the fraction. Fraction 1 takes neither, 0 takes only a constant,
             and any fraction between them takes both.
     """
 
-    constant: Constant | None
-    order: Order | None
-    fraction: Fraction
+    constant: Constant | None  # the constant that replaces attention; None if nothing is replaced
+    order: Order | None  # the order in which heads are replaced; None unless some heads are kept
+    fraction: Fraction  # the share of heads that keep their own attention
 
     def __post_init__(self) -> None:
         if not 0 <= self.fraction <= 1:

@@ -22,19 +22,12 @@ InputJobs = dict[str, Sequence[AnyJob]]
 
 
 class Wiring(NamedTuple):
-    """A job without paths.
+    """A job without paths."""
 
-    Args:
-        settings: the settings of its stage.
-        needs: the jobs that make each input; an input without jobs is not read.
-        outputs: the key in `ARTEFACTS` for each output.
-        more_wildcards: wildcards in output paths that are not wildcards of the rule.
-    """
-
-    settings: stages.Settings
-    needs: Mapping[str, Sequence[AnyJob]]
-    outputs: Mapping[str, str]
-    more_wildcards: Mapping[str, str] = {}
+    settings: stages.Settings  # the settings of its stage
+    needs: Mapping[str, Sequence[AnyJob]]  # the jobs that make each input; an input without jobs is not read
+    outputs: Mapping[str, str]  # the key in `ARTEFACTS` for each output
+    more_wildcards: Mapping[str, str] = {}  # wildcards in output paths that are not wildcards of the rule
 
 
 def _texts(study: Plan, corpus: str) -> Wiring:

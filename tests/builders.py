@@ -129,14 +129,7 @@ def summary_row(
     """
     row: dict[str, Any] = dict.fromkeys(GRID_COLUMNS if "line" in columns else SUMMARY_COLUMNS)
     row |= {"model": "m", "task": "t", "fraction": fraction, "kept": kept(fraction, heads), "heads": heads}
-    row |= {
-        "metric": "f1",
-        "main": True,
-        "subset": "all",
-        "mean": mean,
-        "seeds": 3,
-        "status": "counts",
-    }
+    row |= {"metric": "f1", "main": True, "subset": "all", "mean": mean, "seeds": 3, "status": "counts"}
     if mean is not None and half is not None:
         row |= {"half_width": half, "low": mean - half, "high": mean + half}
     return row | _replacement(fraction, order="lambda") | {"title": columns.get("task", "t").upper()} | columns

@@ -108,9 +108,7 @@ class Published(Analysis):
         both = both[both["metric"].eq(both["metric_measured"]) & both["subset"].eq(ALL)].dropna(subset="mean")
         near = both["published"].between(both["low"] - ROUNDING, both["high"] + ROUNDING).astype(object)
         rows = both.assign(
-            ours=both["mean"],
-            difference=both["mean"] - both["published"],
-            inside=near.where(both["low"].notna(), None),
+            ours=both["mean"], difference=both["mean"] - both["published"], inside=near.where(both["low"].notna(), None)
         ).reset_index(drop=True)[list(COLUMNS)]
         return Computed(rows, {"table": "published", "rounding": ROUNDING})
 

@@ -267,25 +267,6 @@ def test_equal_is_two_one_sided_tests(tmp_path):
     assert verdicts == {True, False}
 
 
-def test_holm_is_worked_out_by_hand(tmp_path):
-    """The smallest p of five tests is taken five times, the next four times, and none is smaller than one before it."""
-    right = drawn(0.8, 300, 1)
-    lost = {"t1": 4, "t2": 8, "t3": 9, "t4": 16, "t5": 5}
-    a = results(tmp_path / "a", *(outcomes(right, task) for task in lost))
-    b = results(tmp_path / "b", *(outcomes(flipped(right, number), task) for task, number in lost.items()))
-    comparison = compare(a, b)
-    rows = {task: row_of(comparison, task=task) for task in lost}
-    expected, before = {}, 0.0
-    for factor, task in zip((5, 4, 3, 2, 1), sorted(lost, key=lambda task: rows[task]["p"]), strict=True):
-        expected[task] = before = max(before, factor * rows[task]["p"])
-    assert {task: row["p_holm"] for task, row in rows.items()} == pytest.approx(expected)
-    assert comparison["differ"] == sum(p < 0.05 for p in expected.values()) > 0
-    for task, row in rows.items():
-        assert row["verdict"].startswith(DIFFERS) == (expected[task] < 0.05)
-    single = row_of(compared(tmp_path / "single", outcomes(right), outcomes(flipped(right, 5))))
-    assert single["p"] == rows["t5"]["p"] == single["p_holm"] < 0.05 < expected["t5"]
-
-
 def test_where_nothing_counts_there_is_no_margin(tmp_path):
     right = drawn(0.8, 300, 1)
     cases = {

@@ -35,9 +35,3 @@ def test_infinity_is_null_and_what_is_not_known_is_left_out(tmp_path):
     write_json({"sentence": "A holds.", "margin": 0.1, "lines": [{"grid": "g"}]}, path)
     with pytest.raises(DamagedArtefact, match=r"no valid `lines\.0\.line`, so papa cannot read its claims; delete it"):
         Conclusion.read(path)
-
-
-def test_steps_of_interest():
-    assert [step.replaced for step in line_claim(STEPS).bounded] == [8, 12]
-    stops = {8: STEPS[2], 12: None, 0: STEPS[1], None: STEPS[1]}
-    assert {k: line_claim(STEPS, replaceable=k).stopped_at for k in stops} == stops

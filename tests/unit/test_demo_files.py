@@ -59,10 +59,3 @@ def test_a_bag_of_words_is_at_chance_where_content_must_be_looked_up(name):
     model = make_pipeline(CountVectorizer(token_pattern=r"\S+"), LogisticRegression(max_iter=500))
     model.fit(*bags[0])
     assert model.score(*bags[1]) < 1 / len(set(bags[0][1])) + 0.1
-
-
-def test_a_word_alone_does_not_decide_its_class():
-    classes = {}
-    for word in (word for words in generate("reading", "train", 101) for word in words if word.kind):
-        classes.setdefault(word.words, set()).add(word.word_class)
-    assert sum(len(several) > 1 for several in classes.values()) > len(classes) / 2

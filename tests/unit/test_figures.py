@@ -18,7 +18,7 @@ from papa.results.analysis import save_figure
 from papa.results.drops import COLUMNS as DROP_COLUMNS
 from papa.results.drops import drop_figure
 from papa.results.figures import figure_note, grid_figure
-from papa.results.panels import CURVE, LABEL_HEIGHT, RULE, spread_out
+from papa.results.panels import CURVE, LABEL_HEIGHT, RULE
 
 LAYERS, HEADS = 3, 5
 FRACTIONS, SUBSETS = ("1", "1/2", "0"), ("all", "lookup", "position")
@@ -153,14 +153,6 @@ def test_no_label_overlaps_another(floors):
     leader = panel.content["layer"][-2]
     assert leader["mark"]["type"] == "rule" and leader["data"] == panel.layer("text")["data"]
     assert (leader["encoding"]["y"]["field"], leader["encoding"]["y2"]["field"]) == ("end", "y")
-
-
-@pytest.mark.parametrize(
-    ("wanted", "places"),
-    [([20, 80], [20, 80]), ([50, 50], [44.5, 55.5]), ([0] * 3, [0, 11, 22]), ([158, 160], [149, 160]), ([], [])],
-)
-def test_labels_are_moved_no_farther_than_they_must(wanted, places):
-    assert spread_out(wanted, 11, 160) == places
 
 
 def test_heads_replaced_are_to_scale():

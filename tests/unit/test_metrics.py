@@ -59,10 +59,6 @@ def sentences_of(outcomes: Outcomes, labels: np.ndarray) -> list[list[str]]:
 # -- by hand ----------------------------------------------------------------------------------------------------------
 
 
-def part_of(outcomes: Outcomes, chosen: np.ndarray) -> Outcomes:
-    return Outcomes(outcomes.gold[chosen], outcomes.predicted[chosen], outcomes.unit[chosen], outcomes.names)
-
-
 def test_counts_are_those_by_hand_and_undefined_scores_are_zero():
     # true positives 2, false positives 1, false negatives 2
     outcomes = of_texts([1, 1, 1, 1, 0, 0], [1, 1, 0, 0, 1, 0], ["not_equivalent", "equivalent"])
@@ -108,13 +104,7 @@ def test_entities_of_other_tags_are_those_of_the_same_tags_in_seqeval(names, see
 @pytest.mark.parametrize(
     ("metric", "names", "counts", "positive", "warning"),
     [
-        (
-            "f1",
-            ["hate", "no-hate"],
-            [40, 200],
-            "no-hate",
-            "F1 is that of no-hate, the class of 83% of the",
-        ),
+        ("f1", ["hate", "no-hate"], [40, 200], "no-hate", "F1 is that of no-hate, the class of 83% of the"),
         ("f1", ["no", "yes"], [200, 40], "yes", ""),
         ("f1", ["no", "yes"], [50, 50], "yes", ""),
         ("accuracy", ["hate", "no-hate"], [40, 200], None, ""),
@@ -142,17 +132,6 @@ def test_scores_of_texts_are_those_of_scikit_learn(labels, seed):
     assert score_of("matthews_correlation", outcomes) == pytest.approx(correlation, abs=1e-12)
     f1 = sklearn.metrics.f1_score(gold, predicted, labels=[1], average="micro", zero_division=0.0)
     assert score_of("f1", outcomes) == pytest.approx(f1, abs=1e-12)
-
-
-@pytest.mark.parametrize("names", [BIOES, IOB], ids=["bioes", "iob"])
-@pytest.mark.parametrize("metric", ["entity_f1", "token_accuracy"])
-def test_sentences_count_for_themselves(names, metric):
-    outcomes = random_words(names, 1)
-    counts, units = MEASURES[metric].counts(outcomes), np.unique(outcomes.unit)
-    alone = [MEASURES[metric].counts(part_of(outcomes, outcomes.unit == unit))[0] for unit in units]
-    assert counts.tolist() == np.array(alone).tolist()
-    without = [score_of(metric, part_of(outcomes, outcomes.unit != unit)) for unit in units]
-    assert MEASURES[metric].score(counts.sum(0) - counts) == pytest.approx(np.array(without), abs=1e-12)
 
 
 # -- tables of outcomes -----------------------------------------------------------------------------------------------

@@ -7,15 +7,12 @@ import pytest
 from builders import line_claim
 
 from papa.config.variant import NUMBERED, ORDERS
-from papa.results.conclusion import EndLoss, Exclusion, Step, TaskClaim, TaskLoss
+from papa.results.conclusion import EndLoss, Exclusion, Step, TaskLoss
 from papa.results.phrases import (
     NO_INTERVAL,
     above_all,
-    bound,
     bound_text,
-    by_task,
     excluded,
-    floors_used,
     in_order,
     interval_text,
     loss,
@@ -51,7 +48,6 @@ def test_measured_numbers_of_heads_are_named(numbers, words):
 
 INF, NAN = math.inf, math.nan
 SILENT = Exclusion(task="B", why="attention contributes nothing measurable")
-FLOORS = {"A": ("zeros",), "B": ("identity",), "C": ("mean-output",), "D": ("zeros",)}
 
 
 @pytest.mark.parametrize(
@@ -84,28 +80,8 @@ FLOORS = {"A": ("zeros",), "B": ("identity",), "C": ("mean-output",), "D": ("zer
         *((in_order, ("lambda", 1), "in the order of λ"), (in_order, ("lambda", 3), "averaged over 3 orders of λ")),
         *((in_order, ("layers-in-turn", 0), "in the order layers-in-turn"), (in_order, (None, 0), "")),
         (in_order, ("layers-in-turn", 2), "averaged over 2 orders layers-in-turn"),
-        (
-            bound,
-            (Step(**STEP, bound=0.4401), 0.1),
-            "with 14 replaced, the one-sided upper bound of the loss on A is 45 %",
-        ),
-        (bound, (Step(**STEP), 0.1), "with 14 replaced, the loss on A cannot be bounded"),
-        (bound, (Step(**STEP, bound=INF), 0.1), "with 14 replaced, the loss on A cannot be bounded"),
         (excluded, (SILENT,), "B: attention contributes nothing measurable"),
-        (excluded, (SILENT, " (m)", True), "B (m) is excluded: attention contributes nothing measurable"),
-        (
-            excluded,
-            (SILENT.model_copy(update={"needed": 8000}),),
-            "B: attention contributes nothing measurable (8,000 validation examples may show the measured difference)",
-        ),
         *((without_loss, ([SILENT],), f"No loss: B: {SILENT.why}."), (without_loss, ([],), "")),
-        (
-            floors_used,
-            (line_claim(floors=FLOORS),),
-            "Claims hold against identity, mean-output and zeros. The highest of these floors is zeros on A and D; "
-            "identity on B; and mean-output on C.",
-        ),
-        (floors_used, (line_claim(floors={"A": ("zeros",)}),), ""),
     ],
 )
 def test_words(function, arguments, text):
@@ -122,16 +98,3 @@ def test_printed_bounds_compare_with_the_margin_as_they_are():
 def test_every_order_has_words(order):
     words = [in_order(order, draws) for draws in (0, 1, 3)]
     assert words[0] == words[1] and all(words) and (("3" in words[2]) or order not in NUMBERED)
-
-
-@pytest.mark.parametrize(
-    ("corrected", "words"),
-    [
-        ({"A": 0, "B": 1, "C": 16, "D": 16}, "all 16 heads are replaceable on C and D; 1 head is replaceable on B; no"),
-        ({"A": 0, "B": 0, "C": 0}, "no number of heads was shown to be replaceable on A, B or C."),
-    ],
-)
-def test_claims_about_single_tasks_are_clauses(corrected, words):
-    tasks = [TaskClaim(task=task, replaceable=16, corrected=number, steps=()) for task, number in corrected.items()]
-    sentence = by_task(line_claim(by_task=tuple(tasks), task_claims=len(tasks)))
-    assert sentence.startswith(f"Each task by itself, corrected for {len(tasks)} claims: {words}")

@@ -98,13 +98,6 @@ def test_nothing_is_loaded_and_only_the_script_of_the_report_may_run(page, writt
     assert "learning_rate: 0.001" in page.text
 
 
-def test_hostile_names_stay_text(page, written):
-    assert TITLE not in written and SUBSET not in written
-    assert TITLE in {cell for lines in page.tables.values() for line in lines for cell in line}
-    assert page.data["maps"][0]["title"].startswith(TITLE)
-    assert {tag for tag, _ in page.tags} & {"iframe", "object"} == set() and not page.open
-
-
 def test_the_first_rows_are_shown_as_they_were_read_with_the_labels_of_each_task(page):
     header, *rows = page.tables["rows-texts"]
     assert header == ["first", TITLE, "Second"] and [row[1:] for row in rows] == [[LABELS[0]] * 2] * 3

@@ -1,7 +1,6 @@
 """Corrections for several claims, against the closed test of all their intersections and by simulation."""
 
 from collections.abc import Sequence
-from dataclasses import replace
 from itertools import product
 from typing import NamedTuple
 
@@ -9,7 +8,6 @@ import numpy as np
 import pytest
 from scipy import stats
 
-from benchmarks.error_rates import MARGIN, TASKS, Case, Size, batch, rates_of
 from papa.results.simultaneous import ClaimSequence, corrected_margins, corrected_p_values
 
 ERROR = 0.05
@@ -79,11 +77,3 @@ def test_a_claim_includes_those_before_it_and_all_tasks():
     assert sequence.p_values(0.1)[1] == 1 and sequence.passed(sequence.smallest_margins(0.95), 0.1) == 3
     assert sequence.passed([0.1, 0.2], 0.1) == 0 and corrected_margins([sequence]) == [sequence.smallest_margins(0.95)]
     assert corrected_p_values([[0.01, 0.02]]) == [[0.01, 0.02]] and corrected_p_values([]) == []
-
-
-def test_corrected_claims_about_single_tasks_are_rarely_wrong():
-    """Four tasks that lose exactly the margin: each by itself errs in 5 %, so one of them in far more."""
-    tasks, studies = tuple(replace(world, loss=MARGIN) for world in TASKS[:4]), 160
-    rates = rates_of(batch((Case(tasks, Size(5, 300), 0.3), studies, (31, 3))))
-    assert rates.alone_wrong > rates.corrected_wrong and rates.wrong < 0.02
-    assert rates.corrected_wrong < 0.05 + 4 * (0.05 * 0.95 / studies) ** 0.5

@@ -15,7 +15,7 @@ from rich.console import Console
 from papa.config.artefacts import ARTEFACTS
 from papa.errors import DamagedArtefact, InputError
 from papa.files import PathLike, Trace, digest_of, write_json, write_page, write_table
-from papa.method.runs import SPLITS, Run, read_runs, write_runs
+from papa.method.runs import SPLITS, Run, read_runs
 from papa.results.conclusion import Conclusion
 from papa.results.losses import LOSS_COLUMNS
 from papa.results.scores import RECIPE_COLUMNS, RUN_COLUMNS, collect_runs, without_draws
@@ -307,15 +307,6 @@ def test_bad_runs_are_named(tmp_path, damage, message):
         write_json({"runs": [run_record() | damage]}, path)
     with pytest.raises(InputError, match=message):
         read_runs(path)
-
-
-def test_runs_are_written_as_they_were_read(tmp_path):
-    """To the same bytes, with whole numbers as whole numbers and with further splits."""
-    records = [run_record(seed=seed, cut={"train": 7, "validation": 2, "matched": 3}) for seed in (1, 2)]
-    trace = Trace("probe", 4, {}, {})
-    write_json({"runs": records}, tmp_path / "0.json", trace, {"seeds": [1, 2]})
-    write_runs(read_runs(tmp_path / "0.json"), tmp_path / "1.json", trace)
-    assert (tmp_path / "1.json").read_bytes() == (tmp_path / "0.json").read_bytes()
 
 
 def test_bad_tables_are_named(tmp_path):

@@ -13,7 +13,7 @@ from typing import Literal
 from papa.config.job import AnyJob
 from papa.config.settings import Machine, OnHub
 from papa.config.stages import ModelId, OfCorpus
-from papa.errors import InputError, first_line
+from papa.errors import InputError, first_line, listing
 
 RepoType = Literal["model", "dataset"]
 HUB_ID = r"[A-Za-z0-9][\w.-]*(/[A-Za-z0-9][\w.-]*)?"
@@ -137,7 +137,7 @@ def files_of_model(hub: str, names: Sequence[str]) -> list[str]:
     if not weights or "config.json" not in names:
         raise InputError(
             f"papa cannot load the model {hub}: config.json and model.safetensors or pytorch_model.bin are required, "
-            f"and the repository has {', '.join(names) or 'no files'}."
+            f"and the repository has {listing(names) or 'no files'}."
         )
     return [*weights, *(name for name in names if re.fullmatch(CONFIGS_AND_TOKENIZERS, name))]
 

@@ -155,10 +155,7 @@ class Examples:
         slots = (columns - columns[:, :1]).clamp(min=0) if from_first else columns
         host = None if on_host is batch else cls.of_packed(on_host, from_first)
         return cls(
-            *(slots, columns, real, batch.n, positions),
-            packed=True,
-            known_same_slots=same_slots,
-            known_on_host=host,
+            *(slots, columns, real, batch.n, positions), packed=True, known_same_slots=same_slots, known_on_host=host
         )
 
     @classmethod

@@ -13,21 +13,8 @@ from typing import TYPE_CHECKING, Any
 from papa.config.job import Job
 from papa.config.settings import Machine
 from papa.config.stages import ModelId, TokensOf
-from papa.data.layout import (
-    CHUNK_TEXTS,
-    WITHOUT_GAPS,
-    Placed,
-    place_texts,
-    separates_words,
-    texts_in_blocks,
-)
-from papa.data.weights import (
-    loading_error,
-    location_of,
-    predicts_next,
-    sources_of,
-    weights_digest,
-)
+from papa.data.layout import CHUNK_TEXTS, WITHOUT_GAPS, Placed, place_texts, separates_words, texts_in_blocks
+from papa.data.weights import loading_error, location_of, predicts_next, sources_of, weights_digest
 from papa.errors import WARNING, InputError, count
 from papa.files import PathLike, Trace, provenance_of, read_table, writing_table
 

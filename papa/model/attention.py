@@ -22,16 +22,7 @@ from torch import Tensor, nn
 
 from papa.data.packed import Examples
 from papa.errors import InputError
-from papa.model.replacement import (
-    Attending,
-    CausalMask,
-    Keep,
-    Mix,
-    PaddingMask,
-    Replace,
-    Replacement,
-    kept_context,
-)
+from papa.model.replacement import Attending, CausalMask, Keep, Mix, PaddingMask, Replace, Replacement, kept_context
 
 if TYPE_CHECKING:
     from transformers import PreTrainedModel
@@ -236,11 +227,7 @@ def set_attention(model: PreTrainedModel, name: str) -> None:
 
 
 def mask(
-    batch_size: int,
-    kv_length: int,
-    mask_function: Rule,
-    attention_mask: Tensor | None = None,
-    **_: object,
+    batch_size: int, kv_length: int, mask_function: Rule, attention_mask: Tensor | None = None, **_: object
 ) -> Tensor | None:
     """Apply the model's rule to the tokens of the running batch, and mask padding.
 
@@ -284,12 +271,7 @@ def allowed_keys(rule: Rule, examples: Examples) -> Tensor | None:
 
 
 def attention(
-    module: nn.Module,
-    query: Tensor,
-    key: Tensor,
-    value: Tensor,
-    attention_mask: Tensor | None,
-    **keywords: Any,
+    module: nn.Module, query: Tensor, key: Tensor, value: Tensor, attention_mask: Tensor | None, **keywords: Any
 ) -> tuple[Tensor, None]:
     """Compute the context of a layer according to the session of the running model.
 

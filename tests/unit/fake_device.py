@@ -40,25 +40,20 @@ class MixedDevices(RuntimeError):
 
 
 class FakeDevice:
-    """The counts of one device; `installed` returns it.
-
-    `waits` counts the reads for which the host waits, and `uploads` the copies to the device, both by line.
-    """
+    """The counts of one device; `installed` returns it. `waits` counts by line the reads for which the host waits."""
 
     def __init__(self) -> None:
         self.waits: Counter[str] = Counter()
-        self.uploads: Counter[str] = Counter()
 
     @contextmanager
     def counting(self) -> Iterator[Counter[str]]:
         """Count only what happens inside the `with` block."""
         self.waits.clear()
-        self.uploads.clear()
         yield self.waits
 
 
 class RealDevice(FakeDevice):
-    """A GPU. Its waits are those that torch warns of; uploads are not counted."""
+    """A GPU. Its waits are those that torch warns of."""
 
     @contextmanager
     def counting(self) -> Iterator[Counter[str]]:
@@ -123,12 +118,8 @@ def dispatched(function, args, kwargs):
     if on_device:
         check_devices(name, args, others)
         count_waits(name, args, kwargs, wanted)
-    elif wanted is not None and wanted.type == NAME and tensors:
-        DEVICE.uploads[f"{name} {line()}"] += 1
     plain = kwargs if wanted is None or wanted.type == "meta" else {**kwargs, "device": torch.device("cpu")}
     unwrapped_args, unwrapped = tree_map_only(OnDevice, lambda value: value.held, (args, plain))
-    if name == "copy_" and isinstance(args[0], OnDevice) and not isinstance(args[1], OnDevice):
-        DEVICE.uploads[f"copy_ {line()}"] += 1
     result = function(*unwrapped_args, **unwrapped)
     if function._schema.is_mutable and name.endswith("_") and args and isinstance(args[0], torch.Tensor):
         return args[0]
@@ -187,9 +178,7 @@ def _register():
         return OnDevice(torch.empty(size, dtype=dtype, device="cpu"))
 
     def copy(source, target, non_blocking=False):
-        if isinstance(target, OnDevice):
-            DEVICE.uploads[f"copy {line()}"] += 1
-        else:
+        if not isinstance(target, OnDevice):
             DEVICE.waits[f"copy {line()}"] += 1
         plain = [value.held if isinstance(value, OnDevice) else value for value in (target, source)]
         plain[0].copy_(plain[1])

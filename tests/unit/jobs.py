@@ -11,16 +11,13 @@ from papa.config.job import Job
 from papa.config.measures import MEASURES
 from papa.config.settings import Machine
 from papa.data.tokenize import _schema, tokenize_corpus, write_groups
-from papa.data.tokens import Tokens
 from papa.files import provenance_of, read_json, read_table, read_tensors, write_table
-from papa.method.averages import Constants
 from papa.method.corpus_averages import average_corpus
 from papa.method.features import extract_features
 from papa.method.head_weights import train_lambda, weigh_heads
 from papa.method.metrics import counts_of
 from papa.method.orders import order_heads, rank_heads
 from papa.method.training import train_probe
-from papa.model.load import load_model
 
 TRAINING = stages.Training(learning_rate=1e-2, batch_size=5, epochs=3)
 
@@ -161,28 +158,6 @@ def scores(run, metric="accuracy", split="validation"):
     names = provenance_of(table).get("label_names", ())
     counts = [counts_of(metric, rows, names, epoch) for epoch in (*range(1, before + 1), None)]
     return [float(MEASURES[metric].score(units.sum(0))) for units in counts]
-
-
-def one_step_of_lambda(tokens, metric, objective_of, rows, **labels):
-    """λ after one step of AdamW on all rows, and the loss of a decoder's own head as a function of what λ is made of.
-
-    Args:
-        objective_of: from tokens and a model to the objective.
-        rows: the number of training rows.
-    """
-    model, constants, lambdas = stages.ModelId(name="tiny"), tokens.with_name("a.h5"), tokens.with_name("l.parquet")
-    average(model, tokens, constants)
-    how = training(learning_rate=1e-3, batch_size=rows, epochs=1)
-    learn(model, lambdas, how, tokens=tokens, constants=constants, more={"metric": metric}, **labels)
-    loaded, mean = load_model(tokens.with_name("tiny"), device="cpu"), Constants.load(constants).mean
-    objective = objective_of(Tokens.read(tokens, "train"), loaded)
-    batch = objective.batch(torch.arange(rows))
-
-    def loss(raw):
-        replacement = loaded.replacement(mean, mixing=raw.sigmoid())
-        return objective.loss(batch, loaded.scores(loaded.pack(batch.packed), replacement).double())
-
-    return read_table(lambdas).to_pandas().set_index(["layer", "head"])["value"], loss
 
 
 def probe(*given, **named):

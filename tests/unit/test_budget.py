@@ -131,11 +131,7 @@ def scarce(monkeypatch):
     return make
 
 
-@pytest.mark.parametrize(
-    ("corpus", "weights"),
-    [("words", "lambda"), ("words", "gradient")],
-    indirect=["corpus"],
-)
+@pytest.mark.parametrize(("corpus", "weights"), [("words", "lambda"), ("words", "gradient")], indirect=["corpus"])
 def test_less_memory_gives_the_same_weights_of_heads(model, place_tiny, data, corpus, metric, weights, scarce, caplog):
     """A batch is halved, and its parts count by their number of labels, which differ between texts of words."""
     model.config.hidden_dropout_prob = 0.0  # a probe's dropout draws other values for parts

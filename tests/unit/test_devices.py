@@ -60,26 +60,18 @@ def waits(monkeypatch):
     return waits
 
 
-class Jobs:
-    """Processes that each take a GPU, note in a folder that they are on it, and end after some seconds."""
+@pytest.fixture
+def start(tmp_path):
+    """Starts processes that each take a GPU, note in a folder that they are on it, and end after some seconds."""
+    started = []
+    (tmp_path / "taken").mkdir()
 
-    def __init__(self, folder: Path):
-        self.folder, self.started = folder / "taken", []
-        self.folder.mkdir()
-
-    def start(self, number: int, seconds: float, **environment: str) -> list[subprocess.Popen[str]]:
-        jobs = [
-            subprocess.Popen(
-                [sys.executable, "-c", JOB, str(self.folder), str(seconds)],
-                env=os.environ | {"PYTHONPATH": str(Path(__file__).parents[2])} | environment,
-                stdin=subprocess.PIPE,
-                stdout=subprocess.PIPE,
-                stderr=subprocess.PIPE,
-                text=True,
-            )
-            for _ in range(number)
-        ]
-        self.started += jobs
+    def start(number, seconds, visible):
+        environment = {"PYTHONPATH": str(Path(__file__).parents[2]), "CUDA_VISIBLE_DEVICES": visible}
+        command = [sys.executable, "-c", JOB, str(tmp_path / "taken"), str(seconds)]
+        pipes = dict.fromkeys(("stdin", "stdout", "stderr"), subprocess.PIPE)
+        jobs = [subprocess.Popen(command, env=os.environ | environment, text=True, **pipes) for _ in range(number)]
+        started.extend(jobs)
         for job in jobs:
             assert job.stdout.readline() == "ready\n"
         for job in jobs:
@@ -87,46 +79,28 @@ class Jobs:
             job.stdin.flush()
         return jobs
 
-
-@pytest.fixture
-def jobs(tmp_path):
-    started = Jobs(tmp_path)
-    yield started
-    for job in started.started:
+    yield start
+    for job in started:
         job.kill()
         job.communicate()
 
 
-def test_jobs_that_start_at_once_never_share_a_gpu_and_all_get_one(jobs):
-    got = []
-    for job in jobs.start(20, seconds=0.1, CUDA_VISIBLE_DEVICES="0,1,2"):
-        output, errors = job.communicate(timeout=60)
-        assert job.returncode == 0, errors
-        got += output.split()
-    assert len(got) == 20
-    assert set(got) == {"0", "1", "2"}
+def test_jobs_that_start_at_once_never_share_a_gpu_and_all_get_one(start):
+    ends = [(*job.communicate(timeout=60), job.returncode) for job in start(9, 0.1, "4,7,5")]
+    assert all(code == 0 for *_, code in ends), ends
+    assert len(ends) == 9 and {output for output, *_ in ends} == {"4\n", "5\n", "7\n"}
 
 
-def test_as_many_jobs_as_gpus_run_side_by_side(jobs):
-    started = jobs.start(3, seconds=10, CUDA_VISIBLE_DEVICES="4,7,5")
-    assert {job.stdout.readline().strip() for job in started} == {"4", "5", "7"}
-
-
-def test_a_killed_job_gives_its_gpu_back(jobs):
-    (holder,) = jobs.start(1, seconds=60, CUDA_VISIBLE_DEVICES="3")
+def test_a_killed_job_gives_its_gpu_back(start, tmp_path):
+    (holder,) = start(1, 60, "3")
     assert holder.stdout.readline() == "3\n"
-    (waiting,) = jobs.start(1, seconds=0, CUDA_VISIBLE_DEVICES="3")
+    (waiting,) = start(1, 0, "3")
     time.sleep(0.3)
     assert waiting.poll() is None
-    (jobs.folder / "3").rmdir()  # what the holder cannot do any more
+    (tmp_path / "taken/3").rmdir()  # what the holder cannot do any more
     holder.send_signal(signal.SIGKILL)
     output, errors = waiting.communicate(timeout=30)
     assert (waiting.returncode, output) == (0, "3\n"), errors
-
-
-def test_gpus_are_taken_by_name_in_the_order_given(tmp_path):
-    folder = devices.lock_folder()
-    assert [devices.take(UUIDS, folder) for _ in UUIDS] == list(UUIDS)
 
 
 def test_a_job_that_waits_says_so_once(waits, caplog):
@@ -169,8 +143,7 @@ def test_gpus_are_counted_where_the_environment_does_not_say(monkeypatch):
 def test_nothing_is_taken_where_the_user_chose(monkeypatch, tmp_path, device):
     monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "0,1")
     devices.claim(device)
-    assert os.environ["CUDA_VISIBLE_DEVICES"] == "0,1"
-    assert not list((tmp_path / "locks").iterdir())
+    assert os.environ["CUDA_VISIBLE_DEVICES"] == "0,1" and not list((tmp_path / "locks").iterdir())
 
 
 @pytest.mark.parametrize("device", ["auto", "cuda"])
@@ -180,23 +153,17 @@ def test_nothing_is_hidden_where_there_are_no_gpus(monkeypatch, device):
     assert "CUDA_VISIBLE_DEVICES" not in os.environ
 
 
-def test_jobs_of_slurm_do_not_wait_for_each_other(monkeypatch):
-    """Each has GPUs of its own, and SLURM may call the first of every job 0."""
-    folders = [devices.lock_folder()]
-    for job in ("17", "18"):
-        monkeypatch.setenv("SLURM_JOB_ID", job)
-        folders.append(devices.lock_folder())
-    assert [devices.take(["0"], folder) for folder in folders] == ["0"] * 3
+def test_gpus_are_taken_by_name_in_the_order_given_and_by_each_job_of_slurm_anew(monkeypatch):
+    """Each job of SLURM has GPUs of its own, and SLURM may call the first of every job 0."""
+    for job in (None, "17", "18"):
+        if job:
+            monkeypatch.setenv("SLURM_JOB_ID", job)
+        assert [devices.take(UUIDS, devices.lock_folder()) for _ in UUIDS] == list(UUIDS)
 
 
-def test_only_the_user_may_read_locks():
+def test_the_folder_of_locks_is_the_users_own(monkeypatch):
     folder = devices.lock_folder()
-    assert folder == devices.lock_folder()
-    assert folder.stat().st_mode & 0o777 == 0o700
-
-
-def test_what_is_not_the_users_own_folder_is_refused(monkeypatch):
-    folder = devices.lock_folder()
+    assert folder == devices.lock_folder() and folder.stat().st_mode & 0o777 == 0o700
     folder.rename(folder.with_name("elsewhere"))
     folder.symlink_to("elsewhere")
     with pytest.raises(InputError, match="is not a folder that you own"):

@@ -98,17 +98,6 @@ def test_the_attention_of_every_head_is_dropped_at_its_rate(model, mixing):
     assert bool((zero.float().mean(0) < 1).all()), "each example has draws of its own"
 
 
-def test_embeddings_have_the_mean_and_the_variance_of_dropout(model, inputs):
-    only_dropout(model, "embeddings.dropout", SHARE)
-    ours = Model(model)
-    plain = real(ours.hidden_states(inputs), inputs)[:, 0]
-    draws = torch.stack([dropped_states(ours, inputs)[:, 0] for _ in range(199)])
-    assert float((draws == 0).float().mean()) == pytest.approx(SHARE, abs=5e-3)
-    close(draws.mean(0) / plain, torch.ones_like(plain), atol=0.25)
-    expected = SHARE / (1 - SHARE) * plain.square()
-    assert float(draws.var(0).sum() / expected.sum()) == pytest.approx(1, abs=0.02)
-
-
 @only(*DISTINCT)
 def test_a_seed_gives_its_draws_and_everything_else_stays_undropped(model, inputs):
     ours = Model(model)

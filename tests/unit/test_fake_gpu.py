@@ -54,7 +54,7 @@ def on_both(device, monkeypatch):
     def run(stage):
         made = []
         for name in ("cpu", fake_device.NAME):
-            machine = json.loads(os.environ["PAPA_MACHINE"]) | {"device": name}
+            machine = json.loads(os.environ["PAPA_MACHINE"]) | {"device": name, "token_budget": 257}
             monkeypatch.setenv("PAPA_MACHINE", json.dumps(machine))
             torch.manual_seed(0)
             made.append(stage(name))
@@ -122,77 +122,47 @@ def test_averages(on_both, tiny, place_tiny, corpus, kind, causal):
     on_both(stage)
 
 
-@pytest.fixture
-def averages(tiny, corpus):
-    """Constants of several kinds, λ and an order."""
-    made = {kind: corpus / f"{kind}.h5" for kind in ("average", "mean-output")}
-    for kind, path in made.items():
-        jobs.average(tiny, corpus / "tokens.parquet", path, kind=kind)
-    data = {"tokens": corpus / "tokens.parquet", "labels": corpus / "labels.parquet"}
-    jobs.learn(tiny, corpus / "order-lambda.parquet", HOW, constants=made["average"], **data)
-    jobs.rank(corpus / "order-lambda.parquet", corpus / "order.parquet")
-    return made
-
-
 @pytest.mark.slow
 @TEXTS
-@pytest.mark.parametrize("constant", ["average", "mean-output"])
-def test_lambda(on_both, tiny, corpus, data, averages, constant):
-    def stage(name):
-        path = corpus / f"{name}.parquet"
-        jobs.learn(tiny, path, HOW, constant=constant, constants=averages.get(constant), **data)
-        return [path]
-
-    on_both(stage)
-
-
-@pytest.mark.slow
 @pytest.mark.parametrize(
-    "variant",
+    ("stage", "variant"),
     [
-        "original",
-        SOME,
-        "average-trained/all",
-        "mean-output/all",
+        *(("lambda", "average"), ("lambda", "mean-output"), ("hidden", "original"), ("hidden", SOME)),
+        *(("probe", "original"), ("probe", SOME), ("probe", "average-trained/all"), ("probe", "mean-output/all")),
     ],
 )
-@TEXTS
-def test_streamed_probes(on_both, tiny, corpus, data, averages, variant):
-    constants = averages.get(variant.split("/")[0].removesuffix("-trained"))
-    behind = {"constants": constants, "order": corpus / "order.parquet" if "lambda" in variant else None}
+def test_other_stages(on_both, tiny, corpus, data, stage, variant):
+    made = {kind: corpus / f"{kind}.h5" for kind in ("average", "mean-output")}
+    for kind, path in made.items():
+        jobs.average(tiny, data["tokens"], path, kind=kind)
+    behind = {"constants": made.get(variant.split("/")[0].removesuffix("-trained"))}
+    if variant == SOME:
+        jobs.learn(tiny, corpus / "order-lambda.parquet", HOW, constants=made["average"], **data)
+        jobs.rank(corpus / "order-lambda.parquet", order := corpus / "order.parquet")
+        behind["order"] = order
 
-    def stage(name):
-        run = corpus / f"{name}.json"
-        jobs.probe(tiny, run, "accuracy", HOW, variant=variant, **data, **behind)
-        return [run, jobs.outcomes_of(run), run.with_suffix(".safetensors")]
+    def run(name):
+        path = corpus / (f"{name}.parquet" if stage == "lambda" else f"{name}.json")
+        if stage == "lambda":
+            jobs.learn(tiny, path, HOW, constant=variant, **behind, **data)
+        elif stage == "hidden":
+            jobs.store(tiny, path, variant, tokens=data["tokens"], **behind)
+        else:
+            jobs.probe(tiny, path, "accuracy", HOW, variant=variant, **data, **behind)
+            return [path, jobs.outcomes_of(path), path.with_suffix(".safetensors")]
+        return [path]
 
-    on_both(stage)
-
-
-@pytest.mark.slow
-@TEXTS
-@pytest.mark.parametrize("variant", ["original", SOME])
-def test_hidden_states(on_both, tiny, corpus, averages, variant):
-    behind = {"constants": averages["average"], "order": corpus / "order.parquet"} if variant == SOME else {}
-
-    def stage(name):
-        jobs.store(tiny, index := corpus / f"{name}.json", variant, tokens=corpus / "tokens.parquet", **behind)
-        return [index]
-
-    on_both(stage)
+    on_both(run)
 
 
 @pytest.mark.slow
 @pytest.mark.parametrize("variant", ["original", "toeplitz/all"])
 def test_direct_scores(on_both, tmp_path, tiny_decoder, variant):
-    letters = ["a b c d", "b c", "d a b", "c c a b d", "a d", "b a c"]
-    jobs.write_texts(tmp_path, train=letters[:3], validation=letters[3:])
-    tokens = jobs.lay_out(tiny_decoder, tmp_path, CORPUS_SLOTS)
+    jobs.write_tokens(tmp_path, CORPUS_SLOTS, train=3, validation=3)
 
     def stage(name):
-        run = tmp_path / f"{name}.json"
-        none = stages.Training.none()
-        jobs.probe(tiny_decoder, run, "log_likelihood", how=none, seed=0, variant=variant, tokens=tokens)
+        how, given = stages.Training.none(), {"variant": variant, "tokens": tmp_path / "tokens.parquet"}
+        jobs.probe(tiny_decoder, run := tmp_path / f"{name}.json", "log_likelihood", how=how, seed=0, **given)
         return [jobs.outcomes_of(run)]
 
     on_both(stage)

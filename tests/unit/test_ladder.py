@@ -10,11 +10,10 @@ from families import stock
 from sizes import CORPUS_SLOTS
 
 import papa
-from papa.config.variant import AVERAGED, TIED, Constant
+from papa.config.variant import TIED, Constant
 from papa.method.averages import Constants
 from papa.method.constants import constants_for
 from papa.model.check import distance
-from papa.model.replacement import Outputs
 
 N = 11
 
@@ -86,19 +85,6 @@ def test_outputs_of_the_text_itself_change_nothing(both, replaced):
         torch.testing.assert_close(*states, rtol=1e-5, atol=1e-4)
 
 
-def test_outputs_replace_those_of_heads_whatever_they_read(both):
-    _, model, inputs = both
-    n = inputs["input_ids"].shape[1]
-    outputs = Outputs(torch.randn(*heads_of(model), n, model.hidden // model.heads))
-    changed = {**inputs, "input_ids": inputs["input_ids"].clone()}
-    first = int(inputs["attention_mask"][1].nonzero()[0])
-    changed["input_ids"][1, first] = 5 + (inputs["input_ids"][1, first] == 5).long()
-    with torch.no_grad():
-        before, after = (model.hidden_states(texts, outputs)[1] for texts in (inputs, changed))
-    same = (before == after).all(-1).all(0)
-    assert same.tolist() == [slot != first for slot in range(n)]
-
-
 def test_uniform_weighs_all_visible_tokens_alike(both):
     _, model, inputs = both
     n = inputs["input_ids"].shape[1]
@@ -106,20 +92,6 @@ def test_uniform_weighs_all_visible_tokens_alike(both):
     with torch.no_grad():
         states = [model.hidden_states(inputs, constants) for constants in (uniform, torch.ones(*heads_of(model), n, n))]
     assert distance(states[:1], states[1:]) < 1e-6
-
-
-@pytest.mark.parametrize("kind", AVERAGED[1:])
-def test_other_constants_are_saved_and_loaded(both, tmp_path, kind):
-    _, model, inputs = both
-    saved = papa.average_attention(model, [inputs], kind)
-    saved.kind, saved.about = kind, {"weights": "w"}
-    saved.save(tmp_path / "c.h5")
-    loaded = Constants.load(tmp_path / "c.h5")
-    assert (loaded.kind, loaded.n, loaded.examples) == (kind, saved.n, saved.examples)
-    assert torch.equal(loaded.sum, saved.sum) and torch.equal(loaded.count, saved.count)
-    constants, about = Constants.load_constants(tmp_path / "c.h5")
-    assert about == {"weights": "w", "kind": kind}
-    assert torch.equal(constants if isinstance(constants, torch.Tensor) else constants.values, saved.mean)
 
 
 @pytest.mark.parametrize("kind", ["average", "mean-output"])

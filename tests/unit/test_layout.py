@@ -63,12 +63,6 @@ def test_the_published_code_cuts_single_texts_to_half_but_not_words(tokenizer):
     assert words.slots == [*range(10), 11] and words.cut == 0
 
 
-def test_the_published_code_leaves_segments_where_tokens_were_before(tokenizer):
-    # before: [CLS] a b [SEP] c d e [SEP], so segment 1 was at 4..7; of these, 6 and 7 are the slots of [SEP] and c now
-    inputs = papa.lay_out(tokenizer, ["a b"], ["c d e"], slots=12, style="published_code")
-    assert inputs["token_type_ids"][0].nonzero().flatten().tolist() == [6, 7]
-
-
 @pytest.mark.parametrize("slots", [11, 12])
 def test_segments_of_the_published_code_are_those_of_its_tokenizer_call_for_cut_pairs_too(tokenizer, slots):
     pairs = [(first, second) for first in (1, 3, 5, 7, 13) for second in (1, 2, 4, 5, 6, 7, 17)]
@@ -141,17 +135,6 @@ def test_a_tokenizer_that_joins_words_is_refused_for_words(name):
         papa.lay_out(tokenizer, [["ab", "c"]], slots=23)
 
 
-def test_a_tokenizer_with_two_separators_puts_the_second_text_after_both(tokenizer):
-    from tokenizers.processors import TemplateProcessing
-
-    tokenizer.backend_tokenizer.post_processor = TemplateProcessing(
-        single="[CLS] $A [SEP]", pair="[CLS] $A [SEP] [SEP] $B [SEP]", special_tokens=[("[CLS]", 2), ("[SEP]", 3)]
-    )
-    inputs = papa.lay_out(tokenizer, ["a"], ["b"], slots=8)
-    assert tokens_at(tokenizer, inputs, 0) == {0: "[CLS]", 1: "a", 4: "[SEP]", 5: "[SEP]", 6: "b", 7: "[SEP]"}
-    assert not inputs["token_type_ids"].any()
-
-
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
@@ -214,11 +197,7 @@ def test_tokenize_keeps_real_tokens_and_reads_back(tmp_path, of_tokenizer, words
     about, trace = both["train"].provenance, trace_of(tokens)
     assert about["corpus"] == "x" and about["rows"] == FACTS["rows"] and about["slots"] == 7
     assert trace.inputs.pop("model") == digest_of_model(MODEL, "w", Machine.current())
-    assert trace.inputs == {
-        "texts": digest_of(tmp_path / "texts.parquet"),
-        "origin": MODEL.origin,
-        "sha256": "w",
-    }
+    assert trace.inputs == {"texts": digest_of(tmp_path / "texts.parquet"), "origin": MODEL.origin, "sha256": "w"}
 
 
 def test_a_token_without_an_embedding_and_words_without_a_token_are_said(tmp_path, of_tokenizer, tokenizer):

@@ -65,10 +65,7 @@ def test_pickled_weights_are_loaded_weights_only_and_that_is_said(saved, model, 
 @pytest.mark.parametrize(
     ("change", "message"),
     [
-        (
-            lambda patch: patch.setattr(settling, "patch", lambda *_: None),
-            "does not look up its attention by name",
-        ),
+        (lambda patch: patch.setattr(settling, "patch", lambda *_: None), "does not look up its attention by name"),
         (lambda patch: patch.setattr(forms.Form, "_positions", lambda _, batch: batch.slots), None),
         (
             lambda patch: patch.setattr(settling, "replacement_of", lambda shape, *_, **__: replacement_of(shape)),

@@ -49,10 +49,3 @@ def test_gradients_come_only_from_tokens(lengths, beside):
     row = torch.randn(tokens, 2, 3, dtype=torch.float64, requires_grad=True)
     assert torch.autograd.gradcheck(attended, row)
     assert torch.autograd.gradgradcheck(attended, row)
-
-
-def test_empty_places_have_no_gradient():
-    examples = Examples.of_packed(packed([3, 1, 4]))
-    spread = torch.randn(3, 2, 4, 3, requires_grad=True)
-    examples.gather(spread).sum().backward()
-    assert torch.equal(spread.grad, laid_out(torch.ones(8, 2, 3), [3, 1, 4]))

@@ -13,7 +13,6 @@ from papa.config.variant import Variant
 from papa.data.tokenize import write_groups
 from papa.data.tokens import Tokens
 from papa.files import provenance_of, read_table, write_table
-from papa.method.constants import TrainedConstants
 from papa.method.labelled import GoldLabels, Labelled
 from papa.method.objective import IGNORED
 from papa.method.orders import heads_to_replace
@@ -109,15 +108,6 @@ def test_trained_constants_are_what_the_written_ones_give(stages, corpus, data):
     probe.load_state_dict({name: values for name, values in state.items() if name not in ("heads", "matrices")})
     right = probe.eval().packed(hidden, batch).argmax(-1) == torch.tensor(labels)
     assert float(right.float().mean()) == pytest.approx(run["scores"][-1])
-
-
-def test_gradients_reach_the_matrices_of_replaced_heads():
-    start = torch.rand(LAYERS, HEADS, 7, 7)
-    constants = TrainedConstants(start, [(0, 3), (2, 1)])
-    full = constants()
-    assert torch.equal(full[0, 3], start[0, 3]) and not full[0, 2].any()
-    full.sum().backward()
-    assert torch.equal(constants.matrices.grad, torch.ones(2, 7, 7))
 
 
 @pytest.mark.parametrize("corpus", ["text"], indirect=True)

@@ -13,7 +13,7 @@ from torch.nn.functional import cross_entropy
 import papa
 from papa.data.tokens import Tokens
 from papa.errors import DamagedArtefact
-from papa.files import provenance_of, read_table
+from papa.files import read_table
 from papa.method import head_weights
 from papa.method.labelled import GoldLabels, Labelled
 from papa.method.probes import ProbeSizes
@@ -102,15 +102,6 @@ def test_the_probe_may_read_stored_states(tiny, corpus, data, constants):
     jobs.store(tiny, index, "zeros/all", tokens=data["tokens"])
     with pytest.raises(DamagedArtefact, match="belongs to hidden states with constant zeros instead of None"):
         weighed(tiny, corpus / "read.parquet", BY_PROBE, index=index, **inputs)
-
-
-def test_orders_go_from_the_smallest_weight_up(tiny, corpus, data, constants):
-    path, order = corpus / "gradient.parquet", corpus / "order.parquet"
-    actual = weighed(tiny, path, BY_PROBE, constants=constants, **data)
-    jobs.rank(path, order, "gradient-3")
-    ranked = read_table(order).to_pandas()
-    values = [float(actual[pair]) for pair in zip(ranked["layer"], ranked["head"], strict=True)]
-    assert values == sorted(actual.flatten().tolist()) and provenance_of(read_table(order))["order"] == "gradient-3"
 
 
 def test_weights_that_are_not_finite_are_refused(tiny, corpus, data, constants, monkeypatch):

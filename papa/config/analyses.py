@@ -97,21 +97,17 @@ def _clusters(study: Plan) -> dict[str, str | int]:
     return clusters
 
 
-def _seeds(study: Plan) -> object:
-    return [list(job.settings.seeds) for job in study.probes()]
+def _summarised(study: Plan) -> Parameters:
+    seeds, floors = [list(job.settings.seeds) for job in study.probes()], list(study.config.floors)
+    return {"tasks": _tasks(study), "seeds": seeds, "floors": floors, "clusters": _clusters(study) or None}
 
 
-def _grids(study: Plan) -> object:
-    return [grid_view(study, name).model_dump(mode="json", exclude={"order"}) for name in study.grids]
-
-
-def _seeded_weights(study: Plan) -> list[AnyJob]:
-    """Return the jobs of head weights; each depends on a seed."""
-    return list(study.weights())
+def _weights(study: Plan) -> Inputs:
+    return {"lambdas": study.weights()}
 
 
 def _seeded_rows(study: Plan) -> object:
-    tasks, rows = study.config.tasks, map(weights_row, study.weights())
+    tasks, rows = study.config.tasks, map(_weights_row, study.weights())
     return [row | {"title": tasks[row["task"]].title or row["task"]} for row in rows]
 
 
@@ -133,19 +129,15 @@ def _published(study: Plan) -> Parameters:
 
 
 def _claims(study: Plan) -> Parameters:
-    return {"grids": _grids(study), "tasks": _tasks(study), "margin": study.config.margin}
+    grids = [grid_view(study, name).model_dump(mode="json", exclude={"order"}) for name in study.grids]
+    return {"grids": grids, "tasks": _tasks(study), "margin": study.config.margin}
 
 
 ANALYSES = {
     "summary": Entry(
         "papa.results.summary:Summary",
         _runs,
-        lambda study: {
-            "tasks": _tasks(study),
-            "seeds": _seeds(study),
-            "floors": list(study.config.floors),
-            "clusters": _clusters(study) or None,
-        },
+        _summarised,
         more_outputs={"runs": "all_runs", "all_outcomes": "all_outcomes", "curves": "curves"},
         version=4,
     ),
@@ -165,9 +157,9 @@ ANALYSES = {
     ),
     "stability": Entry(
         "papa.results.stability:Stability",
-        lambda study: {"lambdas": _seeded_weights(study)},
+        _weights,
         lambda study: {"learned": _seeded_rows(study)},
-        lambda study: len(study.config.ranking.seeds) > 1 and bool(_seeded_weights(study)),
+        lambda study: len(study.config.ranking.seeds) > 1 and bool(_weights(study)["lambdas"]),
         version=3,
     ),
     "score_and_drop": Entry(
@@ -205,18 +197,13 @@ def grid_view(study: Plan, name: str) -> GridView:
     )
 
 
-def grid_has_figure(study: Plan, name: str) -> bool:
-    """Return whether a grid has a figure: `run` has one, and so do grids with fractions between 0 and 1."""
-    return name == RUN or bool(set(study.grids[name].fractions) - {"0", "1"})
-
-
 def grid_entry(study: Plan, name: str) -> Entry:
-    """Return the entry of a grid."""
+    """Return the entry of a grid; `run` has a figure, and so do grids with fractions between 0 and 1."""
     return Entry(
         "papa.results.grids:GridAnalysis",
         _summary("summary"),
         lambda study: grid_view(study, name).model_dump(mode="json"),
-        has_figure=grid_has_figure(study, name),
+        has_figure=name == RUN or bool(set(study.grids[name].fractions) - {"0", "1"}),
         stage="grid",
         version=2,
     )
@@ -238,7 +225,7 @@ def patterns_entry(study: Plan, model: str, laid_out: str) -> Entry:
     )
 
 
-def weights_row(job: AnyJob) -> dict[str, str]:
+def _weights_row(job: AnyJob) -> dict[str, str]:
     """Return the model, task, constant, order and seed of a job's head weights, as far as they apply."""
     row = dict(job.wildcards)
     weights = row.pop("weights", f"lambda-{row.pop('seed', '')}")

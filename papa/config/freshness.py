@@ -127,21 +127,11 @@ class Freshness:
                 return "its files were not all made by the same run"
             if not set(job.settings.seeds) <= set(provenance.facts.get("seeds", ())):
                 return LACKS_SEEDS
-        return self._pruned(job) or FRESH
-
-    def _pruned(self, job: AnyJob) -> str:
-        """Return `PRUNED` if hidden states were deleted and a job that has to run reads them."""
-        hidden = job.outputs.get("hidden")
-        if hidden is None or (self._study.results / hidden).exists():
-            return ""
-        return PRUNED if self._is_read(job) else ""
-
-    def _is_read(self, hidden: AnyJob) -> bool:
-        """Return whether a job that reads these hidden states has to run for another reason."""
-        self._states[hidden] = FRESH
-        study = self._study
-        readers = [job for job in (*study.probes(), *study.weights()) if hidden in job.needed]
-        return any(self._state(job) != FRESH for job in readers)
+        if "hidden" in job.outputs and not (self._study.results / job.outputs["hidden"]).exists():
+            self._states[job] = FRESH  # does a job that reads these hidden states have to run for another reason?
+            readers = [each for each in (*self._study.probes(), *self._study.weights()) if job in each.needed]
+            return PRUNED if any(self._state(reader) != FRESH for reader in readers) else FRESH
+        return FRESH
 
     def _digests(self, job: AnyJob) -> dict[str, str]:
         """Return the digests of the inputs that papa made, by name."""
@@ -255,6 +245,5 @@ def _difference(current: Mapping[str, object], recorded: Mapping[str, object], p
             if DIGEST.fullmatch(str(new)) or DIGEST.fullmatch(str(old)):
                 return f"`{prefix}{key}` changed"
             reason = f"`{prefix}{key}` changed from {old} to {new}"
-            is_short = len(reason) < MAX_REASON_LENGTH and "[[" not in reason
-            return reason if is_short else f"`{prefix}{key}` changed"
+            return reason if len(reason) < MAX_REASON_LENGTH and "[[" not in reason else f"`{prefix}{key}` changed"
     return ""

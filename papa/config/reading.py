@@ -30,8 +30,10 @@ if TYPE_CHECKING:
     from pydantic_core import ErrorDetails
     from pydantic_core.core_schema import LiteralSchema, NullableSchema, TaggedUnionSchema, WithDefaultSchema
 
-UNPRINTABLE = re.compile("[\x00-\x1f\x7f-\x9f\u2028-\u202e\u2066-\u2069\ud800-\udfff\ufffe\uffff]")
-"""Control characters, line breaks, surrogates, characters that XML cannot contain, and those that reorder text."""
+UNPRINTABLE = re.compile("[\x00-\x1f\x7f-\x9f\u2028\u2029\ud800-\udfff\ufffe\uffff]")
+"""Control characters, line breaks, surrogates, and characters that XML, and therefore SVG figures, cannot contain."""
+DIRECTION = re.compile("[\u202a-\u202e\u2066-\u2069]")
+"""Invisible characters that reorder the text around them, and so mislead readers."""
 
 MAY_BE_NULL = ("hub_mirror", "validation")
 """Keys for which null is a value."""
@@ -76,7 +78,7 @@ def config_of(content: object) -> Config:
     for where, value in _values(content):
         if value is None and where and where.rpartition(".")[2] not in MAY_BE_NULL:
             raise InputError(f"{where} is empty; set a value, or leave out the key if it is not needed.")
-        if isinstance(value, str) and (found := UNPRINTABLE.search(value)):
+        if isinstance(value, str) and (found := UNPRINTABLE.search(value) or DIRECTION.search(value)):
             code = f"U+{ord(found[0]):04X}"
             raise InputError(f"{where} contains {code}, a line break or another invisible character; remove it.")
     try:

@@ -16,9 +16,6 @@ from papa.config.measures import Target, measure_of
 from papa.config.settings import Corpus, InFiles, ModelSettings, Task
 from papa.errors import InputError
 
-ROW_KEYS = ("train_limit",)
-"""The keys of a corpus that select rows."""
-
 
 class Settings(BaseModel):
     """Settings of a stage, which its artefacts record."""
@@ -162,8 +159,8 @@ class OfTask(OfEncoding):
 class OfCorpus(Settings):
     """A corpus; `source` contains the digests of its files, by split or name."""
 
-    row_keys: ClassVar[tuple[str, ...]] = ()
-    """Keys that select rows. They are not recorded here, because the texts, an input of the stage, record them."""
+    row_keys: ClassVar[tuple[str, ...]] = ("train_limit",)
+    """Keys that select rows. Only the texts record them, which are an input of the other stages."""
 
     corpus: Corpus
     source: dict[str, str]
@@ -183,6 +180,7 @@ class TextsOf(OfCorpus):
 
     stage = "texts"
     function = "papa.data.prepare:prepare_texts"
+    row_keys = ()
 
 
 class LabelsOf(OfCorpus):
@@ -191,7 +189,6 @@ class LabelsOf(OfCorpus):
     stage = "labels"
     version = 2
     function = "papa.data.prepare:prepare_labels"
-    row_keys = ROW_KEYS
     unrecorded = frozenset({"metric"})
 
     label: str
@@ -204,7 +201,6 @@ class SubsetsOf(OfCorpus):
 
     stage = "subsets"
     function = "papa.data.prepare:prepare_subsets"
-    row_keys = ROW_KEYS
 
     subset: str
 
@@ -214,7 +210,6 @@ class ClustersOf(OfCorpus):
 
     stage = "clusters"
     function = "papa.data.prepare:prepare_clusters"
-    row_keys = ROW_KEYS
 
     cluster: str
 
@@ -240,7 +235,7 @@ class AverageOf(OfEncoding):
 
 
 class Gating(Settings):
-    """Settings for learning λ."""
+    """Settings for learning λ, or the probe whose loss weighs heads."""
 
     training: Training
     seed: int
@@ -259,18 +254,13 @@ class LambdaOf(OfTask, Gating):
         return super().recorded() | {"masked": self.target.probed and not self.target.labelled}
 
 
-class WeightsOf(OfTask):
+class WeightsOf(OfTask, Gating):
     """Stage *weights*: the mean absolute gradient of each head's gate, from the training texts of a task."""
 
     stage = "weights"
     function = "papa.method.head_weights:weigh_heads"
 
     constant: str
-    seed: int
-    training: Training
-    """The training of the probe whose loss is used."""
-    encoder_dropout: bool
-    """Whether the encoder applies dropout while that probe is trained."""
 
 
 class OrderFromWeights(Settings):

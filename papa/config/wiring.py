@@ -4,13 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from functools import partial
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from papa.config import stages
 from papa.config.analyses import ANALYSES, Entry, grid_entry, patterns_entry
 from papa.config.artefacts import ARTEFACTS
 from papa.config.job import AnyJob
-from papa.config.settings import Corpus
 from papa.config.variant import ORIGINAL, Constant, Order, Variant
 from papa.errors import InputError
 
@@ -18,7 +17,6 @@ if TYPE_CHECKING:
     from papa.config.study import Plan
 
 InputJobs = dict[str, Sequence[AnyJob]]
-"""The jobs that make each input."""
 
 
 class Wiring(NamedTuple):
@@ -31,8 +29,7 @@ class Wiring(NamedTuple):
 
 
 def _texts(study: Plan, corpus: str) -> Wiring:
-    settings = stages.TextsOf(corpus=_corpus(study, corpus), source=_digests(study, corpus))
-    return Wiring(settings, {}, {"texts": "texts"})
+    return Wiring(stages.TextsOf(**_read(study, corpus)), {}, {"texts": "texts"})
 
 
 def _labels(study: Plan, task: str) -> Wiring:
@@ -52,25 +49,18 @@ def _clusters(study: Plan, task: str) -> Wiring:
     return _of_task(study, task, stages.ClustersOf, "clusters", {"cluster": cluster})
 
 
-def _of_task(
-    study: Plan, task: str, stage: type[stages.OfCorpus], output: str, settings: Mapping[str, object]
-) -> Wiring:
+def _of_task(study: Plan, task: str, stage: type[stages.OfCorpus], output: str, settings: Mapping[str, Any]) -> Wiring:
     """Wire a job that reads a column of a task's corpus."""
     corpus = study.config.tasks[task].corpus
-    read = {"corpus": _corpus(study, corpus), "source": _digests(study, corpus)}
     texts = study.job("prepare_texts", corpus=corpus)
-    return Wiring(stage.model_validate(read | dict(settings)), {"texts": [texts]}, {output: output})
+    return Wiring(stage(**_read(study, corpus), **settings), {"texts": [texts]}, {output: output})
 
 
 def _tokens(study: Plan, model: str, laid_out: str) -> Wiring:
     name, _, slots = laid_out.partition("/slots-")
     corpus = study.config.corpora[name]
-    settings = stages.TokensOf(
-        model=_model(study, model),
-        slots=int(slots or corpus.slots or 0),
-        style=study.config.layout,
-        blocks=corpus.blocks,
-    )
+    number, style = int(slots or corpus.slots or 0), study.config.layout
+    settings = stages.TokensOf(model=_model(study, model), slots=number, style=style, blocks=corpus.blocks)
     return Wiring(settings, {"texts": [study.job("prepare_texts", corpus=name)]}, {"tokens": "tokens"})
 
 
@@ -113,26 +103,19 @@ def _weights(study: Plan, model: str, task: str, constant: str, weights: str) ->
 
 
 def _order_from_weights(study: Plan, model: str, task: str, constant: str, order: str) -> Wiring:
-    names, parsed = {"model": model, "task": task, "constant": constant}, Order.parse(order)
-    if parsed.by_lambda:
-        weights = study.job("train_lambda", **names, seed=str(parsed.draw))
-    else:
-        weights = study.job("weigh_heads", **names, weights=order)
+    seed, parsed = {"seed": str(Order.parse(order).draw)}, Order.parse(order)
+    rule, last = ("train_lambda", seed) if parsed.by_lambda else ("weigh_heads", {"weights": order})
+    weights = study.job(rule, model=model, task=task, constant=constant, **last)
     settings = stages.OrderFromWeights(order=order)
     # the input has this name for all head weights, because finished orders record it
     return Wiring(settings, {"lambdas": [weights]}, {"order": "order"})
 
 
 def _order_from_model(study: Plan, model: str, order: str) -> Wiring:
-    ranking, listed = study.config.ranking, study.config.lists.get(order)
-    file = None if listed is None else listed.file
-    settings = stages.OrderFromModel(
-        model=_model(study, model),
-        order=order,
-        seed=ranking.seeds[0] if Order.parse(order).draw is not None else 0,
-        file=file,
-        digest=None if file is None else study.sources.head_list(file),
-    )
+    seeds, listed = study.config.ranking.seeds, study.config.lists.get(order)
+    seed, file = 0 if Order.parse(order).draw is None else seeds[0], listed.file if listed else None
+    digest = file and study.sources.head_list(file)
+    settings = stages.OrderFromModel(model=_model(study, model), order=order, seed=seed, file=file, digest=digest)
     return Wiring(settings, {}, {"order": "heads_in_order"})
 
 
@@ -167,16 +150,13 @@ def _probe(study: Plan, model: str, task: str, variant: str) -> Wiring:
     return Wiring(settings, needs, {name: name for name in ("runs", "outcomes", "probes")})
 
 
-def _analysis(study: Plan, analysis: str) -> Wiring:
-    return _of_entry(study, ANALYSES.get(analysis) or grid_entry(study, analysis), analysis)
+def _analysis(study: Plan, analysis: str, entry: Entry | None = None) -> Wiring:
+    entry = entry or ANALYSES.get(analysis) or grid_entry(study, analysis)
+    return Wiring(entry.settings(analysis, study), entry.inputs(study), entry.outputs, {"analysis": analysis})
 
 
 def _patterns(study: Plan, model: str, laid_out: str) -> Wiring:
-    return _of_entry(study, patterns_entry(study, model, laid_out), "patterns")
-
-
-def _of_entry(study: Plan, entry: Entry, name: str) -> Wiring:
-    return Wiring(entry.settings(name, study), entry.inputs(study), entry.outputs, {"analysis": name})
+    return _analysis(study, "patterns", patterns_entry(study, model, laid_out))
 
 
 def _page(study: Plan) -> Wiring:
@@ -225,8 +205,7 @@ def _hidden_states(study: Plan, model: str, task: str, variant: str) -> list[Any
     corpus = study.config.tasks[task].corpus
     of_corpus = Variant.parse(variant).shared_by_tasks
     owner = ARTEFACTS["texts"].folder(corpus=corpus) if of_corpus else ARTEFACTS["labels"].folder(task=task)
-    names = {"model": model, "owner": owner, "variant": variant}
-    return [study.job("hidden_states", **names)]
+    return [study.job("hidden_states", model=model, owner=owner, variant=variant)]
 
 
 def _replacement(study: Plan, model: str, corpus: str, task: str, variant: Variant) -> InputJobs:
@@ -237,13 +216,10 @@ def _replacement(study: Plan, model: str, corpus: str, task: str, variant: Varia
     return needs
 
 
-def _digests(study: Plan, corpus: str) -> dict[str, str]:
-    return study.sources.source(_corpus(study, corpus))
-
-
-def _corpus(study: Plan, name: str) -> Corpus:
-    """Return a corpus without its clusters: the stage *clusters* and the summary record them themselves."""
-    return study.config.corpora[name].model_copy(update={"cluster": None})
+def _read(study: Plan, name: str) -> dict[str, Any]:
+    """Return a corpus without its clusters, which *clusters* and the summary record, and the digests of its files."""
+    corpus = study.config.corpora[name].model_copy(update={"cluster": None})
+    return {"corpus": corpus, "source": study.sources.source(corpus)}
 
 
 def _model(study: Plan, name: str) -> stages.ModelId:

@@ -354,6 +354,8 @@ def _count_rows(corpus: Corpus, labels: set[str], config: Config) -> dict[str, S
 
 def _smallest_margins(study: Plan, corpora: dict[str, dict[str, SplitSize]]) -> list[SmallestMargin]:
     """Return the smallest margin of each task, or the reason why it has none."""
+    from papa.results.statistics import UNSEEN_UNITS, smallest_loss
+
     config, margins = study.config, []
     for name in dict.fromkeys(task for _, task in config.pairs):
         task = config.tasks[name]
@@ -370,22 +372,16 @@ def _smallest_margins(study: Plan, corpora: dict[str, dict[str, SplitSize]]) -> 
         elif split is None or blocks:
             why = "the number of validation examples is not known"
         else:
-            smallest = smallest_margin(seeds, split.rows / split.design_effect, task.target.probed)
+            rows, spread = split.rows / split.design_effect, SEED_SPREAD / CONTRIBUTION if task.target.probed else 0.0
+            # the difference of two scores includes `UNSEEN_UNITS` twice, once per score
+            error = math.sqrt((DISCORDANT_SHARE + 2 * UNSEEN_UNITS / rows) / rows) / CONTRIBUTION
+            smallest = smallest_loss(seeds, spread, error, POWER)
         examples = split.rows if split else 0
         probe_seeds = seeds if task.target.probed else None
         margins.append(
             SmallestMargin(title=task.title or name, seeds=probe_seeds, examples=examples, smallest=smallest, why=why)
         )
     return margins
-
-
-def smallest_margin(seeds: int, examples: float, probed: bool = True) -> float:
-    """Return the smallest margin that a task whose true loss is 0 is shown to meet with probability `POWER`."""
-    from papa.results.statistics import UNSEEN_UNITS, smallest_loss
-
-    # the difference of two scores includes `UNSEEN_UNITS` twice, once per score
-    error = math.sqrt((DISCORDANT_SHARE + 2 * UNSEEN_UNITS / examples) / examples) / CONTRIBUTION
-    return smallest_loss(seeds, SEED_SPREAD / CONTRIBUTION if probed else 0.0, error, POWER)
 
 
 def describe_margins(estimates: Estimates) -> list[str]:

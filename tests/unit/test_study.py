@@ -18,7 +18,7 @@ from pydantic import BaseModel
 from tiny import ABSENT, with_keys
 from tiny import CONFIG as TINY
 
-from papa.config.analyses import grid_has_figure
+from papa.config.analyses import grid_entry
 from papa.config.freshness import FRESH, MISSING, PRUNED, SourceDigests, _difference
 from papa.config.job import Job
 from papa.config.reading import config_of
@@ -455,7 +455,7 @@ def test_variants_and_their_seeds(changes: dict[str, Any], task: str, expected: 
 def test_grids_with_fractions_between_none_and_all_heads_have_a_figure(tmp_path: Path) -> None:
     grids = {"between": {"title": "aa", "tasks": ["tags"]}, "ends": {"fractions": [0, 1]}}
     study = study_of(edited(grids=grids), tmp_path, Known())
-    drawn = {name: grid_has_figure(study, name) for name in study.grids}
+    drawn = {name: grid_entry(study, name).has_figure for name in study.grids}
     assert drawn == {"score_by_fraction": True, "between": True, "ends": False}
     rules = {job.rule for job in study_of(edited(run__fractions=["1"]), tmp_path, Known()).jobs()}
     assert "probe" in rules and not rules & {"average", "train_lambda", "rank"}

@@ -27,8 +27,7 @@ Parameters = Mapping[str, object]
 
 TABLE_OUTPUTS = {"table": "table", "markdown": "table_md", "latex": "table_tex"}
 """The outputs of every analysis: maps names to keys in `ARTEFACTS`."""
-FIGURE_OUTPUTS = {"svg": "figure_svg", "png": "figure_png"}
-"""The outputs of an analysis with a figure."""
+FIGURE_OUTPUTS = {"svg": "figure_svg", "png": "figure_png"}  # the outputs of an analysis with a figure
 PATTERNS_OUTPUTS = {"table": "patterns", "markdown": "patterns_md", "latex": "patterns_tex"}
 PATTERNS_OUTPUTS |= {"svg": "patterns_svg", "png": "patterns_png"}
 """The outputs of the patterns of a model on a corpus; each pair has its own folder."""

@@ -34,10 +34,6 @@ class Artefact:
         wildcards = match.groupdict()
         return Path(wildcards.pop("results")), wildcards
 
-    def existing(self, results: str | os.PathLike[str]) -> list[Path]:
-        """Return all files of this artefact in a results folder."""
-        return sorted(path for path in Path(results).rglob(self.name) if self.parsed(path) is not None)
-
     @property
     def name(self) -> str:
         """The name of the file."""

@@ -27,16 +27,11 @@ INPUT_OUTDATED = "has to be rebuilt"
 """The end of the reason why an artefact is out of date, if an input has to be rebuilt."""
 PRUNED = "its hidden states were deleted, and a job has to read them"
 """The reason to rebuild hidden states whose index is up to date; artefacts made from them are kept."""
-LACKS_SEEDS = "it lacks some seeds"
-"""The reason to train further probes; finished probes are kept."""
-MARKER = ".outdated"
-"""The name of a file that is newer than every outdated artefact."""
-MTIME_MARGIN_SECONDS = 60.0
-"""The minimum age of an outdated artefact, by its timestamp, when the marker is written."""
-DIGEST = re.compile("[0-9a-f]{40,}")
-"""Matches a digest, which is not shown in a reason."""
-MAX_REASON_LENGTH = 200
-"""The maximum number of characters of a reason that shows the values of a setting."""
+LACKS_SEEDS = "it lacks some seeds"  # the reason to train further probes; finished probes are kept
+MARKER = ".outdated"  # the name of a file that is newer than every outdated artefact
+MTIME_MARGIN_SECONDS = 60.0  # the minimum age of an outdated artefact, by its timestamp, when the marker is written
+DIGEST = re.compile("[0-9a-f]{40,}")  # matches a digest, which is not shown in a reason
+MAX_REASON_LENGTH = 200  # the maximum number of characters of a reason that shows the values of a setting
 
 
 class Freshness:

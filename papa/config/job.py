@@ -102,8 +102,7 @@ class Job(Generic[S]):
         return isinstance(other, Job) and self.main == other.main
 
 
-AnyJob = Job[stages.Settings]
-"""A job of any stage."""
+AnyJob = Job[stages.Settings]  # A job of any stage
 
 
 def has_trace(path: str) -> bool:

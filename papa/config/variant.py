@@ -20,20 +20,15 @@ AVERAGED = ("average", *TIED, "mean-output")
 """Constants that are averages over texts, of attention or, for mean-output, of the outputs of heads."""
 DATA_FREE = ("identity", "toeplitz", "zeros", "uniform")
 """Constants that need no text: those of the paper's Table 1, and equal weights for all tokens."""
-KINDS = (*AVERAGED, *DATA_FREE)
-"""All kinds of constants by name."""
+KINDS = (*AVERAGED, *DATA_FREE)  # all kinds of constants by name
 OBSERVED_AT_ONCE = 2**26
 """The number of values of a layer's attention that are computed and summed at once, in blocks of queries."""
 TRAINED_SUFFIX, AVERAGE_OF = "-trained", "average-of-"
-TRAINABLE = ("average", "toeplitz")
-"""Constants from which training can start."""
-NAMES = ("average", f"{AVERAGE_OF}CORPUS", *AVERAGED[1:], *DATA_FREE)
-"""The names of untrained constants in a config."""
-TRAINED_NAMES = tuple(f"{start}{TRAINED_SUFFIX}" for start in TRAINABLE)
-"""The names of trained constants in a config."""
+TRAINABLE = ("average", "toeplitz")  # constants from which training can start
+NAMES = ("average", f"{AVERAGE_OF}CORPUS", *AVERAGED[1:], *DATA_FREE)  # the names of untrained constants in a config
+TRAINED_NAMES = tuple(f"{start}{TRAINED_SUFFIX}" for start in TRAINABLE)  # the names of trained constants in a config
 BY_LAMBDA = ("lambda", "lambda-reversed")
-SEEDED = (*BY_LAMBDA, "gradient")
-"""Orders by head weights, which depend on a seed."""
+SEEDED = (*BY_LAMBDA, "gradient")  # orders by head weights, which depend on a seed
 RANDOM = "random"
 BY_POSITION: dict[str, Callable[[int, int], tuple[int, int]]] = {
     "first-layer-first": lambda layer, head: (layer, head),
@@ -43,8 +38,7 @@ BY_POSITION: dict[str, Callable[[int, int], tuple[int, int]]] = {
 ORDERS = (*BY_LAMBDA, *BY_POSITION, RANDOM, "gradient")
 NUMBERED = (*SEEDED, RANDOM)
 """Orders whose names end in a number: the seed of their weights, or the index of a random draw."""
-LIST_PREFIX = "list-"
-"""The beginning of the names of orders by a list in a file."""
+LIST_PREFIX = "list-"  # the beginning of the names of orders by a list in a file
 LIST_NAME_PATTERN = "[a-z][a-z0-9-]{0,39}"
 
 ORIGINAL, ALL_REPLACED = "original", "all"
@@ -55,16 +49,13 @@ CONTEXT_FREE = ("zeros", "identity", "mean-output")
 CONSTANT_PATTERN = f"(?:{'|'.join(KINDS)}|{AVERAGE_OF}[a-z0-9_-]+)"
 """Constants that are not trained, so hidden states under them can be stored."""
 ORDER_PATTERN, KEPT_PATTERN = "[a-z0-9-]+", "kept-[0-9]+of[0-9]+"
-WEIGHTS_PATTERN = "gradient-[0-9]+"
-"""Head weights other than λ; orders made from them have the same names."""
+WEIGHTS_PATTERN = "gradient-[0-9]+"  # head weights other than λ; orders made from them have the same names
 CORPUS_VARIANT_PATTERN = f"{ORIGINAL}|{CONSTANT_PATTERN}/{ALL_REPLACED}"
 """Variants that depend only on texts, because no head or every head is replaced."""
-TASK_VARIANT_PATTERN = f"{CONSTANT_PATTERN}/{ORDER_PATTERN}/{KEPT_PATTERN}"
-"""Variants that depend on an order of heads."""
+TASK_VARIANT_PATTERN = f"{CONSTANT_PATTERN}/{ORDER_PATTERN}/{KEPT_PATTERN}"  # variants that depend on an order of heads
 TRAINED_VARIANT_PATTERN = f"(?:{'|'.join(TRAINABLE)}){TRAINED_SUFFIX}/(?:{ALL_REPLACED}|{ORDER_PATTERN}/{KEPT_PATTERN})"
 """Variants whose constants are trained with the probe."""
-STORED_PATTERN = f"(?:{CORPUS_VARIANT_PATTERN}|{TASK_VARIANT_PATTERN})"
-"""Variants whose hidden states can be stored."""
+STORED_PATTERN = f"(?:{CORPUS_VARIANT_PATTERN}|{TASK_VARIANT_PATTERN})"  # variants whose hidden states can be stored
 VARIANT_PATTERN = f"(?:{CORPUS_VARIANT_PATTERN}|{TASK_VARIANT_PATTERN}|{TRAINED_VARIANT_PATTERN})"
 
 
@@ -142,11 +133,6 @@ class Order:
         return self.base if self.draw is None else f"{self.base}-{self.draw}"
 
     @property
-    def by_lambda(self) -> bool:
-        """Whether the order follows the λ of a task."""
-        return self.base in BY_LAMBDA
-
-    @property
     def by_weight(self) -> bool:
         """Whether the order follows head weights for a task: λ or others."""
         return self.base in SEEDED
@@ -168,15 +154,13 @@ class Variant:
     def __post_init__(self) -> None:
         if not 0 <= self.fraction <= 1:
             raise InputError(f"The fraction is {self.fraction}, but must lie between 0 and 1.")
-        needed = {"constant": self.fraction < 1, "order": 0 < self.fraction < 1}
-        for part, value in (("constant", self.constant), ("order", self.order)):
+        needed = {"a constant": self.fraction < 1, "an order": 0 < self.fraction < 1}
+        for part, value in (("a constant", self.constant), ("an order", self.order)):
             if needed[part] != (value is not None):
-                actual = "none was given" if value is None else f"{value.name} was given"
-                verb = "needs" if needed[part] else "cannot have"
-                article = "an" if part == "order" else "a"
-                raise InputError(
-                    f"A variant that keeps the fraction {self.fraction} of heads {verb} {article} {part}; {actual}."
+                rule = (
+                    f"needs {part}; none was given" if value is None else f"cannot have {part}; {value.name} was given"
                 )
+                raise InputError(f"A variant that keeps the fraction {self.fraction} of heads {rule}.")
 
     @classmethod
     def of(cls, constant: Constant, order: Order | None, fraction: Fraction | str) -> Variant:
@@ -220,11 +204,6 @@ class Variant:
     def trained(self) -> bool:
         """Whether the constant is trained with the probe, so hidden states change during training."""
         return self.constant is not None and self.constant.trained
-
-    @classmethod
-    def floor(cls, constant: str) -> Variant:
-        """Return a context-free floor, in which one of `CONTEXT_FREE` replaces every head."""
-        return cls(Constant(constant), None, Fraction(0))
 
     def kept_count(self, heads: int) -> int:
         """Return how many of `heads` heads keep their attention, rounded down."""

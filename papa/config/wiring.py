@@ -10,7 +10,7 @@ from papa.config import stages
 from papa.config.analyses import ANALYSES, Entry, grid_entry, patterns_entry
 from papa.config.artefacts import ARTEFACTS
 from papa.config.job import AnyJob
-from papa.config.variant import ORIGINAL, Constant, Order, Variant
+from papa.config.variant import BY_LAMBDA, ORIGINAL, Constant, Order, Variant
 from papa.errors import InputError
 
 if TYPE_CHECKING:
@@ -103,8 +103,8 @@ def _weights(study: Plan, model: str, task: str, constant: str, weights: str) ->
 
 
 def _order_from_weights(study: Plan, model: str, task: str, constant: str, order: str) -> Wiring:
-    seed, parsed = {"seed": str(Order.parse(order).draw)}, Order.parse(order)
-    rule, last = ("train_lambda", seed) if parsed.by_lambda else ("weigh_heads", {"weights": order})
+    base, _, seed = order.rpartition("-")
+    rule, last = ("train_lambda", {"seed": seed}) if base in BY_LAMBDA else ("weigh_heads", {"weights": order})
     weights = study.job(rule, model=model, task=task, constant=constant, **last)
     settings = stages.OrderFromWeights(order=order)
     # the input has this name for all head weights, because finished orders record it
@@ -191,9 +191,6 @@ BUILDERS: dict[str, Callable[..., Wiring]] = {
 """For each workflow rule, the function that wires a job from a study and the wildcards of the rule."""
 
 
-# -- shared parts -----------------------------------------------------------------------------------------------------
-
-
 def _examples(study: Plan, model: str, task: str) -> InputJobs:
     """Return the jobs of a task's tokens and of its labels, if it has any."""
     tokens = study.job("tokenize", model=model, laid_out=study.config.tasks[task].corpus)
@@ -211,8 +208,10 @@ def _hidden_states(study: Plan, model: str, task: str, variant: str) -> list[Any
 def _replacement(study: Plan, model: str, corpus: str, task: str, variant: Variant) -> InputJobs:
     """Return the jobs of the constants and the order that a variant needs."""
     needs: InputJobs = {"constants": study.constants(model, corpus, variant.constant)}
-    if variant.constant is not None and variant.order is not None:
-        needs["order"] = [study.order(model, task, variant.constant, variant.order)]
+    if variant.constant is not None and (order := variant.order) is not None:
+        weighed = {"task": task, "constant": variant.constant.untrained} if order.by_weight else {}
+        rule = "rank" if order.by_weight else "order_heads"
+        needs["order"] = [study.job(rule, model=model, order=order.name, **weighed)]
     return needs
 
 

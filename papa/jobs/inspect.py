@@ -22,8 +22,7 @@ DESCRIPTIONS = {
     ("summary", "curves"): "Losses and scores after each epoch",
 }
 """Descriptions by stage and artefact, for files that no stage's docstring describes."""
-DIGEST_LENGTH = 12
-"""Number of characters shown of a digest."""
+DIGEST_LENGTH = 12  # number of characters shown of a digest
 STAGE_SENTENCE = re.compile(r"Stage \*\w+\*[^:]*: (.+?)(; |\. |\.?$)")
 """Matches the first sentence of a stage's docstring, which describes the stage's product."""
 

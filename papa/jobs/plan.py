@@ -38,14 +38,10 @@ from papa.jobs.resources import MB, SPECIAL_TOKENS_PER_TEXT, TOKENS_PER_WORD, fo
 if TYPE_CHECKING:
     from rich.console import Console
 
-SAMPLED_ROWS = 2000
-"""Number of rows per split in which words are counted."""
-START_SECONDS = 10
-"""Startup time of a job."""
-BACKWARD = 3
-"""Cost of a pass with gradients, in passes without."""
-PROBE_SHARE = 0.1
-"""Cost of an epoch of a probe on stored hidden states, in passes of the model."""
+SAMPLED_ROWS = 2000  # number of rows per split in which words are counted
+START_SECONDS = 10  # startup time of a job
+BACKWARD = 3  # cost of a pass with gradients, in passes without
+PROBE_SHARE = 0.1  # cost of an epoch of a probe on stored hidden states, in passes of the model
 POWER = 0.8
 """Statistical power: if the true loss is 0, the probability that its upper bound is below the smallest margin."""
 SEED_SPREAD, DISCORDANT_SHARE, CONTRIBUTION = 0.005, 0.05, 0.2
@@ -210,9 +206,6 @@ def print_plan(estimates: Estimates, out: Console) -> None:
         out.print(printable(sentence))
 
 
-# -- time and disk ----------------------------------------------------------------------------------------------------
-
-
 def _length(split: SplitSize, slots: int) -> float:
     """Return the mean number of tokens of a split's texts."""
     return min(split.words * TOKENS_PER_WORD + SPECIAL_TOKENS_PER_TEXT, slots)
@@ -347,9 +340,6 @@ def _count_rows(corpus: Corpus, labels: set[str], config: Config) -> dict[str, S
         effect = sum(size**2 for size in Counter(clusters).values()) / max(number, 1)
         splits[split] = SplitSize(used, sum(map(fmean, words)), effect)
     return splits
-
-
-# -- smallest margins -------------------------------------------------------------------------------------------------
 
 
 def _smallest_margins(study: Plan, corpora: dict[str, dict[str, SplitSize]]) -> list[SmallestMargin]:

@@ -1,6 +1,5 @@
 """A pass over a corpus in groups and parts: the same numbers, whatever the parts, and less memory if it runs out."""
 
-import logging
 import weakref
 
 import jobs
@@ -60,6 +59,11 @@ class Scarce:
 TEXTS = pytest.mark.parametrize("corpus", ["text"], indirect=True)
 
 
+def same(first, second):
+    assert first.examples == second.examples == TRAIN and torch.equal(first.count, second.count)
+    torch.testing.assert_close(first.sum, second.sum, atol=1e-5, rtol=1e-6)
+
+
 @TEXTS
 @pytest.mark.parametrize(("layer", "from_query"), [(0, 0), (LAYERS - 1, 0), (0, 3), (LAYERS - 1, 3)])
 def test_less_memory_gives_the_same_averages(loaded, corpus, layer, from_query, caplog, monkeypatch):
@@ -77,8 +81,7 @@ def test_less_memory_gives_the_same_averages(loaded, corpus, layer, from_query, 
         sums.append(averaging.averages())
     assert scarce.failed and not any(scarce.alive_at_next_attempt)
     assert 5 <= budget.tokens <= 20 and "is out of memory with" in caplog.text
-    assert sums[0].examples == sums[1].examples == TRAIN and torch.equal(sums[0].count, sums[1].count)
-    torch.testing.assert_close(sums[0].sum, sums[1].sum, atol=1e-5, rtol=1e-6)
+    same(*sums)
 
 
 @TEXTS
@@ -89,7 +92,7 @@ def test_a_layer_that_cannot_be_added_is_not_counted(loaded, corpus, monkeypatch
 
     def failing(self, *arguments):
         calls.append(1)
-        if len(sums) == 1 and len(calls) == number + 1:
+        if sums and len(calls) == number + 1:
             raise torch.OutOfMemoryError("out of memory")
         return plain(self, *arguments)
 
@@ -99,8 +102,7 @@ def test_a_layer_that_cannot_be_added_is_not_counted(loaded, corpus, monkeypatch
         averaging = Averaging(loaded, train.n)
         list(averaging.add_group(train, TokenBudget(100)))
         sums.append(averaging.averages())
-    assert sums[0].examples == sums[1].examples and torch.equal(sums[0].count, sums[1].count)
-    torch.testing.assert_close(sums[0].sum, sums[1].sum, atol=1e-5, rtol=1e-6)
+    same(*sums)
 
 
 @TEXTS
@@ -116,8 +118,8 @@ def test_an_example_that_does_not_fit_is_an_error(loaded, corpus):
 def scarce(monkeypatch):
     """Let a model run out of memory with more than this number of tokens; returns the sizes of all passes."""
 
-    def make(most):
-        sizes, run = [], Model.run
+    def make(most, run=Model.run):
+        sizes = []
 
         def short(self, packed, *options):
             sizes.append(len(packed.ids))
@@ -177,35 +179,26 @@ def states_of(index, tokens):
 
 
 @TEXTS
-def test_less_memory_gives_the_same_hidden_states(tiny, corpus, monkeypatch, caplog):
+def test_less_memory_gives_the_same_hidden_states(tiny, corpus, scarce, caplog):
     train, index = Tokens.read(corpus / "tokens.parquet")["train"], corpus / "states.json"
     jobs.store(tiny, index, tokens=corpus / "tokens.parquet")
-    expected, run = states_of(index, train), Model.run
-
-    def short(self, packed, *options):
-        if len(packed.ids) > 17:
-            raise torch.OutOfMemoryError("out of memory")
-        return run(self, packed, *options)
-
-    monkeypatch.setattr(Model, "run", short)
-    with caplog.at_level(logging.WARNING):
-        jobs.store(tiny, index, tokens=corpus / "tokens.parquet")
+    expected = states_of(index, train)
+    scarce(17)
+    jobs.store(tiny, index, tokens=corpus / "tokens.parquet")
     assert "continuing with token_budget" in caplog.text
     torch.testing.assert_close(states_of(index, train), expected, atol=2e-3, rtol=1e-3)
 
 
 @TEXTS
 def test_a_smaller_precision_is_near_and_not_the_same(tiny, corpus):
-    precision, within = "bfloat16", 0.1
-    tokens = corpus / "tokens.parquet"
-    averages, read = [], []
-    for name in ("float32", precision):
+    within, tokens, averages, read = 0.1, corpus / "tokens.parquet", [], []
+    for name in ("float32", "bfloat16"):
         jobs.average(tiny, tokens, corpus / f"{name}.h5", precision=name)
         averages.append(papa.Constants.load(corpus / f"{name}.h5"))
         given = {"tokens": tokens, "constants": corpus / "float32.h5"}
         jobs.store(tiny, corpus / f"{name}.json", "average/all", precision=name, **given)
         read.append(states_of(corpus / f"{name}.json", Tokens.read(tokens)["train"]))
     exact, rough = averages
-    assert rough.sum.dtype == torch.float64 and rough.about["precision"] == precision
+    assert rough.sum.dtype == torch.float64 and rough.about["precision"] == "bfloat16"
     assert 0 < float((rough.mean - exact.mean).abs().max()) < within
     assert 1e-5 < float((read[1] - read[0]).norm() / read[0].norm()) < within

@@ -143,9 +143,7 @@ def test_a_run_downloads_what_its_jobs_read_once_and_checks_what_is_new(hub, tmp
     study = Plan(config, tmp_path, LocalSourceDigests(config.machine))
     machine = with_snapshots(config.machine, study.jobs(), print)
     of_model = "config.json model.safetensors tokenizer.json tokenizer_config.json"
-    files = " ".join(
-        sorted(["README.md", *(f"tiny/{name}-00000-of-00001.parquet" for name in ("train", "validation_matched"))])
-    )
+    files = "README.md tiny/train-00000-of-00001.parquet tiny/validation_matched-00000-of-00001.parquet"
     expected = {
         *("info some/model@None", f"download some/model@None: {of_model}", "verify some/model"),
         *("info some/data@None", f"download some/data@None: {files}", "verify some/data"),
@@ -158,17 +156,15 @@ def test_a_run_downloads_what_its_jobs_read_once_and_checks_what_is_new(hub, tmp
     hub.asked.clear()
     assert load_rows(config.corpora["sentences"], "train", machine=machine).table["text"].to_pylist() == TEXTS
     identity = ModelId.of("tiny", config.models["tiny"])
-    assert (
-        location_of(identity, machine) == location_of(identity, Machine()) == machine.snapshots["model some/model@main"]
-    )
-    assert papa.load_model(location_of(identity, machine), device="cpu").layers == 2
+    place = machine.snapshots["model some/model@main"]
+    assert location_of(identity, machine) == location_of(identity, Machine()) == place
+    assert papa.load_model(place, device="cpu").layers == 2
     assert not hub.asked, "jobs and `papa plan` ask for nothing"
 
 
 def test_what_is_in_the_mirror_is_never_downloaded(hub, tmp_path):
-    machine = mirror(tmp_path / "mirror")
     model_folder(tmp_path / "mirror/some/model")
-    keys = {"models.tiny": {"hub": "some/model"}, "hub_mirror": machine.hub_mirror, "run.tasks": ["tags"]}
+    keys = {"models.tiny": {"hub": "some/model"}, "hub_mirror": str(tmp_path / "mirror"), "run.tasks": ["tags"]}
     config = config_of(with_keys(CONFIG, keys))
     assert with_snapshots(config.machine, Plan(config, tmp_path).jobs(), print).snapshots == {} and not hub.asked
 
@@ -201,8 +197,12 @@ def test_files_that_are_downloaded():
     weights = ["model-00001-of-00002.safetensors", "model-00002-of-00002.safetensors", "model.safetensors.index.json"]
     assert files_of_model("m", [*others, *weights]) == [*weights, "config.json", "vocab.txt"]
     assert files_of_model("m", others) == ["pytorch_model.bin", "config.json", "vocab.txt"]
-    with pytest.raises(InputError, match=r"cannot load the model m: .* and the repository has config\.json\."):
-        files_of_model("m", ["config.json"])
+    for names, said in (
+        (["config.json"], r"has config\.json\."),
+        ([f"{n}.h5" for n in range(999)], "1.h5.{,200} more."),
+    ):
+        with pytest.raises(InputError, match=rf"cannot load the model m: .* and the repository .*{said}"):
+            files_of_model("m", names)
     files = ["README.md", "a/train.csv", "b/train.csv", "c.csv"]
     card = [{"config_name": "b", "data_files": [{"split": "train", "path": "c.*"}]}]
     for config, listed, names in (("a", None, files[:2]), ("b", card, ["README.md", "c.csv"]), ("x", None, files)):
@@ -265,17 +265,12 @@ def test_places_of_a_model_in_their_order(hub, tmp_path):
     with pytest.raises(InputError, match=r"^Model small \(some/model@abc\) is not on this machine; start a run"):
         location_of(MODEL, Machine())
     model_folder(hub.folder / "some/model")
-    cached = download("model", "some/model", "abc")
-    assert location_of(MODEL, Machine()) == str(cached)
-    snapshot = model_folder(tmp_path / "snapshot")
-    of_run = Machine(snapshots={"model some/model@abc": str(snapshot)})
-    assert location_of(MODEL, of_run) == str(snapshot)
-    mirrored = Machine(hub_mirror=str(tmp_path / "mirror"), snapshots=of_run.snapshots)
-    assert location_of(MODEL, mirrored) == str(snapshot)
-    folder = model_folder(tmp_path / "mirror/some/model")
-    assert location_of(MODEL, mirrored) == str(folder)
-    named_too = Machine(hub_mirror=mirrored.hub_mirror, models=small(model_folder(tmp_path / "named")).models)
-    assert location_of(MODEL, named_too) == str(tmp_path / "named")
+    places = [download("model", "some/model", "abc")]
+    places += [model_folder(tmp_path / name) for name in ("snapshot", "mirror/some/model", "named")]
+    keys = {"snapshots": {"model some/model@abc": str(places[1])}, "hub_mirror": str(tmp_path / "mirror")}
+    keys["models"] = {"small": {"path": str(places[3])}}
+    for number, place in enumerate(places):
+        assert location_of(MODEL, Machine(**dict([*keys.items()][:number]))) == str(place)
 
 
 def test_a_model_in_a_package(monkeypatch, tmp_path):
@@ -361,19 +356,17 @@ def test_what_can_only_be_a_folder_is_never_asked_of_the_hub(monkeypatch, place)
         weights_digest(ModelId(name="small", hub=place), Machine())
 
 
-def distribution_with_model(folder, name, package):
-    """An installed distribution whose package contains a model, and whose code must not be run."""
-    (folder / package / "model").mkdir(parents=True)
-    (folder / package / "__init__.py").write_text("raise SystemExit('code of others was run')")
-    (folder / package / "model/config.json").write_text('{"model_type": "bert"}')
-    about = folder / f"{package}-1.0.dist-info"
-    about.mkdir()
-    (about / "METADATA").write_text(f"Metadata-Version: 2.1\nName: {name}\nVersion: 1.0\n")
-    (about / "RECORD").write_text(f"{package}/__init__.py,,\n{package}/model/config.json,,\n")
-
-
 def test_a_package_is_named_as_python_or_as_pip_names_it(monkeypatch, tmp_path):
-    distribution_with_model(tmp_path / "site", "tiny-bert-L2", "tiny_bert_l2")
+    """Its code is not run."""
+    package, about = tmp_path / "site/tiny_bert_l2", tmp_path / "site/tiny_bert_l2-1.0.dist-info"
+    for path, content in {
+        package / "__init__.py": "raise SystemExit('code of others was run')",
+        package / "model/config.json": '{"model_type": "bert"}',
+        about / "METADATA": "Metadata-Version: 2.1\nName: tiny-bert-L2\nVersion: 1.0\n",
+        about / "RECORD": "tiny_bert_l2/__init__.py,,\ntiny_bert_l2/model/config.json,,\n",
+    }.items():
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_text(content)
     monkeypatch.syspath_prepend(tmp_path / "site")
     monkeypatch.chdir(tmp_path)
     assert named("tiny_bert_l2") == named("tiny-bert-L2") == {"package": "tiny_bert_l2"}

@@ -60,13 +60,10 @@ def test_a_sweep_resumes_where_it_was_stopped_unless_the_code_has_changed(models
     assert page.read_text().split() == ["bert", "llama"] and not log.exists()
 
 
-def test_a_type_of_two_stacks_is_not_used_if_only_its_decoder_can_be(models):
-    checked = models.check("pegasus")
-    assert checked["form"] == "refused" and "PegasusForCausalLM alone can be used" in checked["why"]
-
-
-def test_small_models_have_the_layers_of_checkpoints(models):
-    assert (models.check("lfm2")["form"], models.check("lfm2")["layers"]) == ("padded", 2)
+def test_facts_of_single_types(models):
+    two, mixed = models.check("pegasus"), models.check("lfm2")
+    assert two["form"] == "refused" and "PegasusForCausalLM alone can be used" in two["why"]
+    assert (mixed["form"], mixed["layers"]) == ("padded", 2), "a small model has the layers of checkpoints"
     assert "block_indices" in models.check("minimax_m3_vl_text")["why"]
 
 

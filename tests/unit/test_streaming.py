@@ -112,28 +112,21 @@ def test_trained_constants_are_what_the_written_ones_give(stages, corpus, data):
 
 @pytest.mark.parametrize("corpus", ["text"], indirect=True)
 @pytest.mark.parametrize("variant", [ALL, "average-trained/all"])
-def test_the_model_drops_while_a_probe_trains(stages, variant):
+def test_the_model_drops_while_a_probe_trains_and_not_while_it_is_scored(stages, variant, monkeypatch):
+    asked, plain_run = [], papa.Model.run
+
+    def run(model, packed, replacement=None, dropout=False):
+        asked.append((dropout, torch.is_inference_mode_enabled()))
+        return plain_run(model, packed, replacement, dropout)
+
     plain, _ = stages.streamed(variant)
+    monkeypatch.setattr(papa.Model, "run", run)
     first, again = (stages.streamed(variant, encoder_dropout=True) for _ in range(2))
+    assert set(asked) == {(True, False), (False, True)}
     assert first[0] == again[0] and all(torch.equal(first[1][name], again[1][name]) for name in first[1])
     assert [epoch["loss"] for epoch in first[0]["curve"]] != [epoch["loss"] for epoch in plain["curve"]]
     assert (first[0]["provenance"].pop("encoder_dropout"), plain["provenance"].pop("encoder_dropout")) == (True, False)
     assert first[0]["provenance"] == plain["provenance"]
-
-
-@pytest.mark.parametrize("corpus", ["text"], indirect=True)
-def test_the_model_does_not_drop_while_a_probe_is_scored(stages, monkeypatch):
-    asked = []
-
-    def run(model, packed, replacement=None, dropout=False, plain=papa.Model.run):
-        asked.append((dropout, torch.is_inference_mode_enabled()))
-        return plain(model, packed, replacement, dropout)
-
-    monkeypatch.setattr(papa.Model, "run", run)
-    stages.streamed(ALL, encoder_dropout=True)
-    # those of the check when the model is loaded come first
-    first = next(number for number, (dropout, inference) in enumerate(asked) if dropout or inference)
-    assert set(asked[first:]) == {(True, False), (False, True)}
 
 
 @pytest.mark.parametrize("corpus", ["text"], indirect=True)
@@ -149,19 +142,17 @@ def test_the_model_drops_while_lambda_is_learned(stages, tiny, corpus, data):
 
 def test_further_validation_splits_have_outcomes_of_their_own(stages, corpus, metric):
     """Two of them, both with all labels turned around."""
-    before = stages.stored(ALL)
+    before, names = stages.stored(ALL), ("zeta", "alpha")
     for name in ("tokens", "labels"):
         table = read_table(corpus / f"{name}.parquet")
-        more = table.slice(TRAIN)
+        more, about = table.slice(TRAIN), provenance_of(table)
         if name == "labels":
             rows = more["label"].to_pylist()
             turned = [[1 - label for label in row] if isinstance(row, list) else 1 - row for row in rows]
             more = more.set_column(2, "label", pa.array(turned, more["label"].type))
-        parts = [more.set_column(0, "split", pa.array([split] * VALIDATION)) for split in ("zeta", "alpha")]
-        about = provenance_of(table)
-        if "rows" in about:
-            about["rows"] |= dict.fromkeys(("zeta", "alpha"), VALIDATION)
+        parts = [more.set_column(0, "split", pa.array([split] * VALIDATION)) for split in names]
         if name == "tokens":
+            about["rows"] |= dict.fromkeys(names, VALIDATION)
             groups = [table.slice(0, TRAIN), table.slice(TRAIN), *parts]
             write_groups(groups, table.schema, corpus / "tokens.parquet", about)
         else:
@@ -169,17 +160,15 @@ def test_further_validation_splits_have_outcomes_of_their_own(stages, corpus, me
     turned_around = pytest.approx([1 - score for score in before[0]["scores"]])
     for kind in (stages.stored, stages.streamed):
         run, probe = kind(ALL)
-        assert run["rows"] == {"train": TRAIN, "validation": VALIDATION, "alpha": VALIDATION, "zeta": VALIDATION}
+        assert run["rows"] == {"train": TRAIN} | dict.fromkeys(("validation", *names), VALIDATION)
         assert run["scores"] == before[0]["scores"]
         assert jobs.scores(corpus / "run.json", metric, "alpha") == turned_around
         torch.testing.assert_close(probe, before[1], atol=2e-3, rtol=0)
         table = read_table(corpus / "run.outcomes.parquet")
-        splits = {split: table.filter(pc.equal(table["split"], split)) for split in ("validation", "zeta", "alpha")}
+        splits = {split: table.filter(pc.equal(table["split"], split)) for split in ("validation", *names)}
         assert pa.concat_tables(splits.values()).equals(table)
         same = [name for name in table.column_names if name not in ("split", "gold")]
         assert splits["zeta"].select(same) == splits["alpha"].select(same) == splits["validation"].select(same)
-        turned = [1 - label for label in splits["validation"]["gold"].to_pylist()]
-        assert splits["zeta"]["gold"].to_pylist() == splits["alpha"]["gold"].to_pylist() == turned
     # what comes back from a checkpoint is in an order of its own
     splits = Tokens.read(corpus / "tokens.parquet")
     labels = GoldLabels.read(splits, corpus / "labels.parquet")

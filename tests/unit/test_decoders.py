@@ -7,7 +7,7 @@ from concurrent.futures import ThreadPoolExecutor
 import pytest
 import torch
 import transformers
-from families import DECODERS, ENDS, GROUPED, SIZES, close, stock, texts
+from families import DECODERS, ENDS, GROUPED, SIZES, close, real, states_of, stock, texts
 from sizes import LAYERS, SLOTS, VOCABULARY
 
 import papa
@@ -92,18 +92,13 @@ def test_of_layers_those_that_attend_are_counted_and_the_others_stay_as_they_are
     assert states.shape[1] == 6
     plain = mixed()
     with papa.replaced_attention(plain, constants[:2], heads), torch.no_grad():
-        close(padded_last(plain, inputs), states[:, -1])
+        close(states_of(plain, inputs)[:, -1], real(states, inputs)[:, -1])
     with pytest.raises(InputError, match=r"this model needs a torch tensor \[layer, head, query, key\] = \[2, 4"):
         model.hidden_states(inputs, constants)
     plain.save_pretrained(tmp_path)
     monkeypatch.setenv("PAPA_MACHINE", json.dumps({"models": {"mixed": {"path": str(tmp_path)}}}))
     sizes = sizes_of_model(ModelId(name="mixed"), Machine.current())
     assert (sizes["layers"], sizes["heads"]) == (2, 4)
-
-
-def padded_last(model, inputs):
-    """The last hidden state of a model of transformers, zero at padding."""
-    return model(**inputs, output_hidden_states=True).hidden_states[-1] * inputs["attention_mask"][..., None]
 
 
 def test_a_decoder_needs_no_mask_if_padding_follows_the_tokens(constants):
@@ -151,20 +146,16 @@ def test_a_plain_model_that_would_be_replaced_otherwise_than_the_formula_says_is
 
 def test_slots_are_counted_from_the_first_token_whichever_side_padding_is_on(constants):
     """Of a packed row, in a padded batch and in a plain model; Mistral's positions are only distances."""
-    decoder, heads = stock("mistral"), [(0, 1), (1, 0), (2, 2)]
+    decoder, heads, actual, sums = stock("mistral"), [(0, 1), (1, 0), (2, 2)], [], []
     ours, padded = Model(copy.deepcopy(decoder)), Model(copy.deepcopy(decoder))
     padded.form = Form(False)
-    actual = []
-    for left in (False, True):
-        given = texts(left)
-        real = given["attention_mask"].bool()
-        actual += [model.hidden_states(given, constants, heads)[:, -1][real] for model in (ours, padded)]
+    for given in (texts(), texts(left=True)):
+        actual += [real(model.hidden_states(given, constants, heads), given)[:, -1] for model in (ours, padded)]
         with papa.replaced_attention(decoder, constants, heads):
-            actual.append(decoder(**given, output_hidden_states=True).hidden_states[-1][real])
-    for states in actual[1:]:
-        assert distance([states], actual[:1]) < 1e-5
-    both = [papa.average_attention(ours, [texts(left)]).sum for left in (False, True)]
-    close(*both)
+            actual.append(states_of(decoder, given)[:, -1])
+        sums.append(papa.average_attention(ours, [given]).sum)
+    assert max(distance([states], actual[:1]) for states in actual) < 1e-5
+    close(*sums)
 
 
 def test_a_model_that_is_wrong_with_padding_before_the_tokens_refuses_it(monkeypatch, constants):

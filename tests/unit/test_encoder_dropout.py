@@ -62,15 +62,8 @@ def test_constants_are_dropped_too_and_dropout_of_nothing_changes_nothing(model,
     close(dropped_states(ours, inputs, matrices, mixing), plain)
 
 
-class Rows(nn.Module):
-    """Values that are the rows of the identity, because there is a channel for each place."""
-
-    def forward(self, tokens):
-        return torch.eye(PLACES).repeat(EXAMPLE_COUNT, HEADS)[None]
-
-
 def attention(model, share, replaced, mixing=None):
-    """The attention that a layer uses, `[example, query, head, key]`."""
+    """The attention that a layer uses, `[example, query, head, key]`: values are the rows of the identity."""
     torch.manual_seed(1)
     matrices = torch.rand(1, HEADS, PLACES, PLACES) + 0.1
     heads = None if mixing is not None else [(0, head) for head in replaced]
@@ -79,11 +72,11 @@ def attention(model, share, replaced, mixing=None):
     assert examples.same_slots  # the constant is the same for all examples; what is dropped of it is not
     session = Session(replacement_of((1, HEADS), matrices, heads, mixing), examples=examples)
     patch(model)
-    layer = model.encoder.layer[0].attention.self
-    layer.dropout.p, layer.value = share, Rows()
+    layer = model.encoder.layer[0].attention.self.train()
+    layer.dropout.p = share
+    layer.value.register_forward_hook(lambda *_: torch.eye(PLACES).repeat(EXAMPLE_COUNT, HEADS)[None])
     with torch.no_grad(), running(session):
-        tokens = 0.3 * torch.randn(PLACES, HEADS * CHANNELS).repeat(EXAMPLE_COUNT, 1)
-        used, _ = layer.train()(tokens[None])
+        used, _ = layer(0.3 * torch.randn(PLACES, HEADS * CHANNELS).repeat(EXAMPLE_COUNT, 1)[None])
     return used.view(EXAMPLE_COUNT, PLACES, HEADS, PLACES)
 
 

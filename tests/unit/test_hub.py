@@ -93,25 +93,21 @@ def hub(monkeypatch, tmp_path):
 
 def mirror(folder, readme=True):
     """A folder with a dataset `some/data` of the config `tiny`, its label a numbered class with names."""
-    features = {
-        "text": {"dtype": "string", "_type": "Value"},
-        "label": {"names": ["no", "yes"], "_type": "ClassLabel"},
-        "tags": {"feature": {"names": ["O", "X"], "_type": "ClassLabel"}, "_type": "List"},
-    }
+    features = {"text": {"dtype": "string", "_type": "Value"}}
+    features["label"] = {"names": ["no", "yes"], "_type": "ClassLabel"}
+    features["tags"] = {"feature": {"names": ["O", "X"], "_type": "ClassLabel"}, "_type": "List"}
     table = pa.table({"text": TEXTS, "label": [1, 0, 1], "tags": [[0], [1], [0]]})
     table = table.replace_schema_metadata({"huggingface": json.dumps({"info": {"features": features}})})
-    place = folder / "some" / "data"
+    lines = ["---", "configs:", "- config_name: tiny", "  data_files:"]
     for split in ("train", "validation_matched"):
         # without a README, the hub's own conversion has the splits as folders
         name = f"{split}-00000-of-00001" if readme else f"{split.split('_')[0]}/0000"
-        file = place / "tiny" / f"{name}.parquet"
+        file = folder / "some/data/tiny" / f"{name}.parquet"
         file.parent.mkdir(parents=True, exist_ok=True)
         pq.write_table(table, file)
+        lines += [f"  - split: {split}", f"    path: tiny/{split}-*"]
     if readme:
-        lines = ["---", "configs:", "- config_name: tiny", "  data_files:"]
-        for split in ("train", "validation_matched"):
-            lines += [f"  - split: {split}", f"    path: tiny/{split}-*"]
-        (place / "README.md").write_text("\n".join([*lines, "---", ""]))
+        (folder / "some/data/README.md").write_text("\n".join([*lines, "---", ""]))
     return Machine(hub_mirror=str(folder))
 
 
@@ -242,20 +238,16 @@ def test_mirror_says_what_it_lacks(tmp_path, keys, said):
 
 def test_digests_of_sources_are_those_of_their_content(tmp_path):
     (tmp_path / "a.csv").write_bytes(b"text\na\n")
-    files = {"train": str(tmp_path / "a.csv")}
-    corpus = corpus_of(files=files, first="text")
+    corpus = corpus_of(files={"train": str(tmp_path / "a.csv")}, first="text")
     assert source_digests(corpus, None) == {"train": hashlib.sha256(b"text\na\n").hexdigest()}
-    folder = str(mirror(tmp_path / "hub").hub_mirror)
+    folder = mirror(tmp_path / "hub").hub_mirror
     assert source_digests(on_hub(), None) == source_digests(on_hub(hub="other/data"), folder) == {}
-    before = source_digests(on_hub(), folder)
-    other = Path(folder, "some/data/other/train.parquet")
+    before, other = source_digests(on_hub(), folder), Path(folder, "some/data/other/train.parquet")
     other.parent.mkdir()
     other.write_bytes(b"of another config")
-    assert source_digests(on_hub(), folder) == before and list(before) == ["mirror"]
-    assert source_digests(on_hub(config=None), folder) != before
-    file = next(Path(folder).rglob("tiny/train*"))
-    pq.write_table(pq.read_table(file).slice(1), file)
-    assert source_digests(on_hub(), folder) != before
+    assert source_digests(on_hub(), folder) == before != source_digests(on_hub(config=None), folder)
+    next(Path(folder).rglob("tiny/train*")).write_bytes(b"changed")
+    assert source_digests(on_hub(), folder) != before and list(before) == ["mirror"]
 
 
 # -- models -----------------------------------------------------------------------------------------------------------

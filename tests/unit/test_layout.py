@@ -31,11 +31,7 @@ def tokens_at(tokenizer, inputs, row):
     [
         ("a bc", None, 11, {0: "[CLS]", 1: "a", 2: "b", 3: "##c", 10: "[SEP]"}, []),
         ("d", None, 11, {0: "[CLS]", 1: "d", 10: "[SEP]"}, []),
-        (
-            *("a b", "c d e", 12),
-            {0: "[CLS]", 1: "a", 2: "b", 6: "[SEP]", 7: "c", 8: "d", 9: "e", 11: "[SEP]"},
-            [7, 8, 9, 11],
-        ),
+        ("a b", "c d", 10, {0: "[CLS]", 1: "a", 2: "b", 5: "[SEP]", 6: "c", 7: "d", 9: "[SEP]"}, [6, 7, 9]),
     ],
 )
 def test_texts_start_at_slot_0_and_end_in_the_last_and_pairs_share_the_slots(
@@ -47,20 +43,22 @@ def test_texts_start_at_slot_0_and_end_in_the_last_and_pairs_share_the_slots(
     assert inputs["token_type_ids"][0].nonzero().flatten().tolist() == segment_1
 
 
-def test_a_text_longer_than_its_room_is_cut_and_counted(tokenizer):
-    letters = "a b c d e f g h i j k l m"
-    single = next(place_texts(tokenizer, [letters], None, slots=9))
-    assert single.slots == [0, 1, 2, 3, 4, 5, 6, 7, 8] and single.cut == 13 - 7
-    pair = next(place_texts(tokenizer, [letters], ["a"], slots=12))
-    assert pair.slots == [0, 1, 2, 3, 4, 5, 6, 7, 11] and pair.cut == 13 - 5
-    assert next(place_texts(tokenizer, ["a"], [letters], slots=12)).slots == [0, 1, 6, 7, 8, 9, 10, 11]
+LETTERS = "a b c d e f g h i j k l m"
 
 
-def test_the_published_code_cuts_single_texts_to_half_but_not_words(tokenizer):
-    letters = "a b c d e f g h i"
-    assert next(place_texts(tokenizer, [letters], None, slots=10, style="published_code")).slots == [0, 1, 2, 3, 4, 9]
-    words = next(place_texts(tokenizer, [letters.split()], None, slots=12, style="published_code"))
-    assert words.slots == [*range(10), 11] and words.cut == 0
+@pytest.mark.parametrize(
+    ("first", "second", "slots", "style", "used", "cut"),
+    [
+        (LETTERS, None, 9, "paper", [*range(9)], 13 - 7),
+        (LETTERS, "a", 12, "paper", [*range(8), 11], 13 - 5),
+        ("a", LETTERS, 12, "paper", [0, 1, 6, 7, 8, 9, 10, 11], 13 - 4),
+        (LETTERS, None, 10, "published_code", [0, 1, 2, 3, 4, 9], 13 - 4),  # half of the slots
+        (LETTERS.split(), None, 17, "published_code", [*range(14), 16], 0),
+    ],
+)
+def test_a_text_longer_than_its_room_is_cut_and_counted(tokenizer, first, second, slots, style, used, cut):
+    placed = next(place_texts(tokenizer, [first], second and [second], slots=slots, style=style))
+    assert (placed.slots, placed.cut) == (used, cut)
 
 
 @pytest.mark.parametrize("slots", [11, 12])
@@ -264,11 +262,6 @@ def test_inputs_are_those_of_the_stock_tokenizer(tokenizer, kind, pairs, slots):
         assert torch.equal(values, expected[name] * (1 if name == "input_ids" else expected["attention_mask"])), name
 
 
-def test_the_last_block_of_running_text_leaves_no_gap(tokenizer):
-    blocks = list(texts_in_blocks(tokenizer, [letters(11)], 9, contiguous=True))
-    assert [block.slots for block in blocks] == [[*range(9)], [*range(6)]]
-
-
 @pytest.mark.parametrize(
     ("name", "marks", "ends"),
     [("Roberta", ["<s>", "<pad>", "</s>", "<unk>", "<mask>"], [11, 12, 21]),
@@ -298,3 +291,5 @@ def test_special_tokens_of_a_decoder_are_next_to_its_texts(tokenizer):
     inputs = papa.lay_out(tokenizer, ["a b"], ["c"], slots=11, style="contiguous")
     assert tokens_at(tokenizer, inputs, 0) == dict(enumerate(["[CLS]", "a", "b", "[SEP]", "c", "[SEP]"]))
     assert inputs["token_type_ids"][0, :6].tolist() == [0, 0, 0, 0, 1, 1]
+    blocks = list(texts_in_blocks(tokenizer, [letters(11)], 9, contiguous=True))
+    assert [block.slots for block in blocks] == [[*range(9)], [*range(6)]], "nor has the last block a gap"

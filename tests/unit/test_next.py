@@ -28,10 +28,8 @@ METRIC = "log_likelihood"
 def tokens(tmp_path, tiny_decoder):
     generator = torch.Generator().manual_seed(3)
     lengths = torch.randint(2, SLOTS + 1, (TRAIN + VALIDATION,), generator=generator).tolist()
-    letters = [
-        " ".join("abcdefgh"[letter] for letter in torch.randint(8, (length,), generator=generator).tolist())
-        for length in lengths
-    ]
+    drawn = [torch.randint(8, (length,), generator=generator).tolist() for length in lengths]
+    letters = [" ".join("abcdefgh"[letter] for letter in text) for text in drawn]
     jobs.write_texts(tmp_path, train=letters[:TRAIN], validation=letters[TRAIN:])
     return jobs.lay_out(tiny_decoder, tmp_path, SLOTS)
 
@@ -63,19 +61,15 @@ def test_at_fraction_1_losses_are_those_of_the_stock_model(tokens):
 
 
 def test_the_trivial_guess_knows_how_frequent_tokens_are(tokens):
-    measured = measure(tokens, "original")
-    parts = Tokens.read(tokens)
     after = {
-        name: [
-            split.ids[begin + 1 : end].tolist() for begin, end in zip(split.offsets, split.offsets[1:], strict=False)
-        ]
-        for name, split in parts.items()
+        name: [part.ids[begin + 1 : end].tolist() for begin, end in zip(part.offsets, part.offsets[1:], strict=False)]
+        for name, part in Tokens.read(tokens).items()
     }
     seen = np.ones(VOCABULARY)
     for ids in after["train"]:
         np.add.at(seen, ids, 1)
     expected = [-np.log(seen / seen.sum())[ids].sum() for ids in after["validation"]]
-    np.testing.assert_allclose(measured["trivial"], expected, rtol=1e-9)
+    np.testing.assert_allclose(measure(tokens, "original")["trivial"], expected, rtol=1e-9)
 
 
 @pytest.mark.parametrize("constant", ["zeros", "average"])
@@ -134,25 +128,18 @@ def losses(original, zeros, replaced, trivial=4.0):
     return losses_of([texts(nats, 5 + np.arange(200) % 7, trivial)]).set_index("constant", drop=False)
 
 
-def test_no_seed_is_needed_for_an_interval():
+def test_floors_of_losses_are_the_zeros_or_else_a_guess_and_no_seed_is_needed(recwarn):
     measured = losses(1.0, 3.0, 2.0)
     assert measured["metric"].eq(METRIC).all(), "a perplexity has no floors"
     row = measured.loc["average"]
     assert row["status"] == COUNTS and row["loss"] == pytest.approx(0.5, abs=0.01)
     assert 0.4 < row["loss_low"] < row["loss"] < row["loss_high"] < 0.6
     assert 0 < row["half_width_without_seeds"] < 0.1 and row["share_examples"] == pytest.approx(1)
-
-
-def test_a_head_that_is_worse_without_attention_than_a_guess_has_the_guess_as_its_floor():
-    measured = losses(1.0, 9.0, 2.0)
-    assert measured.loc["average", "contextless"] == pytest.approx(-9.0, abs=0.01)
-    assert measured.loc["average", "loss"] == pytest.approx(1 / 3, abs=0.01)
+    worse = losses(1.0, 9.0, 2.0).loc["average"]  # than a guess
+    assert (worse["contextless"], worse["loss"]) == pytest.approx((-9.0, 1 / 3), abs=0.01)
     measured = losses(5.0, 9.0, 6.0)  # the guess beats the model
     assert measured["status"].eq("the model is no better than a guess from how frequent tokens are (-4.000)").all()
     assert measured["loss"].isna().all()
-
-
-def test_without_a_contextless_floor_there_is_no_loss_and_no_warning(recwarn):
     measured = losses_of([texts({ORIGINALS: np.ones(20)}, np.full(20, 5))])
     assert measured["status"].tolist() == ["no context-free floor was measured"] and not recwarn.list
 

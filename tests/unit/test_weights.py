@@ -145,8 +145,7 @@ def grouped(tmp_path, tiny_decoder):
 def losses_of(model, ids, **changed):
     """The loss of each text, `[example]`."""
     logits = model.logits({"input_ids": ids, "attention_mask": torch.ones_like(ids)}, **changed)
-    texts = cross_entropy(logits[:, :-1].flatten(0, 1), ids[:, 1:].flatten(), reduction="none")
-    return texts.view(len(ids), -1).mean(1)
+    return cross_entropy(logits[:, :-1].transpose(1, 2), ids[:, 1:], reduction="none").mean(1)
 
 
 def test_the_head_of_a_decoder_needs_no_probe(grouped, tmp_path):

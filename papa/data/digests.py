@@ -53,21 +53,19 @@ def _state(paths: tuple[PathLike, ...]) -> Entry:
     return [value for file in files for value in (file.st_ino, file.st_size, file.st_mtime_ns, file.st_ctime_ns)]
 
 
-def _cache_file() -> Path:
-    return user_cache() / "digests.json"
-
-
 def _cached() -> dict[str, Entry]:
     with suppress(OSError, ValueError):  # a damaged cache counts as empty
-        entries = json.loads(_cache_file().read_text(encoding="utf-8"))
+        entries = json.loads((user_cache() / "digests.json").read_text(encoding="utf-8"))
         if isinstance(entries, dict):
             return {key: entry for key, entry in entries.items() if isinstance(entry, list) and entry}
     return {}
 
 
 def _cache(key: str, entry: Entry) -> None:
-    entries = _cached()
-    entries.pop(key, None)
-    newest = dict([*entries.items(), (key, entry)][-MAXIMUM_ENTRIES:])
-    with suppress(OSError, ValueError), replacing(_cache_file()) as temporary:  # papa also works without a cache
+    others = [(known, state) for known, state in _cached().items() if known != key]
+    newest = dict([*others, (key, entry)][-MAXIMUM_ENTRIES:])
+    with (
+        suppress(OSError, ValueError),
+        replacing(user_cache() / "digests.json") as temporary,
+    ):  # papa also works without a cache
         temporary.write_text(json.dumps(newest), encoding="utf-8")

@@ -106,7 +106,7 @@ def download(
             damaged = HfApi().verify_repo_checksums(hub, repo_type=repo_type, revision=folder.name).mismatches
     except (HTTPError, OSError) as error:
         cached = folder_of(repo_type, hub, revision, Machine())
-        if cached is None or (repo_type == "model" and not _has_weights(cached)):
+        if cached is None or (repo_type == "model" and not weights_among(os.listdir(cached))):
             raise refusal(repo_type, hub, revision, error) from error
         say(f"The {repo_type} {hub} is read from the hub's cache, at commit {cached.name} ({first_line(error)}).")
         return cached
@@ -126,14 +126,15 @@ def _key(repo_type: RepoType, hub: str, revision: str | None) -> str:
     return f"{repo_type} {hub}@{revision or 'main'}"
 
 
-def _has_weights(folder: Path) -> bool:
-    return any(re.fullmatch(pattern, path.name) for path in folder.iterdir() for pattern in WEIGHT_PATTERNS)
+def weights_among(names: Sequence[str]) -> list[str]:
+    """Return the names that match the first of `WEIGHT_PATTERNS` that any name matches."""
+    by_pattern = ([name for name in names if re.fullmatch(pattern, name)] for pattern in WEIGHT_PATTERNS)
+    return next(filter(None, by_pattern), [])
 
 
 def files_of_model(hub: str, names: Sequence[str]) -> list[str]:
     """Select from `names` the files that transformers loads: none in folders, none for other libraries."""
-    by_pattern = ([name for name in names if re.fullmatch(pattern, name)] for pattern in WEIGHT_PATTERNS)
-    weights = next(filter(None, by_pattern), [])
+    weights = weights_among(names)
     if not weights or "config.json" not in names:
         raise InputError(
             f"papa cannot load the model {hub}: config.json and model.safetensors or pytorch_model.bin are required, "

@@ -128,12 +128,25 @@ class TokensFile:
         if not {"split", "ids", "slots", "segments", "cut"} <= set(file.schema.names):
             raise DamagedArtefact(f"{file.path} contains no laid-out tokens; {REBUILD}.")
         self._file, self.provenance = file, file.facts
-        self.groups: list[Group] = groups_of(file.metadata)
+        self.groups: list[Group] = []
         self.splits: dict[str, Group] = {}
-        for group in self.groups:
-            extent = self.splits.get(group.split, Group(group.split, group.first, 0, 0))
-            total = extent.rows + group.rows, extent.tokens + group.tokens
-            self.splits[group.split] = Group(group.split, extent.first, *total)
+        self.rows = 0
+        """Number of rows in the file."""
+        for index in range(file.metadata.num_row_groups):
+            self._add(file.metadata.row_group(index))
+
+    def _add(self, group: pq.RowGroupMetaData) -> None:
+        """Add a group, according to the footer of the file."""
+        columns = {
+            column.path_in_schema.split(".")[0]: column for column in map(group.column, range(group.num_columns))
+        }
+        split, tokens = columns["split"].statistics, columns["ids"].num_values
+        if split.min != split.max:
+            raise DamagedArtefact(f"A group of laid-out tokens has rows of {split.min} and of {split.max}; {REBUILD}.")
+        self.groups.append(Group(split.min, self.rows, group.num_rows, tokens))
+        before = self.splits.get(split.min, Group(split.min, self.rows, 0, 0))
+        self.splits[split.min] = Group(*(split.min, before.first), before.rows + group.num_rows, before.tokens + tokens)
+        self.rows += group.num_rows
 
     @classmethod
     @contextmanager
@@ -154,11 +167,6 @@ class TokensFile:
         indices = [index for index, group in enumerate(self.groups) if group.split == name]
         return Tokens.of_table(self._file.read(indices), name, first, self.provenance)
 
-    @property
-    def rows(self) -> int:
-        """Number of rows in the file."""
-        return sum(group.rows for group in self.groups)
-
     def between(self, begin: int, end: int, first_group: int = 0) -> Iterator[tuple[int, Tokens]]:
         """Yield the examples from row `begin` up to row `end` (excluded), as groups with their indices.
 
@@ -169,18 +177,3 @@ class TokensFile:
             if index >= first_group and first < last:
                 rows = self._file.group(index).slice(first - extent.first, last - first)
                 yield index, Tokens.of_table(rows, extent.split, first, self.provenance)
-
-
-def groups_of(metadata: pq.FileMetaData) -> list[Group]:
-    """Return the groups of a tokens file, according to its footer."""
-    groups, first = [], 0
-    for index in range(metadata.num_row_groups):
-        group = metadata.row_group(index)
-        columns = map(group.column, range(group.num_columns))
-        named = {column.path_in_schema.split(".")[0]: column for column in columns}
-        split = named["split"].statistics
-        if split.min != split.max:
-            raise DamagedArtefact(f"A group of laid-out tokens has rows of {split.min} and of {split.max}; {REBUILD}.")
-        groups.append(Group(split.min, first, group.num_rows, named["ids"].num_values))
-        first += group.num_rows
-    return groups

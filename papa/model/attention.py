@@ -300,11 +300,6 @@ def attention(
     return examples.gather_heads(context_of(session, layer)), None
 
 
-def visible(mask: Tensor) -> Tensor:
-    """Convert a mask to bool: True if the query sees the key."""
-    return mask if mask.dtype == torch.bool else mask > torch.finfo(mask.dtype).min / 2
-
-
 @dataclass(frozen=True)
 class Scoring:
     """Parameters that turn products of queries and keys into attention; see `Attending` for the fields."""
@@ -331,7 +326,7 @@ class Scoring:
         if mask is None or mask.dtype == torch.bool:
             return cls(scaling, dropout, mask, bias, softcap, sinks)
         added = mask if bias is None else mask + bias  # the model made this mask itself
-        return cls(scaling, dropout, visible(mask), added, softcap, sinks)
+        return cls(scaling, dropout, mask > torch.finfo(mask.dtype).min / 2, added, softcap, sinks)
 
 
 def context_of(session: Session, layer: Layer) -> Tensor:

@@ -36,7 +36,7 @@ if TYPE_CHECKING:
 
 log = logging.getLogger(__name__)
 Dtype = Literal["float32", "bfloat16"]
-_kept: ContextVar[dict[tuple[object, ...], Model] | None] = ContextVar("papa_kept", default=None)
+_kept: ContextVar[dict[tuple[str, str, str], Model] | None] = ContextVar("papa_kept", default=None)
 
 
 def load_model(
@@ -68,11 +68,10 @@ def stock_model(
             f"load_model takes a folder or a hub id, but a {type(path_or_id).__name__} was given; for a loaded model, "
             "use papa.Model(model)."
         )
-    name = os.fspath(path_or_id)
     if dtype not in get_args(Dtype):
         raise InputError(f"dtype {dtype!r} is unknown; use one of {', '.join(get_args(Dtype))}.")
     usable = _usable(device)
-    return _loaded(locate(name, revision), usable, getattr(torch, dtype))
+    return _loaded(locate(os.fspath(path_or_id), revision), usable, getattr(torch, dtype))
 
 
 def model_of(encoding: Encoding, machine: Machine) -> Model:
@@ -92,14 +91,10 @@ def model_of(encoding: Encoding, machine: Machine) -> Model:
             f"their SHA-256 was {identity.weights} and is now {digest}; restore them, or start the workflow again, "
             "which rebuilds all results of this model."
         )
-    device, kept = machine.device, _kept.get()
-    location = location_of(identity, machine)
-    key = (digest, location, device)
-    model = None if kept is None else kept.get(key)
-    if model is None:
-        model = load_model(location, device=device)
-        if kept is not None:
-            kept[key] = model
+    kept, key = _kept.get(), (digest, location_of(identity, machine), machine.device)
+    model = load_model(key[1], device=machine.device) if kept is None or key not in kept else kept[key]
+    if kept is not None:
+        kept[key] = model
     model.precision = torch.bfloat16 if encoding.precision == "bfloat16" else torch.float32
     model.weights = digest
     if model.device.type == "cuda":  # CPUs would also use another algorithm

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager, suppress
-from html import escape
 from typing import TYPE_CHECKING, cast
 
 import torch
@@ -74,9 +73,6 @@ class Model:
             f"<papa.Model: {type(self.full).__name__}, {self.layers} layers of {self.heads} heads, "
             f"hidden size {self.hidden}, {str(self.precision).removeprefix('torch.')} on {self.device}>"
         )
-
-    def _repr_html_(self) -> str:
-        return f"<p>{escape(repr(self)[1:-1])}</p>"
 
     @property
     def device(self) -> torch.device:

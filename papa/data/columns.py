@@ -159,9 +159,9 @@ class Columns:
         """Return a column; raise `InputError` if it is not of one of these kinds."""
         self.check([name])
         column = self.rows.table.column(name)
-        if kinds and (kind := _kind(column.type)) not in kinds:
+        if kinds and _kind(column.type) not in kinds:
             is_object = PurePath(self.source).suffix in (".json", ".jsonl") and len(column) == 1
-            advice = f"; {ONE_OBJECT_PER_ROW}" if is_object and kind.startswith("list of ") else ""
+            advice = f"; {ONE_OBJECT_PER_ROW}" if is_object else ""
             fault = f"contains {listing([str(column.type)], 60)}, but it must contain {expected}{advice}"
             raise InputError(f"Column {name} of {self.source} {fault}.")
         return column

@@ -11,11 +11,10 @@ import json
 import os
 import re
 from array import array
-from bisect import bisect_left
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
-from itertools import chain
+from itertools import accumulate, chain, pairwise
 from pathlib import Path
 from reprlib import repr as shortened
 from typing import TYPE_CHECKING, Any, Literal
@@ -28,7 +27,6 @@ if TYPE_CHECKING:
 
 MAXIMUM_CHARACTERS = 2**31 - 1
 """Maximum length of a value in a CSV file; Python's default, 131,072, is less than a chapter of a book."""
-OTHER_SEPARATORS = {"\t": "tabs; name it .tsv", ",": "commas; name it .csv", ";": "semicolons; save it with commas"}
 ONE_OBJECT_PER_ROW = "write one object per row, as DataFrame.to_json(path, orient='records', lines=True) does"
 CONLLU = ("id", "words", "lemma", "upos", "xpos", "feats", "head", "deprel", "deps", "misc")
 NOT_UTF8 = re.compile("[\0\udc80-\udcff]")
@@ -130,14 +128,11 @@ def _read_json(path: Path, wanted: Collection[str] | None, _: object) -> SourceR
     for number, record in every:
         if not isinstance(record, dict):
             raise InputError(f"{path} contains {shortened(record)}, not only objects; {ONE_OBJECT_PER_ROW}.")
-        last = record
         names.update(dict.fromkeys(record))
         lines.append(number)
         records.append({name: value for name, value in record.items() if wanted is None or name in wanted})
-    if len(records) == 1 and _is_whole_table(last):
-        raise InputError(f"{path} contains one object for all rows ({listing(names)}); {ONE_OBJECT_PER_ROW}.")
     columns, numbers = [name for name in names if wanted is None or name in wanted], lines if by_line else ()
-    table = _table(path, columns, [[record.get(name) for record in records] for name in columns], numbers)
+    table = _table(path, columns, [[record.get(name) for record in records] for name in columns])
     return SourceRows(table, list(names), lines=numbers)
 
 
@@ -145,35 +140,16 @@ def _json(path: Path, number: int, text: str) -> Any:
     """Parse JSON that begins in a line of a file; NaN is null, as pandas writes it."""
     text = text.rstrip()
     try:
-        constant = {"NaN": None}.__getitem__
-        record = json.loads(text, parse_constant=constant)
-        if not isinstance(record, dict) or text.count('":') != len(record):  # nested, or with a key twice
-            record = json.loads(text, parse_constant=constant, object_pairs_hook=_object)
-        return record
+        return json.loads(text, parse_constant={"NaN": None}.__getitem__)
     except (ValueError, KeyError) as error:
         line, problem = number + getattr(error, "lineno", 1) - 1, getattr(error, "msg", error)
         raise InputError(f"{path} line {line} cannot be read as JSON ({problem}); {ONE_OBJECT_PER_ROW}.") from error
-
-
-def _object(pairs: Sequence[tuple[str, object]]) -> dict[str, object]:
-    if len(record := dict(pairs)) < len(pairs):
-        raise ValueError(f"an object has a key twice: {listing(name for name, _ in pairs)}")
-    return record
-
-
-def _is_whole_table(record: Mapping[str, object]) -> bool:
-    """Return whether an object is a table, as pandas writes it by default, or a data set such as SQuAD."""
-    lists = [value for value in record.values() if isinstance(value, list)]
-    nested = any(isinstance(item, list | dict) for item in chain.from_iterable(lists))
-    return nested or (bool(record) and all(isinstance(value, dict) for value in record.values()))
 
 
 def _read_csv(path: Path, wanted: Collection[str] | None, columns: Sequence[str] | None) -> SourceRows:
     """Read a line of names, unless there are `columns`, then rows. In TSV files, a quote is an ordinary character."""
     csv.field_size_limit(MAXIMUM_CHARACTERS)
     tabs = path.suffix.lower() == ".tsv"
-    if not columns:
-        _check_separator(path, "\t" if tabs else ",")
     records = _records(path, tabs)
     start, header = (0, columns) if columns else next(records, (0, ()))
     names = [name.strip() for name in header]
@@ -199,16 +175,8 @@ def _read_csv(path: Path, wanted: Collection[str] | None, columns: Sequence[str]
     if line := quoting.get(True) or (False not in quoting and quoting.get(None)):
         problem = f"{path} line {line} has a value in quotes, which TSV does not have"
         raise InputError(f"{problem}, so they may not belong to the text; if they do not, save the rows as .csv.")
-    table = _table(path, [names[index] for index in indices], values, numbers)
+    table = _table(path, [names[index] for index in indices], values)
     return SourceRows(table, [name for name in names if name], lines=numbers)
-
-
-def _check_separator(path: Path, own: str) -> None:
-    """Raise `InputError` if the names of columns are separated by another character."""
-    names = re.sub('"[^"]*"', "", next((line for line in _lines(path) if line.strip()), ""))
-    for mark, advice in OTHER_SEPARATORS.items():
-        if mark in names and own not in names:
-            raise InputError(f"The columns of {path} are separated by {advice}.")
 
 
 def _in_quotes(value: str) -> bool | None:
@@ -237,86 +205,84 @@ def _records(path: Path, tabs: bool) -> Iterator[tuple[int, list[str]]]:
 def _read_lines(path: Path, wanted: object, _: object) -> SourceRows:
     """Read each line as a text, into the column `text`; skip blank lines."""
     rows = [(number, line.rstrip("\n")) for number, line in enumerate(_lines(path), start=1) if line.strip()]
-    for mark, meaning in (("\t", "tabs"), ("__label__", "labels of fastText")):
-        if rows and all(mark in text.strip() for _, text in rows):
-            raise InputError(f"Each line of {path} has {meaning}, so it is no text; save texts and labels as a table.")
     numbers = array("q", (number for number, _ in rows))
-    return SourceRows(_table(path, ["text"], [[text for _, text in rows]], numbers), ["text"], lines=numbers)
+    return SourceRows(_table(path, ["text"], [[text for _, text in rows]]), ["text"], lines=numbers)
 
 
-def _read_conll(path: Path, wanted: object, columns: Sequence[str] | None) -> SourceRows:
+def _read_conll(path: Path, _: object, columns: Sequence[str] | None) -> SourceRows:
     """Read sentences separated by blank lines, with a word and its tags on each line.
 
-    If a column numbers the words, as in CoNLL-U, the next one contains them, and lines that number no word are skipped.
+    If the first column numbers the words, as in CoNLL-U, the second contains them, and lines that number no word are
+    skipped.
     """
-    numbered = [*_sentences(path)]
-    lines, sentences = [line for line, _ in numbered], [sentence for _, sentence in numbered]
-    width = len(sentences[0][0]) if sentences else len(columns or CONLLU[1:2])
-    place = next((index for index in range(width - 1) if all(_numbers_words(each, index) for each in sentences)), None)
-    if path.suffix.lower() == ".conllu" and sentences and (place != 0 or width != len(CONLLU)):
+    import pyarrow as pa
+
+    words, starts, lines = _words(path)
+    if not words:
+        return SourceRows(pa.table({}), [])
+    first = [[word[0] for word in words[begin:end]] for begin, end in pairwise([*starts, len(words)])]
+    width, numbered = len(words[0]), len(words[0]) > 1 and all(map(_numbers_words, first))
+    if path.suffix.lower() == ".conllu" and not (numbered and width == len(CONLLU)):
         problem = f"{path} line {lines[0]} begins no sentence of CoNLL-U, which has ten columns separated by tabs"
         raise InputError(f"{problem}, and numbers the words in the first; correct the file, or name it .conll.")
-    if place is not None:
-        sentences = [[row for row in each if row[place].isdigit()] for each in sentences]
-    names = list(columns or _names_in(sentences, width, place))
+    if numbered:
+        first = [[number for number in each if number.isdigit()] for each in first]
+        words = [word for word in words if word[0].isdigit()]
+    names = list(columns or _names(first, width, numbered))
     if len(names) != width:
         listed = f"the corpus lists {len(names)} (`columns`: {listing(names)})"
         raise InputError(f"{path} has {count(width, 'column')}, but {listed}; list a name for each column.")
-    if not sentences:
-        return SourceRows(_table(path, [], [], ()), [])
-    values = [[*map(list, column)] for column in zip(*(zip(*each, strict=True) for each in sentences), strict=True)]
-    return SourceRows(_table(path, names, values, lines), names, lines=lines)
+    offsets = pa.array(accumulate(map(len, first), initial=0), pa.int32())
+    arrays = [pa.ListArray.from_arrays(offsets, pa.array(values)) for values in zip(*words, strict=True)]
+    return SourceRows(pa.Table.from_arrays(arrays, names=names), names, lines=lines)
 
 
-def _names_in(sentences: Sequence[Sequence[Sequence[str]]], width: int, place: int | None) -> list[str]:
-    """Return names for columns; `place` is that of the numbers of words."""
-    several = [each for each in sentences if len(each) > 1]
-    # the name of a document, for example, is the same for all words of a sentence
-    same = [all(len({row[index] for row in each}) == 1 for each in several) for index in range(width * bool(several))]
-    if place == 0 and width == len(CONLLU):
-        return list(CONLLU)
+def _names(first: Sequence[Sequence[str]], width: int, numbered: bool) -> list[str]:
+    """Return names for columns, by the values [sentence][word] of the first one."""
     names = [f"column_{index + 1}" for index in range(width)]
-    if place is not None and all(same[:place]):
-        names[place : place + 2] = CONLLU[:2]
-    elif not sentences or not (same[:1] == [True] or all(TAG.fullmatch(row[0]) for each in sentences for row in each)):
-        names[0] = CONLLU[1]
-    return names
+    if numbered:
+        return list(CONLLU) if width == len(CONLLU) else [*CONLLU[:2], *names[2:]]
+    several = [each for each in first if len(each) > 1]
+    # the name of a document, for example, is the same for all words of a sentence
+    same = bool(several) and all(len(set(each)) == 1 for each in several)
+    has_words = not same and not all(TAG.fullmatch(value) for each in first for value in each)
+    return [CONLLU[1], *names[1:]] if has_words else names
 
 
-def _numbers_words(sentence: Sequence[Sequence[str]], index: int) -> bool:
-    """Return whether a column counts the words of a sentence, from 0 or 1."""
-    numbers = [WORD_NUMBER.fullmatch(row[index]) for row in sentence]
+def _numbers_words(values: Sequence[str]) -> bool:
+    """Return whether values count the words of a sentence, from 0 or 1."""
+    numbers = [WORD_NUMBER.fullmatch(value) for value in values]
     counted = [int(number[1]) for number in numbers if number and not number[2]]
     return all(numbers) and counted in ([*range(len(counted))], [*range(1, len(counted) + 1)])
 
 
-def _sentences(path: Path) -> Iterator[tuple[int, list[list[str]]]]:
-    """Yield the line number and the fields of the words of each sentence; skip -DOCSTART- and comments."""
+def _words(path: Path) -> tuple[list[tuple[str, ...]], list[int], Sequence[int]]:
+    """Return the fields of all words, the first word of each sentence, and its line; skip -DOCSTART- and comments."""
     lines = [line.strip("\r\n ") for line in _lines(path)]
-    first = next((line for line in lines if _is_word(line) and not line.startswith("#")), "")
+    first = next((line for line in lines if _is_word(line) and line[0] != "#"), "")
     width, tabs = len(_fields(first)), "\t" in first
     is_conllu = path.suffix.lower() == ".conllu" or (width == len(CONLLU) and tabs and first[0].isdigit())
-    tags = set[str]()
-    sentence: list[list[str]] = []
-    begin = 0
-    for number, line in enumerate([*lines, ""], start=1):
+    words, starts, begins, tags, inside = list[tuple[str, ...]](), list[int](), array("q"), set[str](), False
+    for number, line in enumerate(lines, start=1):
         if not _is_word(line):
-            if sentence:
-                yield begin, sentence
-            sentence = []
+            inside = False
             continue
         fields = _fields(line)
-        if line.startswith("#") and (is_conllu or COMMENT.match(line)):
+        if line[0] == "#" and (is_conllu or COMMENT.match(line)):
             # "#" may also be a word, but then it has tags
-            tags = tags or {_fields(other)[-1] for other in lines if _is_word(other) and not other.startswith("#")}
+            tags = tags or {_fields(other)[-1] for other in lines if _is_word(other) and other[0] != "#"}
             alike = not is_conllu and len(fields) == width and tabs == ("\t" in line)
-            if not (alike and (sentence or fields[-1] in tags)):
+            if not (alike and (inside or fields[-1] in tags)):
                 continue
         if len(fields) != width:
             problem = f"{path} line {number} has {count(len(fields), 'column')}, but the lines above it have {width}"
             raise InputError(f"{problem}: {shortened(line)}; write the same number of columns in all lines.")
-        begin = begin if sentence else number
-        sentence.append(fields)
+        if not inside:
+            starts.append(len(words))
+            begins.append(number)
+        inside = True
+        words.append(tuple(fields))  # of which the garbage collector keeps no track
+    return words, starts, begins
 
 
 def _is_word(line: str) -> bool:
@@ -337,26 +303,17 @@ def _lines(path: Path, newline: str | None = None) -> Iterator[str]:
             yield line
 
 
-def _table(path: Path, names: Sequence[str], columns: Sequence[Sequence[object]], lines: Sequence[int]) -> pa.Table:
+def _table(path: Path, names: Sequence[str], columns: Sequence[Sequence[object]]) -> pa.Table:
     import pyarrow as pa
 
-    arrays = [*map(_array, columns)]
-    for name, values, column in zip(names, columns, arrays, strict=True):
-        if column is None:
-            row = bisect_left(range(len(values)), True, key=lambda end: _array(values[: end + 1]) is None)
-            place = f"line {lines[row]}" if lines else f"row {row} (counted from 0)"
-            problem = f"{path} {place} has {shortened(values[row])} in column {name}, which is too large, no valid text"
-            raise InputError(f"{problem}, or of another type than in the rows before; use one type in all rows.")
+    arrays = []
+    for name, values in zip(names, columns, strict=True):
+        try:
+            arrays.append(pa.array(values))
+        except (ValueError, TypeError, OverflowError, pa.ArrowException) as error:
+            problem = f"Column {name} of {path} has a value of another type, too large or no text ({first_line(error)})"
+            raise InputError(f"{problem}; use one type in all rows.") from error
     return pa.Table.from_arrays(arrays, names=list(names))
-
-
-def _array(values: Sequence[object]) -> pa.Array | None:
-    """Return values as an array; None if no type fits them."""
-    import pyarrow as pa
-
-    with suppress(ValueError, TypeError, OverflowError, pa.ArrowException):
-        return pa.array(values)
-    return None
 
 
 READERS: dict[str, Callable[[Path, Collection[str] | None, Sequence[str] | None], SourceRows]] = {

@@ -45,9 +45,8 @@ a.conll | # newpar\nEU NNP\n\n# sent id\nbuys VBZ\n | {"words": [["EU"], ["buys"
 a.conll | a\tO\n#\tSYM\n\n#\tO\n#b\tO\n | {"words": [["a", "#"], ["#", "#b"]], "column_2": [["O", "SYM"], ["O", "O"]]}
 a.conll | #\thttp://a.b\n1\tAm\tO\n2\tMeer\tB\n\n1\tHa\tO\n | {"id": [["1", "2"], ["1"]], "words": [["Am", "Meer"], ["Ha"]], "column_3": [["O", "B"], ["O"]]}
 a.conll | 1984 O\n2 O\n\n1 O\nand O\n | {"words": [["1984", "2"], ["1", "and"]], "column_2": [["O", "O"], ["O", "O"]]}
-a.conll | d O\nd O\n\ne O\ne O\n | {"column_1": [["d", "d"], ["e", "e"]], "column_2": [["O", "O"], ["O", "O"]]}
 a.conll | 1 O\n2 O\n\n3 O\n4 O\n | {"column_1": [["1", "2"], ["3", "4"]], "column_2": [["O", "O"], ["O", "O"]]}
-a.conll | #begin document (a)\na 0 0 In\na 0 1 it\n\na 0 0 Hi\n#end document | {"column_1": [["a", "a"], ["a"]], "column_2": [["0", "0"], ["0"]], "id": [["0", "1"], ["0"]], "words": [["In", "it"], ["Hi"]]}
+a.conll | #begin document (a)\na 0 0 In\na 0 1 it\n\na 0 0 Hi\n#end document | {"column_1": [["a", "a"], ["a"]], "column_2": [["0", "0"], ["0"]], "column_3": [["0", "1"], ["0"]], "column_4": [["In", "it"], ["Hi"]]}
 a.conll | O is\nB-LOC Rome\n | {"column_1": [["O", "B-LOC"]], "column_2": [["is", "Rome"]]}
 a.conll:words,pos,ner | -DOCSTART- -X- O\n\n# id = 7\nEU  NNP B-ORG\r\nNew\u00a0York NNP O\n | {"words": [["EU", "New\u00a0York"]], "pos": [["NNP", "NNP"]], "ner": [["B-ORG", "O"]]}
 a.conll:words,ner | EU NNP B-ORG\n | has 3 columns, but the corpus lists 2 (`columns`: words, ner); list a name for each column
@@ -56,21 +55,17 @@ a.conllu | # id\nEU\tNNP\n | line 2 begins no sentence of CoNLL-U, which has ten
 a.json | {\n"text": ["a"]} | line 1 cannot be read as JSON (Expecting property name enclosed in double quotes); write one object per row
 a.json | [{"text": "a"},\n {"text": "b",}] | line 2 cannot be read as JSON
 a.json | ["a", "b"] | contains 'a', not only objects; write one object per row, as DataFrame.to_json(path, orient='records'
-a.json | {"text": {"0": "a"}, "label": {"0": "x"}} | contains one object for all rows (text, label); write one object per row
-a.jsonl | {"columns": ["text"], "index": [0], "data": [["a"]]} | contains one object for all rows (columns, index, data); write
-a.json | {"version": "1.1", "data": [{"title": "x"}]} | contains one object for all rows (version, data); write one object
+a.json | {"text": {"0": "a"}, "label": {"0": "x"}} | contains struct<0: string>, but it must contain a text in each row; write one object per row
 a.json | {"text": ["a", "b"], "label": [0, 1]} | contains list<item: string>, but it must contain a text in each row; write one
 a.jsonl | {"text": {"a": "b"}}\n{"text": null} | contains struct<a: string>, but it must contain a text in each row.
 a.jsonl | | has no rows; every split needs some
 a.csv | text,label\n | has no rows; every split needs some
 a.conll | # id\n | has no rows; every split needs some
 a.jsonl | {"text": "a"}\n\n{"text": \n | line 3 cannot be read as JSON (Expecting value)
-a.jsonl | {"x": "a"}\n{"x": "a", "x": "b"} | line 2 cannot be read as JSON (an object has a key twice: x, x)
 a.jsonl | {"x": 1}\n{"x": Infinity} | line 2 cannot be read as JSON ('Infinity')
-a.jsonl | {"x": 1}\n\n{"x": 1000000000000000000000000000000} | line 3 has 1000000000000000000000000000000 in column x, which is
-a.jsonl | {"x": 1}\n{"x": 2}\n{"x": "b"} | line 3 has 'b' in column x, which is too large, no valid text, or of another type
-a.json | [{"x": 1}, {"x": "b"}] | row 1 (counted from 0) has 'b' in column x
-a.jsonl | {"x": "a"}\n{"x": "\\ud83d"} | line 2 has '\ud83d' in column x, which is too large, no valid text
+a.jsonl | {"x": 1}\n\n{"x": 1000000000000000000000000000000} | has a value of another type, too large or no text
+a.jsonl | {"x": 1}\n{"x": 2}\n{"x": "b"} | has a value of another type, too large or no text (Could not convert 'b'
+a.jsonl | {"x": "a"}\n{"x": "\\ud83d"} | has a value of another type, too large or no text
 a.jsonl:x,y | {"text": "a"} | `columns` is for files without column names, but
 a.csv | text,label\none,two,three\n | line 2 has 3 values for 2 columns (text, label); write one value per column
 a.csv | text,label\n"a\nb",2\none\n | line 4 has 1 value for 2 columns
@@ -79,12 +74,6 @@ a.csv | text,label\na,1\n"never closed,1\n\n | line 3 begins a row with a wrong 
 a.csv | text,label\n"He said \\"no\\"",1\n | line 2 begins a row with a wrong quote
 a.csv | text,label\na,x\n\ufefftext,label\nb,y\n | line 3 repeats the column names (text, label); remove this line
 a.csv:text,label | text,label\na,x\n | line 1 repeats the column names (text, label); remove this line
-a.csv | text;label\na, b;x\n | are separated by semicolons; save it with commas
-a.csv | "text";"label"\n"a";"x"\n | are separated by semicolons; save it with commas
-a.txt | x\tThe text\n\ny\tB\n | has tabs, so it is no text; save texts and labels as a table
-a.txt | __label__x A text\n | has labels of fastText, so it is no text; save texts and labels as a table
-a.csv | text\tlabel\na\tb\n | are separated by tabs; name it .tsv
-a.tsv | text,label\na,b\n | are separated by commas; name it .csv
 a.csv | | must start with a line of column names, but it has none
 a.csv | ,,\n | must start with a line of column names, but it has none
 a.csv | text,text,label\na,b,x\n | has more than one column 'text'; its columns are text, text, label

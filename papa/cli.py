@@ -213,13 +213,9 @@ def plan(
         from papa.jobs.plan import plan as planned
         from papa.jobs.plan import print_plan
         from papa.jobs.run import keys_of
-        from papa.jobs.start import note_results
 
         replaced = keys_of(changes or [], hub_mirror=hub_mirror and str(hub_mirror), device=device)
-        checked = read_config(config, replaced)
-        estimates = planned(checked, cores or os.cpu_count() or 1)
-    if note := note_results(config, Path("results", checked.name)):
-        typer.echo(note, err=True)
+        estimates = planned(read_config(config, replaced), cores or os.cpu_count() or 1)
     _print_json(estimates) if as_json else print_plan(estimates, _console())
     if estimates["total"]["unknown"] and not estimates["total"]["disk_mb"]:
         raise typer.Exit(NOTHING_KNOWN)

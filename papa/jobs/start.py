@@ -156,10 +156,7 @@ def begin(study: Plan) -> None:
 
 
 def print_outdated(study: Plan) -> None:
-    """Print which artefacts are rebuilt and why, and whether the config's folder has results of the same name."""
-    for config in study.sources.config_files:
-        if note := note_results(Path(config), study.results):
-            print(note, flush=True)
+    """Print which artefacts are rebuilt and why."""
     outdated = study.freshness.outdated()
     for artefact, why in list(outdated.items())[:LISTED_ARTEFACTS]:
         print(f"{artefact} is rebuilt: {why}.", flush=True)
@@ -167,21 +164,6 @@ def print_outdated(study: Plan) -> None:
         print(f"{len(outdated) - LISTED_ARTEFACTS} more artefacts are rebuilt.", flush=True)
     if lacking := sum(study.state(job) == LACKS_SEEDS for job in study.jobs()):
         print(f"Probes for additional seeds are trained for {count(lacking, 'variant')}; others stay.", flush=True)
-
-
-def note_results(config: Path, results: Path) -> str:
-    """Return a note if a config's folder has results of the same name, which a run in this folder does not use.
-
-    Paths in a config and results start from the current folder, as in any snakemake workflow.
-    """
-    there = config.parent / results
-    if there.resolve() == results.resolve() or not there.is_dir():
-        return ""
-    command = shlex.join(["papa", "run", argument(config.name)])
-    return (
-        f"Note: {there} exists, but this run uses {results} in the current folder; to resume the other one, "
-        f"`cd {shlex.quote(str(config.parent))} && {command}`."
-    )
 
 
 def argument(path: str | Path) -> str:

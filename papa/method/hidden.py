@@ -137,7 +137,8 @@ class HiddenStates:
                 raise DamagedArtefact(f"{self._path} ends too early; {REBUILD}.")
             if not self._checked[row]:
                 if zlib.crc32(content) != self._checksums[row]:
-                    raise _damaged(self._path, row)
+                    problem = f"{self._path} is damaged: the hidden states of row {row} are not what was written"
+                    raise DamagedArtefact(f"{problem}; {REBUILD}.")
                 self._checked[row] = True
             at += len(content)
         return (half if positions is None else half.index_select(0, positions)).float()
@@ -151,10 +152,6 @@ def hidden_file(index: PathLike) -> Path:
 def check_hidden(index: PathLike) -> None:
     """Raise `DamagedArtefact` unless the file of hidden states next to an index matches it."""
     _read_checksums(hidden_file(index), read_json(index))
-
-
-def _damaged(path: PathLike, row: int) -> DamagedArtefact:
-    return DamagedArtefact(f"{path} is damaged: the hidden states of row {row} are not what was written; {REBUILD}.")
 
 
 def _read_checksums(path: PathLike, facts: Mapping[str, object]) -> np.ndarray:

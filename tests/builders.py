@@ -16,7 +16,7 @@ from papa.config.job import Job
 from papa.config.stages import AnalysisOf, GridView
 from papa.files import write_table
 from papa.method.runs import Run
-from papa.results.conclusion import LineClaim, Step
+from papa.results.conclusion import JointStep, LineClaim
 from papa.results.grids import GRID_COLUMNS
 from papa.results.outcomes import RUN_KEYS, Setting, TaskOutcomes
 from papa.results.scores import collect_runs
@@ -159,7 +159,7 @@ def grid_view(tasks: Mapping[str, str] | Sequence[str] = ("t",), **fields: Any) 
     return GridView.model_validate(view | fields)
 
 
-def line_claim(steps: Sequence[Step] = (), **fields: Any) -> LineClaim:
+def line_claim(steps: Sequence[JointStep] = (), **fields: Any) -> LineClaim:
     """The claim of a line of 16 heads; half of them are replaceable."""
     claim: dict[str, Any] = {"grid": "g", "line": "l", "model": "m", "constant": "average", "order": None, "heads": 16}
     claim |= {"seeds": 3, "orders": 1, "examples": (20, 30), "tasks": ("A",), "excluded": ()}

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
-from html import escape
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -97,9 +96,6 @@ class Constants:
         Args:
             kind: `sink`, with an entry for the first key and one for all others; or `by-distance`, with an entry for
                 the first key and one for each distance. In decoders, later keys have none.
-
-        Raises:
-            InputError: these are averages of the outputs of heads, or there is no such kind.
         """
         if self.kind != "average" or kind not in TIED:
             raise InputError(f"{self.kind} cannot be tied as {kind}; only average can, as {' or '.join(TIED)}.")
@@ -140,9 +136,6 @@ class Constants:
             f"<papa.Constants: {kind}{count(layers, 'layer')} of {count(heads, 'head')} in "
             f"{count(self.n, 'slot')}, over {count(self.examples, 'example')}>"
         )
-
-    def _repr_html_(self) -> str:
-        return f"<p>{escape(repr(self)[1:-1])}</p>"
 
     def save(self, path: PathLike, trace: Trace | None = None) -> None:
         """Write HDF5 with the datasets sum (float64), count (int64) and mean (float32)."""

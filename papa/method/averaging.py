@@ -28,10 +28,7 @@ class Averaging:
     """Running sums of a model's attention, or of the outputs of its heads, over batches with `n` slots.
 
     The sums of all layers are on the model's device or, if this is a GPU with too little memory, on the host. The
-    device then has the sums of one layer at a time.
-
-    Raises:
-        InputError: the sums of all pairs of slots do not fit into memory.
+    device then has the sums of one layer at a time. Raise `InputError` if they do not fit into memory.
     """
 
     def __init__(self, model: Model, n: int, kind: str = "average"):

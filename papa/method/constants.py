@@ -17,9 +17,7 @@ from papa.model.replacement import Head, Loaded
 
 
 def constants_for(constant: Constant, averages: PathLike | None, model: Model, facts: Mapping[str, Any]) -> Loaded:
-    """Return the constants that replace a model's attention; `facts` are those of the texts it reads.
-
-    They are read from a file of `averages`, unless they need no text.
+    """Return the constants that replace a model's attention; those of texts are read from a file of `averages`.
 
     Raises:
         InputError: the file contains another kind of constant, or was made with other weights, slots, layout or texts.

@@ -27,12 +27,7 @@ from papa.model.replacement import Replacement, replaced_in
 
 
 def extract_features(job: Job[HiddenOf]) -> str:
-    """Stage *hidden*: store the hidden states of a corpus with the heads of a variant replaced.
-
-    Raises:
-        InputError: the constants or the order belong to another model or layout, the disk is too small, or a value does
-            not fit float16.
-    """
+    """Stage *hidden*: store the hidden states of a corpus with the heads of a variant replaced."""
     settings = job.settings
     variant = Variant.parse(settings.variant)
     model = model_of(settings.model, job.machine)

@@ -42,18 +42,11 @@ class Diverged(InputError):
     finite_epochs = 0
 
 
-def shares_of_examples(parts: Sequence[Tensor]) -> list[float]:
-    """Return the share of each part in the examples of a batch."""
-    return [len(part) / sum(map(len, parts)) for part in parts]
-
-
 @dataclass(frozen=True)
 class TrainingTask:
     """The parameters to train, their loss, and what happens before and after each epoch.
 
     Args:
-        name: the name shown in the progress bar and in errors.
-        parameters: the parameters to train.
         rows: the training examples, by index.
         loss: maps indices of training examples to their mean loss.
         before_epoch: called with the number of each epoch, from 1.
@@ -67,7 +60,7 @@ class TrainingTask:
     loss: Callable[[Tensor], Tensor]
     before_epoch: Callable[[int], None]
     after_epoch: Callable[[], Recorded]
-    shares: Callable[[Sequence[Tensor]], list[float]] = shares_of_examples
+    shares: Callable[[Sequence[Tensor]], list[float]]
 
     def backward(self, parts: Sequence[Tensor]) -> Tensor:
         """Compute the gradients of a batch in parts, and return its mean loss."""
@@ -164,13 +157,9 @@ def _finite(tensors: Iterable[Tensor]) -> bool:
 
 
 def fit(task: TrainingTask, training: Training, seed: int, checkpoint: Checkpoint | None = None) -> list[Epoch]:
-    """Train on the mean loss of shuffled batches.
+    """Train on the mean loss of shuffled batches, whose order the seed determines.
 
-    Args:
-        task: the parameters and the loss.
-        training: learning rate, batch size and epochs.
-        seed: determines the order of the examples.
-        checkpoint: may have a state to resume from; the caller discards it after writing the result.
+    The checkpoint may have a state to resume from; the caller discards it after writing the result.
 
     Raises:
         Diverged: the loss of an epoch, the parameters or a recorded tensor is not finite. The parameters are then reset

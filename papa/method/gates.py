@@ -23,13 +23,10 @@ if TYPE_CHECKING:
 def learn_gates(
     model: Model, constants: AnyConstants, objective: Objective, gating: Gating, checkpoint: Checkpoint | None = None
 ) -> Tensor:
-    """Learn λ of every head together with the objective's probe, which must be untrained.
+    """Learn λ of every head together with the objective's probe, which is untrained; return `[epoch, layer, head]`.
 
     Head (l, h) uses λ·attention + (1-λ)·constant with λ = sigmoid(raw), and raw starts at 0 (Sec. 3.2). If the model's
     prediction head replaces the probe, only λ is learned.
-
-    Returns:
-        λ after each epoch, `[epoch, layer, head]`.
     """
     raw = nn.Parameter(torch.zeros(model.layers, model.heads, device=model.device))
     mixes = [mix for mix in model.replacement(constants, mixing=raw.detach().sigmoid()) if isinstance(mix, Mix)]

@@ -5,7 +5,6 @@ All weights have the same form: a value for each head. Heads with small values a
 
 from __future__ import annotations
 
-import time
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 
@@ -56,11 +55,7 @@ def train_lambda(job: Job[LambdaOf]) -> str:
 
 
 def weigh_heads(job: Job[WeightsOf]) -> str:
-    """Stage *weights*: measure the gradient of each head's gate, and write it in the format of λ, with one epoch.
-
-    Raises:
-        InputError: the constants belong to another model or layout, or a weight is not finite.
-    """
+    """Stage *weights*: measure the gradient of each head's gate, and write it in the format of λ, with one epoch."""
     settings, identity = job.settings, job.settings.model.model
     split = Tokens.read(job.input("tokens"), "train")
     train = split["train"]
@@ -69,13 +64,8 @@ def weigh_heads(job: Job[WeightsOf]) -> str:
     checkpoint = Checkpoint(job.output("weights"), trace, job.machine, model.device.type, to_the_end=True)
     constant = Constant.parse(settings.constant)
     constants = constants_for(constant, job.optional_input("constants"), model, train.provenance)
-    begin, after_probe = time.monotonic(), ""
     objective, rows = _original_probe(job, split, model, checkpoint)
-    if settings.training.epochs:
-        after_probe = f" after {time.monotonic() - begin:.1f} s for its probe"
-    begin = time.monotonic()
     values = gate_slopes(model, objective, constants, rows, settings.training.batch_size)
-    seconds = f"{time.monotonic() - begin:.1f} s{after_probe}"
     if not bool(values.isfinite().all()):
         raise InputError(
             f"The gradient of a head of {identity.name} is not finite; lower the learning rate of the task, or "
@@ -84,8 +74,7 @@ def weigh_heads(job: Job[WeightsOf]) -> str:
     _write_weights(values[None].float().cpu(), job.output("weights"), _facts(job, model, train), trace)
     checkpoint.discard()
     low, high = float(values.min()), float(values.max())
-    over = f"over {count(len(rows), 'example')} in {seconds}{checkpoint.resumed}"
-    return f"gradient between {low:.3g} and {high:.3g} {over}"
+    return f"gradient between {low:.3g} and {high:.3g} over {count(len(rows), 'example')}{checkpoint.resumed}"
 
 
 def _facts(job: Job[LambdaOf] | Job[WeightsOf], model: Model, train: Tokens) -> dict[str, object]:

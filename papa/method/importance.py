@@ -20,10 +20,8 @@ def gate_slopes(model: Model, objective: Objective, constants: AnyConstants, row
     """Return |∂loss/∂gate| of each head's gate, averaged over training rows, float64 `[layer, head]`.
 
     Head (l, h) uses gate·attention + (1-gate)·constant with gate = 1. Each example has its own gates, so absolute
-    values are taken before averaging (Michel et al. 2019).
-
-    Args:
-        objective: it has a trained probe, or the model's prediction head; masks, if any, have already been drawn.
+    values are taken before averaging (Michel et al. 2019). The objective has a trained probe, or the model's prediction
+    head; masks, if any, have already been drawn.
     """
     open_gates = torch.ones(model.layers, model.heads)
     mixes = [mix for mix in model.replacement(constants, mixing=open_gates) if isinstance(mix, Mix)]

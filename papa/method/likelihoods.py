@@ -26,11 +26,7 @@ if TYPE_CHECKING:
 
 
 class NextTokens(TokenPrediction):
-    """Next tokens: each token of a text except the first, special or not, is predicted from those before it.
-
-    Raises:
-        InputError: the model sees later tokens, or no validation text has two tokens.
-    """
+    """Next tokens: each token of a text except the first, special or not, is predicted from those before it."""
 
     target = NEXT
 

@@ -34,9 +34,6 @@ class MaskedTokens(TokenPrediction):
 
     The probe is tied to the input embeddings of `model`. Only masked tokens are decoded, at most `DECODED_AT_ONCE` at
     a time, because their logits need most of the memory.
-
-    Raises:
-        InputError: no token of the validation split is masked, or the model has no word embeddings.
     """
 
     target = MASKED

@@ -71,14 +71,7 @@ class Outcomes:
 
 
 def counts_of(metric: str, outcomes: pa.Table, names: Sequence[str], epoch: int | None = None) -> Counts:
-    """Return the counts of each text, `[text, count]`, from the outcomes of a split.
-
-    Args:
-        metric: one of `MEASURES`.
-        outcomes: the rows of one split.
-        names: the label names; empty if there are no labels.
-        epoch: the epoch whose outcomes are counted; None means the last.
-    """
+    """Return the counts of each text, `[text, count]`, from the outcomes of a split after an epoch (None: the last)."""
     columns = {name: outcomes.column(name).to_numpy() for name in outcomes.column_names if name != "split"}
     measure = MEASURES[metric]
     counted = measure.column if epoch is None else f"{measure.column}_{epoch}"
@@ -94,11 +87,9 @@ def score_of_table(metric: str, outcomes: pa.Table, names: Sequence[str]) -> flo
 
 
 def pseudo_values(measure: Measure, counts: Counts) -> np.ndarray:
-    """Return each unit's contribution to the score (Tukey's jackknife), `[..., unit]`; their mean is the score.
+    """Return each unit's contribution to the score of `counts` `[..., unit, count]` (Tukey's jackknife), `[..., unit]`.
 
-    Args:
-        measure: scores the sums of counts.
-        counts: `[..., unit, count]`.
+    Their mean is the score.
     """
     units = counts.shape[-2]
     total = counts.sum(-2, keepdims=True)

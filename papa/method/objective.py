@@ -151,17 +151,9 @@ class Objective(ABC):
 def objective_of(
     job: Job[OfTask], splits: Mapping[str, Tokens], sizes: ProbeSizes, model: Model | None, seed: int
 ) -> Objective:
-    """Return the objective of a job, with a new probe if one is trained.
+    """Return the objective of a job, with a new probe if one is trained; raise `InputError` if the model does not fit.
 
-    Args:
-        job: a job whose settings have a target; it may read `labels`.
-        splits: the tokens of each split.
-        sizes: the sizes of the hidden states.
-        model: the model that computes them; None if they are stored.
-        seed: determines the masks.
-
-    Raises:
-        InputError: the model does not fit the task.
+    The model is None if hidden states are stored. The seed determines the masks.
     """
     objective: Objective = resolve_name(job.settings.target.objective).of(job, splits, sizes, model, seed)
     if model is not None:

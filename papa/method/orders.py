@@ -27,9 +27,6 @@ def rank_heads(job: Job[OrderFromWeights]) -> str:
     `lambda-SEED` sorts the heads of all layers by λ after the last epoch, in ascending order (Sec. 3.2).
     `lambda-reversed-SEED` is its reverse. Orders by other weights also start with the smallest. Heads of equal weight
     are in random order, which the name of the order determines.
-
-    Raises:
-        InputError: the order is not based on weights.
     """
     name, order = job.settings.order, Order.parse(job.settings.order)
     if not order.by_weight:
@@ -48,9 +45,6 @@ def order_heads(job: Job[OrderFromModel]) -> str:
     """Stage *order*: write an order that needs no data (Figure 5): one of `BY_POSITION`, a list, or random.
 
     `random-1`, `random-2`, … are determined by their number and the seed.
-
-    Raises:
-        InputError: the order is based on weights, there is no such order, or the list does not fit the model.
     """
     from papa.data.tokenize import sizes_of_model
 
@@ -81,9 +75,6 @@ def listed_heads(path: str, layers: int, heads: int) -> list[Head]:
 
     The first line of the file is the head that is replaced last. Heads that are not listed are replaced before all
     listed ones, from the first layer on.
-
-    Raises:
-        InputError: the file cannot be read, or lists a head twice or one that the model does not have.
     """
     try:
         header, *lines = Path(path).read_text(encoding="utf-8-sig").splitlines() or [""]
@@ -108,12 +99,7 @@ def listed_heads(path: str, layers: int, heads: int) -> list[Head]:
 
 
 def smallest_first(weights: Mapping[Head, float], name: str) -> list[Head]:
-    """Sort heads by weight, in the order of their replacement; heads of equal weight are in random order.
-
-    Args:
-        weights: the weight of each head.
-        name: the name of the order, which determines the random order of equal weights.
-    """
+    """Sort heads by weight, in the order of their replacement; its `name` determines the order of equal weights."""
 
     def chance(layer: int, head: int) -> bytes:
         return sha256(f"{name}/{layer}/{head}".encode()).digest()

@@ -23,20 +23,9 @@ from papa.method.averages import Constants
 OFFSETS = (-2, -1, 0, 1, 2)
 """Offsets of diagonals, query slot - key slot: 1 is attention to the previous token, -1 to the next."""
 
-COLUMNS = {
-    "layer": "int64",
-    "head": "int64",
-    "offset": "int64",
-    "diagonal_lift": "float64",
-    "diagonal_mass": "float64",
-    "first_mass": "float64",
-    "separator_mass": "float64",
-    "special_mass": "float64",
-    "dominant_rows": "float64",
-    "diagonal": "bool",
-    "mostly_special": "bool",
-    "concentrated": "bool",
-}
+COLUMNS = dict.fromkeys(("layer", "head", "offset"), "int64")
+COLUMNS |= dict.fromkeys(("diagonal_lift", "diagonal_mass", "first_mass", "separator_mass", "special_mass"), "float64")
+COLUMNS |= {"dominant_rows": "float64"} | dict.fromkeys(("diagonal", "mostly_special", "concentrated"), "bool")
 
 HeadPattern = dict[str, int | float | bool | None]
 """The measurements of one head, by the names in `COLUMNS`."""
@@ -60,16 +49,6 @@ def measure_patterns(constants: Constants, special: Sequence[int]) -> list[HeadP
       `special_mass` is this sum, `first_mass` is its share in slot `special[0]`, and `separator_mass` is the rest.
     - `concentrated`: the share of rows with an entry of S above `dominant_entry` exceeds `dominant_rows`. The column
       `dominant_rows` is this share.
-
-    Args:
-        constants: the attention of all heads.
-        special: the slots of special tokens, `[CLS]` first; see `special_slots`.
-
-    Returns:
-        A row for each head, with `COLUMNS`.
-
-    Raises:
-        InputError: the constants are averages over no examples, or lack these special slots.
     """
     count = constants.count.double()
     used = count.diagonal().nonzero().flatten()  # slots that contain a token in some example

@@ -40,10 +40,6 @@ def pictures(averages: Constants, heads: Sequence[tuple[int, int]]) -> alt.Conca
     Each head has a separate colour scale up to its largest entry; otherwise a diagonal of 0.2 would vanish next to a
     [SEP] of 0.9. Colours follow the square root, so that more than [CLS] and [SEP] is visible. Pairs of slots that no
     example uses are grey.
-
-    Args:
-        averages: the attention of all heads.
-        heads: (layer, head) of each picture, counted from 0.
     """
     import altair as alt
     import pandas as pd

@@ -94,12 +94,8 @@ class _RunsFile(_Record):
 
 def write_runs(runs: Sequence[Run], path: PathLike, trace: Trace) -> None:
     """Write the runs of a variant, one for each seed."""
-    write_json(
-        {"runs": [run.model_dump(exclude_defaults=True) for run in runs]},
-        path,
-        trace,
-        {"seeds": [run.seed for run in runs]},
-    )
+    records = [run.model_dump(exclude_defaults=True) for run in runs]
+    write_json({"runs": records}, path, trace, {"seeds": [run.seed for run in runs]})
 
 
 def read_runs(path: PathLike) -> list[Run]:
@@ -114,11 +110,7 @@ def read_runs(path: PathLike) -> list[Run]:
 
 
 def check_comparable(runs: Iterable[tuple[Run, PathLike]]) -> None:
-    """Check that runs, each with its file, can be averaged or compared.
-
-    Raises:
-        InputError: a run occurs twice, or contradicts an earlier one in a field of `COMMON_FIELDS`.
-    """
+    """Raise `InputError` if a run occurs twice, or contradicts an earlier one in a field of `COMMON_FIELDS`."""
     seen: dict[tuple[object, ...], tuple[PathLike, object]] = {}
     for run, path in runs:
         fields: Mapping[str, object] = run.model_dump() | run.provenance.model_dump()

@@ -56,10 +56,9 @@ class StreamedStates:
 def stored_states(
     path: str, splits: Mapping[str, Tokens], model: str, variant: Variant
 ) -> Iterator[tuple[States, Index]]:
-    """Open stored hidden states, given the path of their index; yield them and the index.
+    """Open stored hidden states, and yield them with their index, which `path` has.
 
-    Raises:
-        DamagedArtefact: they belong to other texts, another model or another variant.
+    Raise `DamagedArtefact` if they belong to other texts, another model or another variant.
     """
     with HiddenStates.opened(path) as hidden:
         index = hidden.index

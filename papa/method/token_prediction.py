@@ -26,8 +26,7 @@ DECODED_AT_ONCE = 256
 
 
 class TokenPrediction(Objective):
-    """An objective that predicts tokens. The texts of the validation split are scored
-    in batches of about equal numbers of tokens."""
+    """An objective that predicts tokens; validation texts are scored in batches of about equal numbers of tokens."""
 
     model: Model
 
@@ -35,10 +34,7 @@ class TokenPrediction(Objective):
     def of(
         cls, job: Job[OfTask], splits: Mapping[str, Tokens], sizes: ProbeSizes, model: Model | None, seed: int
     ) -> TokenPrediction:
-        """Return the objective of a job; raise `InputError` if hidden states are stored, or if the model does not fit.
-
-        The arguments are those of `objective_of`.
-        """
+        """Return the objective of a job; raise `InputError` if hidden states are stored, or the model does not fit."""
         if model is None:
             raise InputError("A task without a probe of labels needs the model; stream the hidden states.")
         return cls.of_model(job, splits, model, seed)
@@ -64,13 +60,9 @@ class TokenPrediction(Objective):
 
 
 def table_of_texts(tokens: Tokens, chosen: Tensor, word_counts: Tensor, columns: Mapping[str, Tensor]) -> pa.Table:
-    """Return outcomes with a row for each text of the validation split.
+    """Return outcomes, `columns` `[example]`, with a row for each text of the validation split.
 
-    Args:
-        tokens: the split.
-        chosen: the tokens that are predicted, bool `[token]`.
-        word_counts: the token counts from which the trivial guess follows, `[word]`.
-        columns: outcomes `[example]`.
+    `chosen` `[token]` marks the tokens that are predicted. The trivial guess follows from `word_counts` `[word]`.
     """
     text = torch.arange(len(tokens)).repeat_interleave(tokens.lengths)[chosen]
     blind = -(word_counts / word_counts.sum()).log()[tokens.ids[chosen].long()]

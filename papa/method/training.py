@@ -93,10 +93,8 @@ def train_probe(job: Job[ProbeOf]) -> str:
     of other seeds are kept if their trace is the same. If the model's prediction head is used,
     nothing is trained, and the probes file has no tensors.
 
-    Raises:
-        Diverged: the loss is no longer finite; the parameters after the last finite epoch are saved next to the probes.
-        InputError: the constants or the order belong to another model, or constants cannot be trained without labels.
-        DamagedArtefact: the stored hidden states belong to another job.
+    Raise `Diverged` if the loss is no longer finite; the parameters after the last finite epoch are saved next to the
+    probes.
     """
     import pyarrow as pa
 
@@ -204,7 +202,6 @@ def _of_content(trace: Trace | None) -> Trace | None:
 
 @contextmanager
 def _stored(job: Job[ProbeOf], splits: Mapping[str, Tokens]) -> Iterator[StateSource]:
-    """Open the hidden states that earlier jobs stored."""
     settings, path = job.settings, job.input("index")
     with stored_states(path, splits, settings.model.model.name, Variant.parse(settings.variant)) as (states, index):
         sizes = ProbeSizes(**{field.name: index[field.name] for field in fields(ProbeSizes)})

@@ -21,9 +21,6 @@ def training_rows(available: int, training: Training, seed: int) -> Tensor:
 
     Samples are cut from one random order of all rows, so a smaller sample is part of a larger one. If `training` is
     `resampled`, the order is divided into parts, and seed s has part s modulo the number of parts.
-
-    Raises:
-        InputError: there are too few rows.
     """
     if training.rows is None:
         return torch.arange(available)

@@ -128,10 +128,9 @@ def analysis_of(settings: AnalysisOf) -> Analysis:
 
 
 def analyse(job: Job[AnalysisOf]) -> str:
-    """Run an analysis and write all outputs; the main table comes last, because it marks the job as done.
+    """Run an analysis, write all outputs, and return the sentence for the terminal.
 
-    Returns:
-        The sentence for the terminal.
+    The main table comes last, because it marks the job as done.
     """
     analysis = analysis_of(job.settings)
     computed = analysis.compute(job)

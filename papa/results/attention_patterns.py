@@ -33,11 +33,7 @@ NOTE = (
 
 
 class AttentionPatterns(Analysis):
-    """Measure the pattern of each head's average attention, and draw some heads.
-
-    Args:
-        heads: the layer and head of each picture, counted from 0; by default those of the paper.
-    """
+    """Measure the pattern of each head's average attention, and draw some heads, by default those of the paper."""
 
     columns = COLUMNS
     title_text = "Patterns of averaged attention"

@@ -27,8 +27,8 @@ from papa.results.conclusion import (
     Conclusion,
     EndLoss,
     Exclusion,
+    JointStep,
     LineClaim,
-    Step,
     SubsetLosses,
     TaskClaim,
     TaskLoss,
@@ -71,9 +71,9 @@ class Line:
 
     Args:
         grid, name: the name of the grid, and the name of the line in the grid.
-        rows: the summary rows of the line, with main scores on all examples.
+        rows: the summary rows of the line, with main scores on all examples; `subset_rows` have scores on subsets, with
+            every head replaced.
         samples: the scores on all validation examples by each task's main metric.
-        subset_rows: the summary rows with main scores on subsets, with every head replaced.
         corpora: the corpus of each task; tasks on one corpus have the same examples.
     """
 
@@ -86,12 +86,10 @@ class Line:
 
     @property
     def model(self) -> str:
-        """The name of the model."""
         return str(self.rows["model"].iloc[0])
 
     @property
     def heads(self) -> int:
-        """The number of heads in the model."""
         return int(self.rows["heads"].iloc[0])
 
     @property
@@ -102,12 +100,10 @@ class Line:
 
     @property
     def titles(self) -> dict[str, str]:
-        """The title of each task."""
         return dict(zip(self.rows["task"], self.rows["title"], strict=True))
 
     @property
     def counting(self) -> list[str]:
-        """The tasks that count."""
         status = self.rows.drop_duplicates("task").set_index("task")["status"]
         return [task for task in status.index if status[task] == COUNTS and task in self.samples]
 
@@ -150,13 +146,7 @@ class Line:
 
 
 class ClaimsAnalysis(Analysis):
-    """Conclude how many heads are replaceable along each line of each grid.
-
-    Args:
-        grids: the grids of the config.
-        tasks: title and metric of each task.
-        margin: the accepted loss.
-    """
+    """Conclude how many heads are replaceable along each line of each grid."""
 
     columns = CLAIM_COLUMNS
     title_text = "Claims"
@@ -262,12 +252,13 @@ def _task_claim(
 
 def _rows(claim: LineClaim) -> Iterator[dict[str, object]]:
     """Yield the rows of a line in the table of claims: those of all tasks together, then those of each task."""
+    about = claim.model_dump(include={"grid", "line", "model", "heads", "constant", "order"})
     for step in claim.steps:
-        yield {"claims": claim.lines} | step.model_dump(exclude_unset=True)
+        yield about | {"claims": claim.lines} | step.model_dump(exclude_unset=True)
     for task in claim.by_task:
         for step, by_task in zip(claim.steps, task.steps, strict=True):
-            shared = step.model_dump(include={"grid", "line", "model", "heads", "constant", "order", "fraction"})
-            yield shared | {"claims": claim.task_claims, "tasks": 1, "task": task.task} | by_task.model_dump()
+            shared = about | {"fraction": step.fraction, "tasks": 1, "task": task.task}
+            yield shared | {"claims": claim.task_claims} | by_task.model_dump()
 
 
 def _claim(line: Line, margin: float, corrected: Sequence[float] | None) -> LineClaim:
@@ -303,14 +294,12 @@ def _claim(line: Line, margin: float, corrected: Sequence[float] | None) -> Line
     )
 
 
-def _steps(line: Line, corrected: Sequence[float] | None) -> list[Step]:
-    common = {"grid": line.grid, "line": line.name, "model": line.model, "heads": line.heads}
-    common |= {"constant": line.value("constant"), "order": line.value("order")}
+def _steps(line: Line, corrected: Sequence[float] | None) -> list[JointStep]:
     titles, counting = line.titles, line.counting
     steps, margin = [], 0.0
     for place, (fraction, replaced) in enumerate(line.steps.to_numpy().tolist()):
         loss = line.loss(fraction)
-        row = common | {"fraction": fraction, "replaced": int(replaced), "tasks": loss[1] if loss else 0}
+        row = {"fraction": fraction, "replaced": int(replaced), "tasks": loss[1] if loss else 0}
         if loss is not None:
             row |= {"loss": loss[0].mean, "low": loss[0].low, "high": loss[0].high}
         if corrected is not None:
@@ -319,7 +308,7 @@ def _steps(line: Line, corrected: Sequence[float] | None) -> list[Step]:
             margin = max(margin, float(bounds.max()))
             row |= {"bound": float(bounds.max()), "margin": margin, "worst": titles[str(bounds.idxmax())]}
             row |= {"corrected_margin": corrected[place]}
-        steps.append(Step.model_validate(row))
+        steps.append(JointStep.model_validate(row))
     return steps
 
 
@@ -392,7 +381,6 @@ def tables_of(frame: pd.DataFrame, margin: float) -> dict[str, list[Table]]:
 
 
 def _task_cells(rows: pd.DataFrame, margin: float) -> dict[str, str]:
-    """Return the cells of a line and a task in the table of each task by itself."""
     heads = f" of {rows['heads'].iloc[0]:,}"
     uncorrected = rows.loc[rows["margin"] < margin, "replaced"].max()
     passes = rows["corrected_margin"] < margin
@@ -410,5 +398,4 @@ def _task_cells(rows: pd.DataFrame, margin: float) -> dict[str, str]:
 
 
 def _rules(lines: pd.Series[str]) -> tuple[int, ...]:
-    """Return the indices of rows at which another line begins."""
     return tuple(np.flatnonzero(lines.ne(lines.shift()).to_numpy()).tolist())

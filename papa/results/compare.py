@@ -19,7 +19,7 @@ from papa.config.measures import positive_class
 from papa.errors import DamagedArtefact, InputError, count
 from papa.files import PathLike, provenance_of, read_table, trace_of
 from papa.method.runs import COMMON_FIELDS, SPLITS, TRAINING_FIELDS, read_runs
-from papa.results.conclusion import INCONCLUSIVE, Conclusion
+from papa.results.conclusion import Conclusion
 from papa.results.losses import COUNTS, status_of
 from papa.results.outcomes import (
     ALL,
@@ -40,7 +40,7 @@ if TYPE_CHECKING:
     from rich.console import Console
 
 DIFFERS, DIFFERS_BY_LESS = "differs", "differs, but by less than δ"
-EQUAL, IDENTICAL = "equal within δ", "identical"
+EQUAL, IDENTICAL, INCONCLUSIVE = "equal within δ", "identical", "cannot tell"
 VERDICTS = (DIFFERS, DIFFERS_BY_LESS, EQUAL, IDENTICAL, INCONCLUSIVE)
 BY_BOTH, BY_EXAMPLE, BY_NOTHING = "examples and seeds", "examples", "nothing"
 """Ways in which the two sides of a difference are paired."""
@@ -65,14 +65,7 @@ Parameters = dict[tuple[str, str | None, str], list[object]]
 
 @dataclass(frozen=True)
 class Results:
-    """One side of a comparison.
-
-    Args:
-        outcomes: all outcomes by model and task.
-        tasks: the `title` and `metric` of each task.
-        parameters: the recorded parameters of the runs.
-        margin: the margin of the config.
-    """
+    """One side of a comparison; `tasks` has the `title` and `metric` of each task."""
 
     outcomes: dict[Key, TaskOutcomes]
     tasks: dict[str, dict[str, str]]
@@ -140,11 +133,7 @@ def compare(a: PathLike, b: PathLike, margin: float | None = None) -> Row:
 
 
 def read_outcomes(path: PathLike) -> tuple[dict[Key, TaskOutcomes], dict[str, dict[str, str]]]:
-    """Return all outcomes by model and task, and the `title` and `metric` of each task.
-
-    Raises:
-        DamagedArtefact: the file is damaged, or holds another table.
-    """
+    """Return all outcomes by model and task, and the `title` and `metric` of each task."""
     table, trace = read_table(path), trace_of(path)
     tasks = trace.settings.get("tasks") if trace else None
     if provenance_of(table).get("table") != "outcomes" or not isinstance(tasks, dict) or not table.num_rows:
@@ -294,13 +283,10 @@ def _runs(sample: Sample, setting: Setting) -> dict[tuple[str, int], int]:
 
 
 def _paired_by_example(a: Spread, b: Spread) -> Estimate:
-    """Estimate B - A, paired only by example.
+    """Estimate B - A, paired only by example, from spreads of the trivial classifier and the score.
 
     Effects of examples that both sides share cancel out. All other effects are independent, so their variances are
     added.
-
-    Args:
-        a, b: spreads with two quantities: the trivial classifier and the score.
     """
     if a.units is None or b.units is None:
         return combine([a.estimate([0, 1]), b.estimate([0, 1])], [-1, 1])
@@ -335,7 +321,6 @@ def _delta(sample: Sample, outcomes: TaskOutcomes, share: float) -> tuple[float 
 
 
 def _only(side: Results, other_side: Results) -> list[Row]:
-    """Return the settings of one side that the other does not have."""
     return [
         _identity(side, outcomes, setting)
         for key, outcomes in side.outcomes.items()

@@ -15,9 +15,6 @@ from pydantic import BaseModel, BeforeValidator, ConfigDict, ValidationError
 from papa.errors import DamagedArtefact
 from papa.files import REBUILD, PathLike, read_json
 
-INCONCLUSIVE = "cannot tell"
-"""The verdict of comparisons that show neither a difference nor equality, as stored results contain it."""
-
 
 def _null_is(number: float) -> BeforeValidator:
     """Read `null` as `number`, because JSON has neither infinity nor NaN."""
@@ -43,11 +40,7 @@ class TaskLoss(_Value):
 
 
 class Exclusion(_Value):
-    """A task excluded from claims, and the reason.
-
-    Args:
-        needed: the number of validation examples that may include the task; see `losses.examples_needed`.
-    """
+    """A task excluded from claims, and the reason; for `needed` see `losses.examples_needed`."""
 
     task: str
     why: str
@@ -76,65 +69,39 @@ class Step(_Value):
     """A measured number of replaced heads.
 
     Args:
-        replaced, heads: the number of replaced heads, and the number of heads in the model.
-        tasks: the number of tasks that count and were run with this many heads replaced.
-        loss, low, high: their mean loss with its 95 % interval; unset if none has a loss.
-        bound, worst: the largest upper bound of a loss, and its task; unset if no task counts.
+        loss, low, high: the loss with its 95 % interval; unset if it is unknown.
+        bound: the one-sided 95 % upper bound of the loss; unset if no task counts.
         margin: the largest `bound` of this step and those before it. This number of heads is replaceable at any larger
             margin.
-        corrected_margin: the same after the correction for all lines of the grid.
+        corrected_margin: the same after the correction for all lines, or for all claims about single tasks.
     """
 
-    grid: str
-    line: str
-    model: str
-    heads: int
-    constant: str | None
-    order: str | None
-    fraction: str
     replaced: int
-    tasks: int
     loss: Annotated[float | None, _null_is(nan)] = None
     low: Annotated[float | None, _null_is(-inf)] = None
     high: Annotated[float | None, _null_is(inf)] = None
     bound: Annotated[float | None, _null_is(inf)] = None
     margin: Annotated[float | None, _null_is(inf)] = None
     corrected_margin: Annotated[float | None, _null_is(inf)] = None
+
+
+class JointStep(Step):
+    """A step of all `tasks` that count and were run there: their mean loss, and the largest bound, on the `worst`."""
+
+    fraction: str
+    tasks: int
     worst: str | None = None
 
 
-class TaskStep(_Value):
-    """A measured number of replaced heads, for one task by itself.
+class TaskStep(Step):
+    """A step of one task by itself, with the p value at the margin of the study, without and with the correction."""
 
-    Args:
-        replaced: the number of replaced heads.
-        loss, low, high: the loss with its 95 % interval; unset if it is unknown.
-        bound: the one-sided 95 % upper bound of the loss.
-        margin: this number of heads is replaceable at any larger margin, if only this claim is made.
-        corrected_margin: the same after the correction for all claims.
-        p, corrected_p: the p value at the margin of the study, without and with the correction.
-    """
-
-    replaced: int
-    loss: Annotated[float | None, _null_is(nan)] = None
-    low: Annotated[float | None, _null_is(-inf)] = None
-    high: Annotated[float | None, _null_is(inf)] = None
-    bound: High
-    margin: High
-    corrected_margin: High
     p: float
     corrected_p: float
 
 
 class TaskClaim(_Value):
-    """The claims about a line on one task by itself.
-
-    Args:
-        task: the title of the task.
-        replaceable: the number of heads that are replaceable at the margin, if only this claim is made.
-        corrected: the same after the correction for all claims.
-        steps: the measured numbers of replaced heads.
-    """
+    """The claims about a line on one task: heads that are replaceable if only this claim is made, and `corrected`."""
 
     task: str
     replaceable: int
@@ -175,7 +142,7 @@ class LineClaim(_Value):
     excluded: tuple[Exclusion, ...]
     replaceable: int | None
     at_end: EndLoss | None
-    steps: tuple[Step, ...]
+    steps: tuple[JointStep, ...]
     lines: int = 0
     corrected: int | None = None
     task_claims: int = 0
@@ -186,29 +153,23 @@ class LineClaim(_Value):
     guesses: tuple[str, ...] = ()
 
     @property
-    def bounded(self) -> list[Step]:
+    def bounded(self) -> list[JointStep]:
         """The steps with a known bound."""
         return [step for step in self.steps if step.margin is not None]
 
     @property
-    def stopped_at(self) -> Step | None:
+    def stopped_at(self) -> JointStep | None:
         """The first step that is not replaceable; None if all are."""
         return next((step for step in self.bounded if step.replaced > (self.replaceable or 0)), None)
 
     @property
-    def passed(self) -> Step | None:
+    def passed(self) -> JointStep | None:
         """The last step that is replaceable; None if none is."""
         return next((step for step in reversed(self.bounded) if step.replaced <= (self.replaceable or 0)), None)
 
 
 class Conclusion(_Value):
-    """The conclusion of a study.
-
-    Args:
-        sentence: the conclusion about the first grid, in words.
-        margin: the accepted loss.
-        lines: the claims about each line of each grid.
-    """
+    """The conclusion of a study: a sentence about the first grid, and the claims about each line of each grid."""
 
     sentence: str
     margin: float
@@ -221,11 +182,7 @@ class Conclusion(_Value):
 
     @classmethod
     def read(cls, path: PathLike) -> Conclusion:
-        """Read a conclusion from its file.
-
-        Raises:
-            DamagedArtefact: the file is missing or damaged, or contains something else.
-        """
+        """Read a conclusion from its file; raise `DamagedArtefact` if it is missing, damaged or something else."""
         content = read_json(path)
         try:
             return cls.model_validate(content)

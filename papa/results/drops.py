@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from statistics import fmean
 from textwrap import wrap
 from typing import TYPE_CHECKING
 
@@ -95,20 +94,16 @@ def drops_of(rows: pd.DataFrame) -> pd.DataFrame:
             {
                 "model": model,
                 "constant": constant,
-                "mean_original": _mean(scores),
+                "mean_original": scores.mean(),
                 "tasks": len(scores),
-                "mean_relative_drop": _mean(drops),
+                "mean_relative_drop": drops.mean(),
                 "tasks_with_drop": len(drops),
                 "tasks_without_drop": ", ".join(dropped.loc[dropped["relative_drop"].isna(), "title"]) or None,
-                "mean_loss": _mean(losses),
+                "mean_loss": losses.mean(),
                 "tasks_with_loss": len(losses),
             }
         )
     return pd.DataFrame(means, columns=list(COLUMNS))
-
-
-def _mean(values: pd.Series[float]) -> float | None:
-    return fmean(values) if len(values) else None
 
 
 def drop_figure(frame: pd.DataFrame) -> tuple[alt.TopLevelMixin, str]:

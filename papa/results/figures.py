@@ -125,7 +125,6 @@ def grid_figure(frame: pd.DataFrame, grid: GridView) -> tuple[alt.ConcatChart, s
 
 
 def _in_words(points: pd.DataFrame) -> str:
-    """Return the alternative text: the ends of each curve, and its context-free floor."""
     curves = [curve for _, curve in points.groupby(["task", *CURVE_KEYS], sort=False)]
     several, sentences = points["line"].nunique() > 1, list[str]()
     for curve in curves[:CURVES_IN_WORDS]:
@@ -176,7 +175,6 @@ def _floors_in_words(frame: pd.DataFrame) -> list[str]:
 
 
 def _colors(lines: Sequence[str], subsets: Sequence[str]) -> list[str]:
-    """Return a colour for each line, or for each subset if there is only one line."""
     if len(lines) > 1 or len(subsets) == 1:
         return [COLORS[index % len(COLORS)] for index in range(len(lines))]
     known = [SUBSET_COLORS.get(subset) for subset in subsets]

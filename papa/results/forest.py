@@ -38,11 +38,7 @@ ROW_HEIGHT = 20
 
 
 class Forest(Analysis):
-    """Show the losses of `run` with every head replaced.
-
-    Args:
-        margin: the margin of the study, which the figure marks.
-    """
+    """Show the losses of `run` with every head replaced, and mark the margin of the study."""
 
     columns = COLUMNS
     title_text = TITLE
@@ -113,7 +109,6 @@ def _rows(line: LineClaim) -> Iterator[dict[str, object]]:
 
 
 def _in_words(rows: pd.DataFrame) -> str:
-    """Return the alternative text: every loss with its interval, or why there is none."""
     names = rows[["line", "task", "subset"]] if rows["line"].nunique() > 1 else rows[["task", "subset"]]
     labels = [", ".join(name for name in row if isinstance(name, str)) for row in names.itertuples(index=False)]
     losses = rows["excluded"].map("excluded, {}".format).where(rows["loss"].isna(), texts(loss_text, rows, *LOSS))
@@ -127,20 +122,15 @@ def figure_of(rows: pd.DataFrame, margin: float) -> alt.TopLevelMixin:
     import altair as alt
 
     single = rows["line"].nunique() == 1
-    label = [
-        task if pd.isna(subset) else f"{task}, {subset}"
-        for task, subset in zip(rows["task"], rows["subset"], strict=True)
-    ]
+    label = (rows["task"] + (", " + rows["subset"]).fillna("")).tolist()
     places = list(dict.fromkeys(label))
-    points = pd.DataFrame(
-        {
-            "place": [places.index(name) for name in label],
-            "line": rows["line"],
-            "loss": rows["loss"].clip(*SHOWN),
-            "low": rows["low"].clip(*SHOWN),
-            "high": rows["high"].clip(*SHOWN),
-            "excluded": [f"excluded: {why}" if isinstance(why, str) and single else None for why in rows["excluded"]],
-        }
+    points = (
+        rows[["line"]]
+        .join(rows[[*LOSS]].astype("float64").clip(*SHOWN))
+        .assign(
+            place=[places.index(name) for name in label],
+            excluded=rows["excluded"].map("excluded: {}".format, na_action="ignore") if single else None,
+        )
     )
     lines = list(dict.fromkeys(points["line"]))
     names = f"{json.dumps(places)}[datum.value]"

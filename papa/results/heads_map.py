@@ -79,16 +79,8 @@ def head_maps(study: Plan, summary: pd.DataFrame) -> tuple[list[HeadMap], dict[s
             key = f"{averaged.main}:{constant.start}"
             tokens[key] = study.results / study.path("tokens", **averaged.wildcards)
             needed[key] = int(head_counts[model])
-        title = study.config.tasks[task].title or task
-        maps.append(
-            {
-                "title": f"{title}, {model}, {constant_name(name)}",
-                "layers": 0,
-                "heads": 0,
-                "weights": None,
-                "matrices": key,
-            }
-        )
+        title = f"{study.config.tasks[task].title or task}, {model}, {constant_name(name)}"
+        maps.append({"title": title, "layers": 0, "heads": 0, "weights": None, "matrices": key})
         if learned in jobs:
             rows = read_table(study.results / learned).to_pandas()
             rows = rows[rows["epoch"] == rows["epoch"].max()].sort_values(["layer", "head"])

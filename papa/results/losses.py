@@ -102,10 +102,8 @@ def mean_loss(terms: Sequence[tuple[Sample, str, Setting]]) -> Interval | None:
     All tasks have the same seeds, and tasks on one corpus have the same examples. So one spread covers all of them, and
     the sum of their contrasts is tested; nothing is taken as independent except examples of different corpora. The
     value has each task's floor with the highest score. The interval also covers the floors with each task's smallest
-    lower bound, and those with its largest upper bound. That of a single task is Fieller's.
-
-    Args:
-        terms: for each task, the scores of a model, its corpus, and the setting whose loss counts.
+    lower bound, and those with its largest upper bound. That of a single task is Fieller's. Each of the `terms` is a
+    sample with its corpus and the setting whose loss counts.
     """
     if len(terms) == 1:
         loss = loss_of(terms[0][0], terms[0][2])
@@ -172,7 +170,8 @@ def _loss(sample: Sample, setting: Setting, status: str) -> dict[str, object]:
 def _half_width(sample: Sample, setting: Setting) -> float:
     """Return the half-width of the interval of a score without seeds; with seeds, the summary uses Student's t."""
     spread = None if sample.seeded else sample.spread(setting)
-    return spread.estimate([0, 1]).half_width() if spread is not None and spread.known else np.nan
+    ends = spread.estimate([0, 1]).interval() if spread is not None and spread.known else None
+    return np.nan if ends is None else max(ends.mean - ends.low, ends.high - ends.mean)
 
 
 def status_of(sample: Sample, outcomes: TaskOutcomes, metric: str) -> str:

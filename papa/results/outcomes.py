@@ -99,12 +99,9 @@ class TaskOutcomes:
         return int(self.items.loc[mask, "example"].nunique())
 
     def counts(self, metric: str, mask: np.ndarray, values: np.ndarray | None = None) -> Counts:
-        """Return the counts `[run, unit, count]` that each text or sentence (unit) adds to a metric.
+        """Return the counts `[run, unit, count]` that each text or sentence (unit) of the items adds to a metric.
 
-        Args:
-            metric: one of `MEASURES`.
-            mask: bool `[item]`, the items to score.
-            values: outcomes `[run, item]` to score instead of those of the runs.
+        `values` `[run, item]` are scored instead of the outcomes of the runs.
         """
         measure = MEASURES[metric]
         values = self.values[measure.column] if values is None else values
@@ -140,10 +137,6 @@ class TaskOutcomes:
         """Return the best guess that ignores the input, based on the labels of the training rows."""
         return MEASURES[metric].guess_of(self.names, self.train_counts)
 
-    def by_word(self) -> np.ndarray | None:
-        """Return the labels `[1, item]` that a tagger predicts from single words; None for texts."""
-        return self.items["by_word"].to_numpy(np.int64)[None] if "by_word" in self.items else None
-
     def settings(self) -> dict[Setting, list[int]]:
         """Return the indices of the runs of each setting."""
         columns = self.runs[VARIANT_KEYS].astype(object).where(self.runs.notna(), None)
@@ -160,7 +153,8 @@ class TaskOutcomes:
         best guess that ignores the input, that guess replaces the floor.
         """
         measure, settings = MEASURES[metric], self.settings()
-        counts, trivial, tagger = self.counts(metric, mask), self.trivial(metric, mask), self.by_word()
+        counts, trivial = self.counts(metric, mask), self.trivial(metric, mask)
+        tagger = self.items["by_word"].to_numpy(np.int64)[None] if "by_word" in self.items else None
         scores, floor = measure.score(counts.sum(1)), float(measure.score(trivial.sum(1))[0])
         clusters = self.clusters(mask)
         return Sample(
@@ -294,15 +288,13 @@ def joint_spread(
 
     Quantity 0 is the trivial classifier of the first sample; the settings follow in the order passed. Only common runs
     are used: seeds that all settings have, and draws of an order that all settings with this order have. If there are
-    several orders, the same number of draws of each is used.
+    several orders, the same number of draws of each is used. None if a setting was not run, or if the settings have no
+    seed or no draw in common.
 
     Args:
         scores: the settings, each with the sample that contains its runs; all samples have the same units.
         step: see `Sample.step`; by default that of the first sample.
         guess_as_floor: whether the trivial classifier replaces floors that score lower; see `Sample.guesses`.
-
-    Returns:
-        None if a setting was not run, or if the settings have no seed or no draw in common.
     """
     runs = _common_runs(scores)
     if runs is None:
@@ -317,13 +309,7 @@ def spread_over(corpora: Sequence[Sequence[tuple[Sample, Sequence[Setting]]]]) -
 
     All tasks use the same seeds, and the same draws of an order: seed k is one source for all tasks, and so is draw k,
     because it trains λ with the same seed or is the same random order. A task without seeds varies only with orders and
-    examples.
-
-    Args:
-        corpora: for each corpus, the samples of its tasks and the settings of each sample.
-
-    Returns:
-        None if a setting was not run, or if the tasks have no seed or no draw in common.
+    examples. The result is None if a setting was not run, or if the tasks have no seed or no draw in common.
     """
     samples = [entry for of_corpus in corpora for entry in of_corpus]
     scores = [(sample, setting) for sample, settings in samples for setting in settings]
@@ -385,13 +371,11 @@ def read_task_outcomes(
     subsets: Mapping[str, PathLike],
     clusters: Mapping[str, PathLike | int] | None = None,
 ) -> list[TaskOutcomes]:
-    """Read all outcomes of each model and task, with the labels, subsets and clusters of their items.
+    """Read all outcomes of each model and task, with the labels, subsets and clusters of their items, if any.
 
     Args:
         runs: the record of each run, and the path of its outcomes.
-        metrics: the main metric of each task.
-        labels, subsets: the path of each task's labels and subsets, if it has any.
-        clusters: the path of each task's clusters, or the number of consecutive examples in a cluster, if it has any.
+        clusters: the path of each task's clusters, or the number of consecutive examples in a cluster.
     """
     groups: dict[tuple[str, str], list[tuple[Mapping[str, str], PathLike]]] = {}
     for record, path in runs:
@@ -447,7 +431,6 @@ def _task_outcomes(
 
 
 def _table_of_texts(path: PathLike, corpus: str) -> pa.Table:
-    """Read a table with a row for each text of a corpus."""
     table = read_table(path)
     if provenance_of(table).get("fingerprint") != corpus:
         raise DamagedArtefact(f"{path} and the outcomes were made from different texts; {REBUILD}.")
@@ -499,12 +482,7 @@ def table_of(task_outcomes: Sequence[TaskOutcomes]) -> tuple[pa.Table, dict[str,
 
 
 def outcomes_in(table: pa.Table, metrics: Mapping[str, str]) -> Iterator[TaskOutcomes]:
-    """Read back the outcomes that `table_of` returned.
-
-    Args:
-        table: the table of all outcomes.
-        metrics: the main metric of each task.
-    """
+    """Read back the outcomes that `table_of` returned; `metrics` has the main metric of each task."""
     facts, floors = (provenance_of(table)[name] for name in ("tasks", "floors"))
     frame = table.to_pandas(strings_to_categorical=True)
     for (model, task), rows in frame.groupby(["model", "task"], sort=False, observed=True):

@@ -62,9 +62,6 @@ def heads_axis(points: pd.DataFrame) -> alt.X:
     """Return a linear axis of replaced heads, on which each measured number has a tick.
 
     If models have different numbers of heads, the axis shows shares, with a tick at the exact share of each fraction.
-
-    Args:
-        points: `fraction`, `replaced`, `whole` and `edge` of all points of a figure.
     """
     import altair as alt
 
@@ -89,11 +86,7 @@ def heads_axis(points: pd.DataFrame) -> alt.X:
 def tick_rows(positions: Sequence[float], lengths: Sequence[int]) -> list[int | None]:
     """Return a row, 0 or 1, for each tick label, so labels do not touch; None if a label fits in neither row.
 
-    The labels of the first and the last tick are placed first.
-
-    Args:
-        positions: the positions of the ticks in pixels.
-        lengths: the number of characters in each label.
+    The labels of the first and the last tick are placed first. Positions are in pixels, lengths in characters.
     """
     chosen: list[int | None] = [None] * len(positions)
     for tick in dict.fromkeys([0, len(positions) - 1, *range(len(positions))]):

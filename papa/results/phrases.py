@@ -10,7 +10,7 @@ from math import ceil, isfinite, isnan
 
 from papa.config.variant import AVERAGE_OF, LIST_PREFIX, TRAINED_SUFFIX, Constant
 from papa.errors import count
-from papa.results.conclusion import EndLoss, Exclusion, LineClaim, Step, TaskLoss
+from papa.results.conclusion import EndLoss, Exclusion, JointStep, LineClaim, TaskLoss
 
 LARGEST_SHOWN_BOUND = 2.0
 """The largest upper bound that is shown as a number. A larger one mostly reflects an uncertain contribution."""
@@ -49,9 +49,7 @@ def _finite(*numbers: float | None) -> bool:
 def percent(share: float | None, decimals: int | None = 0) -> str:
     """Format a share in percent: "34 %"; "-" if it is unknown, and "no bound" if it is infinite.
 
-    Args:
-        share: the share, from 0 to 1.
-        decimals: digits after the point; None for a number from a config, which is never rounded.
+    With `decimals` None, as for a number from a config, it is never rounded.
     """
     if share is None or isnan(share):
         return "-"
@@ -153,13 +151,7 @@ def constants(name: str | None) -> str:
 
 
 def conclusion_of(lines: Sequence[LineClaim], margin: float, named: bool) -> str:
-    """Describe the conclusion about a model and a constant from the lines of all orders.
-
-    Args:
-        lines: at least one line.
-        margin: the accepted loss.
-        named: whether claims name the model and the constant, because there are others.
-    """
+    """Describe the conclusion about a model and a constant from the lines of all orders, `named` if several."""
     first = lines[0]
     model = f" ({first.model})" if named else ""
     sentences = [opening(lines), *(replaceable(line, margin, named) for line in lines if line.tasks and line.bounded)]
@@ -262,7 +254,7 @@ def _number_clause(number: int, heads: int) -> str:
     return f"{replaced} {'is' if number == 1 else 'are'} replaceable"
 
 
-def bound(step: Step, margin: float) -> str:
+def bound(step: JointStep, margin: float) -> str:
     """Describe the largest upper bound of a loss at a step."""
     with_replaced = f"with {step.replaced} replaced"
     if not _finite(step.bound):
@@ -271,13 +263,7 @@ def bound(step: Step, margin: float) -> str:
 
 
 def excluded(exclusion: Exclusion, model: str = "", counted: bool = False) -> str:
-    """Describe the reason why a task is excluded.
-
-    Args:
-        exclusion: the task and the reason.
-        model: the model in parentheses, if there are several.
-        counted: whether other tasks count; then the words also say that this task is excluded.
-    """
+    """Describe why a task is excluded; if others are `counted`, the words also say that this task is excluded."""
     more = f" ({exclusion.needed:,} validation examples may show the measured difference)" if exclusion.needed else ""
     return f"{exclusion.task}{model}{' is excluded' if counted else ''}: {exclusion.why}{more}"
 
@@ -313,11 +299,7 @@ def _capitalised(words: str) -> str:
 
 
 def leaked(shared: Mapping[str, tuple[int, int]]) -> str:
-    """Describe the validation rows that are also in training; empty if there are none.
-
-    Args:
-        shared: for each corpus, the number of such rows and the number of all validation rows (0 if it is unknown).
-    """
+    """Describe the validation rows that are also in training, `shared` of all rows (0: unknown); empty if none are."""
     parts = [
         f"{number:,} of {count(rows, 'row')} of {corpus}" if rows else f"{count(number, 'row')} of {corpus}"
         for corpus, (number, rows) in shared.items()

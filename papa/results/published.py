@@ -72,11 +72,8 @@ class Published(Analysis):
         """Join the rows of the `summary` with the published values of the same model, task and setting.
 
         `difference` is ours - published. `inside` tells whether our 95 % interval contains a number that rounds to the
-        published value; it is null if there is only one seed, so no interval.
-
-        Raises:
-            InputError: the summary lacks a model or task, the paper lacks a task or setting, or a task was not measured
-                by the published metric.
+        published value; it is null if there is only one seed, so no interval. Raise `InputError` if a model, task or
+        setting is unknown, or if a task was not measured by the published metric.
         """
         ours = read_summary(job.input("summary"))
         published = published_values()

@@ -31,11 +31,6 @@ def collect_runs(
 
     The score on all validation examples has the subset "all", and `main` marks the task's main metric. Subsets and
     further splits are scored by the main metric only.
-
-    Args:
-        runs: each run, and the path of its file.
-        task_outcomes: the outcomes of these runs.
-        titles: the title of each task.
     """
     check_comparable(runs)
     by_identity = {tuple(getattr(run, name) for name in IDENTITY_FIELDS): run for run, _ in runs}

@@ -21,12 +21,7 @@ from papa.results.statistics import LEVEL, holm
 
 @dataclass(frozen=True)
 class ClaimSequence:
-    """The claims of one line for ascending numbers of replaced heads.
-
-    Args:
-        numbers: the measured numbers of replaced heads.
-        losses: the losses with each number replaced, which must all be below the margin; None if one is unknown.
-    """
+    """The claims of one line: with each of the ascending `numbers`, all losses are below the margin (None: unknown)."""
 
     numbers: Sequence[int]
     losses: Sequence[Sequence[Loss | None]]

@@ -20,11 +20,7 @@ COLUMNS = dict.fromkeys((*ORDER, "a", "b"), "string") | {"tau": "float64"}
 
 
 class Stability(Analysis):
-    """Compare orders of heads, seed by seed.
-
-    Args:
-        learned: the model, task, title of the task, constant, order and seed of each file of weights.
-    """
+    """Compare orders of heads, seed by seed; `learned` has the columns of `ORDER` and the seed of each file."""
 
     columns = COLUMNS
     title_text = "Stability of orders"
@@ -49,11 +45,7 @@ class Stability(Analysis):
 
 
 def stability_of(learned: pd.DataFrame) -> pd.DataFrame:
-    """Return a row with `COLUMNS` for each pair of seeds of an order.
-
-    Args:
-        learned: a row for each file of weights: the columns of `ORDER`, `seed` and `path`.
-    """
+    """Return a row with `COLUMNS` for each pair of seeds of an order; `learned` also has the `path` of each file."""
     from scipy.stats import kendalltau
 
     rows = []
@@ -65,7 +57,6 @@ def stability_of(learned: pd.DataFrame) -> pd.DataFrame:
 
 
 def _weights(path: str) -> list[float]:
-    """Return the weight of each head after the last epoch."""
     rows = read_table(path).to_pandas()
     return list(rows[rows["epoch"] == rows["epoch"].max()].sort_values(["layer", "head"])["value"])
 

@@ -69,10 +69,6 @@ class Estimate:
     shares: dict[str, float]
     skews: tuple[float, float] = (0.0, 0.0)
 
-    def half_width(self) -> float:
-        """Return the half-width of the two-sided interval on its longer side."""
-        return max(self._beyond((1 - LEVEL) / 2, side) for side in (-1, 1))
-
     def interval(self, level: float = LEVEL) -> Interval:
         """Return the two-sided interval and the one-sided upper bound at a confidence level."""
         low, high = (self.mean + side * self._beyond((1 - level) / 2, side) for side in (-1, 1))
@@ -181,13 +177,10 @@ class Spread:
 
     @classmethod
     def of(cls, values: np.ndarray, step: float = 0.0, seeded: bool = True) -> Spread:
-        """Return the spread of `values` [quantity, order, seed, unit].
+        """Return the spread of one task; see `PseudoValues`.
 
-        Args:
-            values: pseudo-values. With one order, the variance over orders is unknown, and the result holds only for
-                this order. With one seed or one unit, the whole variance is unknown.
-            step: the change of a pseudo-value in a unit whose outcome depends on attention.
-            seeded: whether any value depends on a seed; if not, one seed is enough.
+        With one order, the variance over orders is unknown, and the result holds only for this order. With one seed or
+        one unit, the whole variance is unknown.
         """
         return cls.over([[PseudoValues(values, step, seeded)]])
 
@@ -196,10 +189,7 @@ class Spread:
         """Return the joint spread of several tasks, which have the same orders and seeds.
 
         Effects of orders and seeds are common to all tasks. Effects that involve units are common to the tasks on one
-        corpus.
-
-        Args:
-            corpora: the tables of the tasks on each corpus. Quantities and `tasks` follow in the same order.
+        corpus. Quantities and `tasks` follow in the order of the tables.
         """
         tables = [table for of_corpus in corpora for table in of_corpus]
         tasks = _consecutive([len(table.values) for table in tables])
@@ -295,11 +285,7 @@ class Spread:
         )
 
     def shares(self, terms: Sequence[tuple[float, Sequence[float], Sequence[float]]]) -> Estimate:
-        """Estimate a weighted sum of ratios by the delta method.
-
-        Args:
-            terms: the weight, numerator and denominator of each ratio; both are linear combinations of the quantities.
-        """
+        """Estimate a sum of ratios by the delta method, from the weight, numerator and denominator of each."""
         parts, contrast = [], np.zeros(len(self.means))
         for weight, numerator, denominator in terms:
             first, second = np.asarray(numerator, float), np.asarray(denominator, float)
@@ -317,12 +303,9 @@ class Spread:
         """Return the growth of the variance in one direction, per unit of a normal quantile.
 
         If the true mean lay farther in the direction of rare units, more of them would occur, and the variance would be
-        larger. The growth follows from the third moment, as in Wilson's interval for a share.
-
-        Args:
-            squares: mean squares `[row, effect]`; each row is a linear combination of the quantities.
-            cubes: third moments of the units `[row]`, positive if rare units lie in this direction.
-            lengths: sums of squared coefficients `[row, task]`.
+        larger. The growth follows from the third moment `cubes` `[row]`, as in Wilson's interval for a share. It is
+        positive if rare units lie in this direction. Mean squares are `[row, effect]`, sums of squared coefficients
+        (`lengths`) `[row, task]`; each row is a linear combination of the quantities.
         """
         examples = self.members[:, 2] & (self.members.sum(1) == 1)
         if self.units is None or not examples.any():
@@ -341,7 +324,6 @@ class Spread:
 
 
 def _consecutive(sizes: Sequence[int]) -> list[slice]:
-    """Return consecutive slices with these sizes."""
     return [slice(stop - size, stop) for size, stop in zip(sizes, np.cumsum(sizes).tolist(), strict=True)]
 
 
@@ -392,13 +374,9 @@ def holm(values: Sequence[float]) -> list[float]:
 
 
 def smallest_loss(seeds: int, seed_spread: float, example_spread: float, power: float = 0.8) -> float:
-    """Return the smallest margin at which a loss of 0 can be shown to be acceptable.
+    """Return the smallest margin at which a loss of 0 can be shown to be acceptable with this `power`.
 
-    Args:
-        seeds: the number of seeds, at least 2.
-        seed_spread: the standard deviation of the loss over seeds, as a share of attention's contribution.
-        example_spread: the standard error of the loss due to validation examples, in the same unit.
-        power: the probability that a model with a true loss of 0 passes.
+    `seed_spread` is the standard deviation of the loss over seeds, `example_spread` its standard error due to examples.
     """
     from scipy.stats import t
 
@@ -426,10 +404,7 @@ def _combined(squares: np.ndarray, spread: Spread) -> tuple[np.ndarray, np.ndarr
 def _freedom(variance: np.ndarray, parts: np.ndarray, freedoms: np.ndarray) -> np.ndarray:
     """Return Satterthwaite's degrees of freedom, with `SMALL_SAMPLE_PENALTY` for sources that have few of them.
 
-    Args:
-        variance: the total `[row]`; whatever exceeds the sum of the parts has infinite degrees of freedom.
-        parts: the variance due to each source `[row, source]`.
-        freedoms: the degrees of freedom of each source `[source]`.
+    What the total variance `[row]` has above the sum of its `parts` `[row, source]` has infinite degrees of freedom.
     """
     penalised = parts * (1 + SMALL_SAMPLE_PENALTY / freedoms)
     denominator, least = (penalised**2 / freedoms).sum(1), freedoms.min(initial=math.inf)

@@ -36,13 +36,12 @@ from papa.results.scores import (
     collect_runs,
     without_draws,
 )
+from papa.results.statistics import LEVEL
 from papa.results.table import Table, arrow_of, metric_name, printable, read_frame, score_text, texts, used
 
 if TYPE_CHECKING:
     import pyarrow as pa
     from rich.console import Console
-
-CONFIDENCE = 0.95
 
 DROP_NOTE = (
     "Drop: (original - score) / |original|. It is undefined (-) for log-scale scores, and if the original's interval"
@@ -75,9 +74,7 @@ class Summary(Analysis):
     """Score the outcomes of all runs, and average the scores over seeds.
 
     Args:
-        tasks: title and metric of each task.
         seeds: the seeds to use from each file of runs, which may contain others.
-        floors: the constants of the context-free floors.
         clusters: the column of each task's clusters of examples, or the number of examples in a cluster, if it has any.
     """
 
@@ -97,7 +94,10 @@ class Summary(Analysis):
         for path, seeds in zip(job.inputs["runs"], self.seeds, strict=True):
             runs_with_paths += ((run, path) for run in read_runs(path) if run.seed in seeds)
         metrics = {name: task.metric for name, task in self.tasks.items()}
-        labels, subsets, files = (_by_task(job.inputs.get(name, ())) for name in ("labels", "subsets", "clusters"))
+        labels, subsets, files = (
+            {Path(path).parent.name: path for path in job.inputs.get(name, ())}  # their folders are called like tasks
+            for name in ("labels", "subsets", "clusters")
+        )
         units = (self.clusters or {}).items()
         clusters = {task: files[task] if isinstance(unit, str) else unit for task, unit in units}
         records = [(run.model_dump(), outcomes_of[str(path)]) for run, path in runs_with_paths]
@@ -112,7 +112,7 @@ class Summary(Analysis):
             "curves": (arrow_of(curves_of(records, metrics), CURVE_COLUMNS), {"table": "curves"}),
             "all_outcomes": (outcomes_table, {"table": "outcomes"} | facts),
         }
-        return Computed(with_losses(runs, outcomes), {"table": "summary", "confidence": CONFIDENCE}, further)
+        return Computed(with_losses(runs, outcomes), {"table": "summary", "confidence": LEVEL}, further)
 
     def note(self, rows: pd.DataFrame) -> str:
         titles = {name: task.title for name, task in self.tasks.items()}
@@ -140,10 +140,8 @@ def summary_of(runs: pd.DataFrame) -> pd.DataFrame:
 
     drop = (original - score) / |original| for the same model, task, metric and subset (Sec. 4). It is null for
     log-scaled metrics, and if the original's interval contains 0 or is unknown, as with one seed. `same_heads_as`
-    lists other fractions at which the model keeps the same number of heads.
-
-    Returns:
-        A table with `MEAN_COLUMNS` in the order of the runs, with fractions in descending order.
+    lists other fractions at which the model keeps the same number of heads. Rows are in the order of the runs, with
+    fractions in descending order.
     """
     runs = without_draws(runs)
     keys = [*SETTING_COLUMNS, "metric", "subset"]
@@ -167,11 +165,6 @@ def summary_of(runs: pd.DataFrame) -> pd.DataFrame:
     by = ["model", "task", "fraction", "constant", "order", "metric", "subset"]
     rows = rows.sort_values(by, key=_sort_key, kind="stable")
     return rows[list(MEAN_COLUMNS)].reset_index(drop=True)
-
-
-def _by_task(paths: Sequence[str]) -> dict[str, str]:
-    """Map each task to its file of labels, subsets or clusters, whose folder has the task's name."""
-    return {Path(path).parent.name: path for path in paths}
 
 
 def curves_of(runs: Iterable[tuple[Mapping[str, Any], PathLike]], metrics: Mapping[str, str]) -> pd.DataFrame:
@@ -209,7 +202,7 @@ def half_width(scores: Sequence[float]) -> float:
 
     if len(scores) < 2:
         return math.nan
-    return float(t.ppf((1 + CONFIDENCE) / 2, len(scores) - 1)) * stdev(scores) / math.sqrt(len(scores))
+    return float(t.ppf((1 + LEVEL) / 2, len(scores) - 1)) * stdev(scores) / math.sqrt(len(scores))
 
 
 def read_summary(path: PathLike) -> pd.DataFrame:
@@ -301,7 +294,6 @@ def print_summary(rows: pd.DataFrame, console: Console) -> None:
 
 
 def _blocks(rows: pd.DataFrame) -> list[tuple[str, pd.DataFrame]]:
-    """Return a heading and the rows of each model and series."""
     return [
         (f"{model} ({count(block['heads'].iloc[0], 'head')}): {words}", block)
         for model, rows_of_model in rows.groupby("model", sort=False)
@@ -325,12 +317,9 @@ def _with_means(title: str, rows: pd.DataFrame, selected: pd.Series[bool], names
 def by_fraction(rows: pd.DataFrame, selected: pd.Series[bool], names: Mapping[str, str]) -> pd.DataFrame:
     """Return the cells of a table: floors, the score at each fraction, and drop and loss at the smallest fraction.
 
-    The table has a row for each task, metric and subset, and for each `line` if the rows of a grid have lines.
-
-    Args:
-        rows: rows of a summary or a grid; each of their fractions has a column.
-        selected: the rows to show.
-        names: the headings of the first columns, and the column of `rows` that each shows.
+    The table has a row for each task, metric and subset of the `selected` rows, and for each `line` if the rows of a
+    grid have lines. Each fraction of `rows` has a column. `names` has the headings of the first columns, and the column
+    that each shows.
     """
     fractions = fractions_of(rows)
     shown, table = _laid_out(rows, selected, names)
@@ -363,7 +352,6 @@ def _cells(shown: pd.DataFrame, text: str, fractions: list[str]) -> pd.DataFrame
 
 
 def _with_floors(table: pd.DataFrame, shown: pd.DataFrame) -> pd.DataFrame:
-    """Add a column for each floor."""
     by_row = shown.groupby("row")
     floors = {floor_name(name): [score_text(score, math.nan) for score in by_row[name].first()] for name in FLOORS}
     return table.assign(**floors)
@@ -376,12 +364,7 @@ def legend(rows: pd.DataFrame) -> str:
 
 
 def cluster_note(titles: Mapping[str, str], clusters: Mapping[str, str | int]) -> str:
-    """Return a sentence that names the clusters of examples; empty if every example is drawn by itself.
-
-    Args:
-        titles: the title of each task.
-        clusters: the column of each task's clusters, or the number of consecutive examples in a cluster.
-    """
+    """Return a sentence that names the clusters of each task; empty if every example is drawn by itself."""
     if not clusters:
         return ""
     units = [
@@ -428,7 +411,6 @@ def same_heads_note(rows: pd.DataFrame) -> str:
 
 
 def _data(rows: pd.DataFrame) -> Table:
-    """Return the numbers of rows used and of examples cut."""
     main = rows[is_main(rows)]
     frame = pd.DataFrame({"task": main["title"], "model": main["model"]})
     for split, words in (("train", "training"), ("validation", "validation")):

@@ -151,7 +151,6 @@ def printable(text: str) -> str:
 
 
 def _on_two_lines(heading: str) -> str:
-    """Break a long heading into two lines."""
     return heading.replace("drop at", "drop\nat").replace("context-free", "context-\nfree")
 
 
@@ -200,11 +199,7 @@ def used(rows: float, available: float) -> str:
 
 
 def read_frame(path: PathLike, columns: Mapping[str, str], table_name: str, empty: bool = False) -> pd.DataFrame:
-    """Read the rows of a Parquet table with `columns` (name → type).
-
-    Raises:
-        DamagedArtefact: the table lacks a column, or it has no rows and may not be `empty`.
-    """
+    """Read the rows of a Parquet table; raise `DamagedArtefact` if it lacks a column, or all rows unless `empty`."""
     table = read_table(path)
     missing = [name for name in columns if name not in table.column_names]
     if missing or not (empty or table.num_rows):

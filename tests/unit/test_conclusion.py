@@ -8,14 +8,13 @@ from builders import line_claim
 
 from papa.errors import DamagedArtefact
 from papa.files import write_json
-from papa.results.conclusion import Conclusion, Step
+from papa.results.conclusion import Conclusion, JointStep
 
-STEP: dict[str, Any] = {"grid": "g", "line": "l", "model": "m", "heads": 16, "constant": "average", "order": None}
-STEP |= {"tasks": 1, "fraction": "1/2"}
+STEP: dict[str, Any] = {"tasks": 1, "fraction": "1/2"}
 STEPS = (
-    Step(**STEP, replaced=4),
-    Step(**STEP, replaced=8, loss=math.nan, low=-math.inf, high=math.inf, bound=0.1, margin=0.1, worst="A"),
-    Step(**STEP, replaced=12, loss=0.2, low=0.1, high=0.3, bound=math.inf, margin=math.inf, worst="A"),
+    JointStep(**STEP, replaced=4),
+    JointStep(**STEP, replaced=8, loss=math.nan, low=-math.inf, high=math.inf, bound=0.1, margin=0.1, worst="A"),
+    JointStep(**STEP, replaced=12, loss=0.2, low=0.1, high=0.3, bound=math.inf, margin=math.inf, worst="A"),
 )
 
 

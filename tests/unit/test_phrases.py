@@ -7,7 +7,7 @@ import pytest
 from builders import line_claim
 
 from papa.config.variant import NUMBERED, ORDERS
-from papa.results.conclusion import EndLoss, Exclusion, Step, TaskLoss
+from papa.results.conclusion import EndLoss, Exclusion, JointStep, TaskLoss
 from papa.results.phrases import (
     NO_INTERVAL,
     above_all,
@@ -25,9 +25,6 @@ from papa.results.phrases import (
     without_loss,
 )
 
-STEP = {"grid": "g", "line": "l", "model": "m", "heads": 16, "constant": "average", "order": "lambda"}
-STEP |= {"fraction": "1/8", "replaced": 14, "tasks": 2, "worst": "A"}
-
 
 @pytest.mark.parametrize(
     ("numbers", "words"),
@@ -40,7 +37,7 @@ STEP |= {"fraction": "1/8", "replaced": 14, "tasks": 2, "worst": "A"}
     ],
 )
 def test_measured_numbers_of_heads_are_named(numbers, words):
-    steps = [Step(**STEP | {"replaced": number}, margin=1.0) for number in sorted(numbers)]
+    steps = [JointStep(fraction="1/8", tasks=2, replaced=number, margin=1.0) for number in sorted(numbers)]
     claim = line_claim(tuple(steps), replaceable=0)
     assert tried(claim) == words
     assert replaceable(claim, 0.1, named=False).endswith(f" ({words}).")

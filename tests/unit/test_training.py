@@ -229,7 +229,9 @@ def test_scores_and_learned_weights_are_finite_too():
     kept = iter([{"validation": torch.ones(2)}, {"validation": torch.tensor([1.0, torch.inf])}, {}])
 
     def fitted(loss, how):
-        task = TrainingTask("fitting", [weight], torch.arange(5), loss, lambda epoch: None, lambda: next(kept))
+        task = TrainingTask(
+            "fitting", [weight], torch.arange(5), loss, lambda epoch: None, lambda: next(kept), lambda parts: [1.0]
+        )
         with pytest.raises(Diverged) as error:
             fit(task, how, 1)
         return error.value

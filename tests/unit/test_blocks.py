@@ -7,8 +7,6 @@ import pytest
 import torch
 from families import stock
 from sizes import SLOTS
-from torch.utils._python_dispatch import TorchDispatchMode
-from torch.utils._pytree import tree_flatten
 
 from papa.config.variant import AVERAGED
 from papa.data.packed import Packed
@@ -45,20 +43,6 @@ def test_blocks_give_the_averages_of_whole_attention(loaded, kind, monkeypatch):
     assert blocks[0] > blocks[-1] and whole.examples == in_blocks.examples == 8
     assert torch.equal(whole.count, in_blocks.count) and float(whole.sum.abs().max()) > 0.5
     torch.testing.assert_close(in_blocks.sum, whole.sum, rtol=1e-3, atol=1e-4)  # random models amplify rounding
-
-
-class Largest(TorchDispatchMode):
-    """The number of values of the largest tensor that an operation returned; masks have one byte per pair."""
-
-    def __init__(self):
-        super().__init__()
-        self.values = 0
-
-    def __torch_dispatch__(self, function, types, args=(), kwargs=None):
-        result = function(*args, **(kwargs or {}))
-        tensors = [value for value in tree_flatten(result)[0] if isinstance(value, torch.Tensor)]
-        self.values = max([self.values, *(value.numel() for value in tensors if value.dtype != torch.bool)])
-        return result
 
 
 @pytest.mark.skipif(fake_device.NAME != fake_device.FAKE, reason="only the device without hardware knows all sizes")

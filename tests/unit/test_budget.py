@@ -163,15 +163,6 @@ def test_a_training_example_that_does_not_fit_is_an_error(tiny, corpus, data, sc
         jobs.learn(tiny, corpus / "lambda.parquet", jobs.training(epochs=1), constant="toeplitz", **data)
 
 
-def test_averages_that_cannot_fit_are_refused_before_the_corpus_is_read(loaded, monkeypatch):
-    monkeypatch.setattr("papa.method.averaging.memory_of", lambda device: 20_000_000)
-    Averaging(loaded, 401)
-    message = r"in 409 slots need 0\.0201 GB on cpu, which has 0\.02 GB; use fewer slots"
-    with pytest.raises(InputError, match=message):
-        Averaging(loaded, 409)
-    Averaging(loaded, 409, "mean-output")
-
-
 def states_of(index, tokens):
     with HiddenStates.opened(index) as hidden:
         return hidden.read(torch.arange(TRAIN), tokens)

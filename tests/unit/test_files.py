@@ -29,10 +29,7 @@ TABLE = pa.table(
     }
 )
 TENSORS = {"w": torch.arange(15.0).view(3, 5), "n": torch.arange(3), "h": torch.zeros(2, dtype=torch.bfloat16)}
-
-
 ARRAYS = {"sum": np.arange(7.0), "count": np.arange(5)}
-
 FORMATS: dict[str, tuple[Callable[[Path], None], Callable[[Path], object]]] = {
     "a.parquet": (
         lambda path: files.write_table(TABLE, path, {"n": 1}, TRACE),
@@ -51,7 +48,7 @@ FORMATS: dict[str, tuple[Callable[[Path], None], Callable[[Path], object]]] = {
 
 
 @pytest.mark.parametrize("name", FORMATS)
-def test_a_file_says_what_made_it(name: str, tmp_path: Path) -> None:
+def test_a_file_says_what_made_it(name, tmp_path):
     write, read = FORMATS[name]
     write(tmp_path / name)
     assert files.trace_of(tmp_path / name) == TRACE
@@ -61,7 +58,7 @@ def test_a_file_says_what_made_it(name: str, tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("name", FORMATS)
-def test_damage_is_refused_or_changes_no_value(name: str, tmp_path: Path) -> None:
+def test_damage_is_refused_or_changes_no_value(name, tmp_path):
     write, read = FORMATS[name]
     write(tmp_path / name)
     content, expected = (tmp_path / name).read_bytes(), read(tmp_path / name)
@@ -79,41 +76,31 @@ def test_damage_is_refused_or_changes_no_value(name: str, tmp_path: Path) -> Non
     assert refused > len(attempts) // 10  # HDF5 has much room that nothing reads
 
 
-def test_a_table_comes_back_with_its_facts(tmp_path: Path) -> None:
-    files.write_table(TABLE, tmp_path / "a.parquet", {"names": ["x", "y"]})
-    table = files.read_table(tmp_path / "a.parquet")
-    assert table.equals(TABLE)
-    assert files.provenance_of(table) == {"names": ["x", "y"]}
-    assert files.trace_of(tmp_path / "a.parquet") is None
-
-
-def test_the_digest_of_a_table_is_one_of_values(tmp_path: Path) -> None:
+def test_the_digest_of_a_table_is_one_of_values(tmp_path):
     parts = [TABLE.slice(0, 1), TABLE.slice(1)]
     assert files.digest_of_table(pa.concat_tables(parts)) == files.digest_of_table(TABLE)
     for column in TABLE.column_names:
-        other = TABLE.set_column(
-            TABLE.column_names.index(column), column, pa.concat_arrays([TABLE[column].chunk(0)[::-1]])
-        )
+        turned = pa.concat_arrays([TABLE[column].chunk(0)[::-1]])
+        other = TABLE.set_column(TABLE.column_names.index(column), column, turned)
         if column != "none":
             assert files.digest_of_table(other) != files.digest_of_table(TABLE), column
     moved = pa.table({"a": [["x", "y"], ["z"]]}), pa.table({"a": [["x"], ["y", "z"]]}), pa.table({"a": [["xy"], ["z"]]})
     assert len(set(map(files.digest_of_table, moved))) == 3
 
 
-def test_a_table_is_written_and_read_in_groups(tmp_path: Path) -> None:
+def test_a_table_is_written_and_read_in_groups(tmp_path):
     path = tmp_path / "a.parquet"
-    with files.writing_table(path, TABLE.schema, {"begun": 1}) as writer:
+    with files.writing_table(path, TABLE.schema, {"begun": [1]}) as writer:
         writer.write(TABLE.slice(0, 2))
         writer.write(TABLE.slice(2))
         writer.facts["rows"] = 3
         assert not path.exists()
     with files.opened_table(path) as file:
-        assert file.facts == {"begun": 1, "rows": 3}
-        assert file.group(1).to_pylist() == TABLE.slice(2).to_pylist()
-        assert file.read().to_pylist() == TABLE.to_pylist()
+        assert file.facts == files.provenance_of(file.read()) == {"begun": [1], "rows": 3}
+        assert file.group(1).equals(TABLE.slice(2)) and file.read().equals(TABLE)
 
 
-def test_nothing_is_left_of_a_file_that_could_not_be_written(tmp_path: Path) -> None:
+def test_nothing_is_left_of_a_file_that_could_not_be_written(tmp_path):
     files.write_json({"a": 1}, tmp_path / "a.json")
     (tmp_path / ".a.json.77.partial").write_text("left by a job that was killed")
     with pytest.raises(RuntimeError), files.replacing(tmp_path / "a.json") as temporary:
@@ -128,7 +115,7 @@ def test_nothing_is_left_of_a_file_that_could_not_be_written(tmp_path: Path) -> 
 
 
 @pytest.mark.skipif("max_rows_per_page" not in signature(pq.ParquetWriter).parameters, reason="pyarrow is too old")
-def test_columns_that_repeat_in_every_run_take_little_room(tmp_path: Path) -> None:
+def test_columns_that_repeat_in_every_run_take_little_room(tmp_path):
     random = np.random.default_rng(0)
     items = random.integers(0, 251, 20011)
     for name, runs in (("once", 1), ("often", 10)):
@@ -137,7 +124,7 @@ def test_columns_that_repeat_in_every_run_take_little_room(tmp_path: Path) -> No
     assert (tmp_path / "often").stat().st_size < 1.5 * (tmp_path / "once").stat().st_size
 
 
-def test_no_file_is_written_through_a_link_with_the_name_of_a_temporary_file(tmp_path: Path) -> None:
+def test_no_file_is_written_through_a_link_with_the_name_of_a_temporary_file(tmp_path):
     other = tmp_path / "other"
     other.write_text("of somebody else")
     (tmp_path / f".a.json.{os.getpid()}.partial").symlink_to(other)
@@ -145,47 +132,44 @@ def test_no_file_is_written_through_a_link_with_the_name_of_a_temporary_file(tmp
     assert other.read_text() == "of somebody else" and not (tmp_path / "a.json").is_symlink()
 
 
-def test_nan_is_not_written(tmp_path: Path) -> None:
+def test_nan_is_not_written(tmp_path):
     with pytest.raises(ValueError, match="not JSON compliant"):
         files.write_json({"a": float("nan")}, tmp_path / "a.json")
     assert not list(tmp_path.iterdir())
 
 
-def test_the_request_is_what_was_asked_for_and_not_what_was_read() -> None:
+def test_the_request_is_what_was_asked_for_and_not_what_was_read():
     assert TRACE.request == files.Trace(TRACE.stage, 3, dict(TRACE.settings), {"tokens": "other"}).request
     assert TRACE.request != files.Trace(TRACE.stage, 4, TRACE.settings, TRACE.inputs).request
     assert TRACE.request != files.Trace(TRACE.stage, 3, {}, TRACE.inputs).request
 
 
-def test_a_trace_that_was_edited_says_nothing(tmp_path: Path) -> None:
+def test_a_trace_that_was_edited_says_nothing(tmp_path):
     files.write_json({"a": 1}, tmp_path / "a.json", TRACE)
     text = (tmp_path / "a.json").read_text(encoding="utf-8")
     (tmp_path / "a.json").write_text(text.replace('"part": "1of1"', '"part": "1of2"'), encoding="utf-8")
     assert files.trace_of(tmp_path / "a.json") is None
 
 
-def test_a_page_has_its_trace_in_its_head(tmp_path: Path) -> None:
+def test_a_page_has_its_trace_in_its_head(tmp_path):
     files.write_page('<html><head></head>"é" <b></html>', tmp_path / "a.html", TRACE)
     assert files.trace_of(tmp_path / "a.html") == TRACE
-    assert '"é" <b></html>' in (tmp_path / "a.html").read_text(encoding="utf-8")
 
 
-def test_files_of_others_say_nothing(tmp_path: Path) -> None:
+def test_files_of_others_say_nothing(tmp_path):
     for name in (*FORMATS, "a.html"):
         (tmp_path / name).write_text("{}")
         assert files.read_provenance(tmp_path / name) is None
         with pytest.raises(DamagedArtefact, match="has no record of its content"):
             files.digest_of(tmp_path / name)
     assert files.read_provenance(tmp_path / "missing.json") is None
-    import pyarrow.parquet as pq
-
     pq.write_table(TABLE, tmp_path / "b.parquet")
     with pytest.raises(DamagedArtefact, match="has no record of how it was made"):
         files.read_table(tmp_path / "b.parquet")
 
 
 @pytest.mark.parametrize("name", FORMATS)
-def test_a_file_that_the_system_does_not_open_is_neither_damaged_nor_outdated(name: str, tmp_path: Path) -> None:
+def test_a_file_that_the_system_does_not_open_is_neither_damaged_nor_outdated(name, tmp_path):
     """A link to itself can be opened by nobody, not even by root."""
     (tmp_path / name).symlink_to(tmp_path / name)
     for read in (FORMATS[name][1], files.read_provenance):
@@ -194,8 +178,7 @@ def test_a_file_that_the_system_does_not_open_is_neither_damaged_nor_outdated(na
         assert not isinstance(refused.value, DamagedArtefact)
 
 
-def test_averages_are_read_without_a_lock(tmp_path: Path) -> None:
-    """As where a file system has none: reading must not need the lock that somebody else holds."""
+def test_averages_are_read_without_the_lock_that_somebody_else_holds(tmp_path):
     FORMATS["a.h5"][0](tmp_path / "a.h5")
     with open(tmp_path / "a.h5") as held:
         fcntl.flock(held, fcntl.LOCK_EX)

@@ -133,8 +133,7 @@ def test_a_loaded_model_is_taken_with_its_tokenizer(study, folder, tmp_path):
 
 
 def test_what_is_held_out_is_drawn_and_no_copy_of_it_is_trained_on():
-    texts = [f"text {number % 30}" for number in range(90)]
-    data = _data_of(texts, list(range(90)), None, Path("data"), {})
+    data = _data_of([f"text {number % 30}" for number in range(90)], list(range(90)), None, Path("data"), {})
     train, held = (data.unwritten[split].table.to_pydict() for split in ("train", "validation"))
     assert len(held["first"]) == 18 and not set(held["first"]) & set(train["first"])
     assert sorted(held["label"] + train["label"]) == list(range(90))
@@ -142,7 +141,6 @@ def test_what_is_held_out_is_drawn_and_no_copy_of_it_is_trained_on():
 
 
 def tables():
-    """Training texts as a DataFrame, with other columns, as a Dataset with numbered classes, and as an Arrow table."""
     texts, labels = texts_of(60)
     frame = pd.DataFrame({"id": range(60), "sentence": texts, "mood": labels}, index=range(100, 160))
     names = datasets.Features({"sentence": datasets.Value("string"), "mood": datasets.ClassLabel(names=["no", "yes"])})
@@ -209,36 +207,28 @@ def blank_row():
     ("arguments", "options", "message"),
     [
         (["a b", ["x"]], {}, "train is a single text; give a list of texts"),
-        ([[], []], {}, "train is empty; give a list of texts"),
         (["frame", ["x"]], {}, r"train is a table, so its labels must be in a column; give columns=\{'label': NAME\}"),
         ([["a", ("b", "c")], ["x", "y"]], {}, "must contain only texts"),
         ([["a", "b"], ["x"]], {}, "train has 2 texts but 1 labels"),
-        ([["a", "b"], ["x", "y"]], {}, "too few to hold some out"),
         ([["a b"] * 9, ["x"] * 9, ["c"]], {}, r"validation must be a pair \(texts, labels\)"),
         ([texts_of(9)[0], ["x", 1, *"abcdefg"]], {}, "All texts must have one type"),
         ([[["a", str(number)] for number in range(9)]], {}, "given without labels; give labels, or single texts"),
         (["frame"], {}, 'train is a table; name the columns to use, as in columns={"first": .* has id, sentence'),
-        (["frame"], {"columns": {"first": "text"}}, "train has no column 'text'; its columns are id, sentence, mood"),
-        (["frame"], {"columns": {"text": "sentence"}}, "'text=sentence'; it must be first="),
-        (["numbers"], {}, "it has 0, 1"),
         (["splits"], {"columns": ROLES}, r"A dataset has the splits train; give one of them, as in data\['train'\]"),
         ([["a b"]], {"columns": ROLES}, "train is a list, so it has no columns; leave out `columns`"),
         ([["a b"] * 6, "style"], {}, "labels is the single text 'style'"),
         ([["a b", 3.0]], {}, r"train\[1\] is a float"),
-        ([["a b"], ["x"], (["a"], ["x"])], {"hold_out": 0.5}, "give only one"),
         (["train.csv", ["x"]], {}, "labels and validation texts must be in files, too"),
         ([["a b"] * 6], {"margin": 0.2}, "measure has no margin; it has columns, label_names, hold_out, drop_empty"),
         # messages name the row that was given, also if rows before it are held out
         ([blank_row()], {"columns": ROLES}, r"^train has no text in column sentence in 1 of 60 .*0: train\[41\]\)"),
         (changed_texts(7, None), {}, r"^train has no text in column first in 1 of 60 .*0: train\[7\]\)"),
         ([*texts_of(60), (*changed_texts(7, None)[:2],)], {}, r"^validation has no text .* 1 of 60 .* validation\[7\]"),
-        ([texts_of(60)[0], [0.5] * 60], {}, "^Column label of train contains numbers such as 0"),
         (changed_texts(50, "", held_out=True), {"hold_out": 0.02}, r"^train has no label .*: train\[50\]\)"),
-        ([texts_of(60)[0], [-1, 1] * 30], {}, "the label -1, which may mean no label, in column label in 30 of"),
     ],
 )
 def test_what_cannot_be_used_gets_a_sentence(folder, arguments, options, message):
-    known = tables() | {"numbers": pd.DataFrame([["a", "b"]])}
+    known = tables()
     known["splits"] = datasets.DatasetDict({"train": known["dataset"]})
     train, *others = (known.get(each, each) if isinstance(each, str) else each for each in arguments)
     with pytest.raises(papa.InputError, match=message):
@@ -278,24 +268,16 @@ def test_the_command_measures_files_and_ends_with_the_sentence_and_the_report(fo
     done = CliRunner().invoke(app, ["measure", str(folder), *options])
     assert done.exit_code == 0, done.output
     claim, _, table = done.stdout.partition("Score, by")
-    assert done.stderr.startswith(
-        "chose: first = text, label = mood, metric = accuracy, slots = 16 (100% of texts fit)"
-    )
+    assert done.stderr.startswith("chose: first = text, label = mood, metric = accuracy, slots = 16")
     assert "based on 5 seeds and 40 validation examples" in " ".join(claim.split()), "the claim comes before the table"
     assert table.endswith(f"\nReport:  {tmp_path / 'out' / 'report' / 'index.html'}\n")
     again = CliRunner().invoke(app, ["measure", str(folder), *options, "--json"])
     assert json.loads(again.stdout)["margin"] == 0.1 and ", probe" not in again.stderr
     assert read_table(tmp_path / "out/tables/summary.parquet").to_pandas()["task"].unique().tolist() == ["mood"]
-    wrong = CliRunner().invoke(app, ["measure", str(folder), *files, "--column", "label=no"])
-    assert wrong.exit_code == 2 and "has no column 'no'" in wrong.output
 
 
 def test_a_folder_that_another_run_writes_to_is_left_alone(folder, tmp_path):
-    texts, labels = texts_of(60)
-    file = lock(tmp_path / "study")
-    try:
-        with pytest.raises(papa.InputError, match=r"another run is writing to .*study; wait for it"):
-            papa.measure(folder, texts, labels, texts_of(40, 1), QUICK, tmp_path / "study")
-        assert [path.name for path in (tmp_path / "study").iterdir()] == [".lock"]
-    finally:
-        os.close(file)
+    said = pytest.raises(papa.InputError, match=r"another run is writing to .*study; wait for it")
+    with os.fdopen(lock(tmp_path / "study")), said:
+        measured(folder, tmp_path / "study")
+    assert [path.name for path in (tmp_path / "study").iterdir()] == [".lock"]

@@ -37,6 +37,12 @@ def given(here, monkeypatch):
     return calls
 
 
+def write_study(folder):
+    write_model(folder / "models/tiny")
+    write_data(folder / "data")
+    (folder / "mine.yaml").write_text(yaml.safe_dump(CONFIG), encoding="utf-8")
+
+
 def invoke(*arguments, code=0):
     result = CliRunner().invoke(app, list(arguments))
     assert result.exit_code == code, result.output
@@ -126,9 +132,7 @@ signal.pause()
 
 def test_a_living_run_keeps_others_out_and_a_dead_one_does_not(here):
     """A run that was killed also leaves what snakemake itself would call a lock, which is not looked at."""
-    write_model(here / "models/tiny")
-    write_data(here / "data")
-    (here / "mine.yaml").write_text(yaml.safe_dump(CONFIG), encoding="utf-8")
+    write_study(here)
     environment = os.environ | {"PYTHONPATH": str(REPOSITORY)}
     run = subprocess.Popen([sys.executable, "-c", HOLD], stdout=subprocess.PIPE, text=True, env=environment)
     try:
@@ -144,36 +148,31 @@ def test_a_living_run_keeps_others_out_and_a_dead_one_does_not(here):
     os.close(start._locks.pop())
 
 
-def test_a_cache_that_is_a_file_and_a_config_that_never_ends_are_refused_at_once(given, here, monkeypatch):
+@pytest.mark.parametrize(
+    ("variable", "value", "said"),
+    [
+        ("XDG_CACHE_HOME", "file/cache", "file/cache cannot be used for caches (Not a directory); set XDG_CACHE_HOME"),
+        ("HOME", "file", "file/.cache cannot be used for caches"),
+        ("HOME", ".", "cannot be read as YAML (Circular"),  # a config that never ends
+    ],
+)
+def test_a_wrong_cache_and_a_wrong_config_are_refused_at_once(given, here, monkeypatch, variable, value, said):
     (here / "file").write_text("", encoding="utf-8")
-    monkeypatch.setenv("XDG_CACHE_HOME", str(here / "file/cache"))
+    (here / "mine.yaml").write_text("name: &name [*name]\n" if value == "." else "name: mine\n", encoding="utf-8")
+    monkeypatch.delenv("XDG_CACHE_HOME", raising=False)
+    monkeypatch.setenv(variable, str(here / value))
     result = invoke("run", "mine.yaml", code=2)
-    assert "file/cache cannot be used for caches (Not a directory); set XDG_CACHE_HOME" in result.stderr
-    monkeypatch.delenv("XDG_CACHE_HOME")
-    monkeypatch.setenv("HOME", str(here / "file"))
-    result = invoke("run", "mine.yaml", code=2)
-    assert "file/.cache cannot be used for caches" in result.stderr and len(result.stderr.splitlines()) == 1
-    monkeypatch.undo()
-    (here / "mine.yaml").write_text("name: &name [*name]\n", encoding="utf-8")
-    assert "cannot be read as YAML (Circular" in invoke("run", str(here / "mine.yaml"), code=2).stderr
-    assert not given
+    assert said in result.stderr and len(result.stderr.splitlines()) == 1 and not given
 
 
 def test_plan_takes_the_keys_that_run_takes(here):
-    write_model(here / "models/tiny")
-    write_data(here / "data")
-    (here / "mine.yaml").write_text(yaml.safe_dump(CONFIG), encoding="utf-8")
-    jobs = {name: invoke("plan", "mine.yaml", "--json", *words) for name, words in KEYS.items()}
-    totals = {name: json.loads(result.stdout)["total"]["jobs"] for name, result in jobs.items()}
-    fewer = CONFIG["run"] | {"fractions": ["1", "0"]}
-    assert totals["changed"] == len(Plan(config_of(CONFIG | {"run": fewer}), "results/tiny").jobs()) < totals["same"]
-    on_gpu = invoke("plan", "mine.yaml", "--json", "--config", "device=cuda", "--config", "margin=0.3")
-    assert json.loads(on_gpu.stdout)["device"] == "cuda", "an option --device that is not given replaces nothing"
+    write_study(here)
+    fewer = ["--config", "run={fractions: ['1', '0']}", "--config", "device=cuda"]
+    same, changed = (json.loads(invoke("plan", "mine.yaml", "--json", *words).stdout) for words in ([], fewer))
+    config = config_of(CONFIG | {"run": CONFIG["run"] | {"fractions": ["1", "0"]}})
+    assert changed["total"]["jobs"] == len(Plan(config, "results/tiny").jobs()) < same["total"]["jobs"]
+    assert changed["device"] == "cuda", "an option --device that is not given replaces nothing"
     for wrong, command in product(["margin", "run.tasks=[a]"], ["plan", "run"]):
         message = invoke(command, "mine.yaml", "--config", wrong, code=2).stderr
         assert "must be KEY=VALUE" in message and len(message.splitlines()) == 1
     assert "The config has an unknown key margn" in invoke("plan", "mine.yaml", "--config", "margn=1", code=2).stderr
-
-
-KEYS = {"same": [], "changed": ["--config", "run={fractions: ['1', '0']}", "--config", "margin=0.3"]}
-"""Options of `papa plan`."""

@@ -32,18 +32,21 @@ def test_the_last_line_says_how_to_resume_and_the_code_names_the_first_signal(si
     assert ended == 128 + signals[0]
 
 
-def test_the_exit_code_is_that_of_a_stop_whatever_the_stopped_work_ends_with():
-    """As snakemake ends with 1 when it was interrupted."""
-    printed, ended = stopped(WORK.format(ending="sys.exit(1)"), INT)
-    assert printed[-1].startswith("Stopped.") and ended == 130
+HANDLER = "import signal; signal.signal(signal.SIGTERM, lambda *_: sys.exit(1))"
+JOB = "import subprocess; subprocess.Popen(['sleep', '60'], start_new_session=True).wait()"
 
 
-def test_a_signal_that_another_handler_takes_counts():
-    """As snakemake handles SIGTERM by itself, and waits for its jobs."""
-    handler = "import signal; signal.signal(signal.SIGTERM, lambda *_: sys.exit(1))"
-    work = WORK.format(ending="").replace('        print("working"', f'        {handler}\n        print("working"')
-    printed, ended = stopped(work, TERM)
-    assert printed[-1].startswith("Stopped.") and ended == 143
+@pytest.mark.parametrize(
+    ("ending", "work", "given", "code"),
+    [
+        ("sys.exit(1)", ("ZZ", ""), INT, 130),  # snakemake ends with 1 if it was interrupted
+        ("", ("try:\n", f"try:\n        {HANDLER}\n"), TERM, 143),  # and handles SIGTERM by itself
+        ("", ("time.sleep(60)", JOB), INT, 130),  # jobs that are still starting end, too
+    ],
+)
+def test_the_exit_code_is_that_of_a_stop_whatever_the_stopped_work_does(ending, work, given, code):
+    printed, ended = stopped(WORK.format(ending=ending).replace(*work), given)
+    assert printed[-1].startswith("Stopped.") and ended == code
 
 
 def test_a_signal_while_the_process_exits_is_ignored():
@@ -62,13 +65,6 @@ def test_what_ends_by_itself_was_not_stopped():
     code = 'from papa.jobs.stopping import resumable\nwith resumable():\n    raise SystemExit("failed")\n'
     process = in_python(code)
     assert (process.returncode, process.stderr) == (1, "failed\n")
-
-
-def test_jobs_that_are_still_starting_end_too():
-    job = "import subprocess; subprocess.Popen(['sleep', '60'], start_new_session=True).wait()"
-    work = WORK.format(ending="").replace("time.sleep(60)", job)
-    printed, _ = stopped(work, INT)
-    assert printed[-1].startswith("Stopped.")
 
 
 def test_a_handler_imports_nothing():

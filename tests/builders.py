@@ -45,14 +45,7 @@ def outcomes(
 def labelled(
     right: Mapping[Setting, npt.ArrayLike], gold: npt.ArrayLike | None = None, subset: Any = None, **fields: Any
 ) -> TaskOutcomes:
-    """Outcomes of a task with the labels no (0) and yes (1), which take turns by default.
-
-    Args:
-        right: whether each example is right, `[seed, example]` by setting.
-        gold: the label of each example.
-        subset: the subset of each example.
-        fields: other fields of `TaskOutcomes`.
-    """
+    """Outcomes of a task with the labels no (0) and yes (1), by default in turns; `right` is `[seed, example]`."""
     by_setting = {setting: np.atleast_2d(rows).astype(bool) for setting, rows in right.items()}
     size = next(iter(by_setting.values())).shape[1]
     labels = np.arange(size) % 2 if gold is None else np.asarray(gold)
@@ -66,14 +59,7 @@ def labelled(
 def texts(
     losses: Mapping[Setting, npt.ArrayLike], tokens: npt.ArrayLike, guess: float = 4.0, **fields: Any
 ) -> TaskOutcomes:
-    """Outcomes of a model's own head, which has no seed: it reads texts.
-
-    Args:
-        losses: nats per token of each text, `[text]` by setting.
-        tokens: the number of tokens of each text.
-        guess: nats per token of a guess that ignores the input.
-        fields: other fields of `TaskOutcomes`.
-    """
+    """Outcomes of a model's own head, without a seed, from nats per token of each text and of a guess without input."""
     counts = np.asarray(tokens)
     about = {"split": "validation", "example": range(len(counts)), "tokens": counts, "trivial": guess * counts}
     sums = {setting: counts * np.asarray(nats) for setting, nats in losses.items()}
@@ -118,15 +104,7 @@ def _replacement(fraction: str, order: str) -> dict[str, str | None]:
 def summary_row(
     fraction: str, mean: float | None, half: float | None = 0.013, heads: int = 24, **columns: Any
 ) -> dict[str, Any]:
-    """A row of a summary, or of a grid if it has a `line`; all that is not known is None.
-
-    Args:
-        fraction: the share of heads that keep their attention.
-        mean: the mean score.
-        half: half of the interval of the mean.
-        heads: the number of heads of the model.
-        columns: other columns.
-    """
+    """A row of a summary, or of a grid if it has a `line`; all that is not known is None; `half` is of the interval."""
     row: dict[str, Any] = dict.fromkeys(GRID_COLUMNS if "line" in columns else SUMMARY_COLUMNS)
     row |= {"model": "m", "task": "t", "fraction": fraction, "kept": kept(fraction, heads), "heads": heads}
     row |= {"metric": "f1", "main": True, "subset": "all", "mean": mean, "seeds": 3, "status": "counts"}

@@ -55,13 +55,9 @@ CONFIG: dict[str, Any] = {
 
 @dataclass(frozen=True)
 class Skill:
-    """The scores of the probes of a task.
+    """The scores of the probes of a task: with nothing replaced, with every head replaced, and by zeros.
 
-    Args:
-        original: with nothing replaced.
-        replaced: with every head replaced by a constant other than zeros.
-        contextless: with every head replaced by zeros.
-        usual: the share of examples of the first label, which is easier to predict.
+    `usual` is the share of examples of the first label, which is easier to predict.
     """
 
     original: float = 0.8

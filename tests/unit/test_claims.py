@@ -142,8 +142,6 @@ def test_only_orders_that_were_run_everywhere_are_compared():
     assert score(without(without(some, "1/8", "lambda-1"), "1/2", "lambda-2")) is None, "none in common"
 
 
-# -- each task by itself ----------------------------------------------------------------------------------------------
-
 CLOSE = RIGHT | {"1/2": 351}
 """A loss of 6 %, whose bound is below 10 % only if no other claim is made."""
 
@@ -186,9 +184,6 @@ def test_lines_are_corrected_for_all_lines_of_a_grid():
     single = only_line(measured("b", CLOSE))
     assert (single["replaceable"], single["corrected"], single["lines"]) == (8, 8, 1)
     assert "Corrected for" not in single["sentence"]
-
-
-# -- sentences ---------------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize(
@@ -258,8 +253,6 @@ def test_losses_are_reported_by_subset():
     assert [loss["loss"] for loss in hard["tasks"]] == pytest.approx([0.5, 0.0], abs=0.02)
 
 
-# -- shares against a bootstrap ---------------------------------------------------------------------------------------
-
 SKILLS: dict[Setting, float] = {
     ORIGINALS: 0.8,
     FLOOR: 0.55,
@@ -324,8 +317,6 @@ def test_a_loss_varies_as_in_a_bootstrap(constant):
     assert estimate.mean == pytest.approx(loss(means)) and estimate.mean == share.interval().mean
     assert math.sqrt(estimate.variance) == pytest.approx(bootstrapped(outcomes, loss), rel=0.1)
 
-
-# -- means over tasks -------------------------------------------------------------------------------------------------
 
 END = Setting("average", fraction="0")
 

@@ -107,9 +107,6 @@ def flipped(right, number, start=0):
     return changed
 
 
-# -- tests against scipy ----------------------------------------------------------------------------------------------
-
-
 ONE, TWO, OTHER = (1, 1, 0, 1, 1, 0, 1), (0, 1, 0, 0, 1, 0, 0), {"learning_rate": 2e-3}
 OF_SEEDS, OF_EXAMPLES = outcomes(whole(*ONE)), outcomes(drawn(0.8, 60, 1))
 CHANGED = drawn(0.7, 60, 2)
@@ -166,9 +163,6 @@ def test_what_both_sides_share_counts_for_neither():
         assert paired == BY_EXAMPLE
         wrong += estimate.p() < 0.05
     assert 2 <= wrong <= 20  # 10 are expected, with a standard deviation of 3.1
-
-
-# -- verdicts ---------------------------------------------------------------------------------------------------------
 
 
 def folders(tmp_path, one, two, margin=0.1, examples=2000, **fields):
@@ -285,9 +279,6 @@ def test_where_nothing_counts_there_is_no_margin(tmp_path):
     assert (row["verdict"], row["p"], row["p_holm"], row["low"]) == (INCONCLUSIVE, None, None, None)
     assert row["difference"] == pytest.approx(-right.mean()) and (one_seed["tested"], one_seed["differ"]) == (0, 0)
     assert "Not tested, because one seed has no interval: 1." in words_of(one_seed)
-
-
-# -- what is read and said --------------------------------------------------------------------------------------------
 
 
 def test_draws_of_an_order_are_one_setting(tmp_path):

@@ -56,9 +56,6 @@ def sentences_of(outcomes: Outcomes, labels: np.ndarray) -> list[list[str]]:
     return [[outcomes.names[label] for label in labels[outcomes.unit == unit]] for unit in np.unique(outcomes.unit)]
 
 
-# -- by hand ----------------------------------------------------------------------------------------------------------
-
-
 def test_counts_are_those_by_hand_and_undefined_scores_are_zero():
     # true positives 2, false positives 1, false negatives 2
     outcomes = of_texts([1, 1, 1, 1, 0, 0], [1, 1, 0, 0, 1, 0], ["not_equivalent", "equivalent"])
@@ -73,9 +70,6 @@ def test_counts_are_those_by_hand_and_undefined_scores_are_zero():
     for metric in ("f1", "matthews_correlation"):
         undefined = [score_of(metric, of_texts(gold, [0, 0, 0], ["a", "b"])) for gold in ([0, 0, 0], [0, 1, 0])]
         assert undefined == [0.0, 0.0]
-
-
-# -- against other code -----------------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize("names", [BIOES, IOB, TAGS], ids=["bioes", "iob", "bare tags"])
@@ -134,9 +128,6 @@ def test_scores_of_texts_are_those_of_scikit_learn(labels, seed):
     assert score_of("f1", outcomes) == pytest.approx(f1, abs=1e-12)
 
 
-# -- tables of outcomes -----------------------------------------------------------------------------------------------
-
-
 def test_a_table_of_labels_is_scored_by_epoch_and_on_its_validation_split():
     columns = {"split": ["validation"] * 4 + ["test"], "example": [0, 1, 1, 2, 0], "word": [0, 0, 1, 0, 0]}
     columns |= {"gold": [0, 1, 0, 1, 1], "predicted_1": [1, 1, 1, 1, 0], "predicted": [0, 1, 1, 1, 0]}
@@ -154,9 +145,6 @@ def test_losses_are_summed_over_tokens_and_turned_round():
     assert pseudo_values(MEASURES[metric], counts_of(metric, table, ())).mean() == pytest.approx(-7 / 4)
     scores = {name: score_of_table(name, table, ()) for name in (metric, *METRICS["log_likelihood"].readings)}
     assert scores == {metric: -7 / 4, "log_likelihood": -7 / 4, "perplexity": np.exp(7 / 4)}
-
-
-# -- readings and errors ----------------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize("metric", [name for name, measure in METRICS.items() if measure.target.labelled])

@@ -27,9 +27,6 @@ def ranked(folder, weights, name="lambda-0"):
     return list(zip(table["layer"].to_pylist(), table["head"].to_pylist(), strict=True)), provenance_of(table)
 
 
-# -- equal weights -----------------------------------------------------------------------------------------------------
-
-
 def test_equal_weights_are_in_a_random_order_that_the_name_determines(tmp_path):
     heads, facts = ranked(tmp_path, DIFFERENT)
     places = sorted(range(len(DIFFERENT)), key=DIFFERENT.__getitem__)
@@ -54,9 +51,6 @@ def test_a_tied_head_is_at_every_rank_equally_often():
         smallest_first(dict.fromkeys([(0, 0), (0, 1), (1, 0)], 0.5), f"lambda-{n}").index((1, 0)) for n in range(999)
     ]
     assert np.bincount(ranks) == pytest.approx([333] * 3, abs=60)  # four standard deviations
-
-
-# -- stability ---------------------------------------------------------------------------------------------------------
 
 
 def test_seeds_are_compared_by_kendalls_tau(tmp_path):

@@ -85,6 +85,10 @@ RARE = [[0, 1, 2, N - 1], [0, 1, N - 1], [0, 1, N - 1]]
         (torch.ones(N, N), [SPECIAL], {"flags": ["mostly_special"]}),
         # a head can be diagonal in what the separator leaves
         (MIXED, EVERY, {"flags": ["diagonal", "mostly_special", "concentrated"], "diagonal_mass": 0.2}),
+        (column(0), EVERY, {"flags": ["mostly_special", "concentrated"], "first_mass": 1.0}),
+        (column(N - 1), EVERY, {"flags": ["mostly_special", "concentrated"], "separator_mass": 1.0}),
+        (column(0, N - 1), EVERY, {"flags": ["mostly_special"], "special_mass": 1.0}),  # halves: no entry dominates
+        (column(5), EVERY, {"flags": ["concentrated"]}),  # one column is no diagonal
         # slots 0, 1 and 12 in both examples, 2 in one: mass on special keys is 1 in row 2 and 0 in the others
         (FEW, RARE[1::-1], {"special_mass": 1 / 7, "separator_mass": 1 / 7, "dominant_rows": 1, "concentrated": True}),
         # C[q,2] is 1 wherever slot 2 is used at all, but only one example in three uses it: rows 0, 1 and 12 spend a
@@ -100,16 +104,6 @@ def test_numbers_are_those_by_hand(head, examples, expected):
         assert row[name] == (pytest.approx(value) if isinstance(value, float) else value), name
     lengths = [[*range(m), N - 1] for m in range(2, N)]
     assert patterns_of(torch.ones(N, N), lengths)["diagonal_lift"] < 1.2
-
-
-def test_special_columns():
-    first, last, both, text = measure_patterns(averages(column(0), column(N - 1), column(0, N - 1), column(5)), SPECIAL)
-    masses = [[row[name] for name in ("first_mass", "separator_mass")] for row in (first, last)]
-    assert masses == [pytest.approx([1, 0], abs=1e-6), pytest.approx([0, 1], abs=1e-6)]
-    assert flags(first) == flags(last) == ["mostly_special", "concentrated"]
-    assert flags(both) == ["mostly_special"]  # halves: no entry dominates
-    assert flags(text) == ["concentrated"]  # one column is no diagonal
-    assert both["special_mass"] == pytest.approx(1) and text["special_mass"] == pytest.approx(0, abs=1e-6)
 
 
 @pytest.mark.parametrize(

@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 from scipy import stats
 
-from benchmarks.error_rates import BASE, MARGIN, TASKS, Case, Size, batch, rates_of
+from benchmarks.error_rates import BASE, MARGIN, Case, Size, batch, rates_of
 from papa.config.measures import MEASURES
 from papa.method.metrics import Counts, Outcomes, pseudo_values
 from papa.results.statistics import (
@@ -52,9 +52,6 @@ def close(interval: Interval, to: Interval, tolerance: float = 1e-9) -> bool:
 def of_seeds(*values: np.ndarray, units: int = 5) -> Spread:
     """The spread of quantities that only vary with the seed: all examples count the same."""
     return Spread.of(np.repeat(np.stack(values)[:, None, :, None], units, axis=3))
-
-
-# -- against what is known --------------------------------------------------------------------------------------------
 
 
 def test_if_only_seeds_vary_the_interval_is_that_of_t():
@@ -131,9 +128,6 @@ def test_a_bound_is_below_a_margin_where_the_contrast_is_below_0():
     assert verdicts == {True, False}
 
 
-# -- pseudo-values ----------------------------------------------------------------------------------------------------
-
-
 def random_counts(metric: str, units: int = 60) -> Counts:
     """Counts `[run, unit, count]` of two runs."""
     chance = np.random.default_rng(3)
@@ -159,9 +153,6 @@ def test_pseudo_values_have_the_score_as_their_mean(metric):
     assert np.ptp(values[0] + 59 * np.array(without)) == pytest.approx(0, abs=1e-9)
     # the only unit has the score
     assert pseudo_values(measure, counts[:, :1])[:, 0].tolist() == measure.score(counts[:, 0]).tolist()
-
-
-# -- few seeds, few examples ------------------------------------------------------------------------------------------
 
 
 def test_few_seeds_weigh_more_in_the_degrees_of_freedom():
@@ -246,9 +237,6 @@ def test_what_is_known_has_an_interval_of_no_width_and_a_share_of_nothing_has_no
     assert Spread.of(values, 1.0).ratio([1, 0, -1], [1, -1, 0])[1:] == UNBOUNDED
 
 
-# -- several tasks ----------------------------------------------------------------------------------------------------
-
-
 def test_independent_estimates_add_their_variances():
     first, second = (Spread.of(crossed(seed, (2, 1, 4, 30))).estimate(LOST) for seed in (13, 14))
     both = combine([first, second], [0.5, -2])
@@ -326,9 +314,6 @@ def test_the_smallest_loss_shrinks_with_seeds_and_passes_as_often_as_it_says():
     assert np.mean(bounds < smallest_loss(5, 0.1, 1e-9)) == pytest.approx(0.8, abs=0.06)
 
 
-# -- studies of known loss --------------------------------------------------------------------------------------------
-
-
 LIKE = {"shared": 0.9, "kept": 0.05, "noise": 0.03}
 
 
@@ -343,10 +328,3 @@ def test_few_claims_are_wrong_and_most_intervals_hold_the_loss(world):
     rates = rates_of(batch((Case((replace(world, loss=MARGIN),), size), 300, (18,))))
     assert rates.wrong <= 0.08 and rates.held >= 0.9 and rates.counts > 0.95
     assert rates_of(batch((Case((world,), size), 50, (19,)))).claimed > 2 * rates.wrong
-
-
-@pytest.mark.parametrize("alike", [(0.0, 0.0), (0.6, 0.5)], ids=str)
-def test_intervals_of_means_hold_them_if_tasks_share_seeds_and_examples(alike):
-    tasks, studies = tuple(replace(world, loss=MARGIN, seed=0.06) for world in TASKS[:3]), 200
-    rates = rates_of(batch((Case(tasks, Size(5, 200), *alike, means=True), studies, (20,))))
-    assert rates.mean_held >= stats.binom.ppf(0.001, studies, 0.93) / studies

@@ -68,7 +68,7 @@ def test_constants_are_those_of_the_model_and_the_task_and_a_wrong_name_gets_a_s
         (
             (0, 0),
             None,
-            "F1 is that of b, the class of 90% of the training rows; if a is the class of interest, list it",
+            "F1 is that of b, the class of 90% of the training rows; if a is the class of interest",
         ),
     ],
 )

@@ -8,7 +8,6 @@ import torch
 from jobs import training
 from sizes import CORPUS_SLOTS, HEADS, LAYERS, TRAIN, VALIDATION
 from test_hidden import stored
-from tiny import in_python
 from torch import nn
 
 import papa
@@ -178,10 +177,6 @@ def test_lambda_is_learned_and_ranked_from_the_smallest_up(tiny, corpus, data):
     ranked = read_table(order).to_pandas()
     last = table[table.epoch == 3].set_index(["layer", "head"]).value
     assert [last[pair] for pair in zip(ranked.layer, ranked["head"], strict=True)] == sorted(last)
-    jobs.rank(lambdas, corpus / "reversed.parquet", "lambda-reversed-0")
-    backwards = read_table(corpus / "reversed.parquet").to_pandas()
-    pairs = [list(zip(table.layer, table["head"], strict=True)) for table in (ranked, backwards)]
-    assert pairs[1] == pairs[0][::-1] and backwards["rank"].tolist() == list(range(LAYERS * HEADS))
     with pytest.raises(papa.InputError, match="'random-1' is not based on λ or other weights; those that are"):
         jobs.rank(lambdas, order, "random-1")
 
@@ -206,13 +201,7 @@ def test_the_heads_of_an_order_are_replaced_from_its_beginning_and_others_refuse
             heads_to_replace(path, variant, loaded)
 
 
-def test_the_optimiser_does_not_load_the_compiler_and_gradients_are_clipped_as_torch_does():
-    """The compiler takes a second and 75 MB of every job. The steps of the optimiser have an oracle elsewhere."""
-    script = (
-        "import sys, torch; from papa.method.fitting import TrainingState; w = torch.nn.Parameter(torch.ones(3));"
-        "TrainingState([w], 0.1).step(); sys.exit('torch._dynamo' in sys.modules)"
-    )
-    assert in_python(script).returncode == 0
+def test_gradients_are_clipped_as_torch_does():
     for size in (0.0, 0.01, 0.16, 0.2, 1.0, 1e6, float("inf"), float("nan")):
         ours, theirs = ([torch.zeros(5, 7, requires_grad=True), torch.zeros(3, requires_grad=True)] for _ in range(2))
         for mine, other in zip(ours, theirs, strict=True):

@@ -18,17 +18,7 @@ from tiny import ABSENT, CONFIG, REPOSITORY, with_keys
 from papa.config import reading
 from papa.config.measures import METRICS, OUTCOME_TYPES, TARGETS, TEXT, WORD, check_metric
 from papa.config.reading import README, check_yaml, config_of, key_table, keys, read_config, schema, with_key_table
-from papa.config.settings import (
-    Config,
-    Machine,
-    Metric,
-    OrderName,
-    check_files,
-    corpus_of,
-    fraction,
-    parts_of,
-    rows_or_share,
-)
+from papa.config.settings import Config, Machine, Metric, OrderName, check_files, corpus_of, fraction, rows_or_share
 from papa.config.variant import ORDERS
 from papa.errors import InputError
 from papa.method.objective import Objective
@@ -45,151 +35,98 @@ NEXT = "a task without labels (language modelling, by a decoder's own head) with
 REFUSED = """
 modles: {} => The config has an unknown key modles; did you mean models?
 epochs: 2 => unknown key epochs; did you mean tasks.NAME.epochs?
-pathvars: {results: ../elsewhere} => unknown key pathvars; valid keys are name, run, grids, models,
-run.title: Mine => unknown key run.title; did you mean grids.NAME.title?
-run.model: [tiny] => unknown key run.model; did you mean models?
-grids.more: {task: [tags]} => unknown key grids.more.task; did you mean tasks?
 models.tiny.name: bert => unknown key models.tiny.name; valid keys are hub, path, package, revision, sha256.
+run.model: [tiny] => unknown key run.model; did you mean models?
 corpora.words: {fils: {train: a.csv}, words: x} => unknown key corpora.words.fils; did you mean files?
-corpora.words.files.test: a.csv => unknown key corpora.words.files.test; valid keys are train, validation.
 tasks.tags.learning_rte: 1.0 => unknown key tasks.tags.learning_rte; did you mean learning_rate?
-tasks.tags.Label: tags => unknown key tasks.tags.Label; did you mean label?
-run.orders: [{file: a.csv, name: x, by: y}] => unknown key run.orders[0].by; valid keys are file, name.
 
 name: (absent) => The config needs the key name: name of this config; results go to results/<name>/.
-run: (absent) => The config needs the key run: models and tasks to run
-tasks: (absent) => The config needs the key tasks: tasks by name.
 run.fractions: (absent) => The config needs the key run.fractions: fractions of heads
 run.orders: [{file: a.csv}] => The config needs the key run.orders[0].name: name of the list: a-z
 corpora.words.files: {validation: a.jsonl} => needs the key corpora.words.files.train: file of the training split
 tasks.tags.metric: (absent) => The config needs the key tasks.tags.metric: metric that scores predictions.
-tasks.tags.label: (absent) => The config needs the key tasks.tags.label: column of the labels
 
 models.tiny: {} => models.tiny needs `hub`, `path` or `package`.
-models.tiny: {revision: main} => models.tiny needs `hub`, `path` or `package`.
 models.tiny: {path: a, package: b} => tiny.package: a model in a folder (`path`) has no `package`; remove it or `path`.
 models.tiny.revision: main => models.tiny: `revision` is one on the hub, but there is no `hub`; add it, or remove
 models.tiny: a/b => models.tiny must be a block of keys, but it is 'a/b'.
-models.tiny: => models.tiny is empty; set a value, or leave out the key if it is not needed.
 corpora.words: {words: words, slots: 8} => corpora.words needs `files` or `hub`.
 corpora.words: {hub: a/b, slots: 8} => corpora.words needs `first` or `words`.
-corpora.words: {hub: a/b, second: b, slots: 8} => corpora.words needs `first` or `words`.
 corpora.words.hub: a/b => words.files: a corpus with `hub` and `words` has no `files`; remove it or `hub`.
 corpora.words: {hub: a/b, words: c, columns: [c]} => has no `columns`; remove it or `hub`.
 corpora.words.config: cola => words.config: a corpus with `files` and `words` has no `config`; remove it or `files`.
-corpora.words.revision: main => words.revision: a corpus with `files` and `words` has no `revision`; remove it or
-corpora.words.train: other => words.train: a corpus with `files` and `words` has no `train`; remove it or `files`.
-corpora.words.validation: [test] => a corpus with `files` and `words` has no `validation`; remove it or `files`.
 corpora.words.first: text => words.first: a corpus with `files` and `words` has no `first`; remove it or `words`.
-corpora.words.second: text => words.second: a corpus with `files` and `words` has no `second`; remove it or `words`.
-corpora.words.blocks: true => words.blocks: a corpus with `files` and `words` has no `blocks`; remove it or `words`.
 corpora.sentences: {hub: a/b, first: c, second: d, blocks: true} => has no `second`; remove it or `blocks`.
 corpora.sentences: {hub: a/b, first: c, blocks: true, cluster: d} => cluster must be a whole number, but it is 'd'.
 corpora.sentences.blocks: true => tasks.animals has labels, but its corpus 'sentences' is cut into blocks
 corpora.sentences.blocks: "yes" => corpora.sentences.blocks must be true or false, but it is 'yes'; write it without
 corpora.words: {hub: a/b, validation: [a, all], words: w} => words: validation lists 'all', a name already in use
-corpora.words: {hub: a/b, train: c, validation: [a, c], words: w} => validation lists 'c', a name already in use
 corpora.words: {hub: a/b, validation: [b, a, a], words: w} => validation lists 'a', a name already in use; list each
 tasks.tags.metric: negative_log_perplexity => tasks.tags.label: NO_LABELS `label`; remove it, or change `metric`.
 tasks.masked.labels: [a, b] => tasks.masked.labels: NO_LABELS `labels`; remove it, or change `metric`.
-tasks.masked.subset: kind => tasks.masked.subset: NO_LABELS `subset`; remove it, or change `metric`.
-tasks.masked.published: cola => tasks.masked.published: NO_LABELS `published`; remove it, or change `metric`.
 tasks.next.label: tags => tasks.next.label: NEXT `label`; remove it, or change `metric`.
-tasks.next.train_rows: 1/2 => tasks.next.train_rows: NEXT `train_rows`; remove it, or change `metric`.
-tasks.next.resample_training: true => tasks.next.resample_training: NEXT `resample_training`; remove it, or change
 
 run.models: [bert] => run.models[0]: no model is called 'bert'; it must be one of tiny.
-run.models: [tny] => run.models[0]: no model is called 'tny'; did you mean tiny?
 run.tasks: [animals, pos] => run.tasks[1]: no task is called 'pos'; it must be one of animals, tags, masked, next.
-grids.more: {tasks: [colour]} => grids.more.tasks[0]: no task is called 'colour'
 patterns: {tasks: [next]} => patterns.tasks[0]: no task that is run is called 'next'; it must be one of animals,
-tasks.tags.corpus: word => tasks.tags.corpus: no corpus is called 'word'; did you mean words?
 run.constants: [average-of-mnli] => run.constants[0]: no corpus is called 'mnli'; it must be one of sentences, words.
 run.constants: [mean] => run.constants[0]: The constant 'mean' does not exist; use one of average, average-of-CORPUS
 run.orders: [alphabetical] => run.orders[0] is 'alphabetical'; it must be one of lambda, lambda-reversed, first-layer
 run.tasks: [tags, tags] => run.tasks: 'tags' is listed twice; list each value once.
 run.seeds: [1, 1] => run.seeds: 1 is listed twice
-run.fractions: [1/2, 2/4] => run.fractions: '1/2' is listed twice
-floors: [zeros, zeros] => floors: 'zeros' is listed twice
 tasks.tags.labels: [a, b, a] => tasks.tags.labels: 'a' is listed twice
-tasks.tags.metric: acuracy => tasks.tags.metric is 'acuracy'; it must be one of accuracy, f1, matthews_correlation,
 tasks.tags.metric: accuracy => tasks.tags.metric: The metric accuracy is for tasks with one label per text
 tasks.animals.metric: entity_f1 => tasks.animals.metric: The metric entity_f1 is for tasks with one label per word
 tasks.tags.label: words => is 'words', but that column contains texts, because it is `words` of corpora.words; use
-tasks.animals.label: sentence => label is 'sentence', but that column contains texts, because it is `first` of
 corpora.words: {hub: a/b, words: words} => tasks.tags.corpus is 'words', which has no slots; add it
 corpora.words: {files: {train: a.txt}} => 'words', which has no slots and no validation split; add it
 grids.more: {tasks: [masked], constants: [average-trained]} => grids.more runs masked with average-trained, which is
 tasks.tags.resample_training: true => tasks.tags: resample_training gives each seed its own training rows, so
-floors: [uniform] => floors[0] is 'uniform'; it must be one of zeros, identity, mean-output.
-precision: float64 => precision is 'float64'; it must be one of float32, tf32, bfloat16.
-fidelity: code => fidelity is 'code'; it must be one of paper, published_code.
 grids.summary: {} => The grid 'summary' has the name of another table that papa writes; rename the grid.
 
 tasks.tags.learning_rate: 2e-5 => must be a number, but it is '2e-5', because YAML reads it as text; write 2.0e-5.
 tasks.tags.learning_rate: 1E4 => because YAML reads it as text; write 1.0e+4.
 tasks.tags.learning_rate: 0 => tasks.tags.learning_rate is 0, but must be above 0 (constant learning rate
-tasks.tags.learning_rate: 20 => tasks.tags.learning_rate is 20, but must be at most 10
 tasks.tags.learning_rate: .nan => tasks.tags.learning_rate is nan, but must be a finite number
+tasks.tags.learning_rate: 20 => tasks.tags.learning_rate is 20, but must be at most 10
+corpora.words.slots: => corpora.words.slots is empty; set a value, or leave out the key
 margin: 10 => margin is 10, but must be below 1
-margin: 10% => margin must be a number, but it is '10%'.
 tasks.tags.batch_size: 8.0 => tasks.tags.batch_size must be a whole number, but it is 8.0.
 tasks.tags.epochs: "4" => tasks.tags.epochs must be a whole number, but it is '4'; write it without quotes
-tasks.tags.epochs: true => tasks.tags.epochs must be a whole number, but it is True.
 threads: 0 => threads is 0, but must be at least 1
 corpora.words.cluster: 3.5 => corpora.words.cluster must be text or a whole number, but it is 3.5
 corpora.words.cluster: 1 => corpora.words.cluster is 1, but must be at least 2
-corpora.words.slots: => corpora.words.slots is empty; set a value, or leave out the key
 run.fractions: ["1", "3/2"] => run.fractions[1]: '3/2' is not a fraction between 0 and 1; write it as "a/b"
-run.fractions: [50%] => run.fractions[0]: '50%' is not a fraction between 0 and 1
 run.fractions: [0.3333] => run.fractions[0]: 0.3333 is not a fraction between 0 and 1; write it as "a/b", for
-grids.more: {fractions: ["2"]} => grids.more.fractions[0]: '2' is not a fraction
 tasks.tags.train_rows: 50% => tasks.tags.train_rows: '50%' is neither a share of rows nor a number of rows
 run.tasks: [] => run.tasks is too short; its minimum length is 1 (names of tasks
-run.tasks: tags => run.tasks must be a list, but it is 'tags'; write [tags].
 run.seeds: 3 => run.seeds must be a list, but it is 3; write [3].
 run.seeds: [-1] => run.seeds[0] is -1, but must be at least 0.
 patterns: {tasks: [tags], heads: [[1, 2, 3]]} => patterns.heads[0] is too long; its maximum length is 2.
 patterns: {tasks: [tags], heads: [[1]]} => patterns.heads[0] has too few values; it needs 2.
-corpora: [] => corpora must be a block of keys, but it is [].
-corpora.words.files: a.jsonl => corpora.words.files must be a block of keys, but it is 'a.jsonl'.
-corpora.words: {hub: a/b, validation: [[a]], words: w} => words.validation[0] must be text, but it is ['a'].
 tasks.tags.label: [tags] => tasks.tags.label must be text, but it is ['tags'].
-tasks.tags.labels: [yes, no] => labels[0] must be text, but it is True; put it in quotes, because YAML reads yes, no
 tasks.tags.labels: [1, 2] => tasks.tags.labels[0] must be text, but it is 1; put it in quotes.
-tasks.tags.labels: [a, null] => tasks.tags.labels[1] is empty
 keep_hidden_states: "no" => keep_hidden_states must be true or false, but it is 'no'; write it without quotes.
-name: 3 => name must be text, but it is 3; put it in quotes.
 name: on => name must be text, but it is True; put it in quotes, because YAML reads yes, no, on and off
 name: 2020-01-01 => name must be text, but it is datetime.date(2020, 1, 1); put it in quotes.
-name: => name is empty; set a value
 hub_mirror: 3 => hub_mirror must be text or null, but it is 3; put it in quotes.
-hub_mirror: "" => hub_mirror is too short; its minimum length is 1
-device: gpu => device is 'gpu', but must match
 device: cuda:100 => device is 'cuda:100', but must match
 
 name: ../up => name: '../up' cannot be a name: a name has 1 to 64 characters (a-z, 0-9, _ and -)
-name: "" => name: '' cannot be a name
 name: dеmo => name: 'dеmo' cannot be a name
-name: ｄｅｍｏ => cannot be a name
 name: "a\\n" => name contains U+000A, a line break or another invisible character; remove it.
 models.Tiny: {path: a} => models.Tiny: 'Tiny' cannot be a name
-grids.More: {} => grids.More: 'More' cannot be a name
 grids./root: {} => grids.'/root': '/root' cannot be a name
-models.1: {path: a} => models[1] is a key that YAML does not read as text; put it in quotes.
 tasks.tags.3: 1 => tasks.tags[3] is a key that YAML does not read as text
 tasks.tags.title: "Ta\\u202egs" => tasks.tags.title contains U+202E, a line break or another invisible character
-run.constants: ["average\\n"] => run.constants[0] contains U+000A, a line break
 models.tiny.hub: /models/bert => models.tiny.hub is '/models/bert', but must match
 models.tiny.hub: ../model => owner/name (a folder is a `path`)
-models.tiny.hub: some/.. => models.tiny.hub is 'some/..', but must match
 models.tiny.sha256: abc => models.tiny.sha256 is 'abc', but must match
 models.tiny: {hub: a/b, revision: ../../up} => models.tiny.revision is '../../up', but must match
 models.tiny: {package: os;x} => models.tiny.package is 'os;x', but must match
 corpora.words: {hub: a/b, config: ../up, words: w} => corpora.words.config is '../up', but must match
 corpora.words.files.train: "{a}.csv" => corpora.words.files.train is '{a}.csv', but must match
 corpora.words.files.train: a.xlsx => train: 'a.xlsx' has a format that papa cannot read; save it as .csv
-corpora.words.files.validation: a => corpora.words.files.validation: 'a' has a format that papa cannot read
 """
 """An edit of `START` in YAML, and the sentence that refuses it, or a part of it."""
 
@@ -216,7 +153,6 @@ def test_refused(line):
     [
         ({"name": "a" * 65}, "cannot be a name"),
         ({("corpora", "../up"): {"files": {"train": "a.txt"}}}, "corpora.'../up': '../up' cannot be a name"),
-        ({("tasks", "tags\n"): CONFIG["tasks"]["tags"]}, r"'tags\n' cannot be a name"),
         ({("tasks", "tags", "learning_rte\n"): 1}, r"unknown key tasks.tags.'learning_rte\n'; did you mean"),
         ({"tasks.tags.title": "a\ud800"}, "tasks.tags.title contains U+D800, a line break or another"),
         ({"tasks.tags": MASKED | {"train_rows": 9, "resample_training": True}}, "must be the share of each seed, such"),
@@ -239,22 +175,16 @@ def test_refused_combinations_and_values_that_are_hard_to_write(changes, sentenc
         (b"- name", r"The config must be a block of keys, but it is \['name'\]\."),
         (b"hello", "The config must be a block of keys, but it is 'hello'"),
         (b"name: \xff", "cannot be read as YAML .*utf-8"),
-        (b"name: [", "cannot be read as YAML"),
         (b"name: a\n---\nname: b", "cannot be read as YAML .line 2: expected a single document"),
         (b"name: 2020-99-99", "cannot be read as YAML .*month"),
         (b"run:\n\tmodels: [a]", "cannot be read as YAML .line 2: it is indented by a tab; use spaces"),
         (b"run:\n  models: [a]\n tasks: [b]", "line 3: it does not fit the lines above; check their indentation"),
         (b"name: mine: yours", "line 1: a key needs a colon and a space after it, and a value with a colon"),
-        (b"name:mine\nrun: {}", "line 2: a key needs a colon and a space"),
         (b"run: *later", "line 1: found undefined alias 'later'"),
-        (b"name: @mine", "line 1: .*found character '@' that cannot start any token"),
         (b"name: a\nrun: {}\nname: b", "contains the key 'name' twice .*, in lines 1 and 3; keep one"),
-        (b"models:\n  a: {path: b}\n  a: {path: c}", "contains the key 'a' twice .*, in lines 2 and 3"),
-        (b"name: a\nrun: &run\n- *run\n", "cannot be read as YAML .Circular reference"),
         (b"a: &a {b: &b {c: *a}}", "cannot be read as YAML .Circular reference"),
         (b"run: {seeds: [1:30]}", 'contains 1:30 in line 1, which YAML reads as 90; write "1:30" if text is meant'),
         (b"corpora:\n  a: {slots: 020}", "contains 020 in line 2, which YAML reads as 16"),
-        (b"margin: 1:30.5", "contains 1:30.5 in line 1, which YAML reads as 90.5"),
         (None, r"a.yaml cannot be read \(No such file"),
     ],
 )
@@ -269,9 +199,8 @@ def test_files_that_are_no_configs(tmp_path, content, said):
 
 def test_merged_keys_aliases_and_numbers_as_people_read_them_are_taken(tmp_path):
     numbers = "a: &a [0, -7, 10, 1_000, 0.5, -0.25, 1.0e-3, 0]\nb: [*a, *a, '020', \"1:30\"]\n"
-    for text in ("a: &a {x: 1, y: 2}\nb: {<<: *a, x: 3}\nc: {<<: *a}\n", numbers):
-        (tmp_path / "a.yaml").write_text(text, encoding="utf-8")
-        check_yaml(tmp_path / "a.yaml")
+    (tmp_path / "a.yaml").write_text(numbers + "c: &c {x: 1, y: 2}\nd: {<<: *c, x: 3}\n", encoding="utf-8")
+    check_yaml(tmp_path / "a.yaml")
 
 
 def places(value, path=()):
@@ -335,27 +264,15 @@ def test_defaults_are_filled_in_and_the_given_config_is_left_alone():
     assert config.run.constants == ("average",) and config.run.orders == ("lambda",)
     assert config.corpora["words"].train_limit is None and config.patterns is None
     assert before == CONFIG
-    with pytest.raises(ValueError, match="frozen"):
-        config.run.seeds = (2,)
     shared = ["0", "4/8"]  # YAML's aliases are one object
     given = config_of(with_keys(CONFIG, {"run.fractions": shared, "tasks.animals.labels": shared}))
     assert given.run.fractions == ("0", "1/2") and given.tasks["animals"].labels == ("0", "4/8")
 
 
-FRACTIONS = [
-    ("1/8", "1/8"),
-    ("2/16", "1/8"),
-    ("0", "0"),
-    (0, "0"),
-    (1, "1"),
-    ("3/3", "1"),
-    (0.5, "1/2"),
-    ("0.5", "1/2"),
-]
-FRACTIONS += [("0.5", "1/2"), (0.125, "1/8"), ("0.0", "0"), ("0/7", "0"), (1.0, "1"), (0.333, "333/1000")]
-NO_FRACTIONS = ["", "a", "1/", "/2", " 1/2", "1/2\n", "1e0", ".5", "0.3333", 1.5, 1e-9, "٢/٣", "2", "9" * 9, None]
-ROWS = [("1/4", "1/4"), (0.25, "1/4"), ("2/8", "1/4"), (500, 500), (2, 2), (1, "1"), ("1", "1")]
-NO_FRACTIONS += [True]
+FRACTIONS = [("1/8", "1/8"), ("2/16", "1/8"), ("0", "0"), (0, "0"), (1, "1"), ("3/3", "1"), (0.5, "1/2")]
+FRACTIONS += [("0.5", "1/2"), (0.125, "1/8"), ("0/7", "0"), (1.0, "1"), (0.333, "333/1000")]
+NO_FRACTIONS = ["", "a", "1/", " 1/2", "1/2\n", "1e0", "0.3333", 1.5, 1e-9, "٢/٣", "2", "9" * 9, None, True]
+ROWS = [("1/4", "1/4"), (0.25, "1/4"), (500, 500), (2, 2), (1, "1")]
 NO_ROWS = ["0", 0, "3/2", -3, True, "half", None, 1.5]
 
 
@@ -371,13 +288,11 @@ def test_fractions_and_rows(function, right, wrong, message):
     for written in wrong:
         with pytest.raises(InputError, match=message):
             function(written)
-    assert [parts_of(share) for share in ("1", "1/4", "2/5", "333/1000")] == [1, 4, 2, 3]
 
 
 @pytest.mark.parametrize(
     ("given", "expected"),
     [
-        ({}, ("paper", False)),
         ({"fidelity": "paper"}, ("paper", False)),
         ({"fidelity": "published_code"}, ("published_code", True)),
         ({"fidelity": "published_code", "layout": "paper"}, ("paper", True)),
@@ -416,9 +331,7 @@ HUB = {"hub": "some/data", "train": "other", "words": "words"}
         (HUB, "HubWords", ("train", "validation"), None),
         (HUB | {"validation": None}, "HubWords", ("train",), None),
         (HUB | {"validation": ["y", "z"]}, "HubWords", ("train", "validation", "z"), None),
-        ({"hub": "a/b", "first": "a"}, "HubTexts", ("train", "validation"), "a"),
         ({"hub": "a/b", "first": "a", "blocks": True, "cluster": 3}, "HubRunningText", ("train", "validation"), "a"),
-        ({"files": {"train": "a.txt"}}, "FileTexts", ("train",), "text"),
         ({"files": {"train": "a.TXT", "validation": "b.txt[:9]"}}, "FileTexts", ("train", "validation"), "text"),
         ({"files": {"train": "a.txt"}, "words": "words"}, "FileWords", ("train",), None),
         ({"files": {"train": "a.txt"}, "first": "line", "blocks": False}, "FileTexts", ("train",), "line"),
@@ -487,9 +400,7 @@ def test_a_file_changes_and_what_is_read_from_it(tmp_path):
         ("margin", 0.2, None),
         ("corpora.words.files.train", "a.csv", r"corpora.words.files.train: there is no file a.csv \(relative"),
         ("models.tiny", {"path": "nowhere"}, "models.tiny.path: there is no config.json in nowhere .*folder"),
-        ("models.tiny", {"path": "models"}, "models.tiny.path: there is no config.json in models"),
         ("models.tiny", {"package": "json"}, None),
-        ("models.tiny", {"package": "no_such_thing"}, "the package no_such_thing is not installed"),
         ("models.tiny", {"package": "no_such.thing"}, "the package no_such.thing is not installed"),
         ("models.tiny", {"hub": "a/b"}, None),
         ("models.unused", {"path": "nowhere"}, None),
@@ -528,30 +439,22 @@ def test_the_table_is_what_the_types_say_and_a_stale_page_is_noticed(monkeypatch
     assert "| `token_budget` | whole number ≥ 1 | `17` | tokens |" in with_key_table(page) != page
 
 
-def test_each_key_has_a_line_with_its_effect_and_each_number_a_unit():
+def test_each_number_has_a_unit():
     def number(rules):
         kinds = [*rules.get("anyOf", []), *rules.get("prefixItems", []), rules.get("items")]
         return rules.get("type") in ("integer", "number") or any(map(number, filter(None, kinds)))
 
-    lines = key_table().splitlines()[2:]
-    assert len(lines) == len(list(keys(schema()))) > 40
-    for line in lines:
-        key, kind, _, _, effect = (cell.strip() for cell in line.strip("|").split("|"))
-        assert key.startswith("`") and kind and len(effect) > 10, line
     assert not [key for key, rules, _ in keys(schema()) if number(rules) != ("unit" in rules)]
 
 
 LINES = """
 | `run` | block of keys | required |  |
-| `run.constants` | list of text | `["average"]` |  |
 | `run.fractions` | list of text or number | required | share of heads |
 | `grids.NAME.fractions` | list of text or number |  | share of heads |
-| `models.NAME.path` | text |  |  | a local folder
 | `corpora.NAME.blocks` | true or false | `false` |  |
 | `corpora.NAME.cluster` | text or whole number ≥ 2 |  | examples |
 | `corpora.NAME.validation` | text or list of text | `["validation"]` |  |
 | `corpora.NAME.files.train` | text | required |  |
-| `tasks.NAME.corpus` | text | required |  |
 | `tasks.NAME.label` | text |  |  | column of the labels
 | `tasks.NAME.learning_rate` | number > 0, ≤ 10 | required | none |
 | `patterns.heads` | list of [whole number ≥ 0, whole number ≥ 0] |  | layer, head |

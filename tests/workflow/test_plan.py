@@ -1,6 +1,5 @@
 """`papa plan`: its jobs are those of the study, its bytes those that a run writes; problems come first."""
 
-import copy
 import json
 import re
 from pathlib import Path
@@ -9,7 +8,7 @@ import pytest
 import transformers
 import yaml
 from random_models import random_model
-from tiny import CONFIG, ROWS, with_keys, write_data, write_model
+from tiny import ABSENT, CONFIG, ROWS, with_keys, write_data, write_model
 from typer.testing import CliRunner
 
 from papa.cli import app
@@ -40,13 +39,6 @@ def plan(folder, monkeypatch):
     return run
 
 
-def changed(**blocks):
-    config = copy.deepcopy(CONFIG)
-    for block, values in blocks.items():
-        config[block] = config.get(block, {}) | values
-    return config
-
-
 def with_long_texts(text, runs, **rows):
     """`CONFIG` with a corpus of equal texts and one task; `rows` are the numbers of rows of each split."""
     for split in ROWS:
@@ -54,9 +46,8 @@ def with_long_texts(text, runs, **rows):
         with open(f"data/long.{split}.csv", "w", encoding="utf-8") as file:
             file.write(lines + "\n")
     files = {"files": {split: f"data/long.{split}.csv" for split in ROWS}, "first": "sentence", "slots": 13}
-    config = changed(corpora={"sentences": files}, run={"tasks": ["animals"]} | runs)
-    del config["tasks"]["animals"]["subset"]
-    return config
+    runs = {f"run.{key}": value for key, value in ({"tasks": ["animals"]} | runs).items()}
+    return with_keys(CONFIG, {"corpora.sentences": files, "tasks.animals.subset": ABSENT} | runs)
 
 
 def test_jobs_are_those_of_the_study(plan):
@@ -77,8 +68,7 @@ def test_disk_follows_from_rows_words_and_sizes(plan):
     assert planned["total"]["disk_mb"] == pytest.approx(4_000 * 13 * 3 * 8 * 2 / 10**6)
     config["corpora"]["sentences"]["train_limit"] = 1_000
     assert json.loads(plan(config, "--json").stdout)["total"]["disk_mb"] == pytest.approx(3_000 * 13 * 48 / 10**6)
-    config["run"]["constants"] = ["average", "mean-output"]
-    config["run"]["fractions"] = ["0"]
+    config["run"] |= {"constants": ["average", "mean-output"], "fractions": ["0"]}
     stages = {stage["stage"]: stage for stage in json.loads(plan(config, "--json").stdout)["stages"]}
     assert stages["average"]["disk_mb"] == pytest.approx(12 * 2 * (2 * 13**2 + 13 * 8) / 10**6)
 
@@ -95,19 +85,42 @@ def test_time_is_that_of_a_batch_times_the_passes(plan, monkeypatch):
     assert stages["rank"]["seconds"] == 10 * stages["rank"]["jobs"]
 
 
-def test_a_model_that_is_not_here_is_said_first(plan):
-    models = {"gone": {"hub": "owner/gone"}, "away": {"path": "models/away"}}
-    result = plan(changed(models=models, run={"models": ["tiny", *models]}))
-    assert result.exit_code == 0, result.output
-    said = " ".join(result.stdout.split())
-    assert said.startswith("Model gone: ") and "Model away: Model away should" in said
-    assert said.index("Model away") < said.index("stage jobs") and re.search(r"average 6 \(4 unknown\)", said)
+GONE = {"models.gone": {"hub": "owner/gone"}, "models.away": {"path": "models/away"}}
+COLUMN = r"Corpus sentences: \S+ has no column 'feeling'; its columns are "
+
+
+@pytest.mark.parametrize(
+    ("keys", "code", "expected"),
+    [
+        (
+            GONE | {"run.models": ["tiny", "gone", "away"]},
+            0,
+            r"Model gone: .* Model away: Model away should .* stage jobs .* average 6 \(4 unknown\)",
+        ),
+        (
+            {"corpora.sentences.files": {"train": "gone.csv", "validation": "data/gone.csv"}},
+            0,
+            r"Corpus sentences: There is no file gone.csv.* average 2 \(1 unknown\)",
+        ),
+        # where nothing is known, the exit code says so
+        (
+            {"corpora.sentences": {"hub": "owner/texts", "first": "sentence", "slots": 13}, "run.tasks": ["animals"]},
+            1,
+            r"Corpus sentences: owner/texts, split train is not on this machine.* hidden_states 4 \(4 unknown\)",
+        ),
+        ({"tasks.animals.label": "feeling", "run.tasks": ["animals"]}, 1, COLUMN),
+        ({"tasks.animals.subset": "feeling", "run.tasks": ["animals"]}, 1, COLUMN),
+        ({"corpora.sentences.first": "feeling", "run.tasks": ["animals"]}, 1, COLUMN),
+    ],
+)
+def test_what_is_not_here_is_said_first(plan, keys, code, expected):
+    result = plan(with_keys(CONFIG, keys))
+    assert result.exit_code == code and re.match(expected, " ".join(result.stdout.split()))
 
 
 def test_a_model_or_tokenizer_that_cannot_be_used_is_said_first(plan, folder):
-    config = with_long_texts(
-        "the <e1> cat", {"fractions": ["1"], "models": ["added", "adapted"]}, train=3, validation=3
-    )
+    runs = {"fractions": ["1"], "models": ["added", "adapted"]}
+    config = with_long_texts("the <e1> cat", runs, train=3, validation=3)
     config["models"] = {name: {"path": f"models/{name}"} for name in ("added", "adapted")}
     for name in config["models"]:
         write_model(folder / f"models/{name}")
@@ -118,18 +131,6 @@ def test_a_model_or_tokenizer_that_cannot_be_used_is_said_first(plan, folder):
     added, adapted = json.loads(plan(config, "--json").stdout)["problems"][:2]
     assert re.search(r"token '<e1>' \(in the text 'the <e1> cat'\), but the model has no embedding \d+; call", added)
     assert "has an adapter (adapter_config.json); merge it" in adapted
-
-
-def test_texts_that_are_not_here_are_said_first(plan):
-    gone = {"files": {split: f"data/gone.{split}.csv" for split in ROWS}, "first": "sentence", "slots": 13}
-    said = " ".join(plan(changed(corpora={"sentences": gone})).stdout.split())
-    assert said.startswith("Corpus sentences: There is no file data/gone.train.csv") and "average 2 (1 unknown)" in said
-
-
-@pytest.mark.parametrize("key", ["tasks.animals.label", "tasks.animals.subset", "corpora.sentences.first"])
-def test_a_column_that_a_file_lacks_is_said_before_anything_runs(plan, key):
-    said = " ".join(plan(with_keys(CONFIG, {"run.tasks": ["animals"], key: "feeling"})).stdout.split())
-    assert re.match(r"Corpus sentences: \S+ has no column 'feeling'; its columns are ", said)
 
 
 @pytest.mark.parametrize(
@@ -148,15 +149,6 @@ def test_labels_are_read_before_anything_runs(plan, folder, keys, expected):
     config["tasks"]["animals"] |= keys | {"label": "animal"}
     config["tasks"]["animals"].pop("subset", None)
     assert expected in " ".join(plan(config).stdout.split())
-
-
-def test_where_nothing_is_known_the_exit_code_says_so(plan):
-    texts = {"hub": "owner/texts", "first": "sentence", "slots": 13}
-    config = changed(corpora={"sentences": texts}, run={"tasks": ["animals"]})
-    result = plan(config)
-    said = " ".join(result.stdout.split())
-    assert "Corpus sentences: owner/texts, split train is not on this machine" in said
-    assert result.exit_code == 1 and "hidden_states 4 (4 unknown)" in said
 
 
 def test_the_smallest_margin_is_worked_out_by_hand(plan):
@@ -194,11 +186,9 @@ def test_models_that_do_not_fit_a_task_are_named_before_the_run(plan):
     corpora = {"blocks": {**CONFIG["corpora"]["sentences"], "blocks": True}}
     how = {"corpus": "blocks", "learning_rate": 1e-3, "batch_size": 2, "epochs": 1}
     tasks = {metric.split("_")[0]: how | {"metric": metric} for metric in ("negative_log_perplexity", "log_likelihood")}
-    config = CONFIG | {
-        "models": {"gpt": {"path": random_model("gpt2")}, "bert": {"path": random_model("bert")}},
-        "corpora": corpora,
-    }
-    config |= {"tasks": tasks, "run": CONFIG["run"] | {"tasks": [*tasks], "models": ["gpt", "bert"]}}
+    models = {"gpt": {"path": random_model("gpt2")}, "bert": {"path": random_model("bert")}}
+    config = CONFIG | {"models": models, "corpora": corpora, "tasks": tasks}
+    config |= {"run": CONFIG["run"] | {"tasks": [*tasks], "models": ["gpt", "bert"]}}
     assert json.loads(plan(config, "--json").stdout)["problems"] == [
         "Model gpt: it is a decoder, which cannot predict the masked tokens of task negative; use the metric "
         "log_likelihood.",
@@ -208,11 +198,10 @@ def test_models_that_do_not_fit_a_task_are_named_before_the_run(plan):
 
 
 def test_without_seeds_or_a_floor_nothing_can_be_claimed(plan):
-    [entry] = json.loads(plan(changed(run={"tasks": ["animals"]}), "--json").stdout)["smallest_margins"]
-    assert (entry["smallest"], entry["why"]) == (None, "one seed shows nothing; use at least two")
-    config = changed(run={"tasks": ["animals"], "seeds": [1, 2]})
-    [entry] = json.loads(plan(config | {"floors": []}, "--json").stdout)["smallest_margins"]
-    assert entry["why"] == "without `floors` no loss is measured"
+    reasons = {"one seed shows nothing; use at least two": {}, "without `floors` no loss is measured": {"floors": []}}
+    for why, keys in reasons.items():
+        planned = json.loads(plan(with_keys(CONFIG, {"run.tasks": ["animals"]} | keys), "--json").stdout)
+        assert [(entry["smallest"], entry["why"]) for entry in planned["smallest_margins"]] == [(None, why)]
 
 
 def test_a_wrong_config_is_one_sentence(plan):

@@ -4,6 +4,7 @@ import json
 import os
 import subprocess
 import sys
+from functools import partial
 
 import pyarrow as pa
 import pytest
@@ -20,17 +21,18 @@ VERBS = ("init", "run", "demo", "plan", "inspect", "compare", "measure")
 PAGES = ("summary", "grids", "drops", "published", "compare")
 
 
-def environment(**more):
+def run_papa(*arguments, terminal=True, **more):
+    """Inspect on a terminal or in a pipe; returns what it receives, after checking the exit code."""
     kept = {key: value for key, value in os.environ.items() if key not in ("NO_COLOR", "FORCE_COLOR", "COLUMNS")}
-    return kept | {"PYTHONPATH": str(REPOSITORY), "TERM": "xterm-256color", "COLORTERM": "truecolor"} | more
-
-
-def command(*arguments):
-    return [sys.executable, "-m", "papa", *arguments]
-
-
-def in_a_pipe(*arguments, **more):
-    return subprocess.run(command(*arguments), env=environment(**more), capture_output=True, text=True)
+    environment = kept | {"PYTHONPATH": str(REPOSITORY), "TERM": "xterm-256color", "COLORTERM": "truecolor"} | more
+    command = [sys.executable, "-m", "papa", *arguments]
+    if terminal:
+        shown, code = on_a_terminal(command, env=environment)
+        assert code == 0
+        return shown
+    process = subprocess.run(command, env=environment, capture_output=True, text=True)
+    assert process.returncode == 0 and not process.stderr
+    return process.stdout
 
 
 def test_every_command_has_an_example_and_exit_codes():
@@ -61,38 +63,25 @@ def test_a_module_imports_nothing_heavy_that_it_does_not_need(code, heavy):
     assert "papa" in loaded and not heavy & loaded, result.stderr
 
 
-@pytest.fixture
-def texts(tmp_path):
-    """Texts with control characters, a file that is read without any heavy library."""
+def test_colours_are_on_a_terminal_only_and_texts_cannot_steer_it(tmp_path):
     table = pa.table({"split": ["train"], "row": [0], "first": ["a\x1b[2Jb\rc\x9bd\nnext"]})
     trace = Trace("texts", 1, {"first": "\x1b[31mred"}, {})
     write_table(table, tmp_path / "texts.parquet", {"rows": {"train": 1}}, trace)
-    return str(tmp_path / "texts.parquet")
-
-
-def test_colours_are_on_a_terminal_only_and_texts_cannot_steer_it(texts):
-    shown, code = on_a_terminal(command("inspect", texts), env=environment())
-    assert code == 0 and "\x1b[32mIntact" in shown
-    assert "·[31mred" in shown and "\x1b[31mred" not in shown
-    piped = in_a_pipe("inspect", texts)
-    assert piped.returncode == 0 and "\x1b" not in piped.stdout and "Intact" in piped.stdout and not piped.stderr
-    plain, code = on_a_terminal(command("inspect", texts), env=environment(NO_COLOR="1"))
-    assert code == 0 and "\x1b[32m" not in plain and "Intact" in plain
-    ascii_only = in_a_pipe("inspect", texts, PYTHONIOENCODING="ascii")
-    assert ascii_only.returncode == 0 and not ascii_only.stderr
-    piped = in_a_pipe("inspect", texts, "--json")
-    assert json.loads(piped.stdout)["intact"] is True and not piped.stderr
-    shown, code = on_a_terminal(command("inspect", texts, "--json"), env=environment())
-    assert code == 0 and json.loads(shown[shown.index("{") :])["intact"] is True
+    inspect = partial(run_papa, "inspect", str(tmp_path / "texts.parquet"))
+    shown = inspect()
+    assert "\x1b[32mIntact" in shown and "·[31mred" in shown and "\x1b[31mred" not in shown
+    plain, piped = inspect(NO_COLOR="1"), inspect(terminal=False)
+    assert "\x1b[32m" not in plain and "Intact" in plain and "\x1b" not in piped and "Intact" in piped
+    inspect(terminal=False, PYTHONIOENCODING="ascii")
+    shown = inspect("--json")
+    assert json.loads(inspect("--json", terminal=False))["intact"] is True
+    assert json.loads(shown[shown.index("{") :])["intact"] is True
 
 
 def test_what_is_no_file_of_papa_is_one_sentence(tmp_path):
-    cases = [
-        (tmp_path, "is not a finished study"),
-        (tmp_path / "nowhere.json", "There is no file"),
-        (REPOSITORY / "README.md", "it shows its files whose names end in .parquet"),
-    ]
-    for path, expected in cases:
+    readme = REPOSITORY / "README.md"
+    wrong = {"is not a finished study": tmp_path, "There is no file": tmp_path / "nowhere.json"}
+    for expected, path in (wrong | {"it shows its files whose names end in .parquet": readme}).items():
         result = CliRunner().invoke(app, ["inspect", str(path)])
         assert result.exit_code == 2 and not result.stdout, path
         assert expected in result.stderr and len(result.stderr.splitlines()) == 1

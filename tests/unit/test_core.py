@@ -12,6 +12,7 @@ from tiny import REPOSITORY, in_python
 from papa.errors import EXTRAS
 
 PROJECT = tomllib.loads((REPOSITORY / "pyproject.toml").read_text(encoding="utf-8"))["project"]
+EXTRA = PROJECT["optional-dependencies"]
 OF_TRANSFORMERS = {"tqdm", "yaml"}
 """transformers itself imports these."""
 OTHERS = "IPython click huggingface_cli matplotlib pyarrow.parquet sklearn seqeval snakemake_interface_common".split()
@@ -59,55 +60,46 @@ def test_the_base_works_without_the_extras(tmp_path, part):
     assert process.stdout == "end\n", process.stderr
 
 
+PLOT = "papa.Constants(*[torch.ones(1)] * 2, 1, {}).plot(0, 1)"
+STUDY = "needs pandas: pip install 'papa-attention[study]'."
+WORKFLOW = "The command papa needs altair, typer: pip install 'papa-attention[workflow]'."
+
+
 @pytest.mark.parametrize(
-    ("code", "feature"),
+    ("hidden", "code", "said"),
     [
-        ("from papa import *; measure('m', [])", "papa.measure"),
-        ("import papa, torch; papa.Constants(*[torch.ones(1)] * 2, 1, {}).plot(0, 1)", "Constants.plot"),
+        (["pandas"], "from papa import *; measure('m', [])", f"ImportError: papa.measure {STUDY}"),
+        (["pandas"], f"import papa, torch; {PLOT}", f"ImportError: Constants.plot {STUDY}"),
+        (["typer", "altair"], "from papa.__main__ import main; main()", WORKFLOW),
+        (["typer", "altair"], "import runpy; runpy.run_module('papa', run_name='__main__')", WORKFLOW),
     ],
 )
-def test_without_the_extra_study_one_sentence_names_it(code, feature):
-    process = in_python(f"import sys; sys.modules['pandas'] = None\n{code}")
-    last = process.stderr.splitlines()[-1]
-    assert last == f"ImportError: {feature} needs pandas: pip install 'papa-attention[study]'."
+def test_without_an_extra_one_sentence_names_it(hidden, code, said):
+    process = in_python(f"import sys; sys.modules.update(dict.fromkeys({hidden}))\n{code}")
+    assert process.stderr.splitlines()[-1] == said
+    assert said != WORKFLOW or (process.returncode, len(process.stderr.splitlines())) == (2, 1)
 
 
-@pytest.mark.parametrize(
-    "code", ["from papa.__main__ import main; main()", "import runpy; runpy.run_module('papa', run_name='__main__')"]
-)
-def test_without_the_extra_workflow_the_command_names_it(code):
-    process = in_python(f"import sys; sys.modules['typer'] = sys.modules['altair'] = None\n{code}")
-    said = "The command papa needs altair, typer: pip install 'papa-attention[workflow]'.\n"
-    assert (process.returncode, process.stderr) == (2, said)
+STUDY_LINES, WORKFLOW_LINES = EXTRA["study"], EXTRA["workflow"][1:]
 
 
 def test_the_extras_are_those_of_the_project():
-    listed = {extra: PROJECT["optional-dependencies"][extra] for extra in ("study", "workflow")}
-    listed["workflow"] = [*listed["study"], *listed["workflow"][1:]]
+    listed = {"study": STUDY_LINES, "workflow": [*STUDY_LINES, *WORKFLOW_LINES]}
     names = {extra: {re.split("[>=<]", line)[0] for line in lines} for extra, lines in listed.items()}
-    of_module = packages_distributions()
-    brought = {
-        extra: {of_module[module][0].lower().replace("_", "-") for module in modules}
-        for extra, modules in EXTRAS.items()
-    }
-    assert brought == names
+    of_module = {module: names[0].lower().replace("_", "-") for module, names in packages_distributions().items()}
+    assert {extra: {of_module[module] for module in modules} for extra, modules in EXTRAS.items()} == names
 
 
 def test_the_oldest_versions_are_the_bounds():
     """constraints-oldest.txt pins what `make test-oldest` installs, so that no bound is untested."""
-    extras = PROJECT["optional-dependencies"]
-    lines = [*PROJECT["dependencies"], *extras["study"], *extras["workflow"][1:], *extras["demo"][1:]]
+    lines = [*PROJECT["dependencies"], *STUDY_LINES, *WORKFLOW_LINES, *EXTRA["demo"][1:]]
     pins = (REPOSITORY / "constraints-oldest.txt").read_text(encoding="utf-8").splitlines()
     assert sorted(line.replace(">=", "==") for line in lines) == [line for line in pins if not line.startswith("#")]
 
 
 def test_the_conda_environment_has_the_same_bounds():
     """Except snakemake and typer, which start the jobs from another environment."""
-    lines = [
-        *PROJECT["dependencies"],
-        *PROJECT["optional-dependencies"]["study"],
-        "python" + PROJECT["requires-python"],
-    ]
+    lines = [*PROJECT["dependencies"], *STUDY_LINES, "python" + PROJECT["requires-python"]]
     environment = yaml.safe_load((REPOSITORY / "workflow/envs/papa.yaml").read_text(encoding="utf-8"))
     listed = {line.replace(" ", "").replace("pytorch", "torch") for line in environment["dependencies"]}
     assert listed == set(lines)

@@ -6,7 +6,7 @@ import re
 import pyarrow as pa
 import pytest
 import torch
-from builders import line_claim, run_record
+from builders import run_record
 from finished import page_job, write_results
 from tiny import write_model
 from typer.testing import CliRunner
@@ -41,12 +41,6 @@ def table(stage, **columns):
     return lambda path: write_table(pa.table(rows), path, {"table": path.stem}, trace(stage))
 
 
-def claims(path):
-    line = line_claim(line="tiny", heads=6, replaceable=4, tasks=("CoLA", "RTE"), sentence="tiny keeps up.")
-    conclusion = Conclusion(sentence="tiny keeps up.", margin=0.05, lines=(line,))
-    write_json(conclusion.to_json(), path, trace("claims"))
-
-
 RUNS = [run_record(seed=seed, kept=0.75, curve=[{"epoch": 1, "loss": 0.5 / seed}]) for seed in (1, 2)]
 FILES = {
     "texts.parquet": texts,
@@ -54,11 +48,9 @@ FILES = {
     "tables/outcomes.parquet": table("summary", predicted=[1]),
     "curves.parquet": table("summary", epoch=[1], loss=[0.5]),
     "claims.parquet": table("claims", margin=[0.05]),
-    "claims.json": claims,
+    "claims.json": lambda path: write_json({"sentence": "tiny keeps up."}, path, trace("claims")),
     "stability.parquet": table("stability", tau=[0.75]),
-    "probes.safetensors": lambda path: write_tensors(
-        {"seed-1/dense": torch.ones(3, 5)}, path, {"epochs": 3}, trace("probe")
-    ),
+    "probes.safetensors": lambda path: write_tensors({"seed-1/dense": torch.ones(3, 5)}, path, {}, trace("probe")),
     "average.h5": averages,
     "index.html": lambda path: write_page("<head></head>", path, trace("page")),
 }
@@ -94,12 +86,6 @@ def test_every_file_says_what_made_it_and_whether_it_is_damaged(file, name):
     assert REBUILD in " ".join(inspect(path, code=1).stdout.split())
 
 
-def test_changed_values_are_noticed(file):
-    path = file("runs.json")
-    path.write_text(path.read_text(encoding="utf-8").replace("0.75", "0.85"), encoding="utf-8")
-    assert str(path) in content_of(path, code=1)["damage"]
-
-
 def test_every_file_has_a_description_and_facts(file):
     descriptions = {
         "tables/outcomes.parquet": "Outcomes of all probes",
@@ -109,10 +95,8 @@ def test_every_file_has_a_description_and_facts(file):
     }
     assert {name: content_of(file(name))["what"] for name in descriptions} == descriptions
     assert re.search(r"corpus +first sentence", inspect(file("texts.parquet")).stdout)
-    assert (
-        content_of(file("runs.json"))["facts"] | {"seeds": [1, 2], "kept": 0.75}
-        == content_of(file("runs.json"))["facts"]
-    )
+    facts = content_of(file("runs.json"))["facts"]
+    assert (facts["seeds"], facts["kept"]) == ([1, 2], 0.75)
     assert content_of(file("probes.safetensors"))["facts"]["tensors"] == {"seed-1/dense": "3×5"}
     facts = content_of(file("average.h5"))["facts"]
     assert (facts["memory of all heads"], facts["slots"], facts["model"]) == ("1.2 kB", SLOTS, "tiny")

@@ -27,28 +27,18 @@ def test_matrices_are_those_written_out(name, expected):
         papa.Constants.of("average", 2, 5, 3)
 
 
-@pytest.fixture
-def ordered(tmp_path):
-    """From the name of an order and a seed to the heads of a random model, 2 layers of 4 heads, in that order."""
-
-    def run(name, seed=0):
-        path = tmp_path / "order.parquet"
-        jobs.put_in_order(ModelId(name="m", hub=random_model("bert")), path, name, seed)
-        table = read_table(path).to_pandas()
+def test_orders_are_by_layer_or_draws_of_their_own(tmp_path):
+    def ordered(name, seed=0):
+        jobs.put_in_order(ModelId(name="m", hub=random_model("bert")), tmp_path / "order.parquet", name, seed)
+        table = read_table(tmp_path / "order.parquet").to_pandas()
         assert table["rank"].tolist() == list(range(8))
         return list(zip(table["layer"], table["head"], strict=True))
 
-    return run
-
-
-HEADS_IN_LAYERS = [(layer, head) for layer in range(2) for head in range(4)]
-
-
-def test_orders_are_by_layer_or_draws_of_their_own(ordered):
-    assert ordered("first-layer-first") == HEADS_IN_LAYERS
-    assert ordered("last-layer-first") == HEADS_IN_LAYERS[4:] + HEADS_IN_LAYERS[:4]
+    heads = [(layer, head) for layer in range(2) for head in range(4)]
+    assert ordered("first-layer-first") == heads
+    assert ordered("last-layer-first") == heads[4:] + heads[:4]
     with pytest.raises(papa.InputError, match="needs λ"):
         ordered("lambda-0")
     draws = [ordered("random-1"), ordered("random-2"), ordered("random-1", seed=1)]
-    assert all(sorted(draw) == HEADS_IN_LAYERS != draw for draw in draws)
+    assert all(sorted(draw) == heads != draw for draw in draws)
     assert draws[0] != draws[1] != draws[2] != draws[0] and ordered("random-1") == draws[0]

@@ -111,12 +111,10 @@ def test_few_values_are_untyped() -> None:
 def spelled_paths(module: Path) -> Iterator[str]:
     """Places of a module that spell a file, a folder or a suffix of an artefact."""
     patterns = [PurePosixPath(artefact.pattern) for artefact in ARTEFACTS.values()]
-    files = {pattern.name for pattern in patterns if "{" not in pattern.name}
     folders = {part for pattern in patterns for part in pattern.parent.parts if "{" not in part}
+    parts = {pattern.name for pattern in patterns if "{" not in pattern.name} | {f"{name}/" for name in folders}
     suffixes = {pattern.suffix for pattern in patterns} | {".benchmark.tsv"}
-    inside = re.compile(
-        "|".join(rf"(?<![\w.-]){re.escape(part)}" for part in (*files, *(f"{name}/" for name in folders)))
-    )
+    inside = re.compile("|".join(rf"(?<![\w.-]){re.escape(part)}" for part in parts))
     documented = {
         child.lineno
         for node in ast.walk(MODULES[module])

@@ -1,23 +1,19 @@
 """Several families through every rule: small random models on some texts of the demo."""
 
 import copy
-import re
 
 import pytest
 from random_models import random_model
-from tiny import CONFIG, REPOSITORY, copy_of_repository, first_rows
+from tiny import CONFIG, copy_of_repository, first_rows
 
 from papa.config.reading import config_of
 from papa.config.study import Plan
+from papa.config.wiring import BUILDERS
 from papa.files import read_json, read_table
 
 pytestmark = pytest.mark.slow
-# prune deletes; nothing of these random models stands in the paper
-NOT_RUN = {"all", "prune", "weigh_heads", "prepare_clusters"}
-"""Those without a place here; how stable orders are is measured below, and other weights than λ in test_decoder.
-Clusters are in test_clusters and in the walk of test_edits."""
-
-
+NOT_RUN = {"weigh_heads", "prepare_clusters"}
+"""Other weights than λ are in test_decoder; clusters are in test_clusters and in the walk of test_edits."""
 FAMILIES = ("roberta", "deberta", "electra")
 LADDER = ["mean-output", "uniform", "sink", "by-distance", "average", "toeplitz-trained"]
 TRAINING = {"learning_rate": 1.0e-3, "batch_size": 16, "epochs": 1}
@@ -58,11 +54,8 @@ def families(tmp_path_factory):
 
 
 def test_every_rule_ran(families):
-    sources = "".join(path.read_text(encoding="utf-8") for path in (REPOSITORY / "workflow/rules").glob("*.smk"))
-    rules = set(re.findall(r"^rule (\w+):|as (\w+) with:$", sources, re.MULTILINE))
-    rules = {"".join(names) for names in rules} - NOT_RUN
     study = Plan(config_of(config_of_families(families.folder / "texts")), "results/families")
-    assert rules <= {job.rule for job in study.jobs()}
+    assert BUILDERS.keys() - NOT_RUN <= {job.rule for job in study.jobs()}
     assert families.planned(None, "--configfile", "config.yaml") == {}
 
 
@@ -81,15 +74,11 @@ def test_every_family_has_every_score(families):
     assert set(main.order.dropna()) == {"lambda", "random"}
 
 
-def test_patterns_of_every_head_are_measured(families):
-    for model in ("roberta", "deberta", "electra"):
-        table = read_table(families.folder / f"results/families/models/{model}/corpora/roles/patterns.parquet")
-        assert table.num_rows == 8
-        assert (families.folder / f"results/families/figures/patterns/{model}/roles.png").exists()
-
-
-def test_every_grid_has_its_table_and_figure(families):
+def test_every_grid_and_pattern_has_its_table_and_figure(families):
     results = families.folder / "results/families"
+    for model in FAMILIES:
+        assert read_table(results / f"models/{model}/corpora/roles/patterns.parquet").num_rows == 8
+        assert (results / f"figures/patterns/{model}/roles.png").exists()
     kinds = read_table(results / "tables/kinds.parquet").to_pandas()
     assert set(kinds.model) == {"electra"} and set(kinds.fraction) == {"1", "0"}
     assert "| Toeplitz, trained |" in (results / "tables/kinds.md").read_text(encoding="utf-8")

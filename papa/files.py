@@ -45,13 +45,8 @@ class Trace:
 
     An artefact is up to date if its trace is the one that the config requires. For example, λ has the stage "lambda",
     version 1, settings such as `{"seed": 0, "constant": "average", ...}`, and digests of `tokens`, `labels`,
-    `constants` and `model`. File times, paths and the machine are not recorded.
-
-    Args:
-        stage: name of the stage.
-        version: version of the stage; it is raised when a change to the code changes results.
-        settings: settings of the stage, as JSON.
-        inputs: maps the stage's name for each input to the digest of the input's content.
+    `constants` and `model`. File times, paths and the machine are not recorded. The version of a stage is raised when a
+    change to the code changes results.
     """
 
     stage: str
@@ -135,10 +130,7 @@ def replacing(path: PathLike) -> Iterator[Path]:
 def reading(path: PathLike, form: str, *damage: type[Exception]) -> Iterator[None]:
     """Explain the errors of a `with` block that reads `path`; `form` names its content, such as "a papa table".
 
-    Args:
-        path: the file.
-        form: what the file should be.
-        damage: errors that damaged content causes.
+    `damage` are the errors that damaged content causes.
 
     Raises:
         DamagedArtefact: the file is missing or damaged.

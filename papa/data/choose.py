@@ -187,10 +187,8 @@ def data_in_files(
 ) -> DataSet:
     """Choose columns and metric for a data set from the content of its files.
 
-    Args:
-        train, validation: the files; without `validation`, a file with a similar name is used if there is one.
-        wanted: requests about columns, rows and labels.
-        target: path of the files of changed rows, with {} for the name of the split.
+    Without `validation`, a file with a similar name is used if there is one. `target` is the path of the files of
+    changed rows, with {} for the name of the split.
     """
     path, changes = Path(train), wanted.changes
     held_out = Path(validation) if validation else validation_file(path)

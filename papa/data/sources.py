@@ -23,13 +23,7 @@ if TYPE_CHECKING:
 def load_rows(
     corpus: Corpus, split: str, wanted: Collection[str] | None = None, machine: Machine | None = None
 ) -> SourceRows:
-    """Load the rows of one split of a corpus, in the order of the source.
-
-    Args:
-        corpus: A corpus on the hub or in local files.
-        split: One of `corpus.splits`.
-        wanted: Names of the columns to read; all of them if None.
-        machine: The machine, which says where a corpus from the hub is.
+    """Load the columns that are `wanted` (None: all) of one split of a corpus, in the order of the source.
 
     Raises:
         InputError: The source, the split or the file is missing or cannot be read.

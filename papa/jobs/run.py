@@ -49,13 +49,9 @@ def split(words: Sequence[str]) -> tuple[Path, list[str]]:
 
 
 def call(config: Path, cores: str | None, profile: str, options: Sequence[str]) -> list[str]:
-    """Return the command line for snakemake.
+    """Return the command line for snakemake; without `cores`, the profile's number of cores, or all.
 
-    Args:
-        config: path of the config.
-        cores: number of cores, or "all"; None means the profile's, or all with papa's default profile.
-        profile: name of a profile of papa, or folder of another profile.
-        options: other options, and targets.
+    `profile` is the name of a profile of papa, or the folder of another; `options` are other options, and targets.
     """
     shipped = home() / "workflow/profiles" / profile
     cores = cores or ("all" if profile == DEFAULT else None)

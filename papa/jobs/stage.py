@@ -68,10 +68,8 @@ def check_inputs(job: AnyJob) -> None:
                 raise InputError(f"{path} does not record how it was made; {REBUILD}.")
             if trace.request != request:
                 settings = ", ".join(f"{key} {value}" for key, value in trace.settings.items()) or "no settings"
-                raise InputError(
-                    f"{path} does not match the config: it was made by stage {trace.stage}, version {trace.version}, "
-                    f"with {settings}; {REBUILD}."
-                )
+                made = f"it was made by stage {trace.stage}, version {trace.version}, with {settings}"
+                raise InputError(f"{path} does not match the config: {made}; {REBUILD}.")
 
 
 @contextmanager

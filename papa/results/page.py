@@ -45,14 +45,9 @@ PAGES = files("papa.results") / "pages"
 
 @dataclass(frozen=True)
 class Section:
-    """A section of the HTML report: a figure if there is one, and tables.
+    """A section of the HTML report: a figure if there is one, as data, and tables, with a note below them.
 
-    Args:
-        id, title: the target of links, and the heading.
-        note: the note below the tables.
-        figure: the address of the figure as data.
-        alternative: the alternative text of the figure.
-        caption: a sentence below the figure, or in place of a figure.
+    `id` is the target of links; `alternative` is a text for the figure, and `caption` one below or in place of it.
     """
 
     id: str
@@ -70,17 +65,7 @@ class Section:
 
 
 def write_report(job: Job[PageOf]) -> str:
-    """Stage *page*: write the HTML report of finished results; the same results give the same report.
-
-    Args:
-        job: the job, whose output `page` is in a subfolder of the results.
-
-    Returns:
-        A summary of the content for the terminal.
-
-    Raises:
-        DamagedArtefact: a result is damaged.
-    """
+    """Stage *page*: write the HTML report of finished results; the same results give the same report."""
     study = Plan(reported_config(job.settings.config), Path(job.output("page")).parents[1])
     summary = read_summary(study.results / study.path("summary"))
     conclusion = Conclusion.read(job.input("claims"))

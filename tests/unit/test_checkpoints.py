@@ -220,16 +220,14 @@ def checkpoint_in(folder, trace=TRACE):
 def test_nothing_damaged_is_trusted(always, tmp_path, caplog):
     checkpoint = checkpoint_in(tmp_path)
     checkpoint.save(lambda: STATE)
-    intact = checkpoint.path.read_bytes()
-    flipped = [intact[:place] + bytes([intact[place] ^ 4]) + intact[place + 1 :] for place in range(0, len(intact), 7)]
-    for content in (intact, *flipped, b"", intact[:-1], intact + b"0", intact[: len(intact) // 2], bytes(len(intact))):
+    intact, restored = checkpoint.path.read_bytes(), checkpoint.restore()
+    assert restored.values == STATE.values
+    for name, values in STATE.tensors.items():
+        assert restored.tensors[name].dtype == values.dtype and torch.equal(restored.tensors[name], values)
+    for content in (b"", intact[:-1], intact + b"0", intact[:-1] + bytes([intact[-1] ^ 4]), bytes(len(intact))):
         caplog.clear()
         checkpoint.path.write_bytes(content)
-        restored = checkpoint.restore()
-        assert restored is None or restored.values == STATE.values  # a space in the header may become another
-        assert restored is not None or (content != intact and "starts from the beginning" in caplog.text)
-        for name, values in STATE.tensors.items() if restored else ():
-            assert restored.tensors[name].dtype == values.dtype and torch.equal(restored.tensors[name], values)
+        assert checkpoint.restore() is None and "starts from the beginning" in caplog.text
 
 
 def test_a_state_is_used_by_its_own_job_with_the_same_versions_and_threads_only(always, tmp_path, monkeypatch, caplog):

@@ -102,16 +102,16 @@ def test_a_table_is_written_and_read_in_groups(tmp_path):
 
 def test_nothing_is_left_of_a_file_that_could_not_be_written(tmp_path):
     files.write_json({"a": 1}, tmp_path / "a.json")
+    with pytest.raises(ValueError, match="not JSON compliant"):
+        files.write_json({"a": float("nan")}, tmp_path / "a.json")
     (tmp_path / ".a.json.77.partial").write_text("left by a job that was killed")
     with pytest.raises(RuntimeError), files.replacing(tmp_path / "a.json") as temporary:
         temporary.write_text("half")
         raise RuntimeError
     assert [path.name for path in tmp_path.iterdir()] == ["a.json"]
     assert files.read_json(tmp_path / "a.json") == {"a": 1}
-    (tmp_path / "b").write_text("a file where a folder is needed")
-    said = r"b/c\.json could not be written \(.*\), and the partial file was removed; fix the cause"
-    with pytest.raises(InputError, match=said):
-        files.write_json({}, tmp_path / "b" / "c.json")
+    with pytest.raises(InputError, match=r"a\.json/c could not be written \(.*\), and the partial file was removed"):
+        files.write_json({}, tmp_path / "a.json" / "c")
 
 
 @pytest.mark.skipif("max_rows_per_page" not in signature(pq.ParquetWriter).parameters, reason="pyarrow is too old")
@@ -130,12 +130,6 @@ def test_no_file_is_written_through_a_link_with_the_name_of_a_temporary_file(tmp
     (tmp_path / f".a.json.{os.getpid()}.partial").symlink_to(other)
     files.write_json({"a": 1}, tmp_path / "a.json")
     assert other.read_text() == "of somebody else" and not (tmp_path / "a.json").is_symlink()
-
-
-def test_nan_is_not_written(tmp_path):
-    with pytest.raises(ValueError, match="not JSON compliant"):
-        files.write_json({"a": float("nan")}, tmp_path / "a.json")
-    assert not list(tmp_path.iterdir())
 
 
 def test_the_request_is_what_was_asked_for_and_not_what_was_read():

@@ -20,7 +20,6 @@ def tokens(corpus):
 
 
 def stored(tiny, corpus, **given):
-    """The index of the hidden states of a corpus."""
     jobs.store(tiny, corpus / "states.json", tokens=corpus / "tokens.parquet", **given)
     return corpus / "states.json"
 

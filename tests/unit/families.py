@@ -13,25 +13,21 @@ from tokenizers.pre_tokenizers import ByteLevel, Whitespace
 from tokenizers.processors import TemplateProcessing
 
 RELATIVE = {"relative_attention": True, "position_biased_input": False}
-BUCKETS = {"position_buckets": 8, "norm_rel_ebd": "layer_norm"}
+BUCKETS = RELATIVE | {"position_buckets": 8, "norm_rel_ebd": "layer_norm"}
+BOTH = {"pos_att_type": ["c2p", "p2c"]}
+FAR = {"relative_attention": True, "max_relative_positions": 17, "type_vocab_size": 2}
 FAMILIES = {
     "bert": ("Bert", {}),
     "roberta": ("Roberta", {"type_vocab_size": 1, "pad_token_id": 1}),
     "electra": ("Electra", {"embedding_size": 13}),
     "electra-unprojected": ("Electra", {"embedding_size": HEADS * CHANNELS}),
     "deberta": ("Deberta", RELATIVE | {"pos_att_type": "c2p|p2c"}),
-    "deberta-far": (
-        "Deberta",
-        {"relative_attention": True, "pos_att_type": "c2p|p2c", "max_relative_positions": 17, "type_vocab_size": 2},
-    ),
+    "deberta-far": ("Deberta", FAR | {"pos_att_type": "c2p|p2c"}),
     "deberta-c2p": ("Deberta", RELATIVE | {"pos_att_type": "c2p"}),
     "deberta-p2c": ("Deberta", RELATIVE | {"pos_att_type": "p2c"}),
     "deberta-absolute": ("Deberta", {}),
-    "deberta-v2": (
-        "DebertaV2",
-        RELATIVE | BUCKETS | {"pos_att_type": ["c2p", "p2c"], "share_att_key": True, "norm_rel_ebd": "layer_norm"},
-    ),
-    "deberta-v2-unshared": ("DebertaV2", RELATIVE | BUCKETS | {"pos_att_type": ["p2c", "c2p"]}),
+    "deberta-v2": ("DebertaV2", BUCKETS | BOTH | {"share_att_key": True}),
+    "deberta-v2-unshared": ("DebertaV2", BUCKETS | {"pos_att_type": ["p2c", "c2p"]}),
     "deberta-v2-c2p": ("DebertaV2", {"relative_attention": True, "pos_att_type": ["c2p"], "type_vocab_size": 2}),
     "xlm-roberta": ("XLMRoberta", {"type_vocab_size": 1}),
     "camembert": ("Camembert", {"type_vocab_size": 1}),
@@ -60,7 +56,8 @@ SIZES = {"hidden_size": 4 * 6, "num_hidden_layers": LAYERS, "num_attention_heads
 SIZES |= {"vocab_size": VOCABULARY, "intermediate_size": 41, "max_position_embeddings": 47}
 GROUPED = {"num_key_value_heads": 2, "head_dim": 6}
 WINDOW = {"sliding_window": 5}
-WIDE = {"hidden_size": 32, "head_dim": 8, "intermediate_size": 48}  # what its experts multiply comes in whole vectors
+EXPERTS = {"num_local_experts": 2, "num_experts_per_tok": 1}
+EXPERTS |= {"hidden_size": 32, "head_dim": 8, "intermediate_size": 48}  # what they multiply comes in whole vectors
 ENDS = {"bos_token_id": 1, "eos_token_id": 2}
 DECODERS = {
     "gpt2": ("GPT2LMHeadModel", ENDS),
@@ -71,24 +68,15 @@ DECODERS = {
     "qwen3": ("Qwen3ForCausalLM", GROUPED | ENDS),
     "mistral": ("MistralForCausalLM", GROUPED | WINDOW),
     "gemma2": ("Gemma2ForCausalLM", GROUPED | WINDOW | {"query_pre_attn_scalar": 7, "attn_logit_softcapping": 2.0}),
-    "gpt-oss": (
-        "GptOssForCausalLM",
-        GROUPED | WINDOW | ENDS | {"num_local_experts": 2, "num_experts_per_tok": 1} | WIDE,
-    ),
+    "gpt-oss": ("GptOssForCausalLM", GROUPED | WINDOW | ENDS | EXPERTS),
 }
 WITHOUT_EXPERTS = [name for name in DECODERS if name != "gpt-oss"]
+LOCAL = {"cls_token_id": 1, "sep_token_id": 2, "local_attention": 6, "global_attn_every_n_layers": 2}
 OTHER_ENCODERS = {
-    "modernbert": (
-        "ModernBertModel",
-        ENDS | {"cls_token_id": 1, "sep_token_id": 2, "local_attention": 6, "global_attn_every_n_layers": 2},
-    ),
+    "modernbert": ("ModernBertModel", ENDS | LOCAL),
     "distilbert": ("DistilBertModel", {}),
     "albert": ("AlbertModel", {"embedding_size": 13}),
-    "deberta-v2": (
-        "DebertaV2Model",
-        {"relative_attention": True, "pos_att_type": ["c2p", "p2c"], "position_buckets": 6, "share_att_key": True}
-        | {"norm_rel_ebd": "layer_norm", "position_biased_input": False},
-    ),
+    "deberta-v2": ("DebertaV2Model", BUCKETS | BOTH | {"position_buckets": 6, "share_att_key": True}),
     "t5": ("T5EncoderModel", {"d_kv": 6, "d_ff": 41, "relative_attention_num_buckets": 8}),
 }
 

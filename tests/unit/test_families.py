@@ -209,13 +209,12 @@ def test_heads_that_are_mixed_cannot_be_replaced(model):
         Model(transformers.DebertaModel(model.config))
 
 
-COUNTED = ("roberta", "xlm-roberta", "camembert", "data2vec")  # their positions 0 and 1 are never those of a token
-OTHERS = ("bert", "electra", "deberta", "deberta-far", "ernie", "splinter")
+# positions 0 and 1 of the first four are never those of a token
+LIMITS = dict.fromkeys(("roberta", "xlm-roberta", "camembert", "data2vec"), 45)
+LIMITS |= dict.fromkeys(("bert", "electra", "deberta", "deberta-far", "ernie", "splinter"), 47)
 
 
-@pytest.mark.parametrize(
-    ("family", "slots"), [*((name, 45) for name in COUNTED), *((name, 47) for name in OTHERS)], indirect=["family"]
-)
+@pytest.mark.parametrize(("family", "slots"), LIMITS.items(), indirect=["family"])
 def test_every_position_of_a_token_is_a_slot_and_no_other(model, ours, slots):
     assert ours.slots_limit == slots
     ids = torch.randint(4, VOCABULARY, (2, slots))
@@ -224,10 +223,3 @@ def test_every_position_of_a_token_is_a_slot_and_no_other(model, ours, slots):
     longer = {name: torch.cat([values, values[:, :1]], dim=1) for name, values in inputs.items()}
     with pytest.raises(papa.InputError, match=f"{slots + 1} slots, but the model has {slots} positions"):
         ours.hidden_states(longer)
-
-
-@only("roberta")
-def test_a_segment_that_the_model_does_not_have_is_named(ours, inputs):
-    inputs["token_type_ids"][1, 3] = 1
-    with pytest.raises(papa.InputError, match="Segment 1 is not one of the model's 1"):
-        ours.hidden_states(inputs)

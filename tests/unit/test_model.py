@@ -60,6 +60,7 @@ def test_alike_examples_add_up_as_any_others(ours):
         (lambda given: given["attention_mask"].__setitem__((1, 0), 0), "disagree in example 1, slot 0"),
         (lambda given: given["input_ids"].__setitem__((1, 3), VOCABULARY), "not in the model's vocabulary"),
         (lambda given: given["attention_mask"].__setitem__(1, 0), "no real token"),
+        (lambda given: given["token_type_ids"].__setitem__(slice(3), 2), "Segment 2 is not one of the model's 2"),
         (lambda given: given["attention_mask"].__setitem__((1, 2), 2), "other than 0 and 1"),
         (lambda given: given.update(attention_mask=given["attention_mask"][:, :3]), "must both be"),
         (lambda given: given.pop("attention_mask"), "no attention_mask"),

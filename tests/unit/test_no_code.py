@@ -70,32 +70,25 @@ def change(file, **keys):
     file.write_text(json.dumps({**json.loads(file.read_text()), **keys}))
 
 
+OWN = {"AutoConfig": "own.OwnConfig", "AutoModel": "own.OwnModel", "AutoTokenizer": ["own.Own", "own.Own"]}
+
+
 @pytest.mark.parametrize("model_type", ["unheard-of", "bert"])
-def test_code_of_a_model(folder, trap, model_type):
-    (folder / "modeling_own.py").write_text(trap.source + "class OwnConfig: pass\nclass OwnModel: pass\n")
-    code = {"AutoConfig": "modeling_own.OwnConfig", "AutoModel": "modeling_own.OwnModel"}
-    change(folder / "config.json", model_type=model_type, auto_map=code)
-    if model_type == "bert":  # transformers has code of its own for these
-        assert papa.load_model(str(folder), device="cpu").layers == sizes_of_model(TINY, Machine.current())["layers"]
-        return
-    for load in (lambda: papa.load_model(str(folder), device="cpu"), lambda: sizes_of_model(TINY, Machine.current())):
+@pytest.mark.parametrize("code", [OWN, OWN["AutoTokenizer"]])
+def test_code_of_a_model_and_its_tokenizer(folder, trap, model_type, code):
+    (folder / "own.py").write_text(trap.source + "class OwnConfig: pass\nclass OwnModel: pass\nclass Own: pass\n")
+    change(folder / "config.json", model_type=model_type, **({"auto_map": code} if code is OWN else {}))
+    change(folder / "tokenizer_config.json", tokenizer_class="Own", auto_map=code)
+    loads = [lambda: tokenizer_of(TINY, Machine.current())]
+    if code is OWN:
+        loads += [lambda: papa.load_model(str(folder), device="cpu"), lambda: sizes_of_model(TINY, Machine.current())]
+    for load in loads:
+        if model_type == "bert":  # transformers has code of its own for these
+            assert load()
+            continue
         with pytest.raises(InputError, match=r"custom code.*Code that comes with a model is never run\.") as refusal:
             load()
         assert "\n" not in str(refusal.value)
-
-
-@pytest.mark.parametrize("model_type", ["unheard-of", "bert"])
-@pytest.mark.parametrize("named", [True, False])
-def test_code_of_a_tokenizer(folder, trap, model_type, named):
-    (folder / "own.py").write_text(trap.source + "class Own: pass\n")
-    code = ["own.Own", "own.Own"]
-    change(folder / "config.json", model_type=model_type)
-    change(folder / "tokenizer_config.json", tokenizer_class="Own", auto_map={"AutoTokenizer": code} if named else code)
-    if model_type == "bert":  # transformers has code of its own for these
-        assert tokenizer_of(TINY, Machine.current())("a b").input_ids
-        return
-    with pytest.raises(InputError, match=r"custom code.*Code that comes with a model is never run\."):
-        tokenizer_of(TINY, Machine.current())
 
 
 @pytest.mark.parametrize("key", ["attn_implementation", "_attn_implementation"])

@@ -45,15 +45,10 @@ class SubTokens(NamedTuple):
 
 @dataclass(frozen=True)
 class Placed:
-    """The real tokens of an example and their slots.
+    """The real tokens of an example and their slots; `ids`, `slots`, `segments` and `words` have an entry per token.
 
-    Args:
-        ids: the ids of the tokens.
-        slots: the slot of each token.
-        segments: the segment of each token.
-        words: each word's index at its first token, and -1 elsewhere.
-        cut: number of tokens that did not fit.
-        unknown: number of words that became the unknown token, because the tokenizer has no token for them.
+    `words` is as in `SubTokens`. `cut` counts tokens that did not fit, and `unknown` counts words that became the
+    unknown token.
     """
 
     ids: list[int]
@@ -98,11 +93,14 @@ class Template:
         `halved` layout, a single text has only the first half of the slots.
         """
         start, between, end = len(self.start), len(self.between), len(self.end)
+        rooms = [(slots // 2 if halved else slots - end) - start]
         if contiguous:
-            return slots - start - end - between * pairs, 0
-        if pairs:
-            return slots // 2 - start, slots - slots // 2 - between - end
-        return (slots // 2 - start if halved else slots - start - end), 0
+            rooms = [slots - start - end - between * pairs]
+        elif pairs:
+            rooms = [slots // 2 - start, slots - slots // 2 - between - end]
+        if min(rooms) < 1:
+            raise InputError(f"{slots} slots leave no room for text between the special tokens; set more slots.")
+        return rooms[0], sum(rooms[1:])
 
 
 def lay_out(
@@ -175,7 +173,6 @@ def place_texts(
     contiguous = style in WITHOUT_GAPS or not template.end
     halved = style == "published_code" and not split
     rooms = template.rooms(slots, second is not None, contiguous, halved)
-    _check_room(slots, rooms[0] if second is None or contiguous else min(rooms))
 
     for begin in range(0, len(first), CHUNK_TEXTS):
         left = _sub_tokens(tokenizer, first[begin : begin + CHUNK_TEXTS], split)
@@ -204,7 +201,6 @@ def texts_in_blocks(
     """
     template = _template(tokenizer, slots)
     room, _ = rooms = template.rooms(slots, pairs=False, contiguous=contiguous)
-    _check_room(slots, room)
     waiting: list[int] = []
     left = iter(texts)
 
@@ -227,11 +223,6 @@ def _template(tokenizer: PreTrainedTokenizerBase, slots: int) -> Template:
     if limit is not None and slots > limit:
         raise InputError(f"{slots} slots were requested, but the model has only {limit} positions; set fewer slots.")
     return Template.of(tokenizer)
-
-
-def _check_room(slots: int, room: int) -> None:
-    if room < 1:
-        raise InputError(f"{slots} slots leave no room for text between the special tokens; set more slots.")
 
 
 def separates_words(tokenizer: PreTrainedTokenizerBase) -> bool:

@@ -184,10 +184,9 @@ def _chunks(texts: pa.Table) -> Iterator[dict[str, list[Any]]]:
 
 
 def _texts(tokenizer: PreTrainedTokenizerBase, texts: pa.Table, settings: TokensOf) -> Iterator[PlacedRow]:
-    options: dict[str, Any] = settings.model_dump(include={"slots", "style"})
     for columns in _chunks(texts):
-        first = columns["words"] if "words" in columns else columns["first"]
-        laid_out = place_texts(tokenizer, first, columns.get("second"), **options)
+        first, second = columns.get("words", columns.get("first", [])), columns.get("second")
+        laid_out = place_texts(tokenizer, first, second, slots=settings.slots, style=settings.style)
         yield from zip(columns["split"], columns["row"], laid_out, strict=True)
 
 

@@ -47,13 +47,9 @@ class Observed(Exception):
 class AttentionFacts:
     """Facts about a model's attention, read from one forward pass.
 
-    Args:
-        layers: number of layers with attention.
-        heads: number of heads per layer.
-        key_heads: number of key heads per layer; each is shared by a group of heads.
-        layer_indices: the index of each of these layers in the model's code, or None if it has none. A model that also
-            has layers without attention skips some indices.
-        causal: whether the mask rule hides later keys.
+    `layers` counts layers with attention, and `heads` and `key_heads` are per layer; groups of heads share key heads.
+    `layer_indices` are the layers' indices in the model's code, None for those without one; layers without attention
+    are skipped. `causal` is True if the mask rule hides later keys.
     """
 
     layers: int

@@ -251,13 +251,8 @@ def check_stock(value: object) -> None:
     raise InputError(f"A transformers model is needed, such as AutoModel loads, but {description} was given.")
 
 
-def packed_batches(model: Model | None, batches: Batches, caller: str) -> Iterator[Packed]:
-    """Yield batches as packed rows, on the model's device if there is a model; `batches` are read once.
-
-    Args:
-        model: the model that will run on the batches, if any.
-        batches: batches with the same number of slots.
-        caller: name of the public function, for error messages.
+def packed_batches(model: Model, batches: Batches, caller: str) -> Iterator[Packed]:
+    """Yield batches as packed rows on the model's device; `batches` are read once, and `caller` is named in errors.
 
     Raises:
         InputError: there is no batch, `batches` is a single batch, or the number of slots changes.
@@ -266,7 +261,7 @@ def packed_batches(model: Model | None, batches: Batches, caller: str) -> Iterat
         raise InputError(f"{caller} takes a list of batches, but a single batch was given; put it into a list.")
     slots: int | None = None
     for inputs in batches:
-        batch = Packed.of(inputs) if model is None and isinstance(inputs, Mapping) else cast(Model, model).pack(inputs)
+        batch = model.pack(inputs)
         slots = slots or batch.n
         if batch.n != slots:
             raise InputError(

@@ -84,7 +84,7 @@ class _Calls:
             raise InputError("head_mask would have no effect; name the heads in replaced_attention.")
         if mask is None and causal and isinstance(ids, Tensor):
             # no token sees padding after it; `generate` leaves out a mask of ones
-            mask = ids.new_ones(len(ids), _cached_tokens(cache) + ids.shape[-1])
+            mask = ids.new_ones(len(ids), int(getattr(cache, "get_seq_length", int)()) + ids.shape[-1])
         if not isinstance(ids, Tensor) or not isinstance(mask, Tensor):
             raise InputError("Call the model with input_ids and attention_mask while its attention is replaced.")
         if ids.ndim != 2 or mask.ndim != 2 or len(mask) != len(ids) or (mask.shape != ids.shape and cache is None):
@@ -113,8 +113,3 @@ class _Calls:
                 f"{self.name} called attention {session.calls} times, but has {layers} layers; its attention cannot be "
                 "replaced."
             )
-
-
-def _cached_tokens(cache: object) -> int:
-    length = getattr(cache, "get_seq_length", None)
-    return int(length()) if callable(length) else 0

@@ -26,11 +26,8 @@ class Verified:
 
     Args:
         kind: model type in the config.
-        form: packed or padded; "refused" if the model cannot be used.
-        why: the reason for a refusal.
-        causal: whether no token sees a later one.
-        layers: number of layers with attention.
-        heads, groups: numbers of heads and of key heads per layer.
+        form: packed or padded; "refused" if the model cannot be used, for the reason `why`.
+        causal, layers, heads, groups: as in `Model`.
         numbers: indices of the layers with attention in the model's code; empty if all layers have it.
         stock: distance from the stock model.
         half, all: distance from the reference, with every other head and with all heads replaced; NaN for the models in

@@ -67,7 +67,6 @@ def extract_features(job: Job[HiddenOf]) -> str:
 
 
 def _write_rows(model: Model, replacement: Replacement, file: TokensFile, writer: HiddenWriter) -> Iterator[Tensor]:
-    """Write the hidden states of all rows, and yield the indices of the examples written."""
     budget, written = TokenBudget(model.token_budget), 0
     for _, group in file.between(0, file.rows):
 

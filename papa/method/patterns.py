@@ -30,7 +30,6 @@ COLUMNS |= {"dominant_rows": "float64"} | dict.fromkeys(("diagonal", "mostly_spe
 HeadPattern = dict[str, int | float | bool | None]
 """The measurements of one head, by the names in `COLUMNS`."""
 
-
 THRESHOLDS = {"diagonal_lift": 2.0, "special_mass": 0.5, "dominant_entry": 0.5, "dominant_rows": 0.5}
 """The thresholds of the patterns of a head; see `measure_patterns`."""
 

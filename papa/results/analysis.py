@@ -28,8 +28,6 @@ if TYPE_CHECKING:
 
 UNDRAWABLE = re.compile("[\x00-\x08\x0b\x0c\x0e-\x1f\ufffe\uffff]")
 """Characters that XML, and so SVG, cannot contain; any of them makes vl-convert abort the whole process."""
-
-
 PNG_SCALE = 2
 """The resolution of PNG figures, as a multiple of their size on the screen."""
 

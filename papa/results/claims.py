@@ -49,7 +49,6 @@ CLAIM_COLUMNS |= dict.fromkeys(("loss", "low", "high", "bound", "margin"), "floa
 CLAIM_COLUMNS |= {"task": "string", "p": "float64", "corrected_p": "float64", "corrected_margin": "float64"}
 CLAIM_COLUMNS |= {"claims": "int64"}
 
-
 CLAIMS_NOTE = (
     "Loss: (original - score) / (original - context-free), averaged over the tasks that count. Its 95 % interval is "
     "over probe seeds, validation examples and, if there are several, orders of heads. Largest bound: the largest of "
@@ -251,7 +250,6 @@ def _task_claim(
 
 
 def _rows(claim: LineClaim) -> Iterator[dict[str, object]]:
-    """Yield the rows of a line in the table of claims: those of all tasks together, then those of each task."""
     about = claim.model_dump(include={"grid", "line", "model", "heads", "constant", "order"})
     for step in claim.steps:
         yield about | {"claims": claim.lines} | step.model_dump(exclude_unset=True)
@@ -328,7 +326,6 @@ def _excluded(rows: pd.DataFrame, samples: Mapping[str, Sample]) -> tuple[Exclus
 
 
 def _at_end(line: Line) -> EndLoss | None:
-    """Return the loss with every head replaced: its mean, and the losses on each task that counts and on subsets."""
     loss = line.loss("0")
     if loss is None:
         return None

@@ -152,7 +152,6 @@ def _read(folder: Path) -> Results:
 
 
 def _parameters(folder: Path) -> Parameters:
-    """Return the parameters recorded in the run files of a results folder."""
     parameters: Parameters = {}
     paths = sorted(folder.glob(ARTEFACTS["runs"].path(model="*", task="*", variant="**")))
     for run, trace in ((run, trace_of(path)) for path in paths for run in read_runs(path)):
@@ -330,7 +329,6 @@ def _only(side: Results, other_side: Results) -> list[Row]:
 
 
 def _differing(left: Results, right: Results) -> list[Row]:
-    """Return the parameters with different values on the two sides; each value is listed once."""
     a, b = (
         {(*key, "metric"): [outcomes.metric] for key, outcomes in side.outcomes.items()} | side.parameters
         for side in (left, right)
@@ -417,7 +415,6 @@ def _names(row: Row) -> dict[str, str]:
 
 
 def _scores(row: Row, tested: str) -> dict[str, str]:
-    """Return both scores, their difference with its interval, and the p value behind the verdict."""
     cells, interval = _names(row) | {side.upper(): _number(row[side]) for side in "ab"}, "not tested"
     if row["p"] is not None:
         interval = f"{row['difference']:+.3f} [{row['low']:+.3f}, {row['high']:+.3f}]"

@@ -152,8 +152,7 @@ def figure_note(frame: pd.DataFrame) -> str:
         intervals.append("one probe seed, so no interval" if seeds == "1" else over)
     for name, measure in METRICS.items():
         if not measure.target.probed and rows["metric"].eq(name).any():
-            over = "texts and orders"
-            intervals.append(f"{shape} of {measure.title.lower()} are 95 % intervals over {over}")
+            intervals.append(f"{shape} of {measure.title.lower()} are 95 % intervals over texts and orders")
     floors = " ".join(["", *_floors_in_words(frame)])
     above = f" A loss above 100 %: {MORE_THAN_ALL}." if (rows["loss"] > 1).any() else ""
     return f"Mean validation score by the number of replaced heads; {'; '.join(intervals)}.{floors}{above}"

@@ -168,8 +168,7 @@ def rows_of(grid: GridView, rows: pd.DataFrame) -> pd.DataFrame:
 
 
 def _line(grid: GridView, model: str, constant: str, order: str) -> str:
-    names = {"model": model, "constants": constant_name(constant, grid.constants)}
-    names["order"] = order_name(order)
+    names = {"model": model, "constants": constant_name(constant, grid.constants), "order": order_name(order)}
     return " / ".join(names[name] for name in varied(grid))
 
 

@@ -155,7 +155,6 @@ def _rows(outcomes: TaskOutcomes) -> Iterator[dict[str, object]]:
 
 
 def _loss(sample: Sample, setting: Setting, status: str) -> dict[str, object]:
-    """Return the loss in a setting, and the share of the variance of original - score due to each source."""
     if setting == ORIGINALS or (spread := sample.spread(ORIGINALS, setting)) is None:
         return {}
     shares = spread.estimate([0, 1, -1]).shares

@@ -129,7 +129,6 @@ class TaskOutcomes:
         return np.unique(items["cluster" if "cluster" in items else "example"].to_numpy())
 
     def _counted(self, mask: np.ndarray) -> pd.DataFrame:
-        """Return the selected items, without texts that have no token to predict."""
         items = self.items[mask]
         return items[items["tokens"] > 0] if "tokens" in items else items
 

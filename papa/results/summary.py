@@ -347,7 +347,6 @@ def _laid_out(
 
 
 def _cells(shown: pd.DataFrame, text: str, fractions: list[str]) -> pd.DataFrame:
-    """Return a column of cells for each fraction; a cell is empty if nothing was run."""
     return shown.pivot(index="row", columns="fraction", values=text).reindex(columns=fractions).fillna("")
 
 

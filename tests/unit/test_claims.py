@@ -107,11 +107,15 @@ def test_a_task_that_does_not_beat_all_floors_is_excluded(right, why):
     assert [(exclusion["task"], exclusion["why"]) for exclusion in line["excluded"]] == [("B", why)]
 
 
+def only(outcomes: TaskOutcomes, kept: pd.Series) -> TaskOutcomes:
+    values = {name: rows[kept.to_numpy()] for name, rows in outcomes.values.items()}
+    return replace(outcomes, runs=outcomes.runs[kept].reset_index(drop=True), values=values)
+
+
 def without(outcomes: TaskOutcomes, fraction: str, order: str | None = None) -> TaskOutcomes:
     """Outcomes without the runs at a fraction, in one order or in all."""
-    kept = (outcomes.runs["fraction"] != fraction) | ((order is not None) & (outcomes.runs["order"] != order))
-    runs = outcomes.runs[kept].reset_index(drop=True)
-    return replace(outcomes, runs=runs, values={"predicted": outcomes.values["predicted"][kept.to_numpy()]})
+    others = (outcomes.runs["fraction"] != fraction) | ((order is not None) & (outcomes.runs["order"] != order))
+    return only(outcomes, others)
 
 
 def test_a_task_that_was_not_run_at_a_number_of_heads_or_with_other_seeds_may_lose_all_there():
@@ -281,10 +285,7 @@ def right_by_setting(outcomes: TaskOutcomes) -> dict[Setting, np.ndarray]:
     return {setting: right[[other == setting for other in settings]] for setting in settings}
 
 
-Means = dict[Setting, float]
-
-
-def bootstrapped(outcomes: TaskOutcomes, total: Callable[[Means], float]) -> float:
+def bootstrapped(outcomes: TaskOutcomes, total: Callable[[dict[Setting, float]], float]) -> float:
     """The standard deviation of a number that depends on mean scores, by drawing seeds, examples, and both.
 
     Drawing both counts three times what seeds and examples make together, which drawing one of them counts once.
@@ -309,7 +310,7 @@ def test_a_loss_varies_as_in_a_bootstrap(constant):
     assert share is not None
     estimate = share.spread.shares([(1.0, share.lost, share.contributions[0])])
 
-    def loss(means: Means) -> float:
+    def loss(means: dict[Setting, float]) -> float:
         lost = means[ORIGINALS] - means[setting._replace(order="lambda-0")]
         return lost / (means[ORIGINALS] - means[FLOOR])
 
@@ -331,33 +332,10 @@ def half_width(*terms: tuple[Sample, str, Setting]) -> float:
     return (interval.high - interval.low) / 2
 
 
-def test_a_second_task_with_the_same_outcomes_adds_nothing():
-    chance = np.random.default_rng(9)
-    ease, by_seed = chance.normal(size=EXAMPLES), chance.normal(0, 0.4, (11, 1))
-    rows = {
-        setting: ease < norm.ppf(skill) + moved
-        for setting, skill, moved in ((ORIGINALS, 0.8, 0 * by_seed), (FLOOR, 0.5, 0 * by_seed), (END, 0.7, by_seed))
-    }
-    sample = labelled(rows, task="a").sample("accuracy", ALL)
-    alone, twice = mean_loss([term(sample)]), mean_loss([term(sample), term(sample)])
-    assert alone is not None and twice is not None and twice.mean == pytest.approx(alone.mean)
-    assert half_width(term(sample), term(sample)) == pytest.approx(half_width(term(sample)), rel=0.03)
-    other = half_width(term(sample), term(sample, "other"))  # other examples, but the same seeds
-    assert 0.85 < other / half_width(term(sample)) < 1
-    fieller = loss_of(sample, END)
-    assert fieller is not None and alone == fieller.interval()
-
-
 def test_a_mean_over_tasks_uses_the_seeds_that_all_of_them_have():
     outcomes = drawn(seeds=7)
-    first_seed = outcomes.runs["seed"].min()
-
-    def sample_of(kept: pd.Series) -> Sample:
-        values = {name: rows[kept.to_numpy()] for name, rows in outcomes.values.items()}
-        runs = outcomes.runs[kept].reset_index(drop=True)
-        return replace(outcomes, runs=runs, values=values).sample("accuracy", ALL)
-
-    rest, first = sample_of(outcomes.runs["seed"].ge(first_seed + 3)), sample_of(outcomes.runs["seed"].eq(first_seed))
+    seeds = outcomes.runs["seed"] - outcomes.runs["seed"].min()
+    rest, first = (only(outcomes, kept).sample("accuracy", ALL) for kept in (seeds >= 3, seeds == 0))
     both, last = mean_loss([term(outcomes.sample("accuracy", ALL)), term(rest)]), mean_loss([term(rest)])
     assert both is not None and last is not None and both.mean == pytest.approx(last.mean)
     assert mean_loss([term(rest), term(first)]) is None

@@ -322,12 +322,8 @@ def test_what_differs_is_listed(tmp_path):
     assert max(map(len, page.splitlines())) <= 100
     for part in (
         "2 compared: 1 differ, 1 identical, 0 equal within the margin, 0 inconclusive.",
-        "Differs model task setting A B B - A [95 %] p δ",
-        "Settings that differ model task setting A B",
         "Only in A: 1 setting model task setting tiny COLA (Accuracy) 1/2 average lambda",
         "Only in B: 1 setting model task setting tiny COLA (Accuracy) 0 zeros",
-        "Paired by examples: 2. Differs: 5 % for 2 tests together (Holm's correction)",
-        "SST2, COLA: there is no δ, because no context-free floor was measured.",
     ):
         assert part in words, words
     row = row_of(comparison)  # no number is broken

@@ -19,8 +19,9 @@ from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager, suppress
 from dataclasses import asdict, dataclass
 from inspect import signature
+from itertools import chain
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import TYPE_CHECKING, Any
 
 from papa.errors import DamagedArtefact, InputError, first_line
 
@@ -81,20 +82,16 @@ class Provenance:
         return cls(content["facts"], Trace(**content["trace"]) if content["trace"] else None, content["digest"])
 
 
-class _Hash(Protocol):
-    def update(self, content: bytes | memoryview, /) -> None: ...
-    def hexdigest(self) -> str: ...
-
-
-def hashing() -> _Hash:
+def hashing() -> hashlib.blake2b:
     """Return a new, empty hash object."""
     return hashlib.blake2b(digest_size=20)
 
 
-def digest_of_json(value: object) -> str:
-    """Return the digest of a JSON value."""
+def digest_of_json(value: object, parts: Iterable[bytes] = ()) -> str:
+    """Return the digest of a JSON value and of content in `parts`."""
     digest = hashing()
-    digest.update(_json(value).encode())
+    for part in chain([_json(value).encode()], parts):
+        digest.update(part)
     return digest.hexdigest()
 
 
@@ -254,7 +251,7 @@ def digest_of_table(table: pa.Table) -> str:
     return digest.hexdigest()
 
 
-def _feed(digest: _Hash, values: pa.Array) -> None:
+def _feed(digest: hashlib.blake2b, values: pa.Array) -> None:
     """Update a digest with an Arrow array: missing values, lengths, and content."""
     import numpy as np
     import pyarrow as pa
@@ -449,15 +446,7 @@ _READERS = {
 def _sealed(facts: Mapping[str, object], trace: Trace | None, parts: Iterable[bytes]) -> Provenance:
     """Return a provenance with the digest of the facts and of the content in `parts`."""
     facts = json.loads(_json(facts))
-    return Provenance(facts, trace, _digest_of(facts, parts))
-
-
-def _digest_of(facts: object, parts: Iterable[bytes]) -> str:
-    digest = hashing()
-    digest.update(_json(facts).encode())
-    for part in parts:
-        digest.update(part)
-    return digest.hexdigest()
+    return Provenance(facts, trace, digest_of_json(facts, parts))
 
 
 def _checked(path: PathLike, text: str | bytes | None, parts: Iterable[bytes]) -> Provenance:
@@ -467,7 +456,7 @@ def _checked(path: PathLike, text: str | bytes | None, parts: Iterable[bytes]) -
     except (ValueError, KeyError, TypeError) as error:
         problem = f"{path} has no record of how it was made: it is damaged or not papa's"
         raise DamagedArtefact(f"{problem}; {REBUILD}.") from error
-    if provenance.digest != _digest_of(provenance.facts, parts):
+    if provenance.digest != digest_of_json(provenance.facts, parts):
         raise DamagedArtefact(f"{path} is damaged (it has changed since it was written); {REBUILD}.")
     return provenance
 

@@ -122,12 +122,9 @@ def measure(
         return Study(results, config, temporary)
 
 
-def run_here(study: Plan, *targets: AnyJob) -> None:
-    """Run all outdated jobs of a study in this process; if there are `targets`, only these and their dependencies.
-
-    A job runs after its dependencies, and all jobs share one copy of each model.
-    """
-    waiting = [job for job in study.jobs(*targets) if study.state(job) != FRESH]
+def run_here(study: Plan) -> None:
+    """Run all outdated jobs of a study in this process, in order; they share one copy of each model."""
+    waiting = [job for job in study.jobs() if study.state(job) != FRESH]
     machine = with_snapshots(study.config.machine, waiting, print)
     with keeping_models():
         for number, job in enumerate(waiting, 1):

@@ -23,7 +23,7 @@ from torch import Tensor
 from papa.config.artefacts import ARTEFACTS
 from papa.data.tokens import Group, Tokens
 from papa.errors import DamagedArtefact, InputError, format_bytes
-from papa.files import REBUILD, PathLike, hashing, read_json, reading, replacing
+from papa.files import REBUILD, PathLike, digest_of_array, read_json, reading, replacing
 
 Index = dict[str, Any]
 """The content of an index: facts about a file."""
@@ -81,7 +81,7 @@ class HiddenWriter:
         if not self._written.all():
             raise RuntimeError(f"{int((~self._written).sum())} examples were not written")
         _write_all(self._file.fileno(), self._checksums.data.cast("B"), self._extent.checksums_at)
-        return _digest(self._checksums)
+        return digest_of_array(self._checksums)
 
 
 @contextmanager
@@ -164,15 +164,9 @@ def _read_checksums(path: PathLike, facts: Mapping[str, object]) -> np.ndarray:
     if extent.bytes != size:
         raise DamagedArtefact(f"{path} has {size:,} bytes but should have {extent.bytes:,}; {REBUILD}.")
     checksums = np.frombuffer(content, dtype="<u4")
-    if _digest(checksums) != facts["checksums"]:
+    if digest_of_array(checksums) != facts["checksums"]:
         raise DamagedArtefact(f"{path} is damaged or does not match its index; {REBUILD}.")
     return checksums
-
-
-def _digest(checksums: np.ndarray) -> str:
-    digest = hashing()
-    digest.update(checksums.tobytes())
-    return digest.hexdigest()
 
 
 def _write_all(descriptor: int, content: memoryview, offset: int) -> None:

@@ -134,11 +134,6 @@ def test_given_columns_are_used_as_they_are(header, given, chosen):
     assert_chosen(columns_of(header), given, chosen)
 
 
-def written(path: Path, rows: Sequence[dict[str, object]]) -> Path:
-    path.write_text("".join(f"{json.dumps(row)}\n" for row in rows), encoding="utf-8")
-    return path
-
-
 def tagged(*tags: str) -> list[dict[str, object]]:
     return [{"tokens": [f"word{index}" for index in range(len(tags))], "ner_tags": tags}] * 4
 
@@ -167,7 +162,8 @@ SHARE = [{"text": f"words {row}", "label": "yes" if row else "no"} for row in ra
     ],
 )
 def test_metrics_are_those_that_accept_the_labels(tmp_path, rows, wanted, expected):
-    path = written(tmp_path / "train.jsonl", rows)
+    path = tmp_path / "train.jsonl"
+    path.write_text("".join(f"{json.dumps(row)}\n" for row in rows), encoding="utf-8")
     if " " in expected:
         with pytest.raises(InputError, match=expected):
             data_in_files(path, wanted=wanted, target=tmp_path / "{}.parquet")

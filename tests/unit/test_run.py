@@ -49,10 +49,6 @@ def invoke(*arguments, code=0):
     return result
 
 
-def option(words, name):
-    return words[words.index(name) + 1] if name in words else None
-
-
 @pytest.mark.parametrize(
     ("words", "expected"),
     [
@@ -80,7 +76,7 @@ def test_snakemake_is_given_the_workflow_the_config_and_all_further_options(give
 def test_the_config_of_init_and_that_of_the_demo_need_no_name(given, here, command, config):
     (here / "papa.yaml").write_text("name: papa\n", encoding="utf-8")
     invoke(command, "--dry-run")
-    assert option(given[0], "--configfile") == config and given[0][-1] == "--dry-run"
+    assert given[0][given[0].index("--configfile") + 1] == config and given[0][-1] == "--dry-run"
     copied = {path.relative_to("data/demo") for path in Path("data/demo").rglob("*")}
     shipped = {path.relative_to(REPOSITORY / "data/demo") for path in (REPOSITORY / "data/demo").rglob("*")}
     assert copied == (shipped if command == "demo" else set())

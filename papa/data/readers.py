@@ -131,6 +131,10 @@ def _read_json(path: Path, wanted: Collection[str] | None, _: object) -> SourceR
         names.update(dict.fromkeys(record))
         lines.append(number)
         records.append({name: value for name, value in record.items() if wanted is None or name in wanted})
+    if len(records) == 1:  # perhaps a table, as pandas writes it by default, or a data set such as SQuAD
+        items = chain.from_iterable(value if isinstance(value, list) else [value] for value in record.values())
+        if any(isinstance(item, list | dict) for item in items):
+            raise InputError(f"{path} contains one object for all rows ({listing(names)}); {ONE_OBJECT_PER_ROW}.")
     columns, numbers = [name for name in names if wanted is None or name in wanted], lines if by_line else ()
     table = _table(path, columns, [[record.get(name) for record in records] for name in columns])
     return SourceRows(table, list(names), lines=numbers)

@@ -53,7 +53,8 @@ a.conll | # id\nEU NNP\nrejects\n | line 3 has 1 column, but the lines above it 
 a.conllu | # id\nEU\tNNP\n | line 2 begins no sentence of CoNLL-U, which has ten columns separated by tabs
 a.json | [{"text": "a"},\n {"text": "b",}] | line 2 cannot be read as JSON
 a.json | ["a", "b"] | contains 'a', not only objects; write one object per row, as DataFrame.to_json(path, orient='records'
-a.json | {"text": {"0": "a"}, "label": {"0": "x"}} | contains struct<0: string>, but it must contain a text in each row; write one object per row
+a.json | {"text": {"0": "a"}, "label": {"0": "x"}} | contains one object for all rows (text, label); write one object per row
+a.jsonl | {"columns": ["text"], "index": [0], "data": [["a"]]} | contains one object for all rows (columns, index, data); write
 a.json | {"text": ["a", "b"], "label": [0, 1]} | contains list<item: string>, but it must contain a text in each row; write one
 a.csv | text,label\n | has no rows; every split needs some
 a.jsonl | {"text": "a"}\n\n{"text": \n | line 3 cannot be read as JSON (Expecting value)

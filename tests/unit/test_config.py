@@ -34,7 +34,6 @@ NEXT = "a task without labels (language modelling, by a decoder's own head) with
 
 REFUSED = """
 modles: {} => The config has an unknown key modles; did you mean models?
-epochs: 2 => unknown key epochs; did you mean tasks.NAME.epochs?
 models.tiny.name: bert => unknown key models.tiny.name; valid keys are hub, path, package, revision, sha256.
 run.model: [tiny] => unknown key run.model; did you mean models?
 corpora.words: {fils: {train: a.csv}, words: x} => unknown key corpora.words.fils; did you mean files?
@@ -42,7 +41,6 @@ tasks.tags.learning_rte: 1.0 => unknown key tasks.tags.learning_rte; did you mea
 
 name: (absent) => The config needs the key name: name of this config; results go to results/<name>/.
 run.fractions: (absent) => The config needs the key run.fractions: fractions of heads
-run.orders: [{file: a.csv}] => The config needs the key run.orders[0].name: name of the list: a-z
 corpora.words.files: {validation: a.jsonl} => needs the key corpora.words.files.train: file of the training split
 tasks.tags.metric: (absent) => The config needs the key tasks.tags.metric: metric that scores predictions.
 
@@ -55,28 +53,22 @@ corpora.words: {hub: a/b, slots: 8} => corpora.words needs `first` or `words`.
 corpora.words.hub: a/b => words.files: a corpus with `hub` and `words` has no `files`; remove it or `hub`.
 corpora.words: {hub: a/b, words: c, columns: [c]} => has no `columns`; remove it or `hub`.
 corpora.words.config: cola => words.config: a corpus with `files` and `words` has no `config`; remove it or `files`.
-corpora.words.first: text => words.first: a corpus with `files` and `words` has no `first`; remove it or `words`.
 corpora.sentences: {hub: a/b, first: c, second: d, blocks: true} => has no `second`; remove it or `blocks`.
 corpora.sentences: {hub: a/b, first: c, blocks: true, cluster: d} => cluster must be a whole number, but it is 'd'.
 corpora.sentences.blocks: true => tasks.animals has labels, but its corpus 'sentences' is cut into blocks
 corpora.sentences.blocks: "yes" => corpora.sentences.blocks must be true or false, but it is 'yes'; write it without
 corpora.words: {hub: a/b, validation: [a, all], words: w} => words: validation lists 'all', a name already in use
-corpora.words: {hub: a/b, validation: [b, a, a], words: w} => validation lists 'a', a name already in use; list each
 tasks.tags.metric: negative_log_perplexity => tasks.tags.label: NO_LABELS `label`; remove it, or change `metric`.
-tasks.masked.labels: [a, b] => tasks.masked.labels: NO_LABELS `labels`; remove it, or change `metric`.
 tasks.next.label: tags => tasks.next.label: NEXT `label`; remove it, or change `metric`.
 
-run.models: [bert] => run.models[0]: no model is called 'bert'; it must be one of tiny.
 run.tasks: [animals, pos] => run.tasks[1]: no task is called 'pos'; it must be one of animals, tags, masked, next.
 patterns: {tasks: [next]} => patterns.tasks[0]: no task that is run is called 'next'; it must be one of animals,
 run.constants: [average-of-mnli] => run.constants[0]: no corpus is called 'mnli'; it must be one of sentences, words.
 run.constants: [mean] => run.constants[0]: The constant 'mean' does not exist; use one of average, average-of-CORPUS
 run.orders: [alphabetical] => run.orders[0] is 'alphabetical'; it must be one of lambda, lambda-reversed, first-layer
 run.tasks: [tags, tags] => run.tasks: 'tags' is listed twice; list each value once.
-run.seeds: [1, 1] => run.seeds: 1 is listed twice
 tasks.tags.labels: [a, b, a] => tasks.tags.labels: 'a' is listed twice
 tasks.tags.metric: accuracy => tasks.tags.metric: The metric accuracy is for tasks with one label per text
-tasks.animals.metric: entity_f1 => tasks.animals.metric: The metric entity_f1 is for tasks with one label per word
 tasks.tags.label: words => is 'words', but that column contains texts, because it is `words` of corpora.words; use
 corpora.words: {hub: a/b, words: words} => tasks.tags.corpus is 'words', which has no slots; add it
 corpora.words: {files: {train: a.txt}} => 'words', which has no slots and no validation split; add it
@@ -85,7 +77,6 @@ tasks.tags.resample_training: true => tasks.tags: resample_training gives each s
 grids.summary: {} => The grid 'summary' has the name of another table that papa writes; rename the grid.
 
 tasks.tags.learning_rate: 2e-5 => must be a number, but it is '2e-5', because YAML reads it as text; write 2.0e-5.
-tasks.tags.learning_rate: 1E4 => because YAML reads it as text; write 1.0e+4.
 tasks.tags.learning_rate: 0 => tasks.tags.learning_rate is 0, but must be above 0 (constant learning rate
 tasks.tags.learning_rate: .nan => tasks.tags.learning_rate is nan, but must be a finite number
 tasks.tags.learning_rate: 20 => tasks.tags.learning_rate is 20, but must be at most 10
@@ -95,32 +86,25 @@ tasks.tags.batch_size: 8.0 => tasks.tags.batch_size must be a whole number, but 
 tasks.tags.epochs: "4" => tasks.tags.epochs must be a whole number, but it is '4'; write it without quotes
 threads: 0 => threads is 0, but must be at least 1
 corpora.words.cluster: 3.5 => corpora.words.cluster must be text or a whole number, but it is 3.5
-corpora.words.cluster: 1 => corpora.words.cluster is 1, but must be at least 2
 run.fractions: ["1", "3/2"] => run.fractions[1]: '3/2' is not a fraction between 0 and 1; write it as "a/b"
-run.fractions: [0.3333] => run.fractions[0]: 0.3333 is not a fraction between 0 and 1; write it as "a/b", for
 tasks.tags.train_rows: 50% => tasks.tags.train_rows: '50%' is neither a share of rows nor a number of rows
 run.tasks: [] => run.tasks is too short; its minimum length is 1 (names of tasks
 run.seeds: 3 => run.seeds must be a list, but it is 3; write [3].
 run.seeds: [-1] => run.seeds[0] is -1, but must be at least 0.
 patterns: {tasks: [tags], heads: [[1, 2, 3]]} => patterns.heads[0] is too long; its maximum length is 2.
 patterns: {tasks: [tags], heads: [[1]]} => patterns.heads[0] has too few values; it needs 2.
-tasks.tags.label: [tags] => tasks.tags.label must be text, but it is ['tags'].
 tasks.tags.labels: [1, 2] => tasks.tags.labels[0] must be text, but it is 1; put it in quotes.
 keep_hidden_states: "no" => keep_hidden_states must be true or false, but it is 'no'; write it without quotes.
 name: on => name must be text, but it is True; put it in quotes, because YAML reads yes, no, on and off
-name: 2020-01-01 => name must be text, but it is datetime.date(2020, 1, 1); put it in quotes.
-hub_mirror: 3 => hub_mirror must be text or null, but it is 3; put it in quotes.
 device: cuda:100 => device is 'cuda:100', but must match
 
 name: ../up => name: '../up' cannot be a name: a name has 1 to 64 characters (a-z, 0-9, _ and -)
 name: dеmo => name: 'dеmo' cannot be a name
 name: "a\\n" => name contains U+000A, a line break or another invisible character; remove it.
-models.Tiny: {path: a} => models.Tiny: 'Tiny' cannot be a name
 grids./root: {} => grids.'/root': '/root' cannot be a name
 tasks.tags.3: 1 => tasks.tags[3] is a key that YAML does not read as text
 tasks.tags.title: "Ta\\u202egs" => tasks.tags.title contains U+202E, a line break or another invisible character
 models.tiny.hub: /models/bert => models.tiny.hub is '/models/bert', but must match
-models.tiny.hub: ../model => owner/name (a folder is a `path`)
 models.tiny.sha256: abc => models.tiny.sha256 is 'abc', but must match
 models.tiny: {hub: a/b, revision: ../../up} => models.tiny.revision is '../../up', but must match
 models.tiny: {package: os;x} => models.tiny.package is 'os;x', but must match
@@ -131,18 +115,13 @@ corpora.words.files.train: a.xlsx => train: 'a.xlsx' has a format that papa cann
 """An edit of `START` in YAML, and the sentence that refuses it, or a part of it."""
 
 
-def edit_of(line):
+@pytest.mark.parametrize("line", filter(None, REFUSED.splitlines()))
+def test_refused(line):
     edit, _, sentence = line.partition(" => ")
     path, _, value = edit.partition(":")
     path = tuple(int(part) if part.isdigit() else part for part in path.split("."))
-    return path, ABSENT if value == " (absent)" else yaml.safe_load(value), sentence
-
-
-@pytest.mark.parametrize("line", filter(None, REFUSED.splitlines()))
-def test_refused(line):
-    path, value, sentence = edit_of(line)
     with pytest.raises(InputError) as refusal:
-        config_of(with_keys(START, {path: value}))
+        config_of(with_keys(START, {path: ABSENT if value == " (absent)" else yaml.safe_load(value)}))
     said = str(refusal.value)
     assert sentence.replace("NO_LABELS", NO_LABELS).replace("NEXT", NEXT) in said
     assert said.isprintable() and said.endswith((".", "?"))
@@ -172,7 +151,6 @@ def test_refused_combinations_and_values_that_are_hard_to_write(changes, sentenc
     ("content", "said"),
     [
         (b"# nothing", "The config must be a block of keys, but it is empty"),
-        (b"- name", r"The config must be a block of keys, but it is \['name'\]\."),
         (b"hello", "The config must be a block of keys, but it is 'hello'"),
         (b"name: \xff", "cannot be read as YAML .*utf-8"),
         (b"name: a\n---\nname: b", "cannot be read as YAML .line 2: expected a single document"),
@@ -287,7 +265,6 @@ def test_grids_inherit_keys_of_run():
     config = config_of(CONFIG | {"grids": {"more": {"title": "More", "tasks": ["tags"], "seeds": [5]}}})
     assert list(config.analyses) == ["score_by_fraction", "more"]
     run, more = config.analyses.values()
-    assert (run.title, run.tasks, run.seeds) == (None, ("animals", "tags"), (1,))
     assert (more.title, more.tasks, more.seeds, more.models) == ("More", ("tags",), (5,), ("tiny",))
     assert more.fractions == run.fractions == ("1", "1/2", "0")
 

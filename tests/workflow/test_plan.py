@@ -208,5 +208,3 @@ def test_a_wrong_config_is_one_sentence(plan):
     result = plan(CONFIG | {"device": "gpu"})
     assert (result.exit_code, result.stdout) == (2, "")
     assert result.stderr.startswith("Config error: device is 'gpu'") and len(result.stderr.splitlines()) == 1
-    missing = CliRunner().invoke(app, ["plan", "nowhere.yaml"])
-    assert missing.exit_code == 2 and "nowhere.yaml cannot be read" in missing.stderr

@@ -126,20 +126,17 @@ def corpus(request, tmp_path):
     columns = {
         "split": ["train"] * TRAIN + ["validation"] * VALIDATION,
         "row": [*range(TRAIN), *range(VALIDATION)],
-        "ids": pa.array(ids, pa.list_(pa.int32())),
-        "slots": pa.array([[*range(length - 1), CORPUS_SLOTS - 1] for length in lengths], pa.list_(pa.int32())),
-        "segments": pa.array([[0] * length for length in lengths], pa.list_(pa.int32())),
-        "cut": pa.array([int(length == 3) for length in lengths], pa.int32()),
-    }
-    if words:
+        "ids": ids,
+        "slots": [[*range(length - 1), CORPUS_SLOTS - 1] for length in lengths],
+        "segments": [[0] * length for length in lengths],
+        "cut": [int(length == 3) for length in lengths],
         # the first and last token are special; the third continues the word of the second
-        numbers = [[-1, 0, *([-1] if n > 3 else []), *range(1, n - 3), -1][:n] for n in lengths]
-        columns["words"] = pa.array(numbers, pa.list_(pa.int32()))
+        "words": [[-1, 0, *([-1] if n > 3 else []), *range(1, n - 3), -1][:n] for n in lengths],
+    }
     provenance = {"model": "tiny", "corpus": "f", "slots": CORPUS_SLOTS, "style": "paper"}
     provenance["rows"] = {"train": TRAIN, "validation": VALIDATION}
     provenance["rows_available"] = {"train": 99, "validation": VALIDATION}
-    table = pa.table(columns)
-    middle = TRAIN // 2
+    table, middle = pa.Table.from_pydict(columns, jobs._schema(words)), TRAIN // 2
     cuts = [(0, middle), (middle, TRAIN - middle), (TRAIN, VALIDATION)]
     write_groups([table.slice(*cut) for cut in cuts], table.schema, tmp_path / "tokens.parquet", provenance)
     if words:

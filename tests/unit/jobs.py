@@ -84,14 +84,8 @@ def average(model, tokens, constants, precision="float32", kind="average"):
 
 def learn(model, lambdas, how=TRAINING, seed=0, constant="average", encoder_dropout=False, more=None, **inputs):
     """Learn λ; `more` are further settings."""
-    settings = stages.LambdaOf(
-        model=encoding(model),
-        training=how,
-        seed=seed,
-        constant=constant,
-        encoder_dropout=encoder_dropout,
-        **({"metric": usual_metric(inputs)} | (more or {})),
-    )
+    more = {"metric": usual_metric(inputs), "encoder_dropout": encoder_dropout} | (more or {})
+    settings = stages.LambdaOf(model=encoding(model), training=how, seed=seed, constant=constant, **more)
     return train_lambda(job("lambda", settings, inputs, lambdas=lambdas))
 
 
@@ -120,16 +114,9 @@ def store(model, index, variant="original", precision="float32", **inputs):
 
 
 def probe_job(model, run, metric="accuracy", how=TRAINING, seed=1, variant="original", encoder_dropout=False, **inputs):
-    settings = stages.ProbeOf(
-        model=encoding(model),
-        task="t",
-        metric=metric,
-        training=how,
-        seeds=(seed,) if isinstance(seed, int) else seed,
-        variant=variant,
-        encoder_dropout=encoder_dropout,
-        streamed="index" not in inputs,
-    )
+    more = {"seeds": (seed,) if isinstance(seed, int) else seed, "streamed": "index" not in inputs}
+    more |= {"variant": variant, "encoder_dropout": encoder_dropout}
+    settings = stages.ProbeOf(model=encoding(model), task="t", metric=metric, training=how, **more)
     outputs = {"runs": run, "outcomes": outcomes_of(run), "probes": Path(run).with_suffix(".safetensors")}
     return job("probe", settings, inputs, **outputs)
 

@@ -55,10 +55,7 @@ CONFIG: dict[str, Any] = {
 
 @dataclass(frozen=True)
 class Skill:
-    """The scores of the probes of a task: with nothing replaced, with every head replaced, and by zeros.
-
-    `usual` is the share of examples of the first label, which is easier to predict.
-    """
+    """A task's scores: original, with every head replaced, by zeros; `usual` is the share of the first label."""
 
     original: float = 0.8
     replaced: float = 0.6

@@ -51,22 +51,18 @@ def test_a_source_that_was_replaced_after_planning_is_refused(stage, tmp_path):
         Path(path).write_text("text,label,kind\na,yes,x\nb,no,y\n", encoding="utf-8")
     corpus = corpus_of(files=files, first="text")
     planned = source_digests(corpus, None)
-    texts = TextsOf(corpus=corpus, source=planned)
-    job = Job("texts", texts, {}, {"texts": str(tmp_path / "texts.parquet")})
-    outputs = {stage: str(tmp_path / f"new {stage}.parquet")}
-    inputs = {"texts": (job.output("texts"),)}
-    labels = LabelsOf(corpus=corpus, source=planned, label="label", metric="accuracy")
-    subsets = SubsetsOf(corpus=corpus, source=planned, subset="kind")
-    late = {
-        "texts": lambda: prepare_texts(Job("texts", texts, {}, outputs)),
-        "labels": lambda: prepare_labels(Job("labels", labels, inputs, outputs)),
-        "subsets": lambda: prepare_subsets(Job("subsets", subsets, inputs, outputs)),
-    }[stage]
-    prepare_texts(job)
+    texts = Job("texts", TextsOf(corpus=corpus, source=planned), {}, {"texts": str(tmp_path / "texts.parquet")})
+    prepare_texts(texts)
     Path(files["train"]).write_text("text,label,kind\na,no,y\nb,yes,x\n", encoding="utf-8")
+    late, settings = {
+        "texts": (prepare_texts, texts.settings),
+        "labels": (prepare_labels, LabelsOf(corpus=corpus, source=planned, label="label", metric="accuracy")),
+        "subsets": (prepare_subsets, SubsetsOf(corpus=corpus, source=planned, subset="kind")),
+    }[stage]
+    new = tmp_path / "new.parquet"
     with pytest.raises(InputError, match=r"train\.csv has changed since this run began; run again"):
-        late()
-    assert not Path(outputs[stage]).exists()
+        late(Job(stage, settings, {"texts": (texts.output("texts"),)}, {stage: str(new)}))
+    assert not new.exists()
 
 
 @pytest.fixture

@@ -402,18 +402,14 @@ def test_each_number_has_a_unit():
 
 
 LINES = """
-| `run` | block of keys | required |  |
 | `run.fractions` | list of text or number | required | share of heads |
-| `grids.NAME.fractions` | list of text or number |  | share of heads |
 | `corpora.NAME.blocks` | true or false | `false` |  |
 | `corpora.NAME.cluster` | text or whole number ≥ 2 |  | examples |
 | `corpora.NAME.validation` | text or list of text | `["validation"]` |  |
-| `corpora.NAME.files.train` | text | required |  |
 | `tasks.NAME.label` | text |  |  | column of the labels
 | `tasks.NAME.learning_rate` | number > 0, ≤ 10 | required | none |
 | `patterns.heads` | list of [whole number ≥ 0, whole number ≥ 0] |  | layer, head |
 | `layout` | `paper`, `published_code`, `natural` |  |  |
-| `hub_mirror` | text or null |  |  |
 """
 
 

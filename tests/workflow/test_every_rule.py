@@ -1,13 +1,15 @@
 """Several families through every rule: small random models on some texts of the demo."""
 
+import copy
+
 import pytest
 from random_models import random_model
-from tiny import copy_of_repository, first_rows
+from tiny import CONFIG, copy_of_repository, first_rows
 
 from papa.config.reading import config_of
 from papa.config.study import Plan
 from papa.config.wiring import BUILDERS
-from papa.files import read_table
+from papa.files import read_json, read_table
 
 pytestmark = pytest.mark.slow
 NOT_RUN = {"weigh_heads", "prepare_clusters"}
@@ -86,3 +88,15 @@ def test_every_grid_and_pattern_has_its_table_and_figure(families):
     for name in ("score_by_fraction", "orders", "score_and_drop"):
         assert (results / f"figures/{name}.png").exists()
         assert r"\toprule" in (results / f"tables/{name}.tex").read_text(encoding="utf-8")
+
+
+def test_orders_of_other_seeds(computed_copy):
+    config = copy.deepcopy(CONFIG) | {"ranking": {"seeds": [0, 1]}}
+    config["run"] |= {"tasks": ["animals"], "seeds": [1, 2]}
+    tables = computed_copy.compute(config) / "tables"
+    stability = read_table(tables / "stability.parquet").to_pandas()
+    assert set(zip(stability.a, stability.b, strict=True)) == {("0", "1")} and stability.tau.between(-1, 1).all()
+    runs = read_table(tables / "runs.parquet").to_pandas()
+    assert set(runs.order.dropna()) == {"lambda-0", "lambda-1"}
+    lines = read_json(tables / "claims.json")["lines"]
+    assert [line["orders"] for line in lines] == [2]

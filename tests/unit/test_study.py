@@ -342,6 +342,7 @@ def test_trained_constants_and_dropout_are_streamed(tmp_path: Path) -> None:
     study = study_of(edited(run__constants=["average-trained"]), tmp_path, Known())
     rules = Counter(job.rule for job in study.jobs())
     assert (rules["stream_probe"], rules["probe"], rules["hidden_states"]) == (4, 4, 4)
+    assert {job.wildcards["constant"] for job in study.jobs() if job.rule == "train_lambda"} == {"average"}
     study = study_of(edited(fidelity="published_code"), tmp_path, Known())
     assert Counter(job.rule for job in study.jobs())["stream_probe"] == 8
     assert study.job("probe", model="m", task="mood", variant="identity/all").settings.seeds == (1, 2), "of the run"

@@ -122,7 +122,7 @@ def figure_of(rows: pd.DataFrame, margin: float) -> alt.TopLevelMixin:
     import altair as alt
 
     single = rows["line"].nunique() == 1
-    label = (rows["task"] + (", " + rows["subset"]).fillna("")).tolist()
+    label = (rows["task"] + rows["subset"].map(", {}".format, na_action="ignore").fillna("")).tolist()
     places = list(dict.fromkeys(label))
     points = (
         rows[["line"]]

@@ -39,6 +39,9 @@ def test_a_single_task_has_no_mean_and_without_a_loss_the_figure_says_so():
         for tasks in ((A,), ())
     )
     assert single["task"].tolist() == ["A", "C"]
+    # read from a file, a column without values is one of numbers
+    figure = figure_of(single.astype({"subset": "float64"}), 0.1).to_dict()
+    assert '["A", "C"][datum.value]' in str(figure).replace("\\", "")
     assert FOREST.sentence(single) == "loss with every head replaced: 82 % (73 to 93) on A"
     assert losses_of([line_claim(at_end=None)]).empty
     assert "No task has a loss" in str(figure_of(none, 0.1).to_dict()) and not FOREST.comparable(none)

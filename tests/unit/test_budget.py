@@ -8,7 +8,7 @@ import torch
 from sizes import LAYERS, TRAIN, VALIDATION
 
 import papa
-from papa.data.tokens import Tokens, TokensFile
+from papa.data.tokens import Tokens
 from papa.errors import InputError
 from papa.files import read_table
 from papa.method.averaging import Averaging
@@ -17,19 +17,6 @@ from papa.model.budget import TokenBudget
 from papa.model.model import Model
 
 ROWS = TRAIN + VALIDATION
-
-
-def test_groups_contain_every_row_once(corpus):
-    whole = Tokens.read(corpus / "tokens.parquet")
-    with TokensFile.opened(corpus / "tokens.parquet") as file:
-        assert file.rows == ROWS and len(file.groups) == 3
-        groups = [group for _, group in file.between(0, ROWS)]
-        assert torch.equal(torch.cat([group.ids for group in groups]), torch.cat([part.ids for part in whole.values()]))
-        assert [group.rows for group in groups] == [(entry.first, entry.rows) for entry in file.groups]
-        assert [entry.tokens for entry in file.splits.values()] == [len(part.ids) for part in whole.values()]
-        some = [group for _, group in file.between(TRAIN - 3, TRAIN + 2)]
-        assert [(group.split, group.rows) for group in some] == [("train", (TRAIN - 3, 3)), ("validation", (TRAIN, 2))]
-        assert [number for number, _ in file.between(0, ROWS, first_group=2)] == [2]
 
 
 class Scarce:
@@ -102,15 +89,6 @@ def test_a_layer_that_cannot_be_added_is_not_counted(loaded, corpus, monkeypatch
         list(averaging.add_group(train, TokenBudget(100)))
         sums.append(averaging.averages())
     same(*sums)
-
-
-@TEXTS
-def test_an_example_that_does_not_fit_is_an_error(loaded, corpus):
-    train = Tokens.read(corpus / "tokens.parquet")["train"]
-    scarce = Scarce(loaded, 2)
-    averaging = Averaging(scarce, train.n)
-    with pytest.raises(InputError, match=r"is too small for one example of . tokens; use fewer slots"):
-        list(averaging.add_group(train, TokenBudget(100)))
 
 
 @pytest.fixture

@@ -242,13 +242,3 @@ def test_a_state_is_used_by_its_own_job_with_the_same_versions_and_threads_only(
             patch.setattr(place, name, changed)
             assert checkpoint_in(tmp_path).restore() is None
     assert checkpoint_in(tmp_path).restore() is not None
-
-
-def test_states_are_saved_every_ten_minutes(tmp_path, monkeypatch):
-    clock, saved = [1000.0], []
-    monkeypatch.setattr(checkpoints.time, "monotonic", lambda: clock[0])
-    checkpoint = checkpoint_in(tmp_path)
-    for seconds in (599, 0, 2, 1, 598, 2):
-        clock[0] += seconds
-        checkpoint.save(lambda: saved.append(clock[0]) or STATE)
-    assert saved == [1601.0, 2202.0]

@@ -16,7 +16,7 @@ from papa.config.stages import ModelId
 from papa.data.tokenize import sizes_of_model
 from papa.errors import InputError
 from papa.model.check import distance
-from papa.model.forms import Form, is_patched, patch
+from papa.model.forms import Form
 from papa.model.model import Model
 from papa.model.replacement import Matrices
 from papa.model.settling import stock_of
@@ -186,30 +186,6 @@ def test_within_replaced_attention_there_is_no_second_one(name, constants):
             papa.replaced_attention(model, constants).__enter__()
         assert torch.equal(model(**given, output_hidden_states=True).hidden_states[-1], inside)
     assert torch.equal(model(**given, output_hidden_states=True).hidden_states[-1], before)
-
-
-def test_every_part_of_a_model_gets_the_attention_back_that_it_had(monkeypatch, constants):
-    text = transformers.LlamaConfig(**SIZES | GROUPED)
-    vision = transformers.CLIPVisionConfig(hidden_size=8, num_hidden_layers=1, num_attention_heads=2, image_size=8)
-    both = transformers.LlavaConfig(text_config=text, vision_config=vision)
-    model = transformers.LlavaForConditionalGeneration(both)
-    model.set_attn_implementation({"text_config": "eager", "vision_config": "sdpa"})
-    configs = (model.config, model.config.text_config, model.config.vision_config)
-    names = [config._attn_implementation for config in configs]
-    assert names[1:] == ["eager", "sdpa"]
-    undo = patch(model)
-    assert is_patched(model)
-    undo()
-    change = type(model).set_attn_implementation
-
-    def fail(self, name):
-        change(self, name)
-        raise ValueError("no")
-
-    monkeypatch.setattr(type(model), "set_attn_implementation", fail)
-    with pytest.raises(InputError, match="cannot be replaced: no"):
-        patch(model)
-    assert [config._attn_implementation for config in configs] == names and not is_patched(model)
 
 
 def test_a_plain_model_takes_its_mask_by_place_and_refuses_what_it_cannot_place(constants):

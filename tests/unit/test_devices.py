@@ -1,13 +1,11 @@
 """The choice of a GPU for a job: many processes at once, with numbers in place of GPUs."""
 
-import logging
 import os
 import signal
 import subprocess
 import sys
 import time
 from pathlib import Path
-from types import SimpleNamespace
 
 import pytest
 
@@ -40,10 +38,6 @@ def _folder_of_the_test(tmp_path, monkeypatch):
     monkeypatch.setattr("tempfile.tempdir", None)  # read TMPDIR again
     monkeypatch.delenv("SLURM_JOB_ID", raising=False)
     monkeypatch.delenv("CUDA_VISIBLE_DEVICES", raising=False)
-
-
-class StillTaken(Exception):
-    """This process would have waited for a GPU."""
 
 
 @pytest.fixture
@@ -87,23 +81,6 @@ def test_a_killed_job_gives_its_gpu_back(start, tmp_path):
     holder.send_signal(signal.SIGKILL)
     output, errors = waiting.communicate(timeout=30)
     assert (waiting.returncode, output) == (0, "3\n"), errors
-
-
-def test_a_job_that_waits_says_so_once(monkeypatch, caplog):
-    folder, waits = devices.lock_folder(), []
-
-    def sleep(seconds):
-        waits.append(seconds)
-        if len(waits) == 3:
-            raise StillTaken
-
-    monkeypatch.setattr(devices, "time", SimpleNamespace(sleep=sleep))
-    devices.take(["0"], folder)
-    with caplog.at_level(logging.INFO), pytest.raises(StillTaken):
-        devices.take(["0"], folder)
-    assert waits == [devices.RETRY_SECONDS] * 3
-    (message,) = caplog.messages
-    assert "all GPUs (0) are taken" in message
 
 
 @pytest.mark.parametrize(

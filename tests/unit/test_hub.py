@@ -25,7 +25,6 @@ from papa.data.hub import CONFIGS_AND_TOKENIZERS, download, files_of_configs, fi
 from papa.data.local_digests import LocalSourceDigests
 from papa.data.named import facts_in, folder_in_package, named
 from papa.data.sources import load_rows, source_digests
-from papa.data.tokenize import tokenizer_of
 from papa.data.weights import digest_of_model, known_weights, location_of, weights_digest
 from papa.errors import InputError
 
@@ -223,19 +222,6 @@ def test_rows_are_those_of_the_files_as_they_are_now(tmp_path, readme):
     assert load_rows(on_hub(), "train", machine=machine).table["text"].to_pylist() == TEXTS[1:]
 
 
-@pytest.mark.parametrize(
-    ("keys", "said"),
-    [
-        ({"hub": "other/data"}, r"other/data tiny, split train is not on this machine; start a run where there is a"),
-        ({"config": "huge"}, r"'huge' not found.*tiny"),
-        ({"train": "test"}, r'split test cannot be loaded.*"test"'),
-    ],
-)
-def test_mirror_says_what_it_lacks(tmp_path, keys, said):
-    with pytest.raises(InputError, match=said):
-        load_rows(on_hub(**keys), "train", machine=mirror(tmp_path))
-
-
 def test_digests_of_sources_are_those_of_their_content(tmp_path):
     (tmp_path / "a.csv").write_bytes(b"text\na\n")
     corpus = corpus_of(files={"train": str(tmp_path / "a.csv")}, first="text")
@@ -325,19 +311,6 @@ def test_an_index_lists_only_files_of_its_folder(tmp_path, listed):
     (folder / "model.safetensors.index.json").write_text(json.dumps({"weight_map": {"x": listed}}))
     with pytest.raises(InputError, match=r"index\.json lists '.*', which is not a file in its folder"):
         weights_digest(MODEL, small(folder))
-
-
-def test_faults_of_places_are_named(tmp_path):
-    for model, machine, said in (
-        (ModelId(name="small"), Machine(), r"small has no location; set"),
-        (MODEL, small(tmp_path / "nope"), r"small should be in .*nope, but there is no such folder; `path` must"),
-        (MODEL, small(tmp_path), r"there is no config\.json in it"),
-    ):
-        with pytest.raises(InputError, match=said):
-            location_of(model, machine)
-    assert known_weights(MODEL, small(tmp_path / "nope")) is None
-    with pytest.raises(InputError, match=r"The tokenizer of model small cannot be loaded from .*m "):
-        tokenizer_of(MODEL, small(model_folder(tmp_path / "m")))
 
 
 @pytest.mark.parametrize("place", ["./models/small", "/models/small", "~/small", "a/b/c", "a b", "a//b"])

@@ -3,7 +3,6 @@
 import math
 import runpy
 
-import pyarrow as pa
 import pytest
 import torch
 import transformers
@@ -11,7 +10,7 @@ from torch.nn.functional import cross_entropy
 
 import papa
 from benchmarks import known
-from papa.files import read_table, write_table
+from papa.files import read_table
 
 INDUCTION = known.INDUCTION
 generate = known.generate
@@ -95,16 +94,6 @@ def test_heads_of_the_stock_model_look_where_they_should(name, stock, tokenizer)
     assert attentions[1][:, 0, 20, :20].std(0).max() > 0.01 > 1e-6 > attentions[1][:, 1, 20, :20].std(0).max()
 
 
-def test_the_stock_model_knows_what_comes_again_and_nothing_else(stock, tokenizer):
-    for text in texts("repeats", rows=20):
-        ids = torch.tensor([tokenizer(text).input_ids])
-        with torch.no_grad():
-            nats = cross_entropy(stock(ids).logits[0, :-1], ids[0, 1:], reduction="none")
-        repeated = len(ids[0]) - len(set(ids[0].tolist())) - 1  # the first that comes again follows nothing known
-        assert nats[-repeated:].max() < 1e-3
-        assert nats[:-repeated].tolist() == pytest.approx([UNIFORM] * (len(nats) - repeated), abs=1e-4)
-
-
 # -- what papa finds ---------------------------------------------------------------------------------------------------
 
 
@@ -141,12 +130,3 @@ def test_a_study_claims_all_heads_but_the_one_that_needs_its_input(tmp_path):
     kept = -UNIFORM * (1 - repeated / sum(map(len, rows)))
     expected = {fraction: kept for fraction in ("1", "1/2", "1/5", "1/10")} | {"0": -UNIFORM}
     assert scores.to_dict() == pytest.approx(expected, abs=1e-3)
-
-
-def test_the_area_of_an_order_is_the_share_of_heads_that_go_before_the_one_that_is_needed(tmp_path):
-    for place, share in ((9, 1.0), (7, 7 / 9), (0, 0.0)):
-        heads = [head for head in ALL if head != INDUCTION]
-        heads.insert(place, INDUCTION)
-        columns = {"rank": range(10), "layer": [layer for layer, _ in heads], "head": [head for _, head in heads]}
-        write_table(pa.table(columns), tmp_path / "order.parquet", {})
-        assert known.auroc(tmp_path / "order.parquet") == pytest.approx(share)

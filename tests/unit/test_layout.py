@@ -12,9 +12,7 @@ from papa.config.settings import Machine
 from papa.config.stages import ModelId, TokensOf
 from papa.data.layout import place_texts, texts_in_blocks
 from papa.data.tokenize import tokenize_corpus
-from papa.data.tokens import Tokens
-from papa.data.weights import digest_of_model
-from papa.files import digest_of, trace_of, write_table
+from papa.files import write_table
 
 GPT2 = ("GPT2", ["<|endoftext|>"])
 
@@ -150,15 +148,6 @@ def test_what_cannot_be_laid_out_is_said(tokenizer, arguments, message):
         papa.lay_out(tokenizer, **arguments)
 
 
-def texts_file(path, words=False):
-    first = [["ab", "c"], ["d"], ["e", "f"]] if words else ["ab c", "d", "e f"]
-    table = pa.table(
-        {"split": ["train", "train", "validation"], "row": [4, 7, 0], "words" if words else "first": first}
-    )
-    write_table(table, path, FACTS)
-    return path
-
-
 MODEL = ModelId(name="tiny", hub=random_model("bert"))
 FACTS = {"fingerprint": "x", "rows": {"train": 2}, "rows_available": {"train": 9}}
 
@@ -178,24 +167,6 @@ def of_tokenizer(tokenizer, monkeypatch):
     monkeypatch.setattr("papa.data.tokenize.tokenizer_of", lambda model, machine, words: tokenizer)
     monkeypatch.setattr("papa.data.tokenize.sizes_of_model", lambda model, machine: {"vocabulary": 56})
     monkeypatch.setattr("papa.data.tokenize.weights_digest", lambda model, machine: "w")
-
-
-@pytest.mark.parametrize("words", [False, True])
-def test_tokenize_keeps_real_tokens_and_reads_back(tmp_path, of_tokenizer, words):
-    said, tokens = tokenized(texts_file(tmp_path / "texts.parquet", words), 7)
-    assert said == "laid out 3 examples, 12 tokens in 7 slots; 0 examples cut"
-    both = Tokens.read(tokens)
-    train = both["train"]
-    assert train.lengths.tolist() == [5, 3] and len(both["validation"]) == 1 and train.n == 7
-    batch = train.batch(torch.tensor([1, 0]))
-    assert batch.slots.tolist() == [0, 1, 6, 0, 1, 2, 3, 6]
-    assert (train.words is not None) == words
-    if words:
-        assert train.words.tolist() == [-1, 0, -1, 1, -1, -1, 0, -1]
-    about, trace = both["train"].provenance, trace_of(tokens)
-    assert about["corpus"] == "x" and about["rows"] == FACTS["rows"] and about["slots"] == 7
-    assert trace.inputs.pop("model") == digest_of_model(MODEL, "w", Machine.current())
-    assert trace.inputs == {"texts": digest_of(tmp_path / "texts.parquet"), "origin": MODEL.origin, "sha256": "w"}
 
 
 def test_a_token_without_an_embedding_and_words_without_a_token_are_said(tmp_path, of_tokenizer, tokenizer):
@@ -222,17 +193,6 @@ def test_only_single_texts_are_cut_in_blocks(tmp_path, of_tokenizer, columns):
     write_table(pa.table({"split": ["train"], "row": [0]} | columns), tmp_path / "texts.parquet", FACTS)
     with pytest.raises(papa.InputError, match="only single texts can be cut into blocks"):
         tokenized(tmp_path / "texts.parquet", 7, blocks=True)
-
-
-def test_batches_hold_every_example_once_within_the_budget(tmp_path, of_tokenizer):
-    texts = [" ".join("abcdefghij"[: 1 + number % 9]) for number in range(97)]
-    table = pa.table({"split": ["train"] * 96 + ["validation"], "row": list(range(97)), "first": texts})
-    write_table(table, tmp_path / "texts.parquet", FACTS)
-    train = Tokens.read(tokenized(tmp_path / "texts.parquet", 13)[1])["train"]
-    batches = list(train.batches(40))
-    assert torch.cat(batches).sort().values.tolist() == list(range(96))
-    assert max(int(train.lengths[batch].sum()) for batch in batches) <= 40
-    assert len(list(train.batches(1))) == 96  # an example larger than the budget goes alone
 
 
 LENGTHS = [(1, 1), (3, 9), (13, 2), (2, 17), (11, 11), (19, 19), (1, 30), (30, 1)]

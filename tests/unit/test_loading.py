@@ -100,14 +100,6 @@ def test_a_config_without_an_id_of_padding(tmp_path, model, inputs):
         close(real(actual, inputs), expected)
 
 
-@only("bert")
-def test_what_is_no_place_of_a_model_is_said(tmp_path, model):
-    with pytest.raises(papa.InputError, match=r"a BertModel was given; for a loaded model, use papa\.Model\(model\)"):
-        papa.load_model(model)
-    with pytest.raises(papa.InputError, match="none' is neither a folder here, nor an id on the hub"):
-        papa.load_model(str(tmp_path / "none"))
-
-
 def random_like(names, shape):
     return lambda weights: weights | {name: torch.randn(shape) for name in names.split()}
 
@@ -268,35 +260,3 @@ def test_a_head_that_the_checkpoint_has_is_loaded_whatever_the_library_maps_its_
     stock = kind(kind.config_class(**sizes)).eval()
     stock.save_pretrained(tmp_path / "tiny")
     close(papa.load_model(tmp_path / "tiny", device="cpu").logits(GIVEN), stock(**GIVEN).logits)
-
-
-@pytest.mark.parametrize("device", ["tpu", "cuda:x", "meta", "cuda:2", "mps"])
-def test_a_device_that_torch_cannot_use_is_said_in_a_sentence(device, monkeypatch, tmp_path):
-    if device == "mps" and torch.backends.mps.is_available():
-        pytest.skip("this machine has one")
-    monkeypatch.setattr("torch.cuda.is_available", lambda: device == "cuda:2")
-    monkeypatch.setattr("torch.cuda.device_count", lambda: 2)
-    monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "0,3")
-    said = (
-        rf"^device is '{device}', which torch .* {2 if device == 'cuda:2' else 0} CUDA GPUs .*'0,3'\); use auto, .*\.$"
-    )
-    with pytest.raises(papa.InputError, match=said):
-        papa.load_model("any", device=device)
-
-
-@only("bert")
-def test_without_a_gpu_the_cpu_is_used(saved, monkeypatch):
-    monkeypatch.setattr("torch.cuda.is_available", lambda: False)
-    assert papa.load_model(saved, device="auto").device.type == "cpu"
-
-
-def test_progress_bars_of_transformers_are_hidden_only_while_papa_loads(saved):
-    logging = transformers.utils.logging
-    before = logging.is_progress_bar_enabled()
-    papa.load_model(saved)
-    assert logging.is_progress_bar_enabled() == before
-    logging.disable_progress_bar()
-    papa.load_model(saved)
-    assert not logging.is_progress_bar_enabled()
-    if before:
-        logging.enable_progress_bar()

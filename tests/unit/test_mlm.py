@@ -11,7 +11,7 @@ import torch
 import transformers
 from families import ENDS, SIZES, needs_t5
 from random_models import random_model
-from sizes import CHANNELS, EXAMPLES, HEADS, LAYERS, SLOTS, VOCABULARY
+from sizes import EXAMPLES, HEADS, LAYERS, SLOTS, VOCABULARY
 from torch.nn.functional import cross_entropy, gelu
 from transformers.activations import ACT2FN
 
@@ -25,8 +25,7 @@ from papa.method import masked_tokens
 from papa.method.labelled import GoldLabels
 from papa.method.masked_tokens import MaskedTokens, masked_batch, summed_loss, token_losses
 from papa.method.metrics import score_of_table
-from papa.method.objective import Batch
-from papa.method.probes import MlmProbe, activation_of, spread_of
+from papa.method.probes import MlmProbe
 from papa.method.states import StreamedStates
 
 HIDDEN, MASK, TRAIN, TEXT_SLOTS = 13, 56, 67, 13
@@ -145,12 +144,6 @@ def test_the_probe_is_the_papers_formula(inputs, size):
     assert not any("embeddings" in name for name in probe.state_dict())
 
 
-def test_an_activation_that_is_unknown_is_refused_and_gelu_is_taken_for_none():
-    assert (activation_of(transformers.XLMConfig()), spread_of(transformers.XLMConfig())) == ("gelu", 0.02)
-    with pytest.raises(papa.InputError, match="'wobble' is not an activation"):
-        MlmProbe(LAYERS, HIDDEN, torch.zeros(3, 5), "wobble")
-
-
 @pytest.mark.parametrize("count", [0, 1, 64, 101])
 def test_losses_and_gradients_are_those_of_all_logits_at_once(monkeypatch, count):
     """At most `DECODED_AT_ONCE` tokens have logits at the same time, and none of them is kept for gradients."""
@@ -177,16 +170,6 @@ def test_losses_and_gradients_are_those_of_all_logits_at_once(monkeypatch, count
     assert max((shape[0] for shape in shapes if shape[1] == VOCABULARY), default=0) == min(count, 64)
     assert not any(shape[1:] == (VOCABULARY,) for shape in kept if shape != embeddings.shape)
     assert embeddings.grad is None and probe.embeddings.grad is None
-
-
-def test_a_batch_without_masked_tokens_costs_nothing(tiny, tokens, masking):
-    objective, _ = masked(tokens, masking)
-    hidden = torch.zeros(0, LAYERS + 1, HEADS * CHANNELS, requires_grad=True)
-    objective.begin(1)
-    batch, none = objective.batch(torch.tensor([0])), torch.zeros(0, dtype=torch.long)
-    loss = objective.loss(Batch(batch.tokens, batch.examples, batch.packed, none, none), hidden)
-    loss.backward()
-    assert loss.item() == 0 and not any(values.grad.any() for values in objective.probe.parameters())
 
 
 def test_each_text_has_its_loss_and_that_of_a_blind_guess(tiny, tokens, masking):
@@ -231,21 +214,6 @@ def test_a_probe_learns_and_the_same_seed_gives_the_same_bytes(tiny, tokens):
     assert set(jobs.state_of(tokens.parent / "a.json")) == {"dense.weight", "dense.bias", "bias"}
 
 
-def test_masks_of_training_change_and_those_of_validation_do_not(tiny, tokens, monkeypatch):
-    drawn, draw = [], Masking.draw
-
-    def noting(self, ids, seed, epoch):
-        drawn.append((len(ids), seed, epoch))
-        return draw(self, ids, seed, epoch)
-
-    monkeypatch.setattr(Masking, "draw", noting)
-    sizes = {split: len(part.ids) for split, part in Tokens.read(tokens).items()}
-    for seed in (1, 2):
-        drawn.clear()
-        train(tiny, tokens, seed=seed, how=jobs.training(epochs=2))
-        assert drawn == [(sizes["validation"], *VALIDATION), *((sizes["train"], seed, epoch) for epoch in (1, 2))]
-
-
 def test_trained_constants_and_texts_too_short_to_be_masked_are_refused(tiny, tokens, monkeypatch):
     with pytest.raises(papa.InputError, match="toeplitz-trained/all is trained, which needs labels"):
         train(tiny, tokens, variant="toeplitz-trained/all")
@@ -287,11 +255,3 @@ def test_the_activation_is_the_models_by_whichever_name_it_has_it(tokens, maskin
     probe = MaskedTokens(Tokens.read(tokens), papa.Model(kind(config)), masking, 1).probe
     assert type(probe.activation) is type(ACT2FN[activation])
     assert probe.dense.weight.std().item() == pytest.approx(0.02, rel=0.1)
-
-
-def test_a_model_without_embeddings_of_words_is_refused(tiny, tokens, masking, monkeypatch):
-    model = papa.load_model(str(tokens.parent / "tiny"), device="cpu")
-    for none in (torch.nn.ModuleList(), torch.nn.LayerNorm(3)):
-        monkeypatch.setattr(model.model, "get_input_embeddings", lambda none=none: none)
-        with pytest.raises(papa.InputError, match="BertModel has no single table of input embeddings"):
-            MaskedTokens(Tokens.read(tokens), model, masking, 1)

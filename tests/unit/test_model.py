@@ -1,16 +1,13 @@
 """A model whose heads are replaced, on the smallest of all families: what it computes, and what it refuses."""
 
-import copy
-
 import pytest
 import torch
 from families import stock_states
 from sizes import CHANNELS, HEADS, LAYERS, SLOTS, VOCABULARY
 
 import papa
-from papa.model.model import Model, check_model
 from papa.model.reference import Reference
-from papa.model.replacement import Outputs, kept_context
+from papa.model.replacement import Outputs
 
 
 def test_unused_slots_give_zero_rows_not_nan(ours, inputs):
@@ -103,49 +100,6 @@ def test_what_collators_add_to_inputs_changes_nothing(ours, inputs):
 def test_replacements_that_cannot_be_right_are_refused(ours, inputs, constants, options, message):
     with pytest.raises(papa.InputError, match=message):
         ours.hidden_states(inputs, constants, **options)
-
-
-def test_models_of_tests_share_what_was_checked_and_nothing_else(model, inputs, matrices, settled_models, monkeypatch):
-    heads = [(0, 1), (2, 4)]
-    monkeypatch.setattr("papa.model.model.settle", settled_models.settle)
-    expected = Model(copy.deepcopy(model)).hidden_states(inputs, matrices, heads)
-    monkeypatch.setattr("papa.model.model.settle", settled_models)
-    first, before, second = Model(copy.deepcopy(model)), settled_models.checked, Model(copy.deepcopy(model))
-    plain = copy.deepcopy(model)
-    assert settled_models.checked == before and first.session is not second.session
-    with torch.no_grad():
-        next(first.model.parameters()).mul_(2)
-        next(model.parameters()).mul_(2)
-    assert torch.equal(second.hidden_states(inputs, matrices, heads), expected)
-    Model(model)
-    assert settled_models.checked == before + 1, "of other weights"
-    monkeypatch.setattr("papa.model.attention.kept_context", lambda *arguments: kept_context(*arguments))
-    Model(plain)
-    assert settled_models.checked == before + 2, "with a part of papa.model replaced"
-
-
-def test_something_else_than_a_model_or_a_batch_is_said(model, ours, inputs, matrices):
-    with pytest.raises(papa.InputError, match="a str was given; pass several batches as a list of such dicts"):
-        [ours.pack(batch) for batch in inputs]
-    with pytest.raises(papa.InputError, match=r"already passed to papa\.Model; load it again"):
-        Model(ours.full)
-    with pytest.raises(papa.InputError, match=r"papa\.Model is needed, but a BertModel was given; load one with"):
-        check_model(model)
-    assert check_model(ours) is ours
-    with pytest.raises(papa.InputError, match=r"A transformers model is needed.*'bert-base-uncased' was given"):
-        Model("bert-base-uncased")
-    with pytest.raises(papa.InputError, match=r"A transformers model is needed.* a papa.Model, .* was given"):
-        papa.replaced_attention(ours, matrices).__enter__()
-
-
-def test_a_model_says_what_it_is_in_a_line(ours):
-    assert repr(ours) == "<papa.Model: BertModel, 3 layers of 5 heads, hidden size 35, float32 on cpu>"
-
-
-def test_a_name_that_papa_does_not_have_is_answered_with_those_it_has():
-    with pytest.raises(AttributeError, match=r"papa has no 'load_modell'; it has .*lay_out, .*load_model") as refusal:
-        papa.load_modell  # noqa: B018
-    assert (refusal.value.name, refusal.value.obj) == ("load_modell", papa)
 
 
 def test_in_the_formula_a_key_that_is_not_seen_counts_for_nothing_however_high_its_score():

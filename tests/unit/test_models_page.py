@@ -1,7 +1,6 @@
 """docs/models.md says of a model type what is found about it now."""
 
 import importlib.util
-import json
 import re
 from importlib.metadata import version
 from pathlib import Path
@@ -40,24 +39,6 @@ def listed():
 def test_the_page_is_of_the_transformers_that_are_installed(models):
     assert f"text model of transformers {version('transformers')}" in PAGE, "run benchmarks/models.py"
     assert set(listed()) == set(models.kinds()), "run benchmarks/models.py"
-
-
-def test_a_sweep_resumes_where_it_was_stopped_unless_the_code_has_changed(models, tmp_path, monkeypatch):
-    monkeypatch.setattr(models, "swept", lambda every: ({"kind": kind} for kind in every))
-    monkeypatch.setattr(models, "ROOT", tmp_path)
-    monkeypatch.setattr(models, "page_of", lambda checked: "\n".join(one["kind"] for one in checked))
-    log, page = tmp_path / "build/models.jsonl", tmp_path / "models.md"
-    monkeypatch.setattr(models.sys, "argv", ["models.py", "bert", "llama", "--page", str(page)])
-    log.parent.mkdir()
-    half = json.dumps(models.swept_by()) + '\n{"kind": "bert"}\n{"kind": "lla'
-    log.write_text(half)
-    done = models.resumed(log)
-    assert list(done) == ["bert"]
-    log.write_text(half.replace('"code": "', '"code": "x'))
-    assert models.resumed(log) == {}
-    log.write_text(half)
-    models.main()
-    assert page.read_text().split() == ["bert", "llama"] and not log.exists()
 
 
 def test_facts_of_single_types(models):

@@ -106,13 +106,6 @@ def test_pickle_for_weights(folder, trap, model, name):
         papa.load_model(str(folder), device="cpu")
 
 
-def test_pickles_next_to_the_weights(folder, trap):
-    for name in ("training_args.bin", "optimizer.pt", "pytorch_model.bin", "vocab.pkl"):
-        torch.save(trap, folder / name)
-    papa.load_model(str(folder), device="cpu")
-    assert tokenizer_of(TINY, Machine.current())("a b").input_ids
-
-
 @pytest.mark.parametrize("name", ["config.json", "model.safetensors", "tokenizer.json", "tokenizer_config.json"])
 def test_a_link_out_of_a_model_shows_nothing_of_the_file(folder, tmp_path, name):
     (tmp_path / "private").write_text("password: hunter2\n")

@@ -78,15 +78,6 @@ def test_colours_are_on_a_terminal_only_and_texts_cannot_steer_it(tmp_path):
     assert json.loads(shown[shown.index("{") :])["intact"] is True
 
 
-def test_what_is_no_file_of_papa_is_one_sentence(tmp_path):
-    readme = REPOSITORY / "README.md"
-    wrong = {"is not a finished study": tmp_path, "There is no file": tmp_path / "nowhere.json"}
-    for expected, path in (wrong | {"it shows its files whose names end in .parquet": readme}).items():
-        result = CliRunner().invoke(app, ["inspect", str(path)])
-        assert result.exit_code == 2 and not result.stdout, path
-        assert expected in result.stderr and len(result.stderr.splitlines()) == 1
-
-
 def test_compare_ends_with_what_it_found(tmp_path):
     """0 where nothing differs, 1 where something does, 2 where nothing can be compared; the margin is an option."""
     a, b = map(str, folders(tmp_path, 0, 400))

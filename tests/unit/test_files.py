@@ -3,7 +3,6 @@
 import fcntl
 import os
 from collections.abc import Callable
-from inspect import signature
 from pathlib import Path
 
 import numpy as np
@@ -89,18 +88,6 @@ def test_the_digest_of_a_table_is_one_of_values(tmp_path):
     assert len(set(map(files.digest_of_table, (*moved, *empty)))) == 5
 
 
-def test_a_table_is_written_and_read_in_groups(tmp_path):
-    path = tmp_path / "a.parquet"
-    with files.writing_table(path, TABLE.schema, {"begun": [1]}) as writer:
-        writer.write(TABLE.slice(0, 2))
-        writer.write(TABLE.slice(2))
-        writer.facts["rows"] = 3
-        assert not path.exists()
-    with files.opened_table(path) as file:
-        assert file.facts == files.provenance_of(file.read()) == {"begun": [1], "rows": 3}
-        assert file.group(1).equals(TABLE.slice(2)) and file.read().equals(TABLE)
-
-
 def test_nothing_is_left_of_a_file_that_could_not_be_written(tmp_path):
     files.write_json({"a": 1}, tmp_path / "a.json")
     with pytest.raises(ValueError, match="not JSON compliant"):
@@ -115,16 +102,6 @@ def test_nothing_is_left_of_a_file_that_could_not_be_written(tmp_path):
         files.write_json({}, tmp_path / "a.json" / "c")
 
 
-@pytest.mark.skipif("max_rows_per_page" not in signature(pq.ParquetWriter).parameters, reason="pyarrow is too old")
-def test_columns_that_repeat_in_every_run_take_little_room(tmp_path):
-    random = np.random.default_rng(0)
-    items = random.integers(0, 251, 20011)
-    for name, runs in (("once", 1), ("often", 10)):
-        table = pa.table({"gold": np.tile(items, runs), "seed": np.repeat(np.arange(runs), len(items))})
-        files.write_table(table, tmp_path / name, {})
-    assert (tmp_path / "often").stat().st_size < 1.5 * (tmp_path / "once").stat().st_size
-
-
 def test_no_file_is_written_through_a_link_with_the_name_of_a_temporary_file(tmp_path):
     other = tmp_path / "other"
     other.write_text("of somebody else")
@@ -133,22 +110,11 @@ def test_no_file_is_written_through_a_link_with_the_name_of_a_temporary_file(tmp
     assert other.read_text() == "of somebody else" and not (tmp_path / "a.json").is_symlink()
 
 
-def test_the_request_is_what_was_asked_for_and_not_what_was_read():
-    assert TRACE.request == files.Trace(TRACE.stage, 3, dict(TRACE.settings), {"tokens": "other"}).request
-    assert TRACE.request != files.Trace(TRACE.stage, 4, TRACE.settings, TRACE.inputs).request
-    assert TRACE.request != files.Trace(TRACE.stage, 3, {}, TRACE.inputs).request
-
-
 def test_a_trace_that_was_edited_says_nothing(tmp_path):
     files.write_json({"a": 1}, tmp_path / "a.json", TRACE)
     text = (tmp_path / "a.json").read_text(encoding="utf-8")
     (tmp_path / "a.json").write_text(text.replace('"part": "1of1"', '"part": "1of2"'), encoding="utf-8")
     assert files.trace_of(tmp_path / "a.json") is None
-
-
-def test_a_page_has_its_trace_in_its_head(tmp_path):
-    files.write_page('<html><head></head>"é" <b></html>', tmp_path / "a.html", TRACE)
-    assert files.trace_of(tmp_path / "a.html") == TRACE
 
 
 def test_files_of_others_say_nothing(tmp_path):

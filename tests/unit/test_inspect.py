@@ -1,7 +1,6 @@
 """`papa inspect`: what a file is, what it was made from and whether it is intact; results; models."""
 
 import json
-import re
 
 import pyarrow as pa
 import pytest
@@ -84,22 +83,6 @@ def test_every_file_says_what_made_it_and_whether_it_is_damaged(file, name):
     content = content_of(path, code=1)
     assert content["intact"] is False and REBUILD in content["damage"] and "\n" not in content["damage"]
     assert REBUILD in " ".join(inspect(path, code=1).stdout.split())
-
-
-def test_every_file_has_a_description_and_facts(file):
-    descriptions = {
-        "tables/outcomes.parquet": "Outcomes of all probes",
-        "curves.parquet": "Losses and scores after each epoch",
-        "claims.json": "Analysis: claims",
-        "texts.parquet": "The texts of a corpus as one table",
-    }
-    assert {name: content_of(file(name))["what"] for name in descriptions} == descriptions
-    assert re.search(r"corpus +first sentence", inspect(file("texts.parquet")).stdout)
-    facts = content_of(file("runs.json"))["facts"]
-    assert (facts["seeds"], facts["kept"]) == ([1, 2], 0.75)
-    assert content_of(file("probes.safetensors"))["facts"]["tensors"] == {"seed-1/dense": "3×5"}
-    facts = content_of(file("average.h5"))["facts"]
-    assert (facts["memory of all heads"], facts["slots"], facts["model"]) == ("1.2 kB", SLOTS, "tiny")
 
 
 def test_results_show_their_claims_and_kept_heads(tmp_path):

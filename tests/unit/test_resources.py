@@ -5,8 +5,7 @@ from tiny import CONFIG, write_model
 
 from papa.config.reading import config_of
 from papa.config.study import Plan
-from papa.errors import format_bytes
-from papa.jobs.resources import JOB_MB, MODEL_MB, format_duration, memory, walltime
+from papa.jobs.resources import JOB_MB, MODEL_MB, memory, walltime
 
 
 @pytest.fixture
@@ -25,10 +24,3 @@ def test_a_job_that_runs_a_model_asks_for_its_weights_four_times(study, tmp_path
     assert walltime(study, average) > walltime(study, rank)
     weights.unlink()
     assert memory(study, average) == MODEL_MB, "a model that is not here asks for the constant"
-
-
-def test_numbers_as_people_say_them():
-    readable = [format_duration(amount) for amount in (0.2, 40, 300, 4320, 5 * 3600, 3.4 * 86400)]
-    assert readable == ["< 1 s", "40 s", "5 min", "72 min", "5.0 hours", "3.4 days"]
-    readable = [format_bytes(amount) for amount in (7, 5e6, 1.25e9, 41e9, 2e12)]
-    assert readable == ["7 B", "5 MB", "1.2 GB", "41 GB", "2 TB"]

@@ -10,14 +10,13 @@ from pathlib import Path
 
 import pytest
 import yaml
-from tiny import CONFIG, REPOSITORY, in_python, write_data, write_model
+from tiny import CONFIG, REPOSITORY, write_data, write_model
 from typer.testing import CliRunner
 
 from papa.cli import app
 from papa.config.reading import config_of
 from papa.config.study import Plan
 from papa.jobs import start
-from papa.jobs.run import call
 
 DEFAULT = str(REPOSITORY / "workflow/profiles/default")
 
@@ -88,31 +87,6 @@ def test_without_a_config_it_says_what_to_do(here, words):
     assert not result.stdout and len(result.stderr.splitlines()) == 1
     assert "`papa run FILE`" in result.stderr and "`papa init`" in result.stderr and "`papa demo`" in result.stderr
     assert not any(here.iterdir())
-
-
-@pytest.mark.parametrize(
-    ("words", "code", "printed"),
-    [
-        (["--snakefile", "Snakefile", "--cores", "1", "-n"], 0, "This was a dry-run"),
-        (["--cores"], 2, "--cores"),
-        (["--snakefile", "gone", "--cores", "1"], 1, 'Snakefile "gone" not found'),
-    ],
-)
-def test_a_run_opens_without_the_path_of_its_profile(here, words, code, printed):
-    """Snakemake prints it at every start; messages about a wrong command line stay."""
-    (here / "Snakefile").write_text("rule all:\n    input: []\n", encoding="utf-8")
-    words = [*words, "--workflow-profile", DEFAULT] if code < 2 else words
-    process = in_python(f"from papa.jobs.run import snakemake\nsnakemake({words})")
-    text = process.stdout + process.stderr
-    assert process.returncode == code and printed in text and "specific profile" not in text
-
-
-def test_a_wheel_has_its_own_home(tmp_path, monkeypatch):
-    monkeypatch.setattr("papa.__file__", str(tmp_path / "papa/__init__.py"))
-    assert start.home() == tmp_path
-    (tmp_path / "papa/repository").mkdir(parents=True)
-    assert start.home() == tmp_path / "papa/repository"
-    assert call(Path("a.yaml"), None, "gpu", [])[1] == str(tmp_path / "papa/repository/Snakefile")
 
 
 HOLD = """

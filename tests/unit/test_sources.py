@@ -280,12 +280,6 @@ def test_sources_that_cannot_be_read_as_asked(tmp_path):
         load_rows(in_file(Path("a.csv")), "validation")
 
 
-def test_messages_name_the_line_where_a_sentence_begins(tmp_path):
-    (tmp_path / "a.conll").write_text("# id\nEU\tNNP\n\n\nbuys\tVBZ\n\u00a0\tNNP\n", encoding="utf-8")
-    with pytest.raises(InputError, match=r"an empty word \(or only spaces\) .* \(line 5\)"):
-        Columns("a.conll", read_file(tmp_path / "a.conll")).words("words")
-
-
 @pytest.mark.parametrize("change", ["in place", "moved over", "with its old time"])
 def test_a_digest_is_remembered_until_the_file_changes(monkeypatch, tmp_path, change):
     monkeypatch.setattr("papa.data.digests.MINIMUM_AGE_SECONDS", -1)

@@ -105,14 +105,6 @@ def rows_in(path):
     return [tuple(row.values()) for row in read_file(path).table.to_pylist()]
 
 
-def test_choices_and_next_commands_are_printed(here):
-    said = init("--train", "train.csv").stdout
-    assert "  chose: first = text, label = label, metric = accuracy, slots = 16 (100% of texts fit, estimated" in said
-    assert "Not found: validation.csv." in said and "--hold-out 0.2 holds out a fifth" in said
-    assert said.endswith("Next:\n  papa plan papa.yaml\n  papa run papa.yaml\n")
-    assert "Warning: 25% of the texts" in init("b.yaml", "--train", "train.csv", "--slots=6").stdout
-
-
 @pytest.mark.parametrize(
     ("options", "note", "rows"),
     [

@@ -6,7 +6,7 @@ import subprocess
 import sys
 
 import pytest
-from tiny import REPOSITORY, in_python
+from tiny import REPOSITORY
 
 INT, TERM = signal.SIGINT, signal.SIGTERM
 WORK = """
@@ -59,12 +59,6 @@ def test_a_signal_while_the_process_exits_is_ignored():
     process.send_signal(INT)
     printed, _ = process.communicate(timeout=30)
     assert printed == "" and process.returncode == 130
-
-
-def test_what_ends_by_itself_was_not_stopped():
-    code = 'from papa.jobs.stopping import resumable\nwith resumable():\n    raise SystemExit("failed")\n'
-    process = in_python(code)
-    assert (process.returncode, process.stderr) == (1, "failed\n")
 
 
 def test_a_handler_imports_nothing():

@@ -1,13 +1,12 @@
 """What a config runs, and which of its jobs are done: told by the artefacts alone, with no workflow at all."""
 
 import os
-import re
 import shutil
 import time
 from collections import Counter
 from dataclasses import replace
 from pathlib import Path
-from typing import Any, get_args
+from typing import Any
 
 import h5py
 import numpy as np
@@ -17,14 +16,12 @@ import torch
 from tiny import ABSENT, with_keys
 from tiny import CONFIG as TINY
 
-from papa.config.analyses import grid_entry
 from papa.config.freshness import FRESH, MISSING, PRUNED, SourceDigests
 from papa.config.job import Job
 from papa.config.reading import config_of
-from papa.config.settings import Config, Corpus, HubTexts, Machine, OnHub, corpus_of
+from papa.config.settings import Corpus, HubTexts, Machine, OnHub, corpus_of
 from papa.config.stages import STAGES, ModelId, OrderFromModel, Settings, TextsOf
 from papa.config.study import Plan
-from papa.config.wiring import BUILDERS
 from papa.files import KEY, provenance_of_arrays, trace_of, write_json, write_page, write_table, write_tensors
 
 HOW = {"learning_rate": 0.001, "batch_size": 8, "epochs": 1}
@@ -191,18 +188,6 @@ def test_an_edit_reruns_what_depends_on_it(results: Path, changes: dict[str, Any
     assert to_do(study_of(edited(**changes), results, Known())) == expected
 
 
-def test_weights_depend_on_what_they_are_made_of_alone(tmp_path: Path) -> None:
-    given = edited(run__orders=["gradient"], run__constants=["zeros", "average"], ranking__seeds=[0, 3])
-    study = study_of(given, tmp_path, Known())
-    jobs = {job.main.removeprefix("models/m/tasks/mood/"): job for job in study.jobs() if job.rule == "weigh_heads"}
-    assert set(jobs["average/gradient-3.parquet"].needs) == {"tokens", "labels", "constants", "index"}
-    assert set(jobs["zeros/gradient-0.parquet"].needs) == {"tokens", "labels", "index"}
-    assert [job.wildcards["variant"] for job in jobs["zeros/gradient-0.parquet"].needs["index"]] == ["original"]
-    finish(study)
-    given["tasks"]["mood"]["learning_rate"] = 0.5
-    assert to_do(study_of(given, tmp_path, Known()))["weigh_heads"] == 4
-
-
 def test_hidden_states_that_were_deleted_are_made_again_for_weights_that_are_to_read_them(tmp_path: Path) -> None:
     given = edited(run__orders=["gradient"], keep_hidden_states=False)
     study = study_of(given, tmp_path, Known())
@@ -312,42 +297,6 @@ def test_a_file_is_newer_than_what_is_outdated(results: Path) -> None:
     assert mark.read_text() != before and order.stat().st_mtime < mark.stat().st_mtime
 
 
-def test_why_an_artefact_is_outdated_is_said(results: Path) -> None:
-    reasons = study_of(edited(tasks__mood__learning_rate=0.5), results, Known()).freshness.outdated()
-    # of λ, and of the probes that do not depend on it; the rest follows
-    assert [*reasons.values()] == ["`training.learning_rate` changed from 0.001 to 0.5"] * 4
-
-
-def test_files_that_changed_are_named_without_their_digests(results: Path) -> None:
-    rewritten = Known()
-    rewritten.source = lambda corpus: Known().source(corpus) | {"train": "f" * 64}
-    reasons = study_of(CONFIG, results, rewritten).freshness.outdated()
-    assert reasons["corpora/texts/texts.parquet"] == "a.csv changed"
-    assert not any("f" * 8 in why for why in reasons.values())
-
-
-def test_a_job_comes_back_from_what_it_is_told(tmp_path: Path) -> None:
-    grids = {"more": {"tasks": ["tags"], "constants": ["zeros"]}}
-    study = study_of(edited(grids=grids, patterns={"tasks": ["tags"]}), tmp_path, Known())
-    jobs = list(study.jobs())
-    assert "describe_patterns" in {job.rule for job in jobs}
-    for job in jobs:
-        back = Job.of(study.parameters(job), job.inputs, job.outputs, Machine())
-        assert (back.stage, back.settings) == (job.stage, job.settings)
-        numbers = [{name: len(each) for name, each in named.items()} for named in (back.requests, job.needs)]
-        assert numbers[0] == numbers[1]
-
-
-def test_trained_constants_and_dropout_are_streamed(tmp_path: Path) -> None:
-    study = study_of(edited(run__constants=["average-trained"]), tmp_path, Known())
-    rules = Counter(job.rule for job in study.jobs())
-    assert (rules["stream_probe"], rules["probe"], rules["hidden_states"]) == (4, 4, 4)
-    assert {job.wildcards["constant"] for job in study.jobs() if job.rule == "train_lambda"} == {"average"}
-    study = study_of(edited(fidelity="published_code"), tmp_path, Known())
-    assert Counter(job.rule for job in study.jobs())["stream_probe"] == 8
-    assert study.job("probe", model="m", task="mood", variant="identity/all").settings.seeds == (1, 2), "of the run"
-
-
 def test_default_values_are_not_recorded_and_those_of_a_version_never_change() -> None:
     """A record without a setting means the default of its version. With a new default, raise the version here too."""
     kinds: dict[str, Any] = {"HubTexts": HubTexts, **STAGES}
@@ -364,13 +313,6 @@ def test_default_values_are_not_recorded_and_those_of_a_version_never_change() -
     texts = corpus_of(hub="some/data", first="text", train="more")
     recorded = {"hub": "some/data", "first": "text", "train": "more"}
     assert TextsOf(corpus=texts, source={}).recorded() == {"corpus": recorded, "source": {}}
-
-
-def test_every_rule_except_prune_has_a_builder() -> None:
-    rules = Path(__file__).parents[2].glob("workflow/rules/*.smk")
-    code = "\n".join(path.read_text(encoding="utf-8") for path in rules)
-    named = re.findall(r"^(?:rule|use rule \w+ as) (\w+)", code, re.MULTILINE)
-    assert set(named) - {"prune"} == set(BUILDERS)
 
 
 ORIGINAL_AND_ZEROS = {"original": [1], "zeros/all": [1]}
@@ -399,28 +341,3 @@ WITH_ZEROS = {"original": [1, 5], "zeros/lambda-0/kept-1of2": [5], "zeros/all": 
 def test_variants_and_their_seeds(changes: dict[str, Any], task: str, expected: dict[str, list[int]]) -> None:
     study = Plan(config_of(with_keys(TINY, changes)), "nowhere")
     assert {variant.path: seeds for variant, seeds in study.variants("tiny", task).items()} == expected
-
-
-def test_grids_with_fractions_between_none_and_all_heads_have_a_figure(tmp_path: Path) -> None:
-    grids = {"between": {"tasks": ["tags"]}, "ends": {"fractions": [0, 1]}}
-    study = study_of(edited(grids=grids), tmp_path, Known())
-    drawn = {name: grid_entry(study, name).has_figure for name in study.grids}
-    assert drawn == {"score_by_fraction": True, "between": True, "ends": False}
-    rules = {job.rule for job in study_of(edited(run__fractions=["1"]), tmp_path, Known()).jobs()}
-    assert "probe" in rules and not rules & {"average", "train_lambda", "rank"}
-
-
-def test_the_page_tells_what_is_run_in_the_keys_of_a_config(tmp_path: Path) -> None:
-    unused = {"tasks__unused": CONFIG["tasks"]["tags"], "corpora__unused": CONFIG["corpora"]["words"]}
-    more = edited(grids={"tags": {"tasks": ["tags"]}}, models__unused={"hub": "a/b"}, **unused)
-    shown = study_of(more, tmp_path, Known()).job("page").settings.config
-    assert (list(shown["models"]), list(shown["tasks"])) == (["m"], ["mood", "tags"])
-    assert list(shown["corpora"]) == ["texts", "words"]
-    assert Config(**(shown | {"models": more["models"]})).analyses == config_of(more).analyses
-
-
-def test_a_setting_that_may_be_left_out_has_a_default() -> None:
-    """Jobs get their settings without those that are None, and have to read them again."""
-    fields = [(stage, *item) for stage, kind in STAGES.items() for item in kind.model_fields.items()]
-    optional = [field for field in fields if type(None) in get_args(field[2].annotation)]
-    assert optional and not [field for field in optional if field[2].is_required()]

@@ -1,43 +1,15 @@
 """The names of constants, orders and variants, and the heads that they mean."""
 
-import re
 from fractions import Fraction
 
 import pytest
 
-from papa.config.variant import AVERAGED, CONSTANT_PATTERN, DATA_FREE, TRAINABLE, Constant, Order, Variant
+from papa.config.variant import Constant, Order, Variant
 from papa.errors import InputError
 
-CONSTANTS = ("average", "average-of-mnli", *AVERAGED[1:], *DATA_FREE, *(f"{start}-trained" for start in TRAINABLE))
 NO_CONSTANTS = " mean average-of- sink-of-mnli identity-trained sink-trained Average mean-output-trained".split(" ")
 NO_ORDERS = " random random-0 random-01 lambda lambda-reversed lambda-01 first first-layer-first-1 list- list-Mine"
 NO_VARIANTS = ("", "average", "average/some", "average/lambda/kept-2", "a/b/c/d", "mean/all")
-
-
-def test_a_constant_is_what_its_name_says() -> None:
-    for name in CONSTANTS:
-        constant = Constant.parse(name)
-        assert constant.name == name and Constant.parse(constant.untrained).trained is False
-        assert constant.trained == name.endswith("-trained")
-        assert constant.data_free == (constant.start in ("identity", "toeplitz", "zeros", "uniform"))
-        assert constant.corpus == ("mnli" if name.endswith("-of-mnli") else None)
-    assert Constant.parse("average-of-mnli").for_corpus("mnli") == Constant("average")
-    assert Constant.parse("average-of-mnli").for_corpus("cola") == Constant("average", "mnli")
-    stored = [name for name in CONSTANTS if re.fullmatch(CONSTANT_PATTERN, name)]
-    assert stored == [name for name in CONSTANTS if not name.endswith("-trained")]
-
-
-@pytest.mark.parametrize(
-    ("name", "order"),
-    [
-        ("first-layer-first", Order("first-layer-first")),
-        ("lambda-reversed-7", Order("lambda-reversed", 7)),
-        ("random-13", Order("random", 13)),
-        ("list-mine", Order("list-mine")),
-    ],
-)
-def test_an_order_is_what_its_name_says(name: str, order: Order) -> None:
-    assert Order.parse(name) == order and order.name == name
 
 
 @pytest.mark.parametrize(

@@ -20,10 +20,7 @@ from tokenizers.processors import TemplateProcessing
 
 from papa.data.weights import without_progress_bars
 
-DECODERS = ("gpt2", "gpt_neox", "llama", "qwen2", "modernbert-decoder")
-ENCODERS = ("bert", "roberta", "deberta", "electra", "distilbert", "modernbert")
-FAMILIES = ENCODERS + DECODERS
-"""The types of the models, by their names in transformers."""
+DECODERS = ("gpt2", "llama")
 SLOTS = 128
 SIZES = {
     "hidden_size": 32,
@@ -43,7 +40,7 @@ SPECIAL_TOKENS_OF = {
 
 @cache
 def random_model(family):
-    """The folder of the random model of a family in `FAMILIES`; it is made once a process."""
+    """The folder of the random model of a family; it is made once a process."""
     folder = tempfile.mkdtemp(prefix=f"papa-random-{family}-")
     atexit.register(shutil.rmtree, folder, ignore_errors=True)
     with without_progress_bars():
@@ -60,17 +57,14 @@ def _make(family, folder):
     deberta = {"relative_attention": True, "position_biased_input": False, "pos_att_type": ["c2p", "p2c"]}
     deberta |= {"type_vocab_size": 0, "max_relative_positions": -1}
     local = {"global_attn_every_n_layers": 2, "local_attention": 8, **ends}
-    marks = {"cls_token_id": tokenizer.cls_token_id, "sep_token_id": tokenizer.sep_token_id}
+    local |= {"cls_token_id": tokenizer.cls_token_id, "sep_token_id": tokenizer.sep_token_id}
     special = {
         "electra": {"embedding_size": 16},
         "roberta": roberta,
         "deberta": deberta,
-        "modernbert": local | marks,
-        "modernbert-decoder": local | marks,
+        "modernbert": local,
         "gpt2": ends,
-        "gpt_neox": ends,
         "llama": ends | {"num_key_value_heads": 2},
-        "qwen2": ends | {"num_key_value_heads": 2},
     }
     common = {"pad_token_id": tokenizer.pad_token_id, "max_position_embeddings": SLOTS}
     settings = SIZES | {"vocab_size": len(tokenizer)} | common | special.get(family, {})
@@ -106,8 +100,7 @@ def _byte_level(family):
 
     The tokenizers of most decoders add no special tokens and have no padding token.
     """
-    bare = family in DECODERS and family != "modernbert-decoder"  # this decoder has its encoder's tokenizer
-    special = ["<|endoftext|>"] if bare else SPECIAL_TOKENS_OF.get(family, SPECIAL_TOKENS)
+    special = ["<|endoftext|>"] if family in DECODERS else SPECIAL_TOKENS_OF.get(family, SPECIAL_TOKENS)
     trained = ByteLevelBPETokenizer(add_prefix_space=family not in SPECIAL_TOKENS_OF)
     trained.train_from_iterator(_sentences(), vocab_size=VOCABULARY, special_tokens=special, show_progress=False)
     if family in SPECIAL_TOKENS_OF:
@@ -116,7 +109,7 @@ def _byte_level(family):
         family_class = getattr(transformers, f"{family.capitalize()}Tokenizer")
         return family_class(vocab=vocabulary, merges=merges, model_max_length=SLOTS)
     names = dict.fromkeys(("bos_token", "eos_token", "unk_token"), special[0])
-    if not bare:
+    if family not in DECODERS:
         ids = [(token, trained.token_to_id(token)) for token in ("[CLS]", "[SEP]")]
         templates = "[CLS] $A [SEP]", "[CLS] $A [SEP] $B:1 [SEP]:1"
         trained._tokenizer.post_processor = TemplateProcessing(*templates, ids)

@@ -47,10 +47,10 @@ def test_hidden_states_are_those_of_the_model(tiny, corpus, tokens, variant):
 def test_averages_of_other_weights_layouts_or_texts_are_refused(tiny, corpus, tokens):
     jobs.average(tiny, tokens, corpus / "average.h5")
     average = papa.Constants.load(corpus / "average.h5")
-    for key in ("weights", "style", "slots", "corpus"):
-        other = papa.Constants(average.sum, average.count, 1, average.about | {key: "other"})
+    for key in ("kind", "weights", "style", "slots", "corpus"):
+        other = papa.Constants(average.sum, average.count, 1, average.about | {key: "sink"})
         other.save(corpus / "other.h5")
-        with pytest.raises(papa.InputError, match=rf"other\.h5 was made with {key} other, but .* is needed"):
+        with pytest.raises(papa.InputError, match=rf"other\.h5 was made with {key} sink, but .* is needed"):
             stored(tiny, corpus, variant="average/all", constants=corpus / "other.h5")
         assert not (corpus / "states.json").exists()
     stored(tiny, corpus, variant="average-of-g/all", constants=corpus / "other.h5")  # the corpus alone is another

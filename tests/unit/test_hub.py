@@ -192,12 +192,8 @@ def test_files_that_are_downloaded():
     weights = ["model-00001-of-00002.safetensors", "model-00002-of-00002.safetensors", "model.safetensors.index.json"]
     assert files_of_model("m", [*others, *weights]) == [*weights, "config.json", "vocab.txt"]
     assert files_of_model("m", others) == ["pytorch_model.bin", "config.json", "vocab.txt"]
-    for names, said in (
-        (["config.json"], r"has config\.json\."),
-        ([f"{n}.h5" for n in range(999)], "1.h5.{,200} more."),
-    ):
-        with pytest.raises(InputError, match=rf"cannot load the model m: .* and the repository .*{said}"):
-            files_of_model("m", names)
+    with pytest.raises(InputError, match=r"cannot load the model m: .* and the repository .*1.h5.{,200} more."):
+        files_of_model("m", [f"{n}.h5" for n in range(999)])
     files = ["README.md", "a/train.csv", "b/train.csv", "c.csv"]
     card = [{"config_name": "b", "data_files": [{"split": "train", "path": "c.*"}]}]
     for config, listed, names in (("a", None, files[:2]), ("b", card, ["README.md", "c.csv"]), ("x", None, files)):

@@ -3,15 +3,12 @@
 import copy
 import itertools
 
-import jobs
 import pytest
 import torch
 from families import stock
-from sizes import CORPUS_SLOTS
 
 import papa
 from papa.config.variant import TIED, Constant
-from papa.method.averages import Constants
 from papa.method.constants import constants_for
 from papa.model.check import distance
 
@@ -92,19 +89,6 @@ def test_uniform_weighs_all_visible_tokens_alike(both):
     with torch.no_grad():
         states = [model.hidden_states(inputs, constants) for constants in (uniform, torch.ones(*heads_of(model), n, n))]
     assert distance(states[:1], states[1:]) < 1e-6
-
-
-@pytest.mark.parametrize("kind", ["average", "mean-output"])
-def test_constants_know_their_kind(tiny, corpus, tmp_path, kind):
-    jobs.average(tiny, corpus / "tokens.parquet", tmp_path / "whole.h5", kind=kind)
-    whole = Constants.load(tmp_path / "whole.h5")
-    model = papa.load_model(tmp_path / "tiny")
-    model.weights = whole.about["weights"]
-    facts = {**whole.about, "slots": CORPUS_SLOTS}
-    constants_for(Constant(kind), tmp_path / "whole.h5", model, facts)
-    with pytest.raises(papa.InputError, match="was made with kind"):
-        wrong = Constant("average" if kind == "mean-output" else "mean-output")
-        constants_for(wrong, tmp_path / "whole.h5", model, facts)
 
 
 def test_constants_that_are_no_matrices_are_refused_where_matrices_are_needed(both):

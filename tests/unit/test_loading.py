@@ -142,26 +142,20 @@ ADAPTED = [
     ("DistilBertForMaskedLM", random_like("pre_classifier.weight qa_outputs.bias", 3), {}, SAME),
     # ways to adapt a model
     (BERT, random_like(f"{INSIDE}attention.self.distance_embedding.weight", 3), {}, NO_PLACE),
-    (BERT, random_like(f"{INSIDE}output.adapters.mood.adapter_down.weight", 3), {}, NO_PLACE),
     (BERT, random_like(f"{INSIDE}attention.self.query.lora_A.weight", 3), {}, NO_PLACE),
-    (BERT, random_like("prefix_encoder.embedding.weight", 3), {}, NO_PLACE),
     (BERT, random_like("prompt_embeddings", 3), {}, NO_PLACE),
-    (BERT, random_like("bert.encoder.layer.3.output.dense.bias", 3), {}, NO_PLACE),
     (BERT, random_like("bert.emotion.weight", 3), {}, SAME),
     (BERT, dict, {"position_embedding_type": "relative_key"}, r"relative positions \(relative_key\)"),
     (BERT, dict, {"return_dict": False, "torchscript": True}, SAME),
-    (BERT, dict, {"num_labels": 7, "dtype": "float16"}, SAME),
     (BERT, halved, {"dtype": "float16"}, SAME),
     (BERT, pruned, {"pruned_heads": {"0": [0]}}, r"attention\.self\.key\.bias has the shape \[28\] instead of \[35\]"),
     (BERT, dict, {"quantization_config": {"quant_method": "gptq", "bits": 4}}, "are quantised, which papa does not"),
     (BERT, dict, {"vocab_size": VOCABULARY + 2}, r"has the shape \[61, 35\] instead of \[63, 35\]"),
-    (BERT, dict, {"max_position_embeddings": 64}, r"position_embeddings.* \[47, 35\] instead of \[64"),
     (BERT, dict, {"num_hidden_layers": 4}, r"lack 16 tensors of the model \(bert\.encoder\.layer\.3"),
     (BERT, dict, {"num_hidden_layers": 2}, "no place for 16 tensors"),
     (BERT, without("cls.predictions.transform"), {}, r"lack 4 tensors of the model \(cls\.predictions\.transform"),
     (BERT, without("cls.predictions.decoder"), {}, SAME),  # tied to the embeddings
     (BERT, renamed(lambda name: f"module.{name}"), {}, r"lack .* tensors .*, and module\..* is not one of its tensors"),
-    (BERT, renamed(lambda name: f"base_model.model.{name}"), {}, "base_model.* is not one of its tensors"),
 ]
 
 
@@ -249,14 +243,8 @@ def test_a_head_that_the_checkpoint_has_is_loaded_whatever_the_library_maps_its_
     if kind.config_class.model_type not in transformers.CONFIG_MAPPING:
         pytest.skip("this version of transformers cannot load it either")
     sizes = {"vocab_size": VOCABULARY, "hidden_size": 32, "num_hidden_layers": 2, "num_attention_heads": 4}
-    sizes |= ENDS | {
-        "intermediate_size": 16,
-        "num_key_value_heads": 2,
-        "head_dim": 8,
-        "num_local_experts": 2,
-        "cross_attention_layers": [],
-    }
-    sizes |= {"is_decoder": True} if name.endswith("Decoder") else {}
+    sizes |= ENDS | {"intermediate_size": 16, "num_key_value_heads": 2, "head_dim": 8, "num_local_experts": 2}
+    sizes |= {"cross_attention_layers": []} | ({"is_decoder": True} if name.endswith("Decoder") else {})
     stock = kind(kind.config_class(**sizes)).eval()
     stock.save_pretrained(tmp_path / "tiny")
     close(papa.load_model(tmp_path / "tiny", device="cpu").logits(GIVEN), stock(**GIVEN).logits)

@@ -47,15 +47,6 @@ class Trap:
         return os.mkdir, (str(self.sprung),)
 
 
-def test_the_trap_is_one(tmp_path):
-    sprung = tmp_path / "sprung"
-    exec(Trap(sprung).source)
-    assert sprung.exists()
-    sprung.unlink()
-    pickle.loads(pickle.dumps(Trap(sprung)))
-    assert sprung.is_dir()
-
-
 @pytest.fixture
 def folder(tmp_path, model, tokenizer, place_tiny):
     """A model and its tokenizer, as the model `tiny` of this machine."""
@@ -162,9 +153,7 @@ def test_objects_in_averages(tmp_path, trap, name):
     "text",
     [
         "name: !!python/object/apply:os.mkdir [{path}]",
-        "name: !!python/object/new:os.mkdir [{path}]",
-        "!!python/object/apply:os.mkdir [{path}]",
-        "name: !!python/name:os.mkdir",
+        "!!python/object/new:os.mkdir [{path}]",
         "__use_yte__: true\nname: ?__import__('os').mkdir('{path}') or 'a'",
         "__use_yte__: true\n__definitions__: [\"__import__('os').mkdir('{path}')\"]\nname: a",
     ],

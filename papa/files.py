@@ -82,9 +82,9 @@ class Provenance:
         return cls(content["facts"], Trace(**content["trace"]) if content["trace"] else None, content["digest"])
 
 
-def hashing() -> hashlib.blake2b:
-    """Return a new, empty hash object."""
-    return hashlib.blake2b(digest_size=20)
+def hashing(content: bytes = b"") -> hashlib.blake2b:
+    """Return a new hash object, fed with `content`."""
+    return hashlib.blake2b(content, digest_size=20)
 
 
 def digest_of_json(value: object, parts: Iterable[bytes] = ()) -> str:

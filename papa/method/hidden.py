@@ -23,7 +23,7 @@ from torch import Tensor
 from papa.config.artefacts import ARTEFACTS
 from papa.data.tokens import Group, Tokens
 from papa.errors import DamagedArtefact, InputError, format_bytes
-from papa.files import REBUILD, PathLike, digest_of_array, read_json, reading, replacing
+from papa.files import REBUILD, PathLike, hashing, read_json, reading, replacing
 
 Index = dict[str, Any]
 """The content of an index: facts about a file."""
@@ -81,7 +81,7 @@ class HiddenWriter:
         if not self._written.all():
             raise RuntimeError(f"{int((~self._written).sum())} examples were not written")
         _write_all(self._file.fileno(), self._checksums.data.cast("B"), self._extent.checksums_at)
-        return digest_of_array(self._checksums)
+        return hashing(self._checksums.tobytes()).hexdigest()
 
 
 @contextmanager
@@ -117,7 +117,9 @@ class HiddenStates:
     def opened(cls, index: PathLike) -> Iterator[HiddenStates]:
         """Open the hidden states next to an index; raise `DamagedArtefact` if they do not match it."""
         path = hidden_file(index)
-        with reading(path, "hidden states"), open(path, "rb", buffering=0) as file:
+        with reading(path, "hidden states"):
+            file = open(path, "rb", buffering=0)  # noqa: SIM115  closed below, where other files can cause errors
+        with file:
             yield cls(index, file)
 
     def read(self, examples: Tensor, tokens: Tokens, positions: Tensor | None = None) -> Tensor:
@@ -164,7 +166,7 @@ def _read_checksums(path: PathLike, facts: Mapping[str, object]) -> np.ndarray:
     if extent.bytes != size:
         raise DamagedArtefact(f"{path} has {size:,} bytes but should have {extent.bytes:,}; {REBUILD}.")
     checksums = np.frombuffer(content, dtype="<u4")
-    if digest_of_array(checksums) != facts["checksums"]:
+    if hashing(content).hexdigest() != facts["checksums"]:
         raise DamagedArtefact(f"{path} is damaged or does not match its index; {REBUILD}.")
     return checksums
 

@@ -1,5 +1,7 @@
 """Hidden states: what is stored is what the model computes, and damage is found."""
 
+import errno
+import hashlib
 from collections import namedtuple
 
 import jobs
@@ -11,6 +13,7 @@ from sizes import CHANNELS, CORPUS_SLOTS, HEADS, LAYERS
 import papa
 from papa.data.tokens import Tokens
 from papa.errors import DamagedArtefact
+from papa.files import read_json
 from papa.method.hidden import HiddenStates, check_hidden
 
 
@@ -62,6 +65,10 @@ def test_damage_is_found_when_hidden_states_are_read(tiny, corpus, tokens):
     hidden, train = index.with_suffix(".hidden"), Tokens.read(tokens)["train"]
     content, row = hidden.read_bytes(), (LAYERS + 1) * HEADS * CHANNELS * 2
     place = int(train.offsets[5]) * row + 3
+    sums = hashlib.blake2b(content[-4 * read_json(index)["rows"] :], digest_size=20)
+    assert read_json(index)["checksums"] == sums.hexdigest()  # also in files of earlier versions
+    with pytest.raises(OSError, match="of another file"), HiddenStates.opened(index):
+        raise OSError(errno.ENOSPC, "no space left for an output, of another file")
     hidden.write_bytes(content[:place] + bytes([content[place] ^ 8]) + content[place + 1 :])
     with HiddenStates.opened(index) as states:
         states.read(torch.tensor([4, 6]), train)

@@ -10,7 +10,7 @@ import re
 import shlex
 import unicodedata
 from collections import defaultdict
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
 from importlib.resources import files as resources
 from pathlib import Path
@@ -75,7 +75,7 @@ def start(
     if train is None and (validation or wanted != ANYTHING):
         raise InputError("Options about texts were given without training texts; add --train FILE.")
     folder, facts = (None, {}) if model is None else _model(model)
-    data = EXAMPLE_DATA
+    data = replace(EXAMPLE_DATA, slots=settings.get("slots") or EXAMPLE_DATA.slots)
     if train is not None:
         data = data_in_files(train, validation, wanted, path.parent / f"{path.stem}.{{}}.parquet")
         data = data.fitted(facts, folder, settings.get("slots"))
@@ -137,7 +137,10 @@ def config_text(name: str, model: str, data: DataSet, facts: Facts, settings: Ma
 
 
 def _on_one_line(value: object) -> str:
-    value = list(value) if isinstance(value, tuple) else value
+    def plain(part: object) -> object:
+        return part if type(part) in yaml.SafeDumper.yaml_representers else str(part)  # a Fraction is text in YAML
+
+    value = [*map(plain, value)] if isinstance(value, Iterable) and not isinstance(value, str) else plain(value)
     text: str = yaml.safe_dump([value], default_flow_style=True, allow_unicode=True, width=10**9)
     return text.strip()[1:-1]
 

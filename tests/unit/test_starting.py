@@ -2,6 +2,7 @@
 
 import json
 import shlex
+from fractions import Fraction
 from pathlib import Path
 
 import pytest
@@ -72,6 +73,7 @@ def value(content, path):
         ("", {"corpora.texts.files.train": "data/train.csv", "tasks.*.learning_rate": 2e-5}, "or f1, matthews"),
         ("--train train.csv", {"corpora.texts.first": "text", "tasks.classes.label": "label"}, "2 labels, the most"),
         ("--train train.csv", {"run.seeds": [1, 2, 3, 4, 5], "corpora.texts.slots": 16}, "one probe per seed"),
+        ("--slots 32", {"corpora.texts.slots": 32}, "slots: 32  # replace: the maximum"),
         ("--train train.csv --seeds 3,5", {"run.seeds": [3, 5]}, ""),
         ("--train train.csv --fractions 1,1/3,0", {"run.fractions": ["1", "1/3", "0"]}, ""),
         ("--train train.csv --slots 21", {"corpora.texts.slots": 21}, "slots: 21  # 100% of texts fit, estimated"),
@@ -140,8 +142,10 @@ def test_values_of_a_data_set_end_no_comment_and_no_value(text):
     reasons = dict.fromkeys(("first", "label", "slots", "metric"), text)
     files = {"train": "a.csv", "validation": "b.csv"}
     data = DataSet(files, {"first": text.split("\n")[0], "label": "l"}, "accuracy", 3, reasons)
-    config = config_of(yaml.safe_load(config_text("c", "owner/name", data, {}, {})))
+    settings = {"seeds": range(2), "fractions": [1, Fraction(1, 2)]}  # any sequence and number of Python
+    config = config_of(yaml.safe_load(config_text("c", "owner/name", data, {}, settings)))
     assert (config.name, config.corpora["texts"].first) == ("c", text.split("\n")[0])
+    assert (config.run.seeds, config.run.fractions) == ((0, 1), ("1", "1/2"))
 
 
 @pytest.mark.parametrize(

@@ -96,7 +96,7 @@ class Table:
         if not self.is_wider(width):
             return self
         name = self.header[0]
-        frame = self.frame.set_index(name).T.rename_axis(index=name, columns=None).reset_index()
+        frame = self.frame.set_index(name).T.rename_axis(index=name, columns=None).reset_index(allow_duplicates=True)
         return replace(self, frame=frame, names=1, rules=())
 
     def is_wider(self, width: int) -> bool:

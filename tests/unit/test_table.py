@@ -81,8 +81,8 @@ def test_counts():
 
 def test_a_wide_table_has_a_line_for_each_column_and_breaks_no_word():
     cells = {f"column {letter} with words": [f"cell {letter}", f"more {letter}"] for letter in "abcdefg"}
-    table = Table("", pd.DataFrame({"model": ["one", "two"]} | cells), 1)
+    table = Table("", pd.DataFrame({"model": ["model", "two"]} | cells), 1)
     assert table.readable(200) is table
     part = table.readable(60)
-    assert part.header == ["model", "one", "two"] and part.rows[2] == ["column c with words", "cell c", "more c"]
+    assert part.header == ["model", "model", "two"] and part.rows[2] == ["column c with words", "cell c", "more c"]
     assert max(map(len, printed(part, 60).splitlines())) <= 60

@@ -172,10 +172,8 @@ def test_each_task_by_itself_is_corrected_for_all_claims():
     assert rows["task"].tolist() == [*"AAABBBCCC"] and set(rows["claims"]) == {3}
     assert rows["corrected_p"].tolist() == [step["corrected_p"] for task in (a, b, c) for step in task["steps"]]
     [(joint, alone)] = tables_of(frame, 0.1).values()
-    assert joint.rows[0][:3] == ["m", "8 of 16", "3"] and "corrected for lines" not in joint.header
+    assert joint.rows[0][:3] == ["m", "8 of 16", "3"]
     assert [row[2:4] for row in alone.rows] == [["8 of 16"] * 2, ["8 of 16", "none shown"], ["16 of 16"] * 2]
-    assert alone.rows[0][-1].startswith("14: ") and "for all 3 claims" in alone.note
-    assert not any("nan" in cell for table in (joint, alone) for line in table.rows for cell in line)
 
 
 def test_lines_are_corrected_for_all_lines_of_a_grid():
@@ -184,10 +182,8 @@ def test_lines_are_corrected_for_all_lines_of_a_grid():
     first, second = claims["lines"]
     assert (first["replaceable"], first["corrected"], first["lines"]) == (8, 0, 2)
     assert second["corrected"] == 0 and first["steps"][0]["corrected_margin"] > first["steps"][0]["margin"]
-    assert "Corrected for 2 lines: no number of heads was shown to be replaceable." in first["sentence"]
     single = only_line(measured("b", CLOSE))
     assert (single["replaceable"], single["corrected"], single["lines"]) == (8, 8, 1)
-    assert "Corrected for" not in single["sentence"]
 
 
 @pytest.mark.parametrize(
@@ -200,7 +196,6 @@ def test_lines_are_corrected_for_all_lines_of_a_grid():
             "margin that passes: 4 %). With 14 replaced, the one-sided upper bound of the loss on A is 44 % (tried: 8, "
             "14 and 16). The results are based on 5 seeds and 400 validation examples.",
         ),
-        ({"seeds": 1}, "Nothing can be concluded about m "),
         ({"seeds": 1}, "A: one seed, so no interval."),
         ({"right": RIGHT | {"0": 180}}, " is lost on A. Above 100 %, more is lost than attention contributes: worse"),
         ({"orders": ("lambda-0", "lambda-1", "lambda-2")}, "Averaged over 3 orders of λ, "),
@@ -208,20 +203,6 @@ def test_lines_are_corrected_for_all_lines_of_a_grid():
 )
 def test_of_one_task(options, words):
     assert words in sentence(measured("a", **options))
-
-
-def test_of_one_example_of_two_losses_of_zeros_and_of_a_title_that_is_a_question():
-    task = measured("a")
-    single = replace(task, items=task.items[:1], values={"predicted": task.values["predicted"][:, :1]})
-    assert "A: one validation example, so no interval. The results are based on 5 seeds and 1 validation" in sentence(
-        single
-    )
-    both = sentence(task, measured("b", RIGHT | {"0": 180}))
-    assert "Most is lost on B (112 %), least on A (50 %). Above 100 %, more is lost" in both
-    all_lost = "With all 16 heads of m replaced by zeros, all that attention contributes is lost, by definition."
-    assert sentence(drawn(), fractions=("1", "1/2", "0"), constants=("zeros",)).startswith(all_lost)
-    rows = summary([drawn()]).assign(title="Is it so?")
-    assert "lost on Is it so? In the order" in claimed(lines_of(grid_view("a"), rows, [drawn()]))[1]["sentence"]
 
 
 def test_of_two_orders_each_is_named_and_what_they_share_is_said_once():
@@ -232,19 +213,6 @@ def test_of_two_orders_each_is_named_and_what_they_share_is_said_once():
     assert [claims["sentence"].count(words) for words in (*once, "400 validation examples")] == [1] * 5
     forward, reverse = (line["sentence"] for line in claims["lines"])
     assert once[2] in forward and once[3] in reverse and once[3] not in forward
-    orders = ("lambda", "first-layer-first")
-    _, nothing = concluded([measured("a", FLAT, orders=("lambda-0", "first-layer-first"))], orders=orders)
-    assert "in the order of λ or from the first layer to the last. A: the probe is" in nothing["sentence"]
-    assert len({line["sentence"] for line in nothing["lines"]}) == 2
-
-
-def test_of_two_models_each_is_named():
-    models = [measured("a"), measured("a", model="n")]
-    _, claims = concluded(models, models=("m", "n"))
-    assert len(claims["lines"]) == 2 and claims["sentence"] == " ".join(line["sentence"] for line in claims["lines"])
-    # also if not all heads were ever replaced
-    for words in (claims["sentence"], sentence(*models, models=("m", "n"), fractions=("1", "1/2"))):
-        assert all(f"8 of 16 heads of {name} are replaceable by average constants at" in words for name in "mn")
 
 
 def test_losses_are_reported_by_subset():

@@ -6,14 +6,12 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-import pandas as pd
 import pyarrow as pa
 import pytest
 from builders import labelled, run_record, texts
 from test_compare import compared, drawn
 from test_compare import outcomes as of_seeds
 from test_outcomes import NAMES, write_labels, write_outcomes
-from test_study import Known, edited, study_of
 
 from papa.config.job import Job
 from papa.config.settings import corpus_of
@@ -23,8 +21,6 @@ from papa.errors import DamagedArtefact, InputError
 from papa.files import provenance_of, read_table, write_table
 from papa.results.losses import status_of
 from papa.results.outcomes import ALL, FLOOR, ORIGINALS, TaskOutcomes, outcomes_in, read_task_outcomes, table_of
-from papa.results.page_data import data_note
-from papa.results.summary import cluster_note
 
 
 def clusters_of(folder: Path, column: str, train: list[Any], validation: list[Any]) -> tuple[pa.Table, str]:
@@ -165,12 +161,3 @@ def test_a_comparison_of_clusters_needs_the_same_on_both_sides(tmp_path):
     for name, other in (("differ", in_clusters(a, np.arange(40) // 5)), ("one", a)):
         with pytest.raises(InputError, match="group the examples of task cola in different clusters"):
             compared(tmp_path / name, other, in_clusters(b, blocks))
-
-
-def test_the_report_says_what_is_resampled(tmp_path):
-    said = "whole clusters of examples: MNLI, one per premise; NER, 10 consecutive examples each."
-    assert cluster_note({"m": "MNLI", "n": "NER"}, {"m": "premise", "n": 10}).endswith(said)
-    config = edited(corpora__texts__cluster="length")
-    rows = pd.DataFrame({"task": ["mood", "mood"], "subset": [ALL, ALL]})
-    assert data_note(study_of(config, tmp_path, Known()), rows).endswith(": mood, one per length.")
-    assert data_note(study_of(edited(), tmp_path, Known()), rows) == ""

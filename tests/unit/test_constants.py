@@ -41,9 +41,6 @@ def test_changed_numbers_are_found(tmp_path, constants, name):
         store[name][..., 3, 5] += 1
     with pytest.raises(DamagedArtefact, match=f"{name} has changed since it was written"):
         papa.Constants.load(path)
-    if name == "mean":
-        with pytest.raises(DamagedArtefact, match="mean has changed since it was written"):
-            papa.Constants.load_constants(path)
 
 
 def written(path, constants, **datasets):
@@ -73,15 +70,12 @@ def outside(kind):
             return
         with h5py.File(other, "w") as file:
             file["values"] = values
-        if kind == "linked":
-            store[name] = h5py.ExternalLink(other, "values")
-        else:
-            store["elsewhere"], store[name] = values, h5py.SoftLink("/elsewhere")
+        store[name] = h5py.ExternalLink(other, "values")
 
     return make
 
 
-@pytest.mark.parametrize("kind", ["raw", "linked", "soft"])
+@pytest.mark.parametrize("kind", ["raw", "linked"])
 def test_nothing_is_read_from_outside_of_the_file(tmp_path, constants, kind):
     path = written(tmp_path / "average.h5", constants, mean=outside(kind))
     with h5py.File(path) as store:  # the library itself would follow

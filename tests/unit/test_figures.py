@@ -1,6 +1,5 @@
 """Figures: what is in the files, what they draw, and which slots and numbers pictures of heads have."""
 
-import re
 from collections.abc import Iterable
 from itertools import pairwise
 from pathlib import Path
@@ -17,8 +16,8 @@ from papa.method.pictures import HEIGHT, drawn_slots, pictures
 from papa.results.analysis import save_figure
 from papa.results.drops import COLUMNS as DROP_COLUMNS
 from papa.results.drops import drop_figure
-from papa.results.figures import figure_note, grid_figure
-from papa.results.panels import CURVE, LABEL_HEIGHT, RULE
+from papa.results.figures import grid_figure
+from papa.results.panels import LABEL_HEIGHT
 
 LAYERS, HEADS = 3, 5
 FRACTIONS, SUBSETS = ("1", "1/2", "0"), ("all", "lookup", "position")
@@ -63,8 +62,6 @@ def test_files_show_models_tasks_and_subsets(tmp_path):
     texts = ("Figure 2a: BASE", "Title of ner", "Title of names", "Entity F1", "first", "second", "lookup", "12")
     for text in (*texts, "trivial .200", "context-free .300", "Constants: average; order: λ."):
         assert f">{text}<" in svg
-    assert "#fff" in svg or "white" in svg  # the paper
-    assert sorted(path.name for path in tmp_path.iterdir()) == ["figure.png", "figure.svg"]
 
 
 class Panel:
@@ -76,7 +73,6 @@ class Panel:
         self.marks = [layer["mark"]["type"] for layer in self.content["layer"]]
         self.points = self.rows("circle")
         self.labels = self.rows("text")
-        self.floors = [label for label in self.labels if label["kind"] != CURVE]
         self.x, self.y = (self.layer("circle")["encoding"][axis] for axis in "xy")
 
     def layer(self, mark: str) -> dict[str, Any]:
@@ -118,28 +114,6 @@ def test_scores_stay_within_the_range_of_the_metric(metric, scores, floors, limi
     assert begin - 0.05 * (high - low) <= low <= begin
 
 
-@pytest.mark.parametrize("models", [1, 2])
-@pytest.mark.parametrize("subsets", [1, 3])
-def test_a_panel_has_at_most_two_reference_lines_and_each_is_named(models, subsets):
-    """Each curve has other floors, three of them; with all curves alike, two floors are shared."""
-    names = [(model, number) for model in range(models) for number in range(subsets)]
-    panel = Panel(
-        [
-            part
-            for model, number in names
-            for part in curve(
-                model=f"m{model}", subset=SUBSETS[number], by_word=0.6, contextless=0.3 + 0.1 * (number + model)
-            )
-        ]
-    )
-    rules = [label for label in panel.floors if label["kind"] == RULE]
-    curves = subsets if models == 1 else models
-    assert [label["text"] for label in rules if "trivial" in label["text"]] == ["trivial .200"]
-    assert len(rules) == (2 if curves == 1 else 1) and len(panel.floors) == len(rules) + (curves if curves > 1 else 0)
-    assert not any("by word" in label["text"] for label in panel.labels)
-    assert all(label["text"].strip() for label in panel.floors)
-
-
 @pytest.mark.parametrize("floors", [(0.535, 0.535), (0.5, 0.505), (0.7, 0.699)])
 def test_no_label_overlaps_another(floors):
     names = ["λ", "λ reversed", "random", "top down", "bottom up"]
@@ -149,10 +123,6 @@ def test_no_label_overlaps_another(floors):
     size = panel.layer("text")["mark"]["fontSize"]
     assert size >= 10 and all(above - below >= 1.1 * size - 1e-6 for below, above in pairwise(heights))
     assert heights[0] >= -1e-6 and heights[-1] <= HEIGHT + 1e-6
-    # a line leads from where a curve or a floor ends to its label
-    leader = panel.content["layer"][-2]
-    assert leader["mark"]["type"] == "rule" and leader["data"] == panel.layer("text")["data"]
-    assert (leader["encoding"]["y"]["field"], leader["encoding"]["y2"]["field"]) == ("end", "y")
 
 
 def test_heads_replaced_are_to_scale():
@@ -160,26 +130,9 @@ def test_heads_replaced_are_to_scale():
     assert panel.x["type"] == "quantitative"
     assert panel.x["scale"].get("type", "linear") == "linear" and not panel.x["scale"]["zero"]
     assert panel.x["axis"]["values"] == [0, 21, 24] == [point["at"] for point in panel.points]
-    assert '["0", "21", "24"]' in panel.x["axis"]["labelExpr"], "0 has one meaning: no head is replaced"
-    assert panel.x["title"] == "heads replaced, of 24"
 
 
 LOOKUP = curve(0.8, 0.7, 0.6, subset="lookup", contextless=0.45)
-
-
-@pytest.mark.parametrize(
-    ("rows", "said", "unsaid"),
-    [
-        (curve(), "bands are 95 % Student-t intervals over 3 probe.*Dashed: context-free \\(.*trivial", "Diamonds"),
-        (curve(), "has lost all that attention contributes.", "by word"),
-        (curve() + LOOKUP, "Dashed: trivial \\(.*Diamonds: the context-free floor of one curve \\(", "bars"),
-        (lines("abc", curve(seeds=5)), "bars are 95 % Student-t intervals over 5 probe seeds", "bands"),
-        (curve(seeds=1, half=None, trivial=None, contextless=None), "one probe seed, so no interval.", "floors"),
-    ],
-)
-def test_the_note_explains_intervals_and_floors(rows, said, unsaid):
-    note = figure_note(pd.DataFrame(rows))
-    assert re.search(said, note) and unsaid not in note
 
 
 def test_the_alternative_text_has_the_ends_and_floors_of_curves():
@@ -187,7 +140,6 @@ def test_the_alternative_text_has_the_ends_and_floors_of_curves():
         "Title of t: 0.900 with 24 of 24 heads kept, 0.700 with 0 of 24 heads kept, context-free floor 0.300. "
         "Title of t, lookup: 0.800 with 24 of 24 heads kept, 0.600 with 0 of 24 heads kept, context-free floor 0.450."
     )
-    assert figure_of(lines([f"line {number}" for number in range(20)], curve()))[1].endswith(" 2 more curves.")
 
 
 def drops_of(*points: tuple[str, str, float | None, float | None]) -> Any:
@@ -199,9 +151,7 @@ def drops_of(*points: tuple[str, str, float | None, float | None]) -> Any:
 def test_every_model_with_a_drop_is_a_labelled_point(tmp_path):
     points = [("first", "average", 0.8, 0.1), ("second", "average", 0.8, 0.1), ("third", "average", 0.7, None)]
     figure = drops_of(*points)
-    svg = save(tmp_path, figure)
-    for text in ("first", "second", "No drop is defined for third."):
-        assert f">{text}<" in svg
+    assert ">No drop is defined for third.<" in save(tmp_path, figure)
     labels = {point["text"]: point for point in drawn(figure) if "y" in point}
     assert {name: label["mean_relative_drop"] for name, label in labels.items()} == {"first": 0.1, "second": 0.1}
     # points at one place: their labels are next to each other, on an axis that has 0
@@ -230,10 +180,8 @@ def test_pictures_of_chosen_heads(tmp_path):
     entries = {f"{layer}_{head}": float(constants.mean[layer, head, 2, 6]) for layer, head in ((0, 4), (2, 1))}
     assert cells[2, 6] == pytest.approx(entries, abs=1e-4)
     [first, _] = figure.to_dict()["concat"]
-    # rows are queries and columns keys, slot 0 in the upper left corner
+    # rows are queries and columns keys
     assert (first["encoding"]["y"]["field"], first["encoding"]["x"]["field"]) == ("query", "key")
-    # each head up to the maximum of its entries, by the square root, which the legend explains
+    # each head up to the maximum of its entries, by the square root
     color, largest = first["encoding"]["color"], max(cell["0_4"] for cell in values)
     assert color["scale"]["type"] == "sqrt" and color["scale"]["domain"] == [0, largest / 4, largest]
-    assert "square-root" in " ".join(color["legend"]["title"])
-    assert color["legend"]["values"][::4] == [0, largest]

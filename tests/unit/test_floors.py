@@ -4,16 +4,14 @@ from dataclasses import replace
 from itertools import product
 
 import numpy as np
-import pandas as pd
 import pytest
 from builders import grid_view, labelled, summary_of, texts
 from scipy.stats import norm
 
 from papa.config.variant import CONTEXT_FREE
-from papa.files import read_table, write_table
 from papa.results.claims import claims_of, lines_of
 from papa.results.losses import COUNTS, loss_of, losses_of, mean_loss
-from papa.results.outcomes import ALL, ORIGINALS, Setting, outcomes_in, table_of
+from papa.results.outcomes import ALL, ORIGINALS, Setting
 
 SIZE = 2003
 REPLACED = ("average", None, "0")
@@ -112,16 +110,6 @@ def test_a_mean_over_tasks_covers_every_choice_of_floors():
     assert every.low <= min(interval.low for interval in chosen) + 2e-3
     assert every.high >= max(interval.high for interval in chosen) - 2e-3
     assert any(every.mean == pytest.approx(interval.mean) for interval in chosen)
-
-
-def test_outcomes_come_back_from_their_table(tmp_path):
-    before = task(("identity", "zeros"))
-    table, facts = table_of([before])
-    write_table(table, tmp_path / "outcomes.parquet", facts)
-    [after] = outcomes_in(read_table(tmp_path / "outcomes.parquet"), {"t": "accuracy"})
-    assert after.floors == ("identity", "zeros") and after.names == before.names
-    assert (after.values["predicted"] == before.values["predicted"]).all()
-    pd.testing.assert_frame_equal(after.runs, before.runs, check_dtype=False)
 
 
 @pytest.mark.parametrize(

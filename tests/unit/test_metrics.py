@@ -9,7 +9,7 @@ import pytest
 import seqeval.metrics
 import sklearn.metrics
 
-from papa.config.measures import MEASURES, METRICS, check_metric, frequent_class, measure_of, positive_class
+from papa.config.measures import MEASURES, METRICS, check_metric, frequent_class, positive_class
 from papa.errors import InputError
 from papa.method.metrics import Outcomes, counts_of, pseudo_values, score_of_table
 from papa.results.table import metric_name
@@ -147,15 +147,6 @@ def test_losses_are_summed_over_tokens_and_turned_round():
     assert scores == {metric: -7 / 4, "log_likelihood": -7 / 4, "perplexity": np.exp(7 / 4)}
 
 
-@pytest.mark.parametrize("metric", [name for name, measure in METRICS.items() if measure.target.labelled])
-def test_every_metric_is_the_first_of_its_readings_and_is_1_if_all_is_right(metric):
-    assert METRICS[metric].readings[0] == metric
-    outcomes = of_words([[0, 1], [1]], [[0, 1], [1]], ["O", "B-X"])
-    for reading in METRICS[metric].readings:
-        assert type(score_of(reading, outcomes)) is float and score_of(reading, outcomes) == 1.0
-        assert MEASURES[reading].low <= 1 <= MEASURES[reading].high
-
-
 @pytest.mark.parametrize(
     ("gold", "predicted", "said"),
     [
@@ -168,12 +159,3 @@ def test_every_metric_is_the_first_of_its_readings_and_is_1_if_all_is_right(metr
 def test_bad_outcomes_are_named(gold, predicted, said):
     with pytest.raises(InputError, match=said):
         of_texts(gold, predicted, ["O", "B-X"])
-
-
-def test_metrics_and_labels_without_names_are_refused():
-    assert {reading for measure in METRICS.values() for reading in measure.readings} == set(MEASURES)
-    with pytest.raises(InputError, match="no metric 'bleu'; there are accuracy"):
-        measure_of("bleu")
-    items = {"gold": np.array([0, 1]), "example": np.arange(2)}
-    with pytest.raises(InputError, match="accuracy counts labels, but they have no names"):
-        Outcomes.of(measure_of("accuracy"), items, np.array([0, 7]), ())

@@ -2,7 +2,7 @@ import pytest
 import torch
 from sizes import EXAMPLES, LAYERS, SLOTS
 
-from papa.method.probes import SequenceProbe, TokenProbe
+from papa.method.probes import TokenProbe
 
 HIDDEN, LABELS = 13, 2
 
@@ -18,9 +18,3 @@ def test_token_probe_is_the_papers_formula(hidden, inputs):
     probe = TokenProbe(layers=LAYERS + 1, hidden=HIDDEN, labels=LABELS)
     expected = probe.output(torch.tanh(probe.dense(hidden[0].transpose(1, 2).flatten(2))))
     torch.testing.assert_close(probe.packed(hidden[1]), expected[inputs["attention_mask"].bool()])
-
-
-def test_linear_layers_start_at_the_models_range():
-    probe = SequenceProbe(5, 7, 101, 3, initializer_range=0.5)
-    assert float(probe.dense.weight.detach().std()) == pytest.approx(0.5, rel=0.05)
-    assert not probe.dense.bias.any() and not probe.output.bias.any()

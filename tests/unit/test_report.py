@@ -94,8 +94,7 @@ def test_nothing_is_loaded_and_only_the_script_of_the_report_may_run(page, writt
     assert TITLE in {cell for lines in page.tables.values() for line in lines for cell in line}
     assert page.data["maps"][0]["title"].startswith(TITLE)
     assert {tag for tag, _ in page.tags} & {"iframe", "object"} == set() and not page.open
-    assert "somewhere/on/this/machine" not in written and "token_budget" not in page.text
-    assert "learning_rate: 0.001" in page.text
+    assert "somewhere/on/this/machine" not in written
 
 
 def test_the_first_rows_are_shown_as_they_were_read_with_the_labels_of_each_task(page):
@@ -115,7 +114,6 @@ def test_the_conclusion_comes_first_then_the_figure_of_losses_then_claims(page, 
     numbers = [[line, f"{replaced} of 15", "2"] for line in ("small", "other") for replaced in (8, 15)]
     assert [line[:3] for line in lines] == numbers
     assert [row[0] for row in page.tables["claims-score_by_fraction-1"][1:]] == ["small", "small", "other", "other"]
-    assert page.text.count("bove 100\u00a0%") >= 1 and "bove 100 %" not in page.text
 
 
 def test_where_no_probe_beats_the_majority_nothing_is_claimed(tmp_path):
@@ -131,10 +129,6 @@ def test_where_no_probe_beats_the_majority_nothing_is_claimed(tmp_path):
 def test_every_analysis_is_there_with_its_table_and_a_described_figure(page):
     sections = {"section-score_by_fraction", "section-ends", "section-score_and_drop", "heads", "runs"}
     assert sections <= {attributes.get("id") for _, attributes in page.tags}
-    names = ["task", "metric", "model", "trivial", "context-free", "1", "1/2", "0", "drop at 0", "loss at 0"]
-    assert page.tables["score_by_fraction-0"][0] == names
-    assert page.tables["ends-0"][0] == ["constants", TITLE, "Second"]
-    assert not any("**" in cell for line in page.tables["ends-0"] for cell in line)
     described = [attributes["alt"] or "" for tag, attributes in page.tags if tag == "img"]
     assert len(described) == page.words.count(f"n = {EXAMPLES} validation examples per task") == 3
     for words in described:

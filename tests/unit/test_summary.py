@@ -9,8 +9,7 @@ import numpy as np
 import pandas as pd
 import pyarrow as pa
 import pytest
-from builders import kept, labelled, run_record
-from rich.console import Console
+from builders import labelled, run_record
 
 from papa.config.artefacts import ARTEFACTS
 from papa.errors import DamagedArtefact, InputError
@@ -22,11 +21,9 @@ from papa.results.scores import RECIPE_COLUMNS, RUN_COLUMNS, collect_runs, witho
 from papa.results.summary import (
     SUMMARY_COLUMNS,
     TITLE,
-    WHERE_DEFINED,
     legend,
     mean_relative_drops,
     print_results,
-    print_summary,
     read_summary,
     series,
     summary_of,
@@ -36,8 +33,6 @@ from papa.results.table import arrow_of, read_frame, write_pages
 
 # Student's t at 97.5 %, from printed tables.
 T_OF_2_DEGREES = 4.302653
-T_OF_1_DEGREE = 12.706205
-FRACTIONS = ("1", "1/2", "1/4", "1/8", "1/16", "1/32", "0")
 TRACE = Trace("summary", 1, {}, {})
 Scores = Mapping[str, Sequence[float]]
 
@@ -193,41 +188,6 @@ def test_markdown_says_what_was_used(tmp_path):
         assert row in page
     assert page.count(f"| {title} | tiny | 1,000 of 8,551 | 7 | all 53 | 2 |") == page.count("8,551") == 1
     assert "<img" not in page and "<script" not in page and "\n# owned" not in page
-    latex = (tmp_path / "summary.tex").read_text(encoding="utf-8")
-    first = latex.split(r"\end{table}")[0]
-    assert r"\begin{tabular}{llrrrrrr}" in first and re.findall(r"\\(\w+rule)", first) == [
-        *("toprule", "midrule", "midrule", "bottomrule")
-    ]
-    assert "\\midrule\n" r"mean drop &  &  &  & 0.0 \% & 24.8 \% & 24.8 \% &  \\" in first
-    assert r"\caption{Scores by fraction of input-dependent heads, tiny (24 heads): average constants.}" in first
-    assert r"mean over 2 seeds $\pm$ half-width of the 95 \% Student-t interval" in first
-    for begin, end in ((r"\begin{table}", r"\end{table}"), (r"\begin{tabular}", r"\end{tabular}")):
-        assert latex.count(begin) == latex.count(end) == 4
-
-
-def shown(rows: pd.DataFrame, capsys: pytest.CaptureFixture[str], width: int) -> str:
-    print_summary(rows, Console(markup=False, highlight=False, emoji=False, width=width))
-    return capsys.readouterr().out
-
-
-@pytest.mark.parametrize("width", [60, 80, 200])
-def test_terminal_tables_break_no_number_and_say_what_columns_are(width, capsys):
-    means = {fraction: 0.52 + kept(fraction) / 100 for fraction in FRACTIONS}
-    scores = {fraction: (mean - 0.01, mean, mean + 0.01) for fraction, mean in means.items()}
-    rows = summary(scored(scores, title="Names in a [very] long context", subsets={"lookup": -0.5}))
-    assert "Loss and its" not in shown(rows, capsys, width)
-    some = rows["fraction"].ne("1") & rows["subset"].eq("all")
-    rows.loc[some, ["loss", "loss_low", "loss_high"]] = [1.18, -0.003, 1.41]
-    text = shown(rows, capsys, width)
-    assert max(map(len, text.splitlines())) <= width
-    assert text.count("118 % (0 to 141)") == 6 and "[very]" in text and "\n  lookup " in text and "\x1b" not in text
-    assert all(f"{mean:.3f} ±.025" in text for mean in means.values())
-    above = [line.split() for line in text.splitlines() if line.startswith(" ") and "head" not in line]
-    headings = [word for line in above for word in line if word in FRACTIONS]
-    assert headings == [*FRACTIONS, *FRACTIONS[1:]], "of scores, then of losses"
-    assert len(re.findall(r"\b12 heads\b", text)) == len(re.findall(r"\b1 head\b", text)) == 2
-    assert "fraction of heads that keep their own attention" in " ".join(text.split())
-    assert "tiny (24 heads): average constants, lambda order" in text
 
 
 def write_summary(path: Path, score: float = 0.8) -> None:
@@ -241,17 +201,6 @@ def write_claims(sentence: str, path: Path, trace: Trace | None = None) -> None:
 def printed(folder: Path, capsys: pytest.CaptureFixture[str]) -> str:
     print_results(folder)
     return " ".join(capsys.readouterr().out.split())
-
-
-def test_command_prints_where_things_are(tmp_path, capsys):
-    write_summary(tmp_path / "tables/summary.parquet")
-    (tmp_path / "figures").mkdir()
-    write_claims("Nothing can be concluded.", tmp_path / "tables/claims.json")
-    text = printed(tmp_path, capsys)
-    assert text.startswith("Nothing can be concluded. tiny (24 heads)"), "the claim comes before the table"
-    assert text.endswith(f"{WHERE_DEFINED} Tables: {tmp_path / 'tables'}/ Figures: {tmp_path / 'figures'}/")
-    with pytest.raises(SystemExit, match=r"figures/tables/summary\.parquet cannot be read"):
-        print_results(tmp_path / "figures")
 
 
 @pytest.mark.parametrize(
@@ -294,8 +243,6 @@ def test_what_is_older_than_the_summary_is_not_shown(tmp_path, capsys):
     [
         ("{ half", r"0\.json cannot be read"),
         ({"model": None}, r"The runs in .*0\.json are damaged \('model' is None\); delete it"),
-        ({"seed": None}, "'seed' is None"),
-        ({"fraction": "half"}, "'fraction' is 'half'"),
         ({"rows": {"train": 5}}, "'validation' is missing"),
     ],
 )
@@ -328,13 +275,10 @@ STYLED, DECODER = ({"provenance": {"style": style}} for style in ("paper", "cont
     ("first", "second", "message"),
     [
         ({}, {"learning_rate": 2e-3}, "learning_rate 0.002, but {} of the same task t has 0.001"),
-        ({}, {"batch_size": 17}, "batch_size 17, but {} of the same task t has 16"),
-        ({}, {"epochs": 5}, "epochs 5, but {} of the same task t has 4"),
         ({}, {"provenance": {"slots": 13}}, "slots 13, but {} of the same task t has 9"),
         ({}, {"provenance": {"corpus": "f"}}, "corpus 'f', but {} of the same task t has"),
         ({}, {"provenance": {"encoder_dropout": True}}, "encoder_dropout True, but {} of the same task t has False"),
         ({}, {"provenance": {"weights": "f"}}, "weights 'f', but {} of the same model tiny has"),
-        ({}, {"provenance": {"style": "plain"}}, "style 'plain', but {} of the same task t has 'paper'"),
         # decoders lay out texts without gaps, while encoders have them
         (STYLED, DECODER, "style 'contiguous', but {} of the same model tiny and task t has 'paper'"),
         (STYLED, DECODER | {"model": "decoder"}, None),

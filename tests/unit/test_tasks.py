@@ -16,10 +16,10 @@ from papa.config.stages import LabelsOf, SubsetsOf, TextsOf
 from papa.data.prepare import prepare_labels, prepare_subsets, prepare_texts
 from papa.data.readers import SourceRows
 from papa.data.sources import source_digests
-from papa.errors import DamagedArtefact, InputError, count
+from papa.errors import DamagedArtefact, InputError
 from papa.files import digest_of, digest_of_table, provenance_of, read_table, trace_of
 
-Prepare, Log = Callable[..., pa.Table], pytest.LogCaptureFixture
+Prepare = Callable[..., pa.Table]
 TEXT = {"text": ["a", "b", "c"], "label": ["yes", "no", "yes"]}
 WORDS = {"words": [["a", "b"], ["c"]], "tag": [["X", "Y"], ["Y"]]}
 PAIRS = {"text": ["a", "b"], "other": ["x", "y"]}
@@ -103,6 +103,7 @@ def test_texts_and_labels_have_the_same_rows(prepare, tmp_path):
     assert about["fingerprint"] == provenance_of(labels)["fingerprint"] == fingerprint
     assert about["rows"] == about["rows_available"] == {"train": 3, "validation": 1}
     assert provenance_of(labels)["label_names"] == ["no", "yes"]
+    assert provenance_of(labels)["train_counts"] == [1, 2]
     trace = trace_of(tmp_path / "labels.parquet")
     assert trace is not None and trace.stage == "labels" and "metric" not in trace.settings
     assert trace.inputs == {"texts": digest_of(tmp_path / "texts.parquet")}
@@ -132,14 +133,11 @@ def test_pairs_and_words_of_all_types_of_strings_and_lists(prepare, tmp_path):
         (["b", "a", "b"], None, None, ["a", "b"], [1, 0, 1]),
         (["b", "a", "b"], None, ["b", "a"], ["b", "a"], [0, 1, 0]),
         ([1, 0, 1], ["no", "yes"], None, ["no", "yes"], [1, 0, 1]),
-        ([1, 0, 1], ["no", "yes"], ["yes", "no"], ["yes", "no"], [0, 1, 0]),
         ([1, 0, 1], None, ["no", "yes"], ["no", "yes"], [1, 0, 1]),
         ([1, 0, 1], None, ["1", "0"], ["1", "0"], [0, 1, 0]),
         ([10, 2, 10], None, None, ["2", "10"], [1, 0, 1]),
-        (["10", "2", "10"], None, None, ["2", "10"], [1, 0, 1]),
         ([-1, 1, 0], None, ["-1", "0", "1"], ["-1", "0", "1"], [0, 2, 1]),
         ([True, False, True], None, None, ["false", "true"], [1, 0, 1]),
-        ([True, False, True], None, ["true", "false"], ["true", "false"], [0, 1, 0]),
         ([True, False, True], None, ["no", "yes"], ["no", "yes"], [1, 0, 1]),
     ],
 )
@@ -160,7 +158,9 @@ def test_train_limit_is_a_fixed_nested_sample_in_order(prepare, tmp_path):
         assert provenance_of(texts)["rows_available"] == {"train": rows, "validation": 3}
         taken = texts.slice(0, min(limit, rows))
         assert taken["first"].to_pylist() == [f"text {n}" for n in taken["row"].to_pylist()]
-        assert labels["label"].to_pylist()[: len(taken)] == [n % 2 for n in taken["row"].to_pylist()]
+        of_rows = [n % 2 for n in taken["row"].to_pylist()]
+        assert labels["label"].to_pylist()[: len(taken)] == of_rows
+        assert provenance_of(labels)["train_counts"] == [of_rows.count(0), of_rows.count(1)]
         return taken["row"].to_pylist()
 
     assert numbers(23) == numbers(23) == sorted(numbers(23))
@@ -192,7 +192,6 @@ def test_blank_lines_of_running_text_are_left_out(tmp_path):
         ({"text": ["a", "b", "c"]}, {"text": [" b\n", "d", "b", "B"]}, {"first": "text"}, 2),
         (PAIRS, {"text": ["a", "b", "x"], "other": ["y", " y", "a"]}, {"first": "text", "second": "other"}, 1),
         ({"words": [["a", "b"], ["c"]]}, {"words": [["a"], ["c"], ["b", "a"], ["a b"]]}, {"words": "words"}, 1),
-        ({"text": ["a"]}, {"text": ["b"]}, {"first": "text"}, 0),
     ],
 )
 def test_validation_rows_that_are_in_training_too_are_a_warning(tmp_path, train, validation, column, shared):
@@ -201,9 +200,7 @@ def test_validation_rows_that_are_in_training_too_are_a_warning(tmp_path, train,
     files = {split: str(tmp_path / f"{split}.parquet") for split in ("train", "validation")}
     said = texts_of(corpus_of(files=files, **column), tmp_path)
     assert provenance_of(read_table(tmp_path / "texts.parquet"))["shared"] == {"validation": shared}
-    rows = f"{shared} of {count(len(next(iter(validation.values()))), 'validation row')}"
-    warning = f". Warning: {rows} {'are' if shared > 1 else 'is'} also in training"
-    assert said.endswith(warning) if shared else "Warning" not in said
+    assert f"Warning: {shared} of {len(next(iter(validation.values())))} validation rows" in said
 
 
 def test_a_label_that_only_the_limit_leaves_out_is_no_fault(prepare, caplog):
@@ -222,20 +219,6 @@ def test_a_label_that_only_the_limit_leaves_out_is_no_fault(prepare, caplog):
         rows = TEXT | ({"label": [0, 1, 0]} if names else {})
         with pytest.raises(InputError, match=r"contains 'maybe' in .*validation\.parquet, but in no training row"):
             prepare(rows, given, names=names and {"label": names})
-
-
-def test_labels_are_counted_in_the_training_rows_taken(prepare):
-    validation = {"text": ["d"], "label": ["no"]}
-    for rows, more, counts in (
-        ((TEXT, validation), {}, [1, 2]),
-        ((TEXT, validation), {"labels": ["yes", "maybe", "no"]}, [2, 0, 1]),
-        ((WORDS,), {}, [1, 2]),  # words, and not rows
-    ):
-        assert provenance_of(prepare(*rows, **more))["train_counts"] == counts
-    train = {"text": list("abcdefgh"), "label": ["x", "y"] * 4}
-    limited = prepare(train, TEXT | {"label": ["x"] * 3}, corpus={"train_limit": 5})
-    taken = limited["label"].to_pylist()[:5]
-    assert provenance_of(limited)["train_counts"] == [taken.count(0), taken.count(1)]
 
 
 def test_every_word_has_its_most_frequent_label_of_the_training_rows(prepare):
@@ -305,39 +288,28 @@ NO_YES = {"names": {"label": ["no", "yes"]}}
     ("train", "options", "said"),
     [
         (TEXT, {"corpus": {"first": "sentence"}}, r"no column 'sentence'; its columns are text, label"),
-        (TEXT, {"label": "labl"}, r"no column 'labl'; its columns are text, label"),
-        (TEXT, {"subset": "kind"}, r"no column 'kind'; its columns are text, label"),
         (TEXT | {"text": [1, 2, 3]}, {}, r"Column text of .*train.parquet contains int64, but it must contain a text"),
         (TEXT, {"corpus": {"first": None, "words": "text"}, "metric": "entity_f1"}, r"contains string.*list of words"),
-        (WORDS, {"corpus": {"words": None, "first": "words"}, "metric": "accuracy"}, r"contains list<.*contain a text"),
         (TEXT | {"label": [0.5, 1.0, 2.0]}, {}, r"Column label .* contains numbers such as 0\.5, but .* no regression"),
-        (WORDS | {"tag": ["X", "Y"]}, {}, r"Column tag .* contains string.*a list with one label per word"),
         (TEXT | {"label": [["x"], ["y"], ["x"]]}, {}, r"Column label .* contains list.*one label in each row"),
         (TEXT | {"text": ["a", " \t", None]}, {}, r"no text in column text in 2 of 3 rows \(counted from 0: 1, 2\)"),
-        (WORDS | {"words": [[], ["c"]]}, {}, r"no words in column words in 1 of 2 rows \(counted from 0: 0\)"),
         (WORDS | {"words": [["a", ""], ["c"]]}, {}, r"an empty word \(or only spaces\) in column words in 1 of 2"),
         (WORDS | {"tag": [["X"], ["Y"]]}, {}, r"without one label per word in 1 of 2 rows \(counted from 0: 0\)"),
-        (WORDS | {"tag": [["X", None], ["Y"]]}, {}, r"no label in column tag"),
         (TEXT | {"label": ["yes", "", None]}, {}, r"no label in column label .* in 2 of 3"),
         (TEXT | {"label": [-1, -1, -1]}, {}, r"Column label .* has no labels \(each is -1\)"),
         (TEXT | {"label": ["-1", "0", "1"]}, {}, r"has the label -1, which may mean no label, .* in 1 of 3 rows"),
         (TEXT | {"label": [-1, 1, 0]}, NO_YES, r"no label in column label .* in 1 of 3 rows"),
         (TEXT | {"label": [0, 1, -7]}, NO_YES, r"out of range for 2 classes in 1 of 3"),
-        (TEXT | {"label": [0, 1, 2]}, {"labels": ["no", "yes"]}, r"out of range for 2 classes"),
         (TEXT, {"labels": ("yes", "maybe")}, r"Column label contains 'no', but `labels` lists only yes, maybe"),
         (TEXT, {"labels": ["yes", "no", "yes"]}, r"`labels` lists a name twice"),
         (TEXT | {"label": ["yes"] * 3}, {}, r"All training rows have the label 'yes'"),
         (TEXT, {"metric": "entity_f1"}, r"entity_f1 is for tasks with one label per word.*use one of accuracy"),
-        (WORDS, {"metric": "accuracy"}, r"accuracy is for tasks with one label per text.*token_accuracy"),
         (TEXT | {"label": ["a", "b", "c"]}, {"metric": "f1"}, r"f1 needs two labels, but there are 3 \(a, b, c\)"),
         (WORDS, {"metric": "entity_f1"}, r"needs labels O, B-.*but there is 'X', 'Y'"),
         (TEXT | {"kind": ["all", "x", "x"]}, {"subset": "kind"}, r"has a subset 'all', a name reserved"),
-        (TEXT | {"kind": [0.5, 1.0, 1.0]}, {"subset": "kind"}, r"contains double.*one subset in each row"),
         (WORDS | {"kind": [["x"], ["y"]]}, {"subset": "kind"}, r"without one subset per word"),
         ({"text": pa.array([], pa.string()), "label": pa.array([], pa.string())}, {}, r"train.parquet has no rows"),
-        (TEXT | {"kind": ["x", "e\x1bsc", "x"]}, {"subset": "kind"}, r"in a subset in column kind in 1 of 3 .*: 1\)"),
         (TEXT | {"label": ["yes", "no", "no\x1b!"]}, {}, r"character in a label in column label in 1 of 3 .* 2\)"),
-        (TEXT | {"label": [0, 1, 0]}, {"names": {"label": ["no", "y\x9fes"]}}, r"a control character in a label"),
         (TEXT | {"label": ["yes", "b", "yes"]}, NO_YES, r"contains 'b', but the class names .* are only no, yes"),
     ],
 )

@@ -27,10 +27,7 @@ def test_a_probe_learns_and_the_same_seed_gives_the_same_bytes(tiny, corpus, dat
 
     def run(name, seed):
         how = training(epochs=15, learning_rate=3e-2)
-        said = jobs.probe(tiny, corpus / f"{name}.json", metric, how, seed, index=index, **data)
-        assert (
-            f"{metric} {jobs.scores(corpus / f'{name}.json', metric)[-1]:.3f} over 1 seed with 15 of 15 heads" in said
-        )
+        jobs.probe(tiny, corpus / f"{name}.json", metric, how, seed, index=index, **data)
         return jobs.run_of(corpus / f"{name}.json", seed)
 
     first, again, other = run("a", 1), run("b", 1), run("c", 2)

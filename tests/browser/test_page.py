@@ -7,7 +7,6 @@ import pytest
 from finished import CONFIG, HEADS, LAYERS, SLOTS, averages, learned, page_job, write_results
 from selenium.webdriver import ActionChains, Keys
 from selenium.webdriver.common.by import By
-from selenium.webdriver.support.ui import Select
 
 from papa.results.page import write_report
 
@@ -81,14 +80,6 @@ def test_a_click_or_an_arrow_chooses_a_head_and_shows_its_matrix(chromium, page)
     mean = float(averages().mean[2, 1, middle, middle])
     query, _, shown = text(browser, "cell").rpartition(": ")
     assert query == f"Query slot {middle}, key slot {middle}" and float(shown) == pytest.approx(mean, rel=0.02)
-
-
-def test_another_model_has_other_heads(chromium, page):
-    browser = opened(chromium, page)
-    choice = Select(browser.find_element(By.ID, "choice"))
-    assert [option.text.endswith("small, average") for option in choice.options] == [True, True, False, False]
-    choice.select_by_index(3)
-    assert len(heads(browser)) == LAYERS * HEADS and "λ" in text(browser, "chosen")
 
 
 def test_constants_that_need_no_text_have_a_map_without_matrices(chromium, tmp_path):

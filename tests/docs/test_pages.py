@@ -106,12 +106,3 @@ def test_one_version_everywhere():
         assert str(citation["date-released"]) == released[2] == date.fromisoformat(released[2]).isoformat()
     assert citation["license"] == project["license"]
     assert all(reference["doi"] in text_of("README.md") for reference in citation["references"])
-
-
-def test_the_workflow_catalog_finds_what_it_looks_for():
-    described = yaml.safe_load(text_of(".snakemake-workflow-catalog.yml"))["usage"]
-    assert set(described) == {"software-stack-deployment", "report"}
-    assert any(described["software-stack-deployment"].values())
-    assert (REPOSITORY / "workflow/Snakefile").exists() and list((REPOSITORY / "workflow/rules").glob("*.smk"))
-    readme = text_of("README.md").lower()
-    assert "snakemake" in readme and "workflow" in readme and (REPOSITORY / "config/README.md").exists()

@@ -57,14 +57,6 @@ def test_both_sides_are_compared_and_do_the_same_work(compared):
     assert sorted(path.name for path in work.glob("seed-*.json")) == ["seed-1.json", "seed-2.json", "seed-3.json"]
 
 
-def test_parts_and_their_products_are_drawn(compared, tmp_path):
-    taken = compare.against_products(compared[1])
-    assert [*taken] == [*compare.PARTS.values()] and all(products > 0 for _, products in taken.values())
-    compare.drawn(taken, str(tmp_path / "figure.svg"))
-    drawn = (tmp_path / "figure.svg").read_text(encoding="utf-8")
-    assert ">λ</text>" in drawn and ">only its products and attention</text>" in drawn
-
-
 def test_products_are_timed_and_nothing_else():
     def work():
         (torch.randn(300, 300) @ torch.randn(300, 300)).tanh().requires_grad_().square().sum().backward()
@@ -90,10 +82,3 @@ def test_large_models_are_compared_with_the_stock_model(capsys):
     names = [row[2].strip() for row in rows]
     assert names == names[:7] * 4 and names[0] == "stock" and names[5] == "λ step"  # two models, two kinds of lengths
     assert all(float(row[3].replace(",", "")) > 0 for row in rows)
-
-
-def test_batches_of_several_sizes_are_compared(capsys):
-    options = ["--tiny", "--device", "cpu", "--seconds", "0", "--precisions", "float32", "--budgets", "16", "64"]
-    gpu.main([*options, "--models", "decoder, 8 billion"])
-    rows = [line.split("|")[1:3] for line in capsys.readouterr().out.splitlines() if line.count("|") == 6]
-    assert [[cell.strip() for cell in row] for row in rows[2:]] == [["16", "16"], ["63", "16"]]

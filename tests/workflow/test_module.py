@@ -78,12 +78,3 @@ def test_deployed_as_it_is_everything_is_the_target(study, fresh):
     (study.folder / "Snakefile").write_text(snakefile, encoding="utf-8")
     assert study.planned(None) == JOBS | {"everything": 1}
     assert fresh.planned(CONFIG, "--snakefile", "workflow/Snakefile") == JOBS | {"everything": 1}
-
-
-def test_a_config_is_checked_where_it_comes_from_another_workflow(study):
-    config = copy.deepcopy(CONFIG)
-    config["run"]["fractons"] = config["run"].pop("fractions")
-    study.write({"attention": config}, "study.yaml")
-    process = study.snakemake("-n")
-    assert process.returncode == 1
-    assert "Config error: The config has an unknown key run.fractons; did you mean fractions?" in process.stderr

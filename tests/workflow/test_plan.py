@@ -202,9 +202,3 @@ def test_without_seeds_or_a_floor_nothing_can_be_claimed(plan):
     for why, keys in reasons.items():
         planned = json.loads(plan(with_keys(CONFIG, {"run.tasks": ["animals"]} | keys), "--json").stdout)
         assert [(entry["smallest"], entry["why"]) for entry in planned["smallest_margins"]] == [(None, why)]
-
-
-def test_a_wrong_config_is_one_sentence(plan):
-    result = plan(CONFIG | {"device": "gpu"})
-    assert (result.exit_code, result.stdout) == (2, "")
-    assert result.stderr.startswith("Config error: device is 'gpu'") and len(result.stderr.splitlines()) == 1

@@ -36,15 +36,6 @@ def jobs_of(workflow, config, profile, *arguments):
     return planned
 
 
-def test_the_plain_command_has_the_default_profile(fresh):
-    """Nothing is printed of jobs that are planned, and a dry run needs no number of cores."""
-    process = fresh.run("-n", "--configfile", fresh.write(CONFIG))
-    assert "Using workflow specific profile" in process.stderr and "profiles/default" in process.stderr
-    assert "rule probe:" not in process.stdout
-    assert re.search(rf"^total +{sum(JOBS.values()) + 1}$", process.stdout, re.MULTILINE)
-    assert (REPOSITORY / "profiles").resolve() == REPOSITORY / "workflow/profiles"
-
-
 def test_profiles_have_the_same_memory():
     """A profile that did not say so would rerun what is done, or lock what nobody unlocks."""
     for profile in PROFILES.values():
@@ -82,13 +73,6 @@ def test_jobs_ask_for_memory_and_walltime(computed_copy):
     probes = jobs_of(computed_copy, config, "default", "--cores", "8")["probe"]
     assert len(probes) == 8
     assert all("mem_mb=2000" in probe and "runtime=60" in probe for probe in probes)
-
-
-def test_the_default_config_and_a_change_of_one_key(fresh):
-    jobs = fresh.planned(None)
-    renamed = fresh.snakemake("-n", "--quiet", "host", "--config", "name=other").stdout
-    assert jobs["probe"] == len(re.findall("^rule probe:", renamed, re.MULTILINE)) > 0
-    assert "results/other/" in renamed
 
 
 @pytest.mark.parametrize(

@@ -1,14 +1,11 @@
 """A job seen from its script: what goes to the log, what to the terminal, with which threads."""
 
-import os
 from pathlib import Path
 
 import pytest
-import yaml
 from tiny import in_python
 
-from papa.files import Trace, trace_of, write_json
-from papa.jobs.start import ALLOCATOR, started
+from papa.files import Trace, write_json
 
 SCRIPT = """
 import os, sys
@@ -83,29 +80,6 @@ def test_a_stopped_job_says_so_and_leaves_nothing(tmp_path, signal):
     assert [path.name for path in tmp_path.iterdir()] == ["logs"]
 
 
-def test_a_log_that_cannot_be_begun(tmp_path):
-    (tmp_path / "logs").write_text("a file")
-    process = run(tmp_path, "say('not reached')")
-    assert (process.returncode, process.stdout) == (1, "")
-    assert process.stderr == "Error: logs/job.log could not be written (File exists); fix the cause and run again.\n"
-
-
-def test_jobs_keep_memory_that_they_freed_unless_the_user_said_otherwise(monkeypatch):
-    ours, theirs = ALLOCATOR
-    monkeypatch.setenv(ours, "1")
-    for name in (
-        theirs,
-        "PYTHONPATH",
-        "PYTHONIOENCODING",
-        "PAPA_MACHINE",
-    ):  # what is set here is put back
-        monkeypatch.setenv(name, "")
-    monkeypatch.delenv(theirs)
-    demo = Path(__file__).parents[2] / "config/config.yaml"
-    started(yaml.safe_load(demo.read_text(encoding="utf-8")), [demo])
-    assert (os.environ[ours], os.environ[theirs]) == ("1", ALLOCATOR[theirs])
-
-
 CALL = """
 from types import SimpleNamespace
 from papa.config import stages
@@ -129,15 +103,6 @@ run(SimpleNamespace(**rule, input=read, output={{"order": "order.json"}}))
 def rank(folder: Path, request: str):
     parameters = {"settings_of": "Ranked", "settings": {"order": "lambda"}, "requests": {"lambdas": [request]}}
     return in_python(CALL.format(params={"parameters": parameters}), folder=folder)
-
-
-def test_a_script_calls_one_stage_with_its_job(tmp_path):
-    made = Trace("lambda", 1, {"seed": 7}, {})
-    write_json({"λ": [0.5]}, tmp_path / "lambda.json", made)
-    process = rank(tmp_path, made.request)
-    assert (process.returncode, process.stdout) == (0, "rank tiny: ranked by lambda (0 s)\n"), process.stderr
-    trace = trace_of(tmp_path / "order.json")
-    assert (trace.stage, trace.settings) == ("rank", {"order": "lambda"}) and list(trace.inputs) == ["lambdas"]
 
 
 def test_an_input_of_other_settings_is_refused(tmp_path):

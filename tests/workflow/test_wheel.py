@@ -2,7 +2,6 @@
 
 import copy
 import os
-import re
 import subprocess
 import sys
 import sysconfig
@@ -77,15 +76,3 @@ def test_installed_it_runs_a_study_in_an_empty_folder(installed, tmp_path):
     assert {path.name for path in tmp_path.iterdir()} == {"models", "data", "mine.yaml", "results", ".snakemake"}
     at = done(installed / "python", "-c", "import papa; print(papa.__file__)", cwd=tmp_path).stdout
     assert Path(at.strip()).is_relative_to(installed.parent)
-
-
-def test_installed_it_plans_the_demo(installed, tmp_path):
-    process = done(installed / "papa", "demo", "-n", cwd=tmp_path)
-    assert re.search(r"^train_lambda +6$", process.stdout, re.MULTILINE), process.stdout
-    assert not (tmp_path / "results/demo/report").exists()
-
-
-def test_installed_without_a_config_it_says_what_to_do(installed, tmp_path):
-    process = run(installed / "papa", "run", cwd=tmp_path)
-    assert process.returncode == 2 and len(process.stderr.splitlines()) == 1 and "`papa init`" in process.stderr
-    assert not any(tmp_path.iterdir())

@@ -56,37 +56,25 @@ def columns_of(header: str, source: str = "train.csv") -> Columns:
          "sentence1_parse; sentence2_parse; sentence1; sentence2:long; label1:class; gold_label:class",
          "sentence1 sentence2 gold_label"),  # MNLI, SNLI
         ("premise; hypothesis:long; label:int; idx:id", "premise hypothesis label"),  # MNLI on the hub, CB, SciTail
-        ("uid:id; premise; hypothesis:long; label:int; reason:long", "?first"),  # ANLI: the reason is a text, too
-        ("question; sentence:long; label:int; idx:id", "question sentence label"),  # QNLI
-        ("word:word; sentence1; sentence2:long; label:int", "sentence1 sentence2 label"),  # WiC
         ("language:word; gold_label:class; sentence1; sentence2:long; genre:word",
          "sentence1 sentence2 gold_label"),  # XNLI
         ("index:id; genre:word; filename:word; score:float; sentence1; sentence2:long", "?label"),  # STS-B
         ("text; label:int", "text - label"),  # IMDb, Yelp, tweet_eval, AG News, emotion on the hub
-        ("review; sentiment:class", "review - sentiment"),  # IMDb as CSV
         ("Class Index:int; Title; Description:long", "?label"),  # AG News as CSV
-        ("text; label:int; label_text:class", "text - label"),  # 20 Newsgroups
         ("text; coarse_label:int; fine_label:int", "?label"),  # TREC
         ("target:int; ids:id; date:date; flag:word; user:word; text", "text - target"),  # Sentiment140
         ("id:hash; comment_text; toxic:int; severe_toxic:int; insult:int", "?label"),  # Jigsaw: several labels
-        ("v1:class; v2; :word; :word", "?label"),  # SMS spam
         ("id:id; title:word; context:long; question; answers:list", "?label"),  # SQuAD
         ("text; labels:ints; id:hash", "?label"),  # GoEmotions: several labels for each text
-        ("id:id; tokens:words; pos_tags:ints; chunk_tags:ints; ner_tags:ints", "?label"),  # CoNLL-2003: two kinds
         ("tokens:words; ner_tags:ints; langs:tags; spans:words", "tokens ner_tags"),  # WikiANN
         # what people have
-        ("sentenceA; sentenceB:long; label:class", "sentenceA sentenceB label"),
         ("text1; text2:word; label:class", "?first"),  # the partner has single words; it is not left out silently
         ("b_hypothesis; premise; hypothesis:long; label:class", "?first"),
         ("hypothesis; premise:long; label:class", "premise hypothesis label"),
         ("when:date; where:url; notes; label:class", "notes - label"),
-        ("url:url; label:class", "?first"),
         ("tokens:list; label:class", "?first"),  # lists that were written as text
         ("text:chinese; label:class", "text - label"),
-        ("id:id; satz:chinese; klasse:class", "?label"),
         ("text; target:long", "?label"),  # a text to write, no class
-        ("text; label:id", "?label"),  # a label for each row
-        ("Text; Label:class", "Text - Label"),
         ("a:words; b:words; tags:tags", "?first"),
         ("words:words; text; tags:tags", "words tags"),
     ],
@@ -146,16 +134,13 @@ SHARE = [{"text": f"words {row}", "label": "yes" if row else "no"} for row in ra
 @pytest.mark.parametrize(
     ("rows", "wanted", "expected"),
     [
-        (tagged("B-PER", "I-PER", "O"), Wanted(), "entity_f1"),
         (tagged("B-PER", "L-PER", "O", "U-PER"), Wanted(), "entity_f1"),
         (tagged("B-PER", "M-PER", "E-PER", "S-LOC", "O"), Wanted(), "entity_f1"),
         (tagged("B-PER", "O", "_"), Wanted(), "token_accuracy"),
         (tagged("B", "M", "E", "S"), Wanted(), "token_accuracy"),
-        (tagged("NOUN", "VERB"), Wanted(), "token_accuracy"),
         (SHARE, Wanted(), "matthews_correlation"),
         (SIGNED, Wanted(labels=["-1", "1"]), "accuracy"),
         (SIGNED, Wanted(), "the label -1, which may mean no label, in column label in 5 of 10 rows .*`labels`"),
-        (SIGNED[::2], Wanted(), "has no labels .each is -1"),
         (UNKNOWN, Wanted(changes=RowChanges(drop_empty=True)), "the label -1, which may mean no label"),
         (UNKNOWN, Wanted(changes=RowChanges(drop_empty=True), labels=["0", "1"]), "accuracy"),
         (UNKNOWN, Wanted(labels=["0", "1"]), "no label in column label .* in 4 of 12 rows"),
@@ -192,17 +177,14 @@ def examples(*numbers: int, second: int = 0, words: bool = False) -> list[Sequen
 @pytest.mark.parametrize(
     ("lengths", "facts", "slots", "expected"),
     [
-        (examples(*[5] * 200), {}, None, (16, "100% of texts fit", "")),
         (examples(*[40] * 198, 90, 90), {}, None, (96, "100% of texts fit", "")),
         (examples(*[40] * 199, 90), {}, None, (48, "99% of texts fit", "")),
         (examples(*[20] * 9, second=4), {}, None, (48, "100% of texts fit", "")),  # each text has half of the slots
-        (examples(*[4] * 9, second=20), {}, None, (48, "100% of texts fit", "")),
         (examples(*[20] * 9, words=True), {}, None, (24, "100% of texts fit", "")),
         (examples(*[300] * 9, 4), {}, None, (256, "10% of texts fit", "90% of the texts have more than 256")),
         (examples(*[30] * 9), {"n_positions": 24}, None, (24, "0% of texts fit", "100% of the texts")),
         (examples(*[30] * 9), {}, 20, (20, "0% of texts fit", "more than 20 tokens and are cut")),
         ([], {"n_positions": 48}, None, (48, "blocks of running text", "")),
-        ([], {}, None, (128, "blocks of running text", "")),
         ([], {"max_position_embeddings": 50, "model_type": "roberta"}, None, (48, "blocks of running text", "")),
     ],
 )  # fmt: skip

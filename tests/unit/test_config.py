@@ -27,39 +27,23 @@ NEXT = "a task without labels (language modelling, by a decoder's own head) with
 REFUSED = """
 modles: {} => The config has an unknown key modles; did you mean models?
 models.tiny.name: bert => unknown key models.tiny.name; valid keys are hub, path, package, revision, sha256.
-run.model: [tiny] => unknown key run.model; did you mean models?
 corpora.words: {fils: {train: a.csv}, words: x} => unknown key corpora.words.fils; did you mean files?
-tasks.tags.learning_rte: 1.0 => unknown key tasks.tags.learning_rte; did you mean learning_rate?
 
 name: (absent) => The config needs the key name: name of this config; results go to results/<name>/.
-run.fractions: (absent) => The config needs the key run.fractions: fractions of heads
-corpora.words.files: {validation: a.jsonl} => needs the key corpora.words.files.train: file of the training split
 tasks.tags.metric: (absent) => The config needs the key tasks.tags.metric: metric that scores predictions.
 
 models.tiny: {} => models.tiny needs `hub`, `path` or `package`.
 models.tiny: {path: a, package: b} => tiny.package: a model in a folder (`path`) has no `package`; remove it or `path`.
-models.tiny.revision: main => models.tiny: `revision` is one on the hub, but there is no `hub`; add it, or remove
-models.tiny: a/b => models.tiny must be a block of keys, but it is 'a/b'.
 corpora.words: {words: words, slots: 8} => corpora.words needs `files` or `hub`.
 corpora.words: {hub: a/b, slots: 8} => corpora.words needs `first` or `words`.
-corpora.words.hub: a/b => words.files: a corpus with `hub` and `words` has no `files`; remove it or `hub`.
-corpora.words: {hub: a/b, words: c, columns: [c]} => has no `columns`; remove it or `hub`.
-corpora.words.config: cola => words.config: a corpus with `files` and `words` has no `config`; remove it or `files`.
-corpora.sentences: {hub: a/b, first: c, second: d, blocks: true} => has no `second`; remove it or `blocks`.
-corpora.sentences: {hub: a/b, first: c, blocks: true, cluster: d} => cluster must be a whole number, but it is 'd'.
 corpora.sentences.blocks: true => tasks.animals has labels, but its corpus 'sentences' is cut into blocks
 corpora.sentences.blocks: "yes" => corpora.sentences.blocks must be true or false, but it is 'yes'; write it without
 corpora.words: {hub: a/b, validation: [a, all], words: w} => words: validation lists 'all', a name already in use
 tasks.tags.metric: negative_log_perplexity => tasks.tags.label: NO_LABELS `label`; remove it, or change `metric`.
-tasks.next.label: tags => tasks.next.label: NEXT `label`; remove it, or change `metric`.
 
 run.tasks: [animals, pos] => run.tasks[1]: no task is called 'pos'; it must be one of animals, tags, masked, next.
-patterns: {tasks: [next]} => patterns.tasks[0]: no task that is run is called 'next'; it must be one of animals,
 run.constants: [average-of-mnli] => run.constants[0]: no corpus is called 'mnli'; it must be one of sentences, words.
-run.constants: [mean] => run.constants[0]: The constant 'mean' does not exist; use one of average, average-of-CORPUS
-run.orders: [alphabetical] => run.orders[0] is 'alphabetical'; it must be one of lambda, lambda-reversed, first-layer
 run.tasks: [tags, tags] => run.tasks: 'tags' is listed twice; list each value once.
-tasks.tags.labels: [a, b, a] => tasks.tags.labels: 'a' is listed twice
 tasks.tags.metric: accuracy => tasks.tags.metric: The metric accuracy is for tasks with one label per text
 tasks.tags.label: words => is 'words', but that column contains texts, because it is `words` of corpora.words; use
 corpora.words: {hub: a/b, words: words} => tasks.tags.corpus is 'words', which has no slots; add it
@@ -71,36 +55,21 @@ grids.summary: {} => The grid 'summary' has the name of another table that papa 
 tasks.tags.learning_rate: 2e-5 => must be a number, but it is '2e-5', because YAML reads it as text; write 2.0e-5.
 tasks.tags.learning_rate: 0 => tasks.tags.learning_rate is 0, but must be above 0 (constant learning rate
 tasks.tags.learning_rate: .nan => tasks.tags.learning_rate is nan, but must be a finite number
-tasks.tags.learning_rate: 20 => tasks.tags.learning_rate is 20, but must be at most 10
-corpora.words.slots: => corpora.words.slots is empty; set a value, or leave out the key
 margin: 10 => margin is 10, but must be below 1
-tasks.tags.batch_size: 8.0 => tasks.tags.batch_size must be a whole number, but it is 8.0.
 tasks.tags.epochs: "4" => tasks.tags.epochs must be a whole number, but it is '4'; write it without quotes
-threads: 0 => threads is 0, but must be at least 1
-corpora.words.cluster: 3.5 => corpora.words.cluster must be text or a whole number, but it is 3.5
 run.fractions: ["1", "3/2"] => run.fractions[1]: '3/2' is not a fraction between 0 and 1; write it as "a/b"
 tasks.tags.train_rows: 50% => tasks.tags.train_rows: '50%' is neither a share of rows nor a number of rows
-run.tasks: [] => run.tasks is too short; its minimum length is 1 (names of tasks
-run.seeds: 3 => run.seeds must be a list, but it is 3; write [3].
 run.seeds: [-1] => run.seeds[0] is -1, but must be at least 0.
 patterns: {tasks: [tags], heads: [[1, 2, 3]]} => patterns.heads[0] is too long; its maximum length is 2.
-patterns: {tasks: [tags], heads: [[1]]} => patterns.heads[0] has too few values; it needs 2.
 tasks.tags.labels: [1, 2] => tasks.tags.labels[0] must be text, but it is 1; put it in quotes.
-keep_hidden_states: "no" => keep_hidden_states must be true or false, but it is 'no'; write it without quotes.
 name: on => name must be text, but it is True; put it in quotes, because YAML reads yes, no, on and off
-device: cuda:100 => device is 'cuda:100', but must match
 
 name: ../up => name: '../up' cannot be a name: a name has 1 to 64 characters (a-z, 0-9, _ and -)
 name: dеmo => name: 'dеmo' cannot be a name
 name: "a\\n" => name contains U+000A, a line break or another invisible character; remove it.
-grids./root: {} => grids.'/root': '/root' cannot be a name
-tasks.tags.3: 1 => tasks.tags[3] is a key that YAML does not read as text
 tasks.tags.title: "Ta\\u202egs" => tasks.tags.title contains U+202E, a line break or another invisible character
 models.tiny.hub: /models/bert => models.tiny.hub is '/models/bert', but must match
-models.tiny.sha256: abc => models.tiny.sha256 is 'abc', but must match
 models.tiny: {hub: a/b, revision: ../../up} => models.tiny.revision is '../../up', but must match
-models.tiny: {package: os;x} => models.tiny.package is 'os;x', but must match
-corpora.words: {hub: a/b, config: ../up, words: w} => corpora.words.config is '../up', but must match
 corpora.words.files.train: "{a}.csv" => corpora.words.files.train is '{a}.csv', but must match
 corpora.words.files.train: a.xlsx => train: 'a.xlsx' has a format that papa cannot read; save it as .csv
 """
@@ -122,9 +91,7 @@ def test_refused(line):
 @pytest.mark.parametrize(
     ("changes", "sentence"),
     [
-        ({"name": "a" * 65}, "cannot be a name"),
         ({("corpora", "../up"): {"files": {"train": "a.txt"}}}, "corpora.'../up': '../up' cannot be a name"),
-        ({("tasks", "tags", "learning_rte\n"): 1}, r"unknown key tasks.tags.'learning_rte\n'; did you mean"),
         ({"tasks.tags.title": "a\ud800"}, "tasks.tags.title contains U+D800, a line break or another"),
         ({"tasks.tags": MASKED | {"train_rows": 9, "resample_training": True}}, "must be the share of each seed, such"),
         (SAMPLES | {"run.seeds": [1, 2, 5]}, "train_rows 2/5 has 2 parts of the training rows, and seeds 1 and 5 of"),
@@ -143,14 +110,11 @@ def test_refused_combinations_and_values_that_are_hard_to_write(changes, sentenc
     ("content", "said"),
     [
         (b"# nothing", "The config must be a block of keys, but it is empty"),
-        (b"hello", "The config must be a block of keys, but it is 'hello'"),
         (b"name: \xff", "cannot be read as YAML .*utf-8"),
         (b"name: a\n---\nname: b", "cannot be read as YAML .line 2: expected a single document"),
-        (b"name: 2020-99-99", "cannot be read as YAML .*month"),
         (b"run:\n\tmodels: [a]", "cannot be read as YAML .line 2: it is indented by a tab; use spaces"),
         (b"run:\n  models: [a]\n tasks: [b]", "line 3: it does not fit the lines above; check their indentation"),
         (b"name: mine: yours", "line 1: a key needs a colon and a space after it, and a value with a colon"),
-        (b"run: *later", "line 1: found undefined alias 'later'"),
         (b"name: a\nrun: {}\nname: b", "contains the key 'name' twice .*, in lines 1 and 3; keep one"),
         (b"a: &a {b: &b {c: *a}}", "cannot be read as YAML .Circular reference"),
         (b"run: {seeds: [1:30]}", 'contains 1:30 in line 1, which YAML reads as 90; write "1:30" if text is meant'),

@@ -164,18 +164,12 @@ def blank_row():
     [
         (["a b", ["x"]], {}, "train is a single text; give a list of texts"),
         (["frame", ["x"]], {}, r"train is a table, so its labels must be in a column; give columns=\{'label': NAME\}"),
-        ([["a", ("b", "c")], ["x", "y"]], {}, "must contain only texts"),
         ([["a", "b"], ["x"]], {}, "train has 2 texts but 1 labels"),
-        ([["a b"] * 9, ["x"] * 9, ["c"]], {}, r"validation must be a pair \(texts, labels\)"),
         ([texts_of(9)[0], ["x", 1, *"abcdefg"]], {}, "All texts must have one type"),
         ([[["a", str(number)] for number in range(9)]], {}, "given without labels; give labels, or single texts"),
         (["frame"], {}, 'train is a table; name the columns to use, as in columns={"first": .* has id, sentence'),
         (["splits"], {"columns": ROLES}, r"A dataset has the splits train; give one of them, as in data\['train'\]"),
-        ([["a b"]], {"columns": ROLES}, "train is a list, so it has no columns; leave out `columns`"),
-        ([["a b"] * 6, "style"], {}, "labels is the single text 'style'"),
-        ([["a b", 3.0]], {}, r"train\[1\] is a float"),
         (["train.csv", ["x"]], {}, "labels and validation texts must be in files, too"),
-        ([["a b"] * 6], {"margin": 0.2}, "measure has no margin; it has columns, label_names, hold_out, drop_empty"),
         # messages name the row that was given, also if rows before it are held out
         ([blank_row()], {"columns": ROLES}, r"^train has no text in column sentence in 1 of 60 .*0: train\[41\]\)"),
         (changed_texts(7, None), {}, r"^train has no text in column first in 1 of 60 .*0: train\[7\]\)"),

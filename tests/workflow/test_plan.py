@@ -108,8 +108,6 @@ COLUMN = r"Corpus sentences: \S+ has no column 'feeling'; its columns are "
             1,
             r"Corpus sentences: owner/texts, split train is not on this machine.* hidden_states 4 \(4 unknown\)",
         ),
-        ({"tasks.animals.label": "feeling", "run.tasks": ["animals"]}, 1, COLUMN),
-        ({"tasks.animals.subset": "feeling", "run.tasks": ["animals"]}, 1, COLUMN),
         ({"corpora.sentences.first": "feeling", "run.tasks": ["animals"]}, 1, COLUMN),
     ],
 )

@@ -82,28 +82,3 @@ def test_gradients_of_the_lambdas(case: SimpleNamespace) -> None:
     wanted = case.expected["lambda.grad"]
     assert (slopes - wanted).norm() <= 1e-3 * wanted.norm()
     torch.testing.assert_close(slopes, wanted, atol=1e-6, rtol=1e-3)
-
-
-class Words:
-    """A tokenizer of one number per word."""
-
-    pad_token_id, cls_token_id, sep_token_id = 0, 101, 102
-
-    def __call__(self, texts: list[str], add_special_tokens: bool) -> SimpleNamespace:
-        assert not add_special_tokens
-        return SimpleNamespace(input_ids=[[int(word) for word in text.split()] for text in texts])
-
-
-def test_layout_of_single_texts_and_pairs() -> None:
-    single = published.lay_out(Words(), ["7 8", "1 2 3 4 5 6 7 8", ""], None, slots=8)
-    assert single["input_ids"].tolist() == [
-        [101, 7, 8, 0, 0, 0, 0, 102],
-        [101, 1, 2, 3, 4, 5, 6, 102],
-        [101, 0, 0, 0, 0, 0, 0, 102],
-    ]
-    assert single["attention_mask"][0].tolist() == [1, 1, 1, 0, 0, 0, 0, 1]
-    assert not single["token_type_ids"].any()
-    pair = published.lay_out(Words(), ["7 8", "1 2 3 4 5"], ["9", "5 6 7"], slots=8)
-    assert pair["input_ids"].tolist() == [[101, 7, 8, 0, 102, 9, 0, 102], [101, 1, 2, 3, 102, 5, 6, 102]]
-    assert pair["attention_mask"][0].tolist() == [1, 1, 1, 0, 1, 1, 0, 1]
-    assert pair["token_type_ids"].tolist() == [[0, 0, 0, 0, 0, 1, 1, 1]] * 2

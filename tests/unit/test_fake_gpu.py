@@ -129,9 +129,13 @@ def test_averages(on_both, tiny, place_tiny, corpus, kind, causal):
     [
         *(("lambda", "average"), ("lambda", "mean-output"), ("hidden", "original"), ("hidden", SOME)),
         *(("probe", "original"), ("probe", SOME), ("probe", "average-trained/all"), ("probe", "mean-output/all")),
+        *(("own head", "original"), ("own head", "toeplitz/all")),
     ],
 )
-def test_other_stages(on_both, tiny, corpus, data, stage, variant):
+def test_other_stages(on_both, request, tiny, corpus, data, stage, variant):
+    if stage == "own head":
+        tiny = request.getfixturevalue("tiny_decoder")
+        jobs.write_tokens(corpus, CORPUS_SLOTS, train=3, validation=3)
     made = {kind: corpus / f"{kind}.h5" for kind in ("average", "mean-output")}
     for kind, path in made.items():
         jobs.average(tiny, data["tokens"], path, kind=kind)
@@ -147,25 +151,16 @@ def test_other_stages(on_both, tiny, corpus, data, stage, variant):
             jobs.learn(tiny, path, HOW, constant=variant, **behind, **data)
         elif stage == "hidden":
             jobs.store(tiny, path, variant, tokens=data["tokens"], **behind)
+        elif stage == "own head":
+            how, given = stages.Training.none(), {"variant": variant, "tokens": data["tokens"]}
+            jobs.probe(tiny, path, "log_likelihood", how=how, seed=0, **given)
+            return [jobs.outcomes_of(path)]
         else:
             jobs.probe(tiny, path, "accuracy", HOW, variant=variant, **data, **behind)
             return [path, jobs.outcomes_of(path), path.with_suffix(".safetensors")]
         return [path]
 
     on_both(run)
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize("variant", ["original", "toeplitz/all"])
-def test_direct_scores(on_both, tmp_path, tiny_decoder, variant):
-    jobs.write_tokens(tmp_path, CORPUS_SLOTS, train=3, validation=3)
-
-    def stage(name):
-        how, given = stages.Training.none(), {"variant": variant, "tokens": tmp_path / "tokens.parquet"}
-        jobs.probe(tiny_decoder, run := tmp_path / f"{name}.json", "log_likelihood", how=how, seed=0, **given)
-        return [jobs.outcomes_of(run)]
-
-    on_both(stage)
 
 
 @pytest.mark.parametrize("causal", [False, True])

@@ -89,14 +89,3 @@ def test_uniform_weighs_all_visible_tokens_alike(both):
     with torch.no_grad():
         states = [model.hidden_states(inputs, constants) for constants in (uniform, torch.ones(*heads_of(model), n, n))]
     assert distance(states[:1], states[1:]) < 1e-6
-
-
-def test_constants_that_are_no_matrices_are_refused_where_matrices_are_needed(both):
-    _, model, inputs = both
-    outputs = papa.average_attention(model, [inputs], "mean-output")
-    with pytest.raises(papa.InputError, match="mean-output cannot be tied as sink"):
-        outputs.tied("sink")
-    with pytest.raises(papa.InputError, match="'uniform' is not a kind of average"):
-        papa.average_attention(model, [inputs], "uniform")
-    with pytest.raises(papa.InputError, match="this model needs"):
-        model.hidden_states(inputs, torch.rand(1, 1, 5, 5))

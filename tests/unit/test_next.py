@@ -118,14 +118,11 @@ def test_encoders_and_decoders_are_asked_only_for_what_they_can_predict(tmp_path
         jobs.probe(ModelId(name="tiny"), tokens.parent / "run.json", "negative_log_perplexity", tokens=tokens)
 
 
-def losses(original, zeros, replaced, trivial=4.0):
-    """Losses of a study whose mean losses in nats are these, on texts that differ a little; nothing has a seed."""
-    means, wave = (
-        {ORIGINALS: original, FLOOR: zeros, Setting("average", None, "0"): replaced},
-        0.05 * np.cos(np.arange(200)),
-    )
-    nats = {setting: mean + place * wave for place, (setting, mean) in enumerate(means.items())}
-    return losses_of([texts(nats, 5 + np.arange(200) % 7, trivial)]).set_index("constant", drop=False)
+def losses(*means):
+    """Losses of a study with these mean losses in nats, on texts that differ a little; nothing has a seed."""
+    settings, wave = (ORIGINALS, FLOOR, Setting("average", None, "0")), 0.05 * np.cos(np.arange(200))
+    nats = {setting: mean + place * wave for place, (setting, mean) in enumerate(zip(settings, means, strict=True))}
+    return losses_of([texts(nats, 5 + np.arange(200) % 7, 4.0)]).set_index("constant", drop=False)
 
 
 def test_floors_of_losses_are_the_zeros_or_else_a_guess_and_no_seed_is_needed(recwarn):

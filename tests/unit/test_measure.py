@@ -146,6 +146,18 @@ def test_a_table_is_read_by_the_names_of_its_columns(kind, tmp_path):
     assert sizes == [30, 30] and held.notes[0].startswith("Dropped 0 of 60 rows of train,")
 
 
+def test_a_file_is_held_out_in_part_unless_another_is_next_to_it_and_its_classes_can_be_named(tmp_path):
+    options = {"columns": ROLES, "label_names": ["-1", "1"]}
+    tables()["frame"].assign(mood=[-1, 1] * 30).to_csv(tmp_path / "train.csv", index=False)
+    data = _data_of(tmp_path / "train.csv", None, None, tmp_path / "data", options)
+    rows = {split: read.table.to_pylist() for split, read in data.unwritten.items()}
+    assert len(rows["validation"]) == 12 and len({row["id"] for row in rows["train"] + rows["validation"]}) == 60
+    assert data.labels == ["-1", "1"]
+    shutil.copy(tmp_path / "train.csv", tmp_path / "validation.csv")
+    data = _data_of(tmp_path / "train.csv", None, None, tmp_path / "data", options)
+    assert data.files["validation"] == str(tmp_path / "validation.csv") and not data.unwritten
+
+
 def changed_texts(place, text, held_out=False):
     """Texts, labels and validation texts, one of which is changed; or the labels, if a text is held out."""
     texts, labels = texts_of(60)

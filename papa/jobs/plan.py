@@ -293,7 +293,7 @@ def _texts_of(corpus: Corpus, config: Config) -> Iterator[str]:
         rows = load_rows(corpus, split, machine=config.machine)
         for name in filter(None, (corpus.first, corpus.second, corpus.words)):
             for text in rows.table.column(name).to_pylist():
-                yield text if isinstance(text, str) else " ".join(text)
+                yield " ".join(map(str, text)) if isinstance(text, list) else str(text)
 
 
 def _metrics(study: Plan, corpora: Collection[str]) -> tuple[list[str], list[str]]:

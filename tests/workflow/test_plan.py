@@ -119,6 +119,9 @@ def test_what_is_not_here_is_said_first(plan, keys, code, expected):
 def test_a_model_or_tokenizer_that_cannot_be_used_is_said_first(plan, folder):
     runs = {"fractions": ["1"], "models": ["added", "adapted"]}
     config = with_long_texts("the <e1> cat", runs, train=3, validation=3)
+    rows = '{"sentence": null, "animal": "1"}\n{"sentence": "the <e1> cat", "animal": "0"}\n'  # the first has no text
+    (folder / "data/long.jsonl").write_text(rows)
+    config["corpora"]["sentences"]["files"]["train"] = "data/long.jsonl"
     config["models"] = {name: {"path": f"models/{name}"} for name in ("added", "adapted")}
     for name in config["models"]:
         write_model(folder / f"models/{name}")

@@ -211,7 +211,7 @@ def _replacement(study: Plan, model: str, corpus: str, task: str, variant: Varia
     if variant.constant is not None and (order := variant.order) is not None:
         weighed = {"task": task, "constant": variant.constant.untrained} if order.by_weight else {}
         rule = "rank" if order.by_weight else "order_heads"
-        needs["order"] = [study.job(rule, model=model, order=order.name, **weighed)]
+        needs["order"] = [study.job(rule, model=model, **weighed, order=order.name)]
     return needs
 
 

@@ -20,6 +20,7 @@ def test_a_job_that_runs_a_model_asks_for_its_weights_four_times(study, tmp_path
     weights.write_bytes(b"0" * 5_000_000)
     average = study.job("average", model="tiny", laid_out="words", averaged="average")
     rank = next(job for job in study.jobs() if job.rule == "rank")
+    assert [*rank.wildcards] == ["model", "task", "constant", "order"]  # as in the lines of snakemake
     assert memory(study, average) == MODEL_MB + 20 and memory(study, rank) == JOB_MB
     assert walltime(study, average) > walltime(study, rank)
     weights.unlink()

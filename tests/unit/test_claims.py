@@ -205,16 +205,6 @@ def test_of_one_task(options, words):
     assert words in sentence(measured("a", **options))
 
 
-def test_of_two_orders_each_is_named_and_what_they_share_is_said_once():
-    both = measured("a", orders=("lambda-0", "lambda-reversed-0"))
-    _, claims = concluded([both], orders=("lambda", "lambda-reversed"))
-    assert [line["orders"] for line in claims["lines"]] == [1, 1]
-    once = ("With all 16 heads of m", "is lost on A", "In the order of λ, 8 of 16", "In the reverse order of λ, 8 of")
-    assert [claims["sentence"].count(words) for words in (*once, "400 validation examples")] == [1] * 5
-    forward, reverse = (line["sentence"] for line in claims["lines"])
-    assert once[2] in forward and once[3] in reverse and once[3] not in forward
-
-
 def test_losses_are_reported_by_subset():
     """The first 200 examples to be right are so without any attention: what it contributes is in the other subset."""
     subset = np.where(EASE >= 203, "hard", "easy")

@@ -24,7 +24,6 @@ from papa.results.compare import (
     OUTCOMES,
     compare,
     difference,
-    headline,
     judge,
     print_comparison,
     samples_of,
@@ -201,7 +200,6 @@ def test_a_decoder_equals_itself_and_without_a_margin_nothing_else(tmp_path, zer
     a, b = (decoder(tmp_path / name, zeros, shift, original) for name, shift in (("a", 0.0), ("b", 1e-6)))
     comparison = compare(a, a)
     assert (comparison["same"], comparison["differ"], comparison["verdicts"][IDENTICAL]) == (3, 0, 3)
-    assert headline(comparison) == "The same: the scores agree to the last digit."
     assert {(row["difference"], row["p"]) for row in comparison["rows"]} == {(0.0, 1.0)}
     assert (row_of(comparison, task="next")["delta"] is None) == (original == 5.0)
     if original == 5.0:

@@ -9,7 +9,7 @@ from sizes import EXAMPLES, SLOTS
 
 import papa
 from papa.errors import DamagedArtefact
-from papa.files import KEY, provenance_of_arrays, read_provenance
+from papa.files import KEY, provenance_of_arrays
 
 
 @pytest.fixture
@@ -29,8 +29,6 @@ def test_what_is_saved_is_what_is_loaded(tmp_path, constants):
     mean, about = papa.Constants.load_constants(path)
     assert torch.equal(mean, constants.mean) and mean.dtype == torch.float32
     assert about == constants.about | {"kind": "average"}
-    assert read_provenance(path).facts["examples"] == EXAMPLES
-    assert [path.name for path in tmp_path.iterdir()] == ["average.h5"]
 
 
 @pytest.mark.parametrize("name", ["sum", "count", "mean"])
@@ -108,8 +106,6 @@ NO = (1e30, 1.01, -0.01, float("nan"))
     ("damage", "message"),
     [
         (lambda path, _: path.write_bytes(path.read_bytes()[:999]), "cannot be read as averages made by papa"),
-        (lambda path, _: path.write_text("no HDF5"), "cannot be read as averages made by papa"),
-        (lambda path, _: path.unlink(), "does not exist"),
         *(
             (lambda path, given, no=no: written(path, given, mean=given.mean.numpy() * 0 + no), "not in .0, 1")
             for no in NO

@@ -125,13 +125,6 @@ def test_no_label_overlaps_another(floors):
     assert heights[0] >= -1e-6 and heights[-1] <= HEIGHT + 1e-6
 
 
-def test_heads_replaced_are_to_scale():
-    panel = Panel([row(fraction, 0.5) for fraction in ("1", "1/8", "0")])  # 0, 21 and 24 of 24 heads
-    assert panel.x["type"] == "quantitative"
-    assert panel.x["scale"].get("type", "linear") == "linear" and not panel.x["scale"]["zero"]
-    assert panel.x["axis"]["values"] == [0, 21, 24] == [point["at"] for point in panel.points]
-
-
 LOOKUP = curve(0.8, 0.7, 0.6, subset="lookup", contextless=0.45)
 
 

@@ -61,5 +61,4 @@ def test_the_figure_shows_each_loss_once_and_cuts_long_intervals(lines):
         (place, f"line {number}") for place in range(4) for number in range(lines)
     ]
     assert min(row["low"] for row in of_dots) == -0.5 and max(row["high"] for row in of_dots) == 1.5
-    assert any(row["excluded"] for row in points) == (lines == 1), "there is room for reasons beside one line only"
-    assert marks == [{"at": 0.1, "text": "margin 10 %"}, {"at": 1.0, "text": "context-free floor"}]
+    assert [mark["at"] for mark in marks] == [0.1, 1.0]

@@ -9,8 +9,7 @@ import torch
 from finished import CONFIG, HEADS, LAYERS, SLOTS, averages, learned, write_results
 
 import papa
-from papa.method.pictures import MAXIMUM_SLOTS
-from papa.results.heads_map import MAXIMUM_BYTES, NEVER, STEPS, MapMatrices, head_maps, matrices_of, maximum_slots
+from papa.results.heads_map import NEVER, STEPS, MapMatrices, head_maps, matrices_of
 from papa.results.summary import read_summary
 
 
@@ -36,12 +35,6 @@ def test_slots_in_most_use_are_carried_where_not_all_have_room():
     constants = papa.Constants(torch.rand(2, 3, 5, 5).double() * count, count, 9)
     matrices = matrices_of(constants, [0, 4], maximum=4)
     assert matrices["slots"] == [0, 1, 3, 4] and len(cells_of(matrices)) == 2 * 3 * 4 * 4
-
-
-@pytest.mark.parametrize("heads", [[], [72] * 5, [144, 384] * 21, [384] * 60])
-def test_all_sets_fit_into_a_page(heads):
-    most = maximum_slots(heads)
-    assert 8 < most <= MAXIMUM_SLOTS and sum(heads) * most**2 <= MAXIMUM_BYTES
 
 
 @pytest.mark.parametrize(("fractions", "seed"), [(["1", "1/2"], 3), (["1", "0"], None)])

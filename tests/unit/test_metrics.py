@@ -12,7 +12,6 @@ import sklearn.metrics
 from papa.config.measures import MEASURES, METRICS, check_metric, frequent_class, positive_class
 from papa.errors import InputError
 from papa.method.metrics import Outcomes, counts_of, pseudo_values, score_of_table
-from papa.results.table import metric_name
 
 ENTITY = ["O", "B-PER", "I-PER", "B-LOC", "I-LOC"]
 BIOES = ["O", *(f"{mark}-{kind}" for mark in "BIES" for kind in ("PER", "LOC", "x-y"))]
@@ -102,16 +101,12 @@ def test_entities_of_other_tags_are_those_of_the_same_tags_in_seqeval(names, see
         ("f1", ["no", "yes"], [200, 40], "yes", ""),
         ("f1", ["no", "yes"], [50, 50], "yes", ""),
         ("accuracy", ["hate", "no-hate"], [40, 200], None, ""),
-        ("matthews_correlation", ["a", "b"], [1, 9], None, ""),
-        ("entity_f1", ["B-X", "O"], [1, 9], None, ""),
     ],
 )
 def test_f1_names_its_class_and_warns_if_it_is_the_more_frequent_one(metric, names, counts, positive, warning):
     assert positive_class(metric, names) == positive
     assert bool(frequent_class(metric, names, counts)) == bool(warning)
     assert frequent_class(metric, names, counts).startswith(warning)
-    title = MEASURES[metric].title
-    assert metric_name(metric, positive) == (f"{title} of {positive}" if positive else title)
 
 
 @pytest.mark.parametrize("labels", [2, 3, 7])

@@ -81,11 +81,9 @@ RARE = [[0, 1, 2, N - 1], [0, 1, N - 1], [0, 1, N - 1]]
     [
         (torch.ones(N, N), EVERY, {"flags": [], "offset": 0, "diagonal_lift": 1.0, "special_mass": 2 / N}),
         (torch.ones(N, N), [SPECIAL], {"offset": None, "diagonal_lift": None, "diagonal_mass": None}),
-        (torch.ones(N, N), [SPECIAL], {"flags": ["mostly_special"]}),
         # a head can be diagonal in what the separator leaves
         (MIXED, EVERY, {"flags": ["diagonal", "mostly_special", "concentrated"], "diagonal_mass": 0.2}),
         (column(0), EVERY, {"flags": ["mostly_special", "concentrated"], "first_mass": 1.0}),
-        (column(N - 1), EVERY, {"flags": ["mostly_special", "concentrated"], "separator_mass": 1.0}),
         (column(0, N - 1), EVERY, {"flags": ["mostly_special"], "special_mass": 1.0}),  # halves: no entry dominates
         (column(5), EVERY, {"flags": ["concentrated"]}),  # one column is no diagonal
         # slots 0, 1 and 12 in both examples, 2 in one: mass on special keys is 1 in row 2 and 0 in the others
@@ -130,13 +128,6 @@ def corpus(tmp_path, model, tokenizer, place_tiny):
         return jobs.lay_out(tiny, tmp_path, N)
 
     return lay_out
-
-
-def test_special_slots_are_read_off_the_tokens(corpus):
-    single = Tokens.read(corpus(first=["a b", "a c d", "a"]))["train"]
-    assert special_slots(single) == [0, 12]
-    pairs = Tokens.read(corpus(first=["a b", "a c", "a"], second=["a b", "a", "a c"]))["train"]
-    assert special_slots(pairs) == [0, 6, 12]
 
 
 def test_two_separators_between_texts():

@@ -49,7 +49,6 @@ def test_a_study_of_several_models_and_tasks_names_them(loaded):
     [
         (("third",), "The study has no task 'third'; give one of: first, second."),
         (("first",), "The study has several models; give one of: small, other."),
-        (("first", "big"), "The study has no model 'big'; give one of: small, other."),
         (("first", "small", "zeros"), "The study has no constant 'zeros'; give one of: average."),
     ],
 )

@@ -25,7 +25,6 @@ from papa.results.summary import (
     mean_relative_drops,
     print_results,
     read_summary,
-    series,
     summary_of,
     tables_of,
 )
@@ -151,26 +150,6 @@ def test_order_of_rows_and_same_heads(tmp_path):
     assert [row["same_heads_as"] for row in rows[:5]] == [None, None, None, "0", "1/32"]
     page = page_of(tmp_path, *runs)
     assert "Fractions with the same number of heads: tiny keeps 0 of 24 at 0 and 1/32." in page
-
-
-def test_series_share_their_ends():
-    settings = [(None, None), ("average", "lambda"), ("average", "random"), ("average", None), ("zeros", None)]
-    fractions = ["1", "1/2", "1/2", "0", "1/2"]
-    rows = [
-        {"task": "a", "constant": constant, "order": order, "fraction": fraction}
-        for (constant, order), fraction in zip(settings, fractions, strict=True)
-    ]
-    # b was run in one order and only with averages, c with nothing between all heads and none, d as it is
-    others = {"b": [0, 1, 3], "c": [0, 3], "d": [0]}
-    rows += [rows[number] | {"task": task} for task, numbers in others.items() for number in numbers]
-    frame = pd.DataFrame(rows).assign(place=[settings.index((row["constant"], row["order"])) for row in rows])
-    assert {words: list(zip(rows["task"], rows["place"], strict=True)) for words, rows in series(frame)} == {
-        "average constants, lambda order": [("a", 0), ("a", 1), ("a", 3), ("b", 0), ("b", 1), ("b", 3)],
-        "average constants, random order": [("a", 0), ("a", 2), ("a", 3)],
-        "average constants": [("c", 0), ("c", 3)],
-        "zeros constants": [("a", 0), ("a", 4)],
-        "nothing replaced": [("d", 0)],
-    }
 
 
 def test_markdown_says_what_was_used(tmp_path):

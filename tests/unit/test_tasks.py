@@ -330,7 +330,3 @@ def test_the_same_texts_have_the_same_fingerprint_from_any_form(tmp_path):
         texts_of(corpus_of(files=files, first="text"), tmp_path)
         fingerprints.add(provenance_of(read_table(tmp_path / "texts.parquet"))["fingerprint"])
     assert len(fingerprints) == 1
-    twice = pa.Table.from_arrays([pa.array(["a"]), pa.array(["b"])], names=["text", "text"])
-    pq.write_table(twice, tmp_path / "a.parquet")
-    with pytest.raises(InputError, match="has more than one column 'text'"):
-        texts_of(corpus_of(files={"train": str(tmp_path / "a.parquet")}, first="text"), tmp_path)

@@ -199,6 +199,11 @@ def test_each_text_has_its_loss_and_that_of_a_blind_guess(tiny, tokens, masking)
     assert 0 in [row["tokens"] for row in rows] and table["loss"] != table["loss_1"]
     mean = sum(row["loss"] for row in rows) / sum(row["tokens"] for row in rows)
     assert score_of_table(METRIC, table.drop_columns(["loss_1"]), ()) == pytest.approx(-mean)
+    drawn = []
+    for objective.seed, epoch in ((1, 1), (1, 2), (2, 1)):
+        objective.begin(epoch)
+        drawn.append(tuple(objective.masks["train"].chosen.tolist()))
+    assert len(set(drawn)) == 3, "each epoch of each seed is trained on masks of its own"
 
 
 def test_a_probe_learns_and_the_same_seed_gives_the_same_bytes(tiny, tokens):

@@ -19,6 +19,7 @@ from papa.config.stages import ClustersOf, TextsOf
 from papa.data.prepare import prepare_clusters, prepare_texts
 from papa.errors import DamagedArtefact, InputError
 from papa.files import provenance_of, read_table, write_table
+from papa.results.losses import status_of
 from papa.results.outcomes import ALL, FLOOR, ORIGINALS, TaskOutcomes, outcomes_in, read_task_outcomes, table_of
 
 
@@ -130,6 +131,12 @@ def test_texts_without_a_token_are_in_no_cluster():
     sample = outcomes.sample("log_likelihood", outcomes.subsets()[ALL])
     assert sample.clusters.tolist() == [0, 1, 2, 2, 0] and sample.values.shape == (2, 3)
     assert sample.trivial_values.shape == (3,)
+
+
+def test_a_single_cluster_has_no_interval():
+    outcomes = some_runs(20, "accuracy", np.zeros(20, int))
+    sample = outcomes.sample("accuracy", outcomes.subsets()[ALL])
+    assert status_of(sample, outcomes, "accuracy").startswith("one cluster")
 
 
 def test_clusters_are_in_the_table_of_outcomes_only_if_there_are_any(tmp_path):

@@ -110,6 +110,8 @@ def test_a_loss_that_is_no_number_keeps_the_last_good_state(tiny, corpus, data):
         jobs.probe(tiny, corpus / "run.json", how=training(learning_rate=1e38), index=stored(tiny, corpus), **data)
     assert (corpus / "run.seed-1.last-good.safetensors").exists()
     assert not (corpus / "run.json").exists() and not (corpus / "run.safetensors").exists()
+    with pytest.raises(papa.InputError, match=r"zeros/lambda-0/kept-1of2 needs an order of heads, but none was given"):
+        jobs.store(tiny, corpus / "other.json", "zeros/lambda-0/kept-1of2", tokens=data["tokens"])
 
 
 def test_outcomes_are_what_the_written_probe_makes_of_each_example(tiny, corpus, data, metric, loaded):

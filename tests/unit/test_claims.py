@@ -86,7 +86,10 @@ def test_heads_are_replaceable_up_to_the_first_number_at_which_a_task_may_lose_m
 
 
 def test_a_later_number_that_passes_does_not_help():
-    assert only_line(measured("a", RIGHT | {"1/2": 300, "1/8": 360}))["replaceable"] == 0
+    line = only_line(measured("a", RIGHT | {"1/2": 300, "1/8": 360}))
+    [task] = line["by_task"]
+    margins = [step["margin"] for step in task["steps"]]
+    assert line["replaceable"] == task["replaceable"] == 0 and margins == sorted(margins)
 
 
 @pytest.mark.parametrize(

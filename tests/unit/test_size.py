@@ -16,9 +16,9 @@ from papa.config.settings import RunSettings
 
 ROOT = Path(__file__).parents[2]
 CEILINGS = {
-    "lines of papa": 22_500,
+    "lines of papa": 21_350,
     "modules of papa": 115,
-    "lines of tests": 19_200,
+    "lines of tests": 15_000,
     "lines of benchmarks, workflow and templates": 3_000,
     "keys of a config": 55,
     "commands": 7,

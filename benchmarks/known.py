@@ -121,7 +121,7 @@ def study(seed: int, folder: Path) -> tuple[int, dict[str, float]]:
     written["tasks"]["repeats"] |= {"batch_size": 8, "epochs": 2}
     checked = config_of({key: value for key, value in written.items() if key != "grids"})
     made = Plan(checked, folder, LocalSourceDigests(checked.machine))
-    run_here(made, made.job("claims"))
+    run_here(made)
     [line] = Conclusion.read(folder / made.path("claims_json")).lines
     return int(line.replaceable or 0), dict(orders(folder))
 

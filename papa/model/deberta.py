@@ -126,7 +126,7 @@ class DisentangledAttention(nn.Module, ABC):
             return key, query
 
         weights = [weight for source in sources if source for weight in source.parameters()]
-        if any(weight.requires_grad for weight in weights) or self.pos_dropout.training:
+        if any(weight.requires_grad for weight in (rel_embeddings, *weights)) or self.pos_dropout.training:
             return project()
         # with frozen weights, all batches share these projections
         heads = None if kept is None else kept.tolist()

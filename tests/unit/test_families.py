@@ -169,10 +169,15 @@ def test_a_replaced_head_computes_no_query_no_key_and_no_distances(model, inputs
 
 @only(*DISTINCT)
 def test_a_plain_model_still_learns_while_its_attention_is_replaced(model, inputs, matrices):
-    with papa.replaced_attention(model, matrices, [(0, 1), (2, 4)]):
-        real(stock_states(model, inputs), inputs).square().mean().backward()
-    for name, weight in model.encoder.named_parameters():
-        assert weight.grad is not None and weight.grad.isfinite().all(), name
+    for trained in (True, False):  # also if only embeddings and norms learn
+        for module in model.modules():
+            if isinstance(module, torch.nn.Linear):
+                module.requires_grad_(trained)
+        model.zero_grad()
+        with papa.replaced_attention(model, matrices, [(0, 1), (2, 4)]):
+            real(stock_states(model, inputs), inputs).square().mean().backward()
+        for name, weight in model.encoder.named_parameters():
+            assert not weight.requires_grad or (weight.grad is not None and weight.grad.isfinite().all()), name
 
 
 @only("deberta", "deberta-far")

@@ -208,7 +208,8 @@ OTHER_HEAD = re.compile(
 )
 """Names of prediction heads and poolers in published checkpoints, and of leftovers from pretraining."""
 OLD_BUFFER = re.compile(
-    r"(?:position_ids|token_type_ids|inv_freq|masked_bias|attn\.bias|attention\.bias|word_embeddings\._weight)$"
+    r"(?:position_ids|token_type_ids|inv_freq|masked_bias|attn\.bias|attention\.bias|word_embeddings\._weight"
+    r"|decoder\.version)$"
 )
 """Names of tensors in old checkpoints that models compute themselves."""
 
@@ -263,7 +264,7 @@ def class_of(config: PreTrainedConfig, name: str) -> Any:
     from transformers import AutoModel, AutoModelForCausalLM, AutoModelForMaskedLM, AutoModelForTextEncoding
     from transformers.models.auto.modeling_auto import MODEL_FOR_TEXT_ENCODING_MAPPING_NAMES
 
-    if config.is_encoder_decoder:
+    if config.is_encoder_decoder or config.model_type.endswith("t5"):  # T5ForTokenClassification is only the encoder
         if config.model_type not in MODEL_FOR_TEXT_ENCODING_MAPPING_NAMES:
             encoder = f"transformers.AutoModel.from_pretrained({name!r}).get_encoder()"
             raise InputError(

@@ -140,6 +140,8 @@ ADAPTED = [
     ("ElectraForPreTraining", random_like(ELECTRA, 3), {}, SAME),
     ("GPT2LMHeadModel", random_like("transformer.h.1.attn.bias transformer.h.1.attn.masked_bias", 3), {}, SAME),
     ("DistilBertForMaskedLM", random_like("pre_classifier.weight qa_outputs.bias", 3), {}, SAME),
+    ("OPTForCausalLM", random_like("model.decoder.version", 1), {}, SAME),
+    ("T5ForTokenClassification", dict, {}, SAME),
     # ways to adapt a model
     (BERT, random_like(f"{INSIDE}attention.self.distance_embedding.weight", 3), {}, NO_PLACE),
     (BERT, random_like(f"{INSIDE}attention.self.query.lora_A.weight", 3), {}, NO_PLACE),

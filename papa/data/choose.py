@@ -227,6 +227,9 @@ def described(
 ) -> DataSet:
     """Describe the texts in the columns `roles`, choose a metric for their labels, and check the rows of all splits."""
     train, chosen = splits["train"], dict(roles)
+    if "words" in chosen and "second" in chosen:
+        fault = f"has lists of words in column {chosen['words']}, which have no second text"
+        raise InputError(f"{train.source} {fault}; leave out the column {chosen['second']} as second.")
     unused = [name for name in train.rows.names if name and name not in chosen.values()]
     if "label" not in chosen:
         reason = "running text without labels: masked language modelling, in blocks that fill the slots"
@@ -277,7 +280,8 @@ def roles_of(columns: Columns, given: Mapping[str, str]) -> dict[str, str]:
     lists = [name for name in usable if columns.is_list(name) and isinstance(_values(columns, name)[0], str)]
     label = given.get("label") or _label(columns, usable, lists)
     if columns.is_list(label):
-        return {"words": given.get("first") or _words(columns, lists, label), "label": label}
+        words = given.get("first") or _words(columns, lists, label)
+        return {"words": words} | {role: given[role] for role in ("second",) if role in given} | {"label": label}
     texts = [name for name in usable if name not in (label, *lists) and not METADATA.fullmatch(_plain(name))]
     texts = [name for name in texts if name in given.values() or _is_texts(columns, name)]
     if "first" in given or "second" in given:
@@ -299,7 +303,8 @@ def _label(columns: Columns, usable: Sequence[str], lists: Sequence[str]) -> str
     named = [name for name in usable if _plain(name) in LABELS and _repeats(columns, name)]
     if not lists:  # a list of labels for each text is no label
         return _only(columns, [name for name in named if not columns.is_list(name)], "label", "the label")
-    return _only(columns, usable[1:] if len(usable) == len(lists) == 2 else named, "label", "the label")
+    next_to_words = len(usable) == len(lists) == 2 and _plain(usable[0]) in WORDS  # tags may also come first
+    return _only(columns, usable[1:] if next_to_words else named, "label", "the label")
 
 
 def _words(columns: Columns, lists: Sequence[str], label: str) -> str:
@@ -317,7 +322,8 @@ def _only(columns: Columns, names: Sequence[str], role: str, meaning: str) -> st
 
 
 def _question(columns: Columns, role: str, fault: str) -> InputError:
-    advice = f"--column {role}=COLUMN" + (" (and second=COLUMN for pairs)" if role == "first" else "")
+    more = " (and second=COLUMN for pairs)" if role == "first" else " (running text without labels must be a .txt file)"
+    advice = f"--column {role}=COLUMN{more}"
     return InputError(
         f"{columns.source} {fault}; give {advice}, or columns={{{role!r}: COLUMN}} in Python. Its columns: "
         f"{listing(columns.rows.names)}."

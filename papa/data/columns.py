@@ -99,7 +99,8 @@ class Columns:
         fault = f"no label in column {name} (it is empty{', -1, -100 or -' * known})"
         self._refuse([not {"", *(missing if known else ())}.isdisjoint(row) for row in named], fault)
         fault = f"the label {' or '.join(sorted(missing & found))}, which may mean no label, in column {name}"
-        advice = "list all classes under `labels` (--labels), with this one if it is a class; or also give --drop-empty"
+        advice = "list all classes under `labels` (--labels), with this one if it is a class; or "
+        advice += "also give --drop-empty" if "-" in missing else "remove these rows"  # whole texts can be dropped
         self._refuse([not missing.isdisjoint(row) for row in named], fault, advice)
 
     def subsets(self, name: str, words: Sequence[Sequence[str]] | None) -> list[str] | list[list[str]]:

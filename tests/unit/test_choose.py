@@ -99,6 +99,7 @@ def assert_chosen(columns: Columns, given: dict[str, str], chosen: str) -> None:
     ("lines", "suffix", "chosen"),
     [
         ("Mara B-PER\nruns O", ".conll", "words column_2"),
+        ("B-PER\tMara\nO\truns", ".conll", "?label"),  # the words come second
         ("Mara NNP B-PER\nruns VBZ O", ".conll", "?label"),
         ("1\tMara\tmara\tPROPN" + "\t_" * 6, ".conllu", "?label"),  # upos or deprel
         ("one line", ".txt", "text"),
@@ -138,6 +139,8 @@ SHARE = [{"text": f"words {row}", "label": "yes" if row else "no"} for row in ra
         (tagged("B-PER", "M-PER", "E-PER", "S-LOC", "O"), Wanted(), "entity_f1"),
         (tagged("B-PER", "O", "_"), Wanted(), "token_accuracy"),
         (tagged("B", "M", "E", "S"), Wanted(), "token_accuracy"),
+        (tagged("B-PER", "-100"), Wanted(), "label -100, .* if it is a class; or remove these rows"),
+        (tagged("B-PER", "O"), Wanted({"second": "ner_tags"}), "words in column tokens, which have no second text"),
         (SHARE, Wanted(), "matthews_correlation"),
         (SIGNED, Wanted(labels=["-1", "1"]), "accuracy"),
         (SIGNED, Wanted(), "the label -1, which may mean no label, in column label in 5 of 10 rows .*`labels`"),

@@ -11,6 +11,7 @@ import shlex
 import unicodedata
 from collections import defaultdict
 from collections.abc import Iterable, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import replace
 from importlib.resources import files as resources
 from pathlib import Path
@@ -93,8 +94,13 @@ def start(
         data.write()
         with open(path, "x", encoding="utf-8") as file:
             file.write(text)
-    except OSError as error:
-        raise InputError(f"{path} could not be written ({error.strerror}).") from error
+    except (OSError, InputError) as error:
+        for split in data.unwritten:  # there were no such files before
+            with suppress(OSError):
+                os.unlink(data.files[split])
+        if isinstance(error, InputError):
+            raise
+        raise InputError(f"{path} could not be written ({error.strerror}); give another FILE.") from error
     return {
         "config": str(path),
         **{name: getattr(data, name) for name in ("line", "files", "columns", "slots", "metric", "reasons", "notes")},

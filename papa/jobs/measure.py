@@ -12,6 +12,7 @@ import time
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
 from fractions import Fraction
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeAlias, TypedDict, TypeGuard, Unpack, cast
 
@@ -125,7 +126,7 @@ def measure(
 def run_here(study: Plan) -> None:
     """Run all outdated jobs of a study in this process, in order; they share one copy of each model."""
     waiting = [job for job in study.jobs() if study.state(job) != FRESH]
-    machine = with_snapshots(study.config.machine, waiting, print)
+    machine = with_snapshots(study.config.machine, waiting, partial(print, file=sys.stderr))  # stdout may be JSON
     with keeping_models():
         for number, job in enumerate(waiting, 1):
             begin = time.monotonic()
@@ -171,6 +172,9 @@ def _data_of(
 ) -> DataSet:
     """Return the columns and the metric; texts that are in no file are to be written to the folder `target`."""
     share, names = options.get("hold_out"), options.get("label_names")
+    if isinstance(names, str):
+        raise InputError(f"label_names is the single text {names!r}; give a list of all classes in order.")
+    names = None if names is None else [*map(str, names)]  # -1 and 1 are also given as numbers
     changes = RowChanges.of(share, options.get("drop_empty", False))
     roles = Wanted(dict(options.get("columns", {}))).columns
     if validation is None and not (_is_file(train) and validation_file(train).is_file()):
@@ -191,8 +195,10 @@ def _data_of(
     roles = roles or {name: name for name in splits["train"].rows.table.column_names}
     if "label" not in roles and set(roles) != {"first"}:
         raise InputError("Pairs of texts or lists of words were given without labels; give labels, or single texts.")
-    if "label" in roles and splits["train"].is_list(roles["first"]):
-        roles = {"words": roles["first"], "label": roles["label"]}
+    if (texts_in := roles.get("words") or roles.get("first")) is None:
+        raise InputError("`columns` names no column of texts; give first=, as in columns={'first': NAME}.")
+    if "label" in roles and splits["train"].is_list(texts_in):
+        roles = {"words": texts_in} | {role: name for role, name in roles.items() if name != texts_in}
     splits, notes = changes.applied(splits, roles, names)
     data = described(splits, {split: str(target / f"{split}.parquet") for split in splits}, roles, names)
     unwritten = {split: columns.rows for split, columns in splits.items()}

@@ -185,7 +185,7 @@ def lock(results: Path) -> int:
             f"another run is writing to {results}; wait for it, or give this config another name or folder."
         ) from None
     except OSError as error:  # a file system without locks
-        print(f"{results} cannot be locked ({error.strerror}); do not start two runs on it at once.", flush=True)
+        print(f"{results} cannot be locked ({error.strerror}); do not start two runs on it at once.", file=sys.stderr)
     return file
 
 

@@ -147,7 +147,7 @@ def test_a_table_is_read_by_the_names_of_its_columns(kind, tmp_path):
 
 
 def test_a_file_is_held_out_in_part_unless_another_is_next_to_it_and_its_classes_can_be_named(tmp_path):
-    options = {"columns": ROLES, "label_names": ["-1", "1"]}
+    options = {"columns": ROLES, "label_names": [-1, 1]}
     tables()["frame"].assign(mood=[-1, 1] * 30).to_csv(tmp_path / "train.csv", index=False)
     data = _data_of(tmp_path / "train.csv", None, None, tmp_path / "data", options)
     rows = {split: read.table.to_pylist() for split, read in data.unwritten.items()}
@@ -156,6 +156,11 @@ def test_a_file_is_held_out_in_part_unless_another_is_next_to_it_and_its_classes
     shutil.copy(tmp_path / "train.csv", tmp_path / "validation.csv")
     data = _data_of(tmp_path / "train.csv", None, None, tmp_path / "data", options)
     assert data.files["validation"] == str(tmp_path / "validation.csv") and not data.unwritten
+
+
+def test_lists_of_words_are_measured_by_a_label_for_each_word(tmp_path):
+    data = _data_of([["a", letter] for letter in WORDS], [["O", "B-X"]] * 8, None, tmp_path, {})
+    assert data.columns == {"words": "words", "label": "label"} and data.metric == "entity_f1"
 
 
 def changed_texts(place, text, held_out=False):
@@ -180,6 +185,8 @@ def blank_row():
         ([texts_of(9)[0], ["x", 1, *"abcdefg"]], {}, "All texts must have one type"),
         ([[["a", str(number)] for number in range(9)]], {}, "given without labels; give labels, or single texts"),
         (["frame"], {}, 'train is a table; name the columns to use, as in columns={"first": .* has id, sentence'),
+        (["frame"], {"columns": {"label": "mood"}}, "`columns` names no column of texts; give first="),
+        (["frame"], {"columns": ROLES, "label_names": "no,yes"}, "label_names is the single text 'no,yes'; give"),
         (["splits"], {"columns": ROLES}, r"A dataset has the splits train; give one of them, as in data\['train'\]"),
         (["train.csv", ["x"]], {}, "labels and validation texts must be in files, too"),
         # messages name the row that was given, also if rows before it are held out
@@ -197,8 +204,12 @@ def test_what_cannot_be_used_gets_a_sentence(folder, arguments, options, message
         papa.measure(folder, train, *others, **options)
 
 
+def no_locks(*_):
+    raise OSError(37, "none")
+
+
 @pytest.mark.usefixtures("no_figures")
-def test_the_command_measures_files_and_ends_with_the_sentence_and_the_report(folder, tmp_path):
+def test_the_command_measures_files_and_ends_with_the_sentence_and_the_report(folder, tmp_path, monkeypatch):
     for split, number, seed in (("train", 60, 0), ("validation", 40, 1)):
         texts, labels = texts_of(number, seed)
         pd.DataFrame({"text": texts, "mood": labels}).to_csv(tmp_path / f"{split}.csv", index=False)
@@ -210,7 +221,10 @@ def test_the_command_measures_files_and_ends_with_the_sentence_and_the_report(fo
     assert done.stderr.startswith("chose: first = text, label = mood, metric = accuracy, slots = 16")
     assert "based on 5 seeds and 40 validation examples" in " ".join(claim.split()), "the claim comes before the table"
     assert table.endswith(f"\nReport:  {tmp_path / 'out' / 'report' / 'index.html'}\n")
+    monkeypatch.setattr("papa.jobs.measure.with_snapshots", lambda machine, _, say: say("offline") or machine)
+    monkeypatch.setattr("papa.jobs.start.fcntl.flock", no_locks)
     again = CliRunner().invoke(app, ["measure", str(folder), *options, "--json"])
+    assert "offline" in again.stderr and "cannot be locked (none)" in again.stderr
     assert json.loads(again.stdout)["margin"] == 0.1 and ", probe" not in again.stderr
     assert read_table(tmp_path / "out/tables/summary.parquet").to_pandas()["task"].unique().tolist() == ["mood"]
 

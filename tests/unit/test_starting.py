@@ -118,6 +118,9 @@ def test_rows_that_change_are_written_next_to_the_config(here, options, note, ro
     assert "drop" in options or not {text for text, _ in train} & {text for text, _ in held}, "copies stay in one split"
     (here / "held.yaml").unlink()
     assert "held.train.parquet exists, and papa never" in init("held.yaml", *options.split(), code=2).stderr
+    (here / "link.yaml").symlink_to("nowhere/link.yaml")
+    assert "give another FILE" in init("link.yaml", *options.split(), code=2).stderr
+    assert not [*here.glob("link.*.parquet")], "rows without a config"
 
 
 @pytest.mark.parametrize("name", ["it's", 'the "best"', "key: value", "a #1", "5", "日本"])

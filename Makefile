@@ -16,8 +16,8 @@ TEST_PACKAGES := nbclient pytest pytest-xdist scikit-learn seqeval
 
 help:
 	@echo "make demo         run the demo, which writes tables and figures to results/demo/"
-	@echo "make test         check the code and run the fast tests, 6 to 10 minutes on two cores; THREADS=2 gives each test two threads"
-	@echo "make test-slow    run the slow tests (kills, full disks, SLURM, browser); SLOW=tests/docs runs those of some files"
+	@echo "make test         check the code and run the fast tests, 3 to 6 minutes on two cores; THREADS=2 gives each test two threads"
+	@echo "make test-slow    run the slow tests (kills, full disks, SLURM, browser), 7 to 20 minutes on two cores; SLOW=tests/docs runs those of some files"
 	@echo "make test-oldest  run the unit and parity tests with the lowest versions of all packages"
 	@echo "make test-newest  run them with the newest versions; PYTHON=python3.13 chooses the Python of a new environment"
 	@echo "make docs         update generated parts of the docs, run the notebook, and build the site in build/site"

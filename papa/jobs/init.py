@@ -14,6 +14,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import replace
 from importlib.resources import files as resources
+from numbers import Integral
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -144,7 +145,8 @@ def config_text(name: str, model: str, data: DataSet, facts: Facts, settings: Ma
 
 def _on_one_line(value: object) -> str:
     def plain(part: object) -> object:
-        return part if type(part) in yaml.SafeDumper.yaml_representers else str(part)  # a Fraction is text in YAML
+        known = type(part) in yaml.SafeDumper.yaml_representers
+        return part if known else int(part) if isinstance(part, Integral) else str(part)  # a Fraction is text in YAML
 
     value = [*map(plain, value)] if isinstance(value, Iterable) and not isinstance(value, str) else plain(value)
     text: str = yaml.safe_dump([value], default_flow_style=True, allow_unicode=True, width=10**9)

@@ -5,6 +5,7 @@ import shlex
 from fractions import Fraction
 from pathlib import Path
 
+import numpy as np
 import pytest
 import yaml
 from families import letters_tokenizer
@@ -139,7 +140,7 @@ def test_values_of_a_data_set_end_no_comment_and_no_value(text):
     reasons = dict.fromkeys(("first", "label", "slots", "metric"), text)
     files = {"train": "a.csv", "validation": "b.csv"}
     data = DataSet(files, {"first": text.split("\n")[0], "label": "l"}, "accuracy", 3, reasons)
-    settings = {"seeds": range(2), "fractions": [1, Fraction(1, 2)]}  # any sequence and number of Python
+    settings = {"seeds": np.arange(2), "fractions": [1, Fraction(1, 2)]}  # any sequence and number of Python
     config = config_of(yaml.safe_load(config_text("c", "owner/name", data, {}, settings)))
     assert (config.name, config.corpora["texts"].first) == ("c", text.split("\n")[0])
     assert (config.run.seeds, config.run.fractions) == ((0, 1), ("1", "1/2"))

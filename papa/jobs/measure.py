@@ -243,13 +243,14 @@ def _lists(split: str, texts: object) -> dict[str, list[object]]:
     if not items:
         problem = "is a single text" if isinstance(texts, str) else "is empty"
         raise InputError(f"{split} {problem}; give a list of texts, of pairs of texts or of lists of words.")
-    if isinstance(items[0], str) and all(text is None or isinstance(text, str) for text in items):
+    if all(text is None or isinstance(text, str) for text in items):
         return {"first": items}
     if all(isinstance(text, tuple) and len(text) == 2 for text in items):
         first, second = zip(*cast(list[tuple[str, str]], items), strict=True)
         return {"first": [*first], "second": [*second]}
     if all(isinstance(text, list) and all(isinstance(word, str) for word in text) for text in items):
         return {"words": items}
-    index, other = next(pair for pair in enumerate(items) if not isinstance(pair[1], type(items[0])))
+    others = (pair for pair in enumerate(items) if not isinstance(pair[1], type(items[0])))
+    index, other = next(others, (0, items[0]))
     only = f"{split} must contain only texts, only tuples of two texts, or only lists of words"
     raise InputError(f"{only}; {split}[{index}] is a {type(other).__name__}.")

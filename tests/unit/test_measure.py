@@ -183,6 +183,8 @@ def blank_row():
         (["frame", ["x"]], {}, r"train is a table, so its labels must be in a column; give columns=\{'label': NAME\}"),
         ([["a", "b"], ["x"]], {}, "train has 2 texts but 1 labels"),
         ([texts_of(9)[0], ["x", 1, *"abcdefg"]], {}, "All texts must have one type"),
+        ([[("a", "b", "c")] * 3, ["x"] * 3], {}, r"only tuples of two texts, or .*; train\[0\] is a tuple"),
+        ([[None, "a"], ["x", "y"]], {}, r"^train has no text in column first in 1 of 2 .*: train\[0\]\)"),
         ([[["a", str(number)] for number in range(9)]], {}, "given without labels; give labels, or single texts"),
         (["frame"], {}, 'train is a table; name the columns to use, as in columns={"first": .* has id, sentence'),
         (["frame"], {"columns": {"label": "mood"}}, "`columns` names no column of texts; give first="),

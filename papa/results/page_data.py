@@ -53,7 +53,8 @@ def first_rows(study: Plan) -> dict[str, list[dict[str, str]]]:
                 for row, labels in zip(rows, _head(path), strict=False):
                     label = labels["label"]
                     values: list[int] = label if isinstance(label, list) else [label]
-                    row[settings.title or task] = [names[value] for value in values]
+                    title = settings.title or task
+                    row[f"{title} (label)" if title in row else title] = [names[value] for value in values]
         shown[corpus] = [{name: _on_a_line(value) for name, value in row.items()} for row in rows]
     return shown
 

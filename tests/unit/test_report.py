@@ -15,6 +15,7 @@ from papa.config.study import Plan
 from papa.errors import DamagedArtefact
 from papa.files import digest_of, read_json, trace_of
 from papa.results.page import write_report
+from papa.results.page_data import first_rows
 
 SMALL: dict[str, Any] = {"run": CONFIG["run"] | {"models": ["small"], "tasks": ["second"]}, "grids": {}}
 """One model and one task, and no second grid."""
@@ -97,10 +98,13 @@ def test_nothing_is_loaded_and_only_the_script_of_the_report_may_run(page, writt
     assert "somewhere/on/this/machine" not in written
 
 
-def test_the_first_rows_are_shown_as_they_were_read_with_the_labels_of_each_task(page):
+def test_the_first_rows_are_shown_as_they_were_read_with_the_labels_of_each_task(page, study):
     header, *rows = page.tables["rows-texts"]
     assert header == ["first", TITLE, "Second"] and [row[1:] for row in rows] == [[LABELS[0]] * 2] * 3
     assert [row[0] for row in rows] == [TEXTS[0], "**a line** and another", "word " * 23 + "wor …"]
+    tasks = {name: task.model_copy(update={"title": "first"}) for name, task in study.config.tasks.items()}
+    [row, *_] = first_rows(Plan(study.config.model_copy(update={"tasks": tasks}), study.results))["texts"]
+    assert row == {"first": TEXTS[0], "first (label)": LABELS[0]}, "a task's title hides no text"
 
 
 def test_the_conclusion_comes_first_then_the_figure_of_losses_then_claims(page, study):

@@ -174,7 +174,8 @@ def _data_of(
     share, names = options.get("hold_out"), options.get("label_names")
     if isinstance(names, str):
         raise InputError(f"label_names is the single text {names!r}; give a list of all classes in order.")
-    names = None if names is None else [*map(str, names)]  # -1 and 1 are also given as numbers
+    # -1 and 1 are also given as numbers, and False as a boolean
+    names = None if names is None else [str(name).lower() if isinstance(name, bool) else str(name) for name in names]
     changes = RowChanges.of(share, options.get("drop_empty", False))
     roles = Wanted(dict(options.get("columns", {}))).columns
     if validation is None and not (_is_file(train) and validation_file(train).is_file()):

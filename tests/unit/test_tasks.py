@@ -301,6 +301,7 @@ NO_YES = {"names": {"label": ["no", "yes"]}}
         (TEXT | {"label": ["-1", "0", "1"]}, {}, r"has the label -1, which may mean no label, .* in 1 of 3 rows"),
         (TEXT | {"label": [-1, 1, 0]}, NO_YES, r"no label in column label .* in 1 of 3 rows"),
         (TEXT | {"label": [0, 1, -7]}, NO_YES, r"out of range for 2 classes in 1 of 3"),
+        (TEXT | {"label": [True, False, True]}, {"labels": ("True", "False")}, "'false', 'true', .* only True, False"),
         (TEXT, {"labels": ("yes", "maybe")}, r"Column label contains 'no', but `labels` lists only yes, maybe"),
         (TEXT, {"labels": ["yes", "no", "yes"]}, r"`labels` lists a name twice"),
         (TEXT | {"label": ["yes"] * 3}, {}, r"All training rows have the label 'yes'"),

@@ -75,6 +75,9 @@ class Wanted:
         for role, name in self.columns.items():
             if role not in ("first", "second", "label") or not name:
                 raise InputError(f"A column is '{role}={name}'; it must be first=, second= or label=COLUMN.")
+        if len({*self.columns.values()}) < len(self.columns):
+            given = ", ".join(f"{role}={name}" for role, name in self.columns.items())
+            raise InputError(f"The columns {given} name one column twice; give each role a column of its own.")
 
 
 ANYTHING = Wanted()
@@ -128,13 +131,13 @@ class DataSet:
             metric, reasons["metric"] = NEXT.usual_metric, "running text: the decoder predicts next tokens"
         limit = _positions(facts)
         if not self.examples:
-            reasons["slots"] = "as given" if slots else "blocks of running text"
-            slots = slots or min(BLOCK_SLOTS, limit)
+            reasons["slots"] = "blocks of running text" if slots is None else "as given"
+            slots = min(BLOCK_SLOTS, limit) if slots is None else slots
             return replace(self, metric=metric, reasons=reasons, slots=slots)
         needed = sorted(_slots_needed(self.examples, "words" in self.columns, folder))
         enough = needed[min(len(needed) - 1, math.ceil(FITTING_SHARE * len(needed)))]
         enough = max(MINIMUM_SLOTS, math.ceil(enough / SLOTS_STEP) * SLOTS_STEP)
-        slots = slots or min(enough, MAXIMUM_SLOTS, limit)
+        slots = min(enough, MAXIMUM_SLOTS, limit) if slots is None else slots
         share = sum(number <= slots for number in needed) / len(needed)
         reasons["slots"] = f"{math.floor(100 * share)}% of texts fit"
         reasons["slots"] += "" if folder else ", estimated without the model's tokenizer"

@@ -77,7 +77,7 @@ def start(
     if train is None and (validation or wanted != ANYTHING):
         raise InputError("Options about texts were given without training texts; add --train FILE.")
     folder, facts = (None, {}) if model is None else _model(model)
-    data = replace(EXAMPLE_DATA, slots=settings.get("slots") or EXAMPLE_DATA.slots)
+    data = replace(EXAMPLE_DATA, slots=settings.get("slots", EXAMPLE_DATA.slots))
     if train is not None:
         data = data_in_files(train, validation, wanted, path.parent / f"{path.stem}.{{}}.parquet")
         data = data.fitted(facts, folder, settings.get("slots"))

@@ -152,7 +152,7 @@ def _config(model: str, data: DataSet, settings: Mapping[str, Any], options: Mea
     revision, machine = blocks.get("models", {}).get("revision"), Machine(hub_mirror=settings.get("hub_mirror"))
     folder = ("hub" in named(model) and folder_of("model", model, revision, machine)) or locate(model, revision)
     facts = facts_in(folder)
-    data = data.fitted(facts, folder, options.get("slots") or blocks.get("corpora", {}).get("slots"))
+    data = data.fitted(facts, folder, options.get("slots", blocks.get("corpora", {}).get("slots")))
     values = yaml.safe_load(config_text("study", model, data, facts, options))
     for key, value in settings.items():
         if key in blocks and key in ("models", "tasks", "corpora"):

@@ -182,6 +182,7 @@ def examples(*numbers: int, second: int = 0, words: bool = False) -> list[Sequen
     [
         (examples(*[40] * 198, 90, 90), {}, None, (96, "100% of texts fit", "")),
         (examples(*[40] * 199, 90), {}, None, (48, "99% of texts fit", "")),
+        (examples(4, 4), {}, 0, (0, "0% of texts fit", "100% of the texts")),  # which a config refuses
         (examples(*[20] * 9, second=4), {}, None, (48, "100% of texts fit", "")),  # each text has half of the slots
         (examples(*[20] * 9, words=True), {}, None, (24, "100% of texts fit", "")),
         (examples(*[300] * 9, 4), {}, None, (256, "10% of texts fit", "90% of the texts have more than 256")),
@@ -198,6 +199,15 @@ def test_slots_fit_the_tokens_of_the_model(letters, lengths, facts, slots, expec
     assert (data.slots, data.reasons["slots"]) == (number, reason)
     assert len(data.notes) == bool(warning) and warning in "".join(data.notes)
     assert f"metric = accuracy, slots = {number} ({reason})" in data.line
+
+
+@pytest.mark.parametrize(
+    ("columns", "said"),
+    [({"third": "text"}, "must be first="), ({"first": "text", "label": "text"}, "name one column twice")],
+)
+def test_each_role_has_a_column_of_its_own(columns, said):
+    with pytest.raises(InputError, match=said):
+        Wanted(columns)
 
 
 def test_without_a_tokenizer_slots_are_estimated_also_for_texts_without_spaces() -> None:

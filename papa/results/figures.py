@@ -12,7 +12,6 @@ from papa.config.measures import MEASURES, METRICS
 from papa.config.stages import GridView
 from papa.errors import InputError, count
 from papa.method.pictures import HEIGHT, PANELS_PER_ROW, WIDTH, inline, styled
-from papa.results.grids import common_settings, varied
 from papa.results.losses import COUNTS
 from papa.results.outcomes import ALL, is_probed
 from papa.results.panels import (
@@ -29,7 +28,7 @@ from papa.results.panels import (
     line_legend,
     without_overlap,
 )
-from papa.results.phrases import MORE_THAN_ALL, floor_name
+from papa.results.phrases import MORE_THAN_ALL, common_settings, floor_name, varied
 from papa.results.table import metric_name
 
 if TYPE_CHECKING:

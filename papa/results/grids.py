@@ -21,7 +21,17 @@ from papa.config.variant import NUMBERED, Constant
 from papa.errors import InputError, count
 from papa.results.analysis import Analysis, Computed, Drawing
 from papa.results.outcomes import ALL, VARIANT_KEYS
-from papa.results.phrases import LOSS_NOTE, constant_name, floor_name, loss_text, order_name
+from papa.results.phrases import (
+    END_FRACTIONS,
+    LOSS_NOTE,
+    common_settings,
+    constant_name,
+    floor_name,
+    has_between,
+    loss_text,
+    order_name,
+    varied,
+)
 from papa.results.summary import (
     BY_FRACTION,
     DROP_NOTE,
@@ -40,7 +50,6 @@ GRID_COLUMNS = {"line": "string"} | SUMMARY_COLUMNS
 """The columns of the summary, and the line of the grid to which the row belongs."""
 
 ORIGINAL = "original"
-END_FRACTIONS = {"0", "1"}
 
 
 class GridAnalysis(GridView, Analysis):
@@ -170,24 +179,3 @@ def rows_of(grid: GridView, rows: pd.DataFrame) -> pd.DataFrame:
 def _line(grid: GridView, model: str, constant: str, order: str) -> str:
     names = {"model": model, "constants": constant_name(constant, grid.constants), "order": order_name(order)}
     return " / ".join(names[name] for name in varied(grid))
-
-
-def has_between(fractions: Sequence[str]) -> bool:
-    """Whether some heads are kept and others replaced at any of the fractions."""
-    return bool(set(fractions) - END_FRACTIONS)
-
-
-def _settings(grid: GridView) -> dict[str, list[str]]:
-    settings = {"model": list(grid.models), "constants": list(map(constant_name, grid.constants))}
-    return settings | ({"order": list(map(order_name, grid.orders))} if has_between(grid.fractions) else {})
-
-
-def varied(grid: GridView) -> list[str]:
-    """Return the names of the settings in which the lines of a grid differ; "model" if there is one line."""
-    return [name for name, values in _settings(grid).items() if len(values) > 1] or ["model"]
-
-
-def common_settings(grid: GridView) -> str:
-    """Return the settings that all lines of a grid share: "Model: minilm; order: λ."."""
-    text = "; ".join(f"{name}: {values[0]}" for name, values in _settings(grid).items() if len(values) == 1)
-    return f"{text[:1].upper()}{text[1:]}." if text else ""

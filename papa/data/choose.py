@@ -209,7 +209,10 @@ def data_in_files(
             columns.check_header(roles.values())
     splits, notes = changes.applied(splits, roles, wanted.labels)
     if changes.any:
+        given = {os.path.realpath(file) for file in files.values() if os.path.isfile(file)}
         files = {split: os.fspath(target).replace("{}", split) for split in SPLITS}
+        if taken := next((file for file in files.values() if os.path.realpath(file) in given), None):
+            raise InputError(f"{taken} would be replaced by the rows that are left; choose another folder.")
     data = described(splits, files, roles, wanted.labels)
     unwritten = {split: columns.rows for split, columns in splits.items() if changes.any}
     return replace(data, notes=notes, unwritten=unwritten)

@@ -31,6 +31,7 @@ ONE_OBJECT_PER_ROW = "write one object per row, as DataFrame.to_json(path, orien
 CONLLU = ("id", "words", "lemma", "upos", "xpos", "feats", "head", "deprel", "deps", "misc")
 NOT_UTF8 = re.compile("[\0\udc80-\udcff]")
 """NUL, which UTF-16 read as UTF-8 contains, and bytes that `open` could not decode."""
+TAGGED = re.compile(r"\S+(\s+\S+){0,8}\s+(O|[BIESLUM]-\S+)")  # a line of a CoNLL file with tags of entities
 COMMENT = re.compile(r"#([ \t]|$|(begin|end) document)")
 TAG = re.compile("[0-9]+|O|[A-Z]-.+")
 """Numbers and tags of entities; a column with nothing else has no words."""
@@ -209,6 +210,8 @@ def _records(path: Path, tabs: bool) -> Iterator[tuple[int, list[str]]]:
 def _read_lines(path: Path, wanted: object, _: object) -> SourceRows:
     """Read each line as a text, into the column `text`; skip blank lines."""
     rows = [(number, line.rstrip("\n")) for number, line in enumerate(_lines(path), start=1) if line.strip()]
+    if 2 * sum(bool(TAGGED.fullmatch(text.strip())) for _, text in rows) > len(rows):
+        raise InputError(f"Most lines of {path} are a word with a tag, as in CoNLL files; name it .conll.")
     numbers = array("q", (number for number, _ in rows))
     return SourceRows(_table(path, ["text"], [[text for _, text in rows]]), ["text"], lines=numbers)
 
@@ -285,7 +288,7 @@ def _words(path: Path) -> tuple[list[tuple[str, ...]], list[int], Sequence[int]]
             starts.append(len(words))
             begins.append(number)
         inside = True
-        words.append(tuple(fields))  # of which the garbage collector keeps no track
+        words.append(tuple(fields))  # the garbage collector does not track tuples of strings
     return words, starts, begins
 
 

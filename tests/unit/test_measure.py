@@ -144,6 +144,8 @@ def test_a_table_is_read_by_the_names_of_its_columns(kind, tmp_path):
     held = _data_of(table, None, None, tmp_path, {"columns": ROLES, "hold_out": 0.5, "drop_empty": True})
     sizes = [held.unwritten[split].table.num_rows for split in ("train", "validation")]
     assert sizes == [30, 30] and held.notes[0].startswith("Dropped 0 of 60 rows of train,")
+    with pytest.raises(papa.InputError, match="would be replaced"):
+        _data_of(tmp_path / "train.parquet", None, None, tmp_path, {"columns": ROLES, "hold_out": 0.5})
 
 
 def test_a_file_is_held_out_in_part_unless_another_is_next_to_it_and_its_classes_can_be_named(tmp_path):

@@ -31,6 +31,7 @@ READ = r"""
 a.jsonl | \ufeff{"x": "1\u20282"}\n\r\n{"x": "3", "y": 4}\n | {"x": ["1\u20282", "3"], "y": [null, 4]}
 a.json | \n[{"x": "1"},\n\n{"x": "3"}] | {"x": ["1", "3"]}
 a.txt | \ufeffEU rejects\r\n\r\n  \nNew\u2028York\n"QT @user\rHow ? | {"text": ["EU rejects", "New\u2028York", "\"QT @user", "How ?"]}
+a.txt | EU B-ORG\nrejects O\n\nPeter B-PER\n | name it .conll
 a.csv | \n\ntext,label\r\na,x\r\n | {"text": ["a"], "label": ["x"]}
 a.CSV | \ufeff"text", "label"\n"a", "null"\n | {"text": ["a"], "label": ["null"]}
 a.csv | x,y\n"a, ""b""\r\nc",None\n5" tall,1984\n | {"x": ["a, \"b\"\r\nc", "5\" tall"], "y": ["None", "1984"]}

@@ -78,8 +78,8 @@ def config_of(content: object) -> Config:
     for where, value in _values(content):
         if value is None and where and where.rpartition(".")[2] not in MAY_BE_NULL:
             raise InputError(f"{where} is empty; set a value, or leave out the key if it is not needed.")
-        if isinstance(value, str) and (found := UNPRINTABLE.search(value) or DIRECTION.search(value)):
-            code = f"U+{ord(found[0]):04X}"
+        if isinstance(value, str) and (odd := UNPRINTABLE.search(value) or DIRECTION.search(value)):
+            code = f"U+{ord(odd[0]):04X}"
             raise InputError(f"{where} contains {code}, a line break or another invisible character; remove it.")
     try:
         return Config.model_validate(content)
@@ -88,7 +88,7 @@ def config_of(content: object) -> Config:
 
 
 def _rank(error: ErrorDetails) -> int:
-    """Rank errors, of which the first is reported: what decides on the kind of a block comes before what follows."""
+    """Rank errors; the first is reported. What decides on the kind of a block comes before what follows."""
     _, _, block = _found(error["loc"])
     name = error["loc"][-1] if error["loc"] else ""
     if error["type"] == "extra_forbidden" and name not in _family(block):  # it may be a misspelt key that is missing
@@ -340,12 +340,12 @@ def schema() -> JsonSchemaValue:
 
 def _documented() -> dict[tuple[str, str], str]:
     """Return the docstrings below the keys of `papa.config.settings`, by the names of the class and the key."""
-    tree, found = ast.parse(inspect.getsource(settings)), {}
+    tree, descriptions = ast.parse(inspect.getsource(settings)), {}
     for block in (node for node in tree.body if isinstance(node, ast.ClassDef)):
         for key, below in pairwise(block.body):
             if isinstance(key, ast.AnnAssign) and isinstance(below, ast.Expr) and isinstance(key.target, ast.Name):
-                found[block.name, key.target.id] = " ".join(ast.literal_eval(below.value).split())
-    return found
+                descriptions[block.name, key.target.id] = " ".join(ast.literal_eval(below.value).split())
+    return descriptions
 
 
 def key_table() -> str:

@@ -92,13 +92,13 @@ class Columns:
 
     def _refuse_missing(self, name: str, named: Sequence[Sequence[str]], missing: set[str], known: bool) -> None:
         """Refuse rows without a label; unless the classes are `known`, a label such as -1 may also be a class."""
-        found = {label for row in named for label in row}
-        if found and found <= {"", *missing}:
-            each = " or ".join(label or "empty" for label in sorted(found))
+        present = {label for row in named for label in row}
+        if present and present <= {"", *missing}:
+            each = " or ".join(label or "empty" for label in sorted(present))
             raise InputError(f"Column {name} of {self.source} has no labels (each is {each}); use a split with labels.")
         fault = f"no label in column {name} (it is empty{', -1, -100 or -' * known})"
         self._refuse([not {"", *(missing if known else ())}.isdisjoint(row) for row in named], fault)
-        fault = f"the label {' or '.join(sorted(missing & found))}, which may mean no label, in column {name}"
+        fault = f"the label {' or '.join(sorted(missing & present))}, which may mean no label, in column {name}"
         advice = "list all classes under `labels` (--labels), with this one if it is a class; or "
         advice += "also give --drop-empty" if "-" in missing else "remove these rows"  # whole texts can be dropped
         self._refuse([not missing.isdisjoint(row) for row in named], fault, advice)

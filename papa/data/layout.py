@@ -253,7 +253,7 @@ def _sub_tokens(
 
 def _joined(words: Sequence[str], ids_of_words: list[list[int]], tokenizer: PreTrainedTokenizerBase) -> SubTokens:
     """Join the sub-tokens of words; a word without any becomes the unknown token, so all models predict all words."""
-    ids, begun, empty = list[int](), list[int](), [word for word, its in enumerate(ids_of_words) if not its]
+    ids, begun, empty = list[int](), list[int](), [word for word, part in enumerate(ids_of_words) if not part]
     if empty and tokenizer.unk_token_id is None:
         raise InputError(
             f"{type(tokenizer).__name__} has no token for the word {words[empty[0]]!a}, and no unknown token; leave "

@@ -45,7 +45,6 @@ lint: $(READY)
 	@$(BIN)/ruff format --quiet --check .
 	@$(BIN)/snakefmt --check Snakefile workflow
 	@$(BIN)/mypy
-	@$(BIN)/snakemake --lint --quiet host
 
 docs: $(READY)
 	@$(BIN)/python -m papa.config.reading

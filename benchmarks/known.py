@@ -25,12 +25,12 @@ from transformers import AutoTokenizer
 
 import papa
 from papa.config.reading import config_of
-from papa.config.study import Plan
-from papa.data.local_digests import LocalSourceDigests
+from papa.config.variant import Constant
 from papa.errors import count
-from papa.files import PathLike, read_table
+from papa.files import read_table
 from papa.jobs.measure import run_here
 from papa.model.replacement import AnyConstants
+from papa.plan.study import Plan
 from papa.results.conclusion import Conclusion
 
 DEMO = Path(__file__).parents[1] / "data/demo"
@@ -75,26 +75,23 @@ def config(folder: Path, rows: Mapping[str, int] = ROWS, seed: int = 0) -> dict[
     }
 
 
-def auroc(order: PathLike) -> float:
-    """Return the AUROC of an order: the share of all other heads that are replaced before the induction head."""
-    table = read_table(order)
-    ranks, layers, heads = (table.column(name).to_pylist() for name in ("rank", "layer", "head"))
-    rank_of = dict(zip(zip(layers, heads, strict=True), ranks, strict=True))
-    return sum(rank < rank_of[INDUCTION] for rank in ranks) / (len(ranks) - 1)
-
-
 def orders(results: Path) -> Iterator[tuple[str, float]]:
-    """Yield every order of a run: its path, relative to the model, and its AUROC."""
-    folder = results / "models/induction"
-    for path in sorted([*folder.rglob("order.parquet"), *folder.glob("orders/*.parquet")]):
-        yield str(path.relative_to(folder)).removesuffix(".parquet").removesuffix("/order"), auroc(path)
+    """Yield every order of a run: its task, constant and name, and its AUROC.
+
+    The AUROC is the share of all other heads that are replaced before the induction head.
+    """
+    heads = read_table(results / "tables/heads.parquet").to_pandas()
+    for names, rows in heads.groupby(["task", "constant", "order", "seed"], sort=False):
+        [last] = rows[(rows["layer"] == INDUCTION[0]) & (rows["head"] == INDUCTION[1])]["rank"]
+        yield "/".join(map(str, names)), float((rows["rank"] < last).sum() / (len(rows) - 1))
 
 
 def costs(study: Plan) -> Iterator[tuple[str, float, float]]:
     """Yield the cost of replacing each head by averages and by zeros, in nats per repeated word."""
     model, tokenizer = papa.load_model(FOLDER, device="cpu"), AutoTokenizer.from_pretrained(FOLDER)
-    path = study.path("average", model="induction", laid_out="repeats", averaged="average")
-    average = papa.Constants.load(study.results / path)
+    job = study.average("induction", "repeats", Constant("average"))
+    assert job is not None
+    average = papa.Constants.load(job.output)
     zeros = torch.zeros_like(average.mean)
     texts = [row["text"] for row in generate("repeats", "validation", 300)]
     inputs = papa.lay_out(tokenizer, texts, slots=SLOTS, style="contiguous")
@@ -120,9 +117,8 @@ def study(seed: int, folder: Path) -> tuple[int, dict[str, float]]:
     written["run"] |= {"tasks": ["repeats"], "fractions": ["1", "5/10", "2/10", "1/10", "0"]}
     written["tasks"]["repeats"] |= {"batch_size": 8, "epochs": 2}
     checked = config_of({key: value for key, value in written.items() if key != "grids"})
-    made = Plan(checked, folder, LocalSourceDigests(checked.machine))
-    run_here(made)
-    [line] = Conclusion.read(folder / made.path("claims_json")).lines
+    run_here(Plan(checked, folder, cache=folder / "cache"))
+    [line] = Conclusion.read(folder / "tables/claims.json").lines
     return int(line.replaceable or 0), dict(orders(folder))
 
 
@@ -134,7 +130,7 @@ def main() -> None:
     torch.set_num_threads(1)
     if given.results is not None:
         checked = config_of(config(given.results / "data"))
-        made = Plan(checked, given.results, LocalSourceDigests(checked.machine))
+        made = Plan(checked, given.results, cache=given.results / "cache")
         run_here(made)
         print("\n| layer, head | averages | zeros |\n|---|--:|--:|")
         for head, of_average, of_zeros in costs(made):

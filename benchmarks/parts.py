@@ -8,27 +8,21 @@ from __future__ import annotations
 
 import json
 import resource
+import shutil
 import sys
 import time
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator
 from fractions import Fraction
 from functools import partial
-from importlib import import_module
 from math import floor
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from papa.config.job import AnyJob, Job
-    from papa.config.stages import ModelId
-    from papa.config.stages import Settings as ToldOf
-
-    Told = TypeVar("Told", bound=ToldOf)
+    from papa.plan.jobs import AnyJob
 
 Settings = dict[str, Any]
 Report = dict[str, Any]
-PROBE = {"runs": "json", "outcomes": "outcomes.parquet", "probes": "safetensors"}
-"""The outputs of a probe, and the extensions of their files."""
 PRODUCTS = {
     *("mv", "mm", "addmm", "bmm", "baddbmm", "_linear_pointwise"),
     *("_scaled_dot_product_flash_attention_for_cpu", "_scaled_dot_product_flash_attention_for_cpu_backward"),
@@ -42,13 +36,10 @@ def places(work: Path) -> dict[str, Path]:
     """Return the paths of files that one part writes and later parts read."""
     names = {
         "texts": "texts.parquet",
-        "labels": "labels.parquet",
         "tokens": "tokens.parquet",
         "constants": "average.h5",
         "lambdas": "lambda-0.parquet",
-        "order": "order.parquet",
-        "hidden": "states.hidden",
-        "index": "states.json",
+        "states": "states.hidden",
         "average": "published-average.safetensors",
     }
     return {"work": work} | {name: work / file for name, file in names.items()}
@@ -62,19 +53,17 @@ def published_part(settings: Settings) -> Callable[[], Report]:
     from transformers import AutoTokenizer
 
     from benchmarks import published
-    from papa.config.settings import Machine
-    from papa.data.weights import location_of
     from papa.files import read_table
 
     files, task, size = places(Path(settings["work"])), settings["task"], settings["task"]["batch_size"]
-    folder = location_of(model_id(settings), Machine.current())
+    folder = settings["model"]
     texts = read_table(files["texts"]).to_pydict()
     split = {
         name: torch.tensor([split_name == name for split_name in texts["split"]]) for name in ("train", "validation")
     }
     laid_out = published.lay_out(AutoTokenizer.from_pretrained(folder), texts["first"], None, settings["slots"])
     inputs = {name: {key: values[rows] for key, values in laid_out.items()} for name, rows in split.items()}
-    gold = torch.tensor(read_table(files["labels"]).column("label").to_pylist())[split["train"]]
+    gold = torch.tensor(texts["label cola"])[split["train"]]
     generator = torch.Generator().manual_seed(0)
 
     def training_batches() -> Iterator[tuple[published.Inputs, Tensor]]:
@@ -107,58 +96,51 @@ def published_part(settings: Settings) -> Callable[[], Report]:
 
 def project_part(settings: Settings) -> Callable[[], Report]:
     """Return a part of the project: one stage of the workflow, called as its rule calls it."""
+    from papa.plan.execute import function_of
+
     job = project_job(settings)
-    module, _, name = job.settings.function.partition(":")
-    call = getattr(import_module(module), name)
-    return lambda: {"said": call(job)}
+    return lambda: {"said": function_of(job.stage)([job])}
 
 
 def project_job(settings: Settings) -> AnyJob:
     """Return the job of a stage on the outputs of earlier parts; "step" is the stage."""
-    from papa.config import stages
+    from papa.config.settings import Machine
+    from papa.config.variant import Variant
+    from papa.data.weights import digest_of_model, weights_digest
+    from papa.plan.jobs import Average, HiddenStates, Job, LearnLambda, Probe, Tokenize, Training
 
-    files, step = places(Path(settings["work"])), settings["step"]
-    identity = model_id(settings)
-    encoding = stages.Encoding(model=identity, precision=settings.get("precision", "float32"))
+    files, step, model = places(Path(settings["work"])), settings["step"], settings["model"]
+    precision, seed = settings.get("precision", "float32"), settings.get("seed", 0)
     task = settings["task"] | ({"epochs": settings["epochs"]} if "epochs" in settings else {})
-    metric, training = task.pop("metric"), stages.Training(**task)
-    variant, seed = variant_of(settings["fraction"]), settings.get("seed", 0)
-    settings: dict[str, stages.Settings] = {
-        "tokenize": stages.TokensOf(model=identity, slots=settings["slots"], style="paper", blocks=False),
-        "average": stages.AverageOf(model=encoding),
-        "lambda": stages.LambdaOf(
-            model=encoding,
-            metric=metric,
-            training=training,
-            seed=0,
-            constant="average",
-            encoder_dropout=False,
+    training = Training(**{name: value for name, value in task.items() if name != "metric"})
+    variant = Variant.parse(variant_of(settings["fraction"]))
+    kinds = {
+        "tokenize": Tokenize(slots=settings["slots"], layout="paper"),
+        "average": Average(precision=precision),
+        "lambda": LearnLambda(kind="text", training=training, seed=0, constant="average", precision=precision),
+        "features": HiddenStates(
+            constant=variant.constant.start if variant.constant else None,
+            order=variant.order.name if variant.order else None,
+            fraction=str(variant.fraction),
+            precision=precision,
         ),
-        "rank": stages.OrderFromWeights(order="lambda-0"),
-        "features": stages.HiddenOf(model=encoding, variant=variant),
-        "probe": stages.ProbeOf(
-            model=encoding,
-            task="cola",
-            metric=metric,
-            training=training,
-            seeds=(seed,),
-            variant=variant,
-            encoder_dropout=False,
-            streamed=False,
-        ),
+        "probe": Probe(kind="text", training=training, seed=seed, precision=precision),
     }
-    reads, writes = {
-        "tokenize": (["texts"], ["tokens"]),
-        "average": (["tokens"], ["constants"]),
-        "lambda": (["tokens", "labels", "constants"], ["lambdas"]),
-        "rank": (["lambdas"], ["order"]),
-        "features": (["tokens", "constants", "order"], ["index", "hidden"]),
-        "probe": (["tokens", "labels", "index"], []),
+    reads = {
+        "tokenize": {"texts": "texts"},
+        "average": {"tokens": "tokens"},
+        "lambda": {"tokens": "tokens", "labels": "texts", "constants": "constants"},
+        "features": {"tokens": "tokens", "constants": "constants", "weights": "lambdas"},
+        "probe": {"tokens": "tokens", "labels": "texts", "states": "states"},
     }[step]
-    outputs = {name: files[name] for name in writes}
-    if step == "probe":
-        outputs = {name: files["work"] / f"seed-{seed}.{end}" for name, end in PROBE.items()}
-    return job_of(settings[step], {name: files[name] for name in reads}, outputs)
+    writes = {"tokenize": "tokens", "average": "constants", "lambda": "lambdas", "features": "states"}
+    output = files[writes[step]] if step in writes else files["work"] / f"seed-{seed}.parquet"
+    paths = {name: str(files[file]) for name, file in reads.items()} | {"model": model}
+    digest = digest_of_model(model, weights_digest(model, "model"))
+    about = {"model": "model", "task": "cola", "corpus": "cola"}
+    job: AnyJob = Job(kinds[step], {"model": digest}, paths, step, str(output.parent), about, Machine(device="cpu"))
+    job.__dict__["output"] = str(output)  # later parts read it under this name
+    return job
 
 
 def variant_of(fraction: str) -> str:
@@ -166,36 +148,21 @@ def variant_of(fraction: str) -> str:
     return {"1": "original", "0": "average/all"}.get(fraction, f"average/lambda-0/kept-{fraction.replace('/', 'of')}")
 
 
-def job_of(settings: Told, inputs: Mapping[str, Path], outputs: Mapping[str, Path]) -> Job[Told]:
-    """A job outside of a workflow, with one path for each input and output."""
-    from papa.config.job import Job
-    from papa.config.settings import Machine
-
-    read = {name: (str(path),) for name, path in inputs.items()}
-    written = {name: str(path) for name, path in outputs.items()}
-    return Job(settings.stage, settings, read, written, machine=Machine.current())
-
-
-def model_id(settings: Settings) -> ModelId:
-    """The model that both sides run."""
-    from papa.config.stages import ModelId
-
-    return ModelId(**settings["model"])
-
-
 def prepare(settings: Settings) -> Callable[[], Report]:
     """Prepare the texts and labels that both sides read; not timed."""
-    from papa.config.settings import corpus_of
-    from papa.config.stages import LabelsOf, TextsOf
-    from papa.data.prepare import prepare_labels, prepare_texts
+    from papa.config.settings import Config, Machine
+    from papa.data.prepare import prepared
 
-    files, corpus = places(Path(settings["work"])), corpus_of(**settings["corpus"])
-    texts = TextsOf(corpus=corpus, source={})
-    labels = LabelsOf(corpus=corpus, source={}, label="label", metric=settings["task"]["metric"])
+    task = {"corpus": "cola", "label": "label", **settings["task"]}
+    runs = {"models": ["m"], "tasks": ["cola"], "fractions": ["1"]}
+    corpus = settings["corpus"] | {"slots": settings["slots"]}
+    blocks = {"models": {"m": {"path": settings["model"]}}, "corpora": {"cola": corpus}, "tasks": {"cola": task}}
+    config = Config.model_validate({"name": "both", "run": runs} | blocks)
+    files, machine = places(Path(settings["work"])), Machine(hub_mirror=settings.get("mirror"))
 
     def both() -> Report:
-        prepare_texts(job_of(texts, {}, {"texts": files["texts"]}))
-        prepare_labels(job_of(labels, {"texts": files["texts"]}, {"labels": files["labels"]}))
+        table = prepared(config.corpora["cola"], config.tasks, machine, files["work"] / "data", "cola")
+        shutil.copyfile(table.path, files["texts"])
         return {}
 
     return both
@@ -215,10 +182,9 @@ def difference(settings: Settings) -> Callable[[], Report]:
 
 def replaced_heads(settings: Settings) -> list[tuple[int, int]]:
     """The heads that the project's order replaces at the fraction, for both sides the same."""
-    from papa.files import read_table
+    from papa.method.orders import last_weights, smallest_first
 
-    order = read_table(places(Path(settings["work"]))["order"])
-    ranked = list(zip(order.column("layer").to_pylist(), order.column("head").to_pylist(), strict=True))
+    ranked = smallest_first(last_weights(places(Path(settings["work"]))["lambdas"]), "lambda-0")
     return ranked[: len(ranked) - floor(Fraction(settings["fraction"]) * len(ranked))]
 
 

@@ -14,8 +14,8 @@ import typer.cli
 import vl_convert
 from typer.testing import CliRunner
 
-from papa.config.stages import GridView
 from papa.results.figures import grid_figure
+from papa.results.views import GridView
 
 DOCS = Path(__file__).parent
 GENERATED = "<!-- Written by `make docs`; change {} instead. -->"

@@ -37,8 +37,8 @@ _MODULES = {
     "Study": "papa.results.study_results",
     "InputError": "papa.errors",
 }
-_STUDY = ("load", "measure")
-"""Functions that need the extra study."""
+_STUDY = ("Study", "load", "measure")
+"""Names that need the extra study."""
 
 __all__ = [
     "Constants",

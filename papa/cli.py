@@ -123,7 +123,6 @@ Cores = Annotated[
     context_settings=FOR_SNAKEMAKE,
     epilog="Examples:\n\n- `papa run mine.yaml --cores 8`\n"
     "- `papa run mine.yaml -n` shows what would be run\n"
-    "- `papa run mine.yaml prune` deletes hidden states and keeps scores\n"
     "- `papa run mine.yaml --workflow-profile slurm --config device=cuda`\n\n"
     "Exit codes: 0 done; 1 failed, or another run writes to the same results; 2 the config does not exist, or the "
     "command is wrong; 130 stopped by Ctrl-C.",
@@ -221,6 +220,21 @@ def plan(
         raise typer.Exit(NOTHING_KNOWN)
 
 
+def _prune(results: Path) -> None:
+    """List the files that no study needs, with sizes, and delete them after a question."""
+    from papa.errors import count, format_bytes
+    from papa.jobs.inspect import prune, unneeded
+
+    unwanted = unneeded(results)
+    for path, size in unwanted.items():
+        typer.echo(f"{path}  {format_bytes(size)}")
+    total = f"{count(len(unwanted), 'file')} that no study needs, {format_bytes(sum(unwanted.values()))}"
+    if unwanted and typer.confirm(f"{total}; delete?"):
+        prune(results, list(unwanted))
+    elif not unwanted:
+        typer.echo("Every file is needed.")
+
+
 @app.command(
     epilog="Examples:\n\n- `papa inspect results/demo`\n"
     "- `papa inspect results/demo --kept heads --fraction 1/4`\n"
@@ -239,6 +253,9 @@ def inspect(
     ] = None,
     fraction: Annotated[str, typer.Option(help="With --kept: share of heads that keep their attention.")] = "1/2",
     device: Annotated[str, typer.Option(help="For a model: the device, auto, cpu, cuda or mps.")] = "auto",
+    prune: Annotated[
+        bool, typer.Option("--prune", help="For the folder of all results: delete files that no study needs.")
+    ] = False,
     as_json: AsJson = False,
 ) -> None:
     """Show the claims and scores of results, what a file is and what made it, or whether papa can use a model.
@@ -260,8 +277,12 @@ def inspect(
             from papa.jobs.heads import write_kept_heads
             from papa.results.study_results import load
 
-            _print_study(load(path), as_json)
-            for file in write_kept_heads(path, kept, fraction) if kept else ():
+            if prune:
+                _prune(path)
+                return
+            study = load(path)
+            _print_study(study, as_json)
+            for file in write_kept_heads(study.heads, kept, fraction) if kept else ():
                 typer.echo(f"Kept heads: {file}", err=as_json)
         else:
             from papa.jobs.verify import print_verified, verify

@@ -69,3 +69,13 @@ class InputError(ValueError):
 
 class DamagedArtefact(InputError):
     """An artefact is missing, damaged or of another kind."""
+
+
+def format_duration(seconds: float) -> str:
+    """Format a duration: "40 s", "5 min", "1.2 hours", "3.4 days"."""
+    if 0 < seconds < 1:
+        return "< 1 s"
+    for limit, unit, name, digits in ((120, 1, "s", 0), (7200, 60, "min", 0), (172800, 3600, "hours", 1)):
+        if seconds < limit:
+            return f"{seconds / unit:.{digits}f} {name}"
+    return f"{seconds / 86400:.1f} days"

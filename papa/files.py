@@ -1,9 +1,9 @@
 """Write and read the files of stages: each is complete or absent, records how it was made, and is checked when read.
 
 An artefact is a file that a stage wrote. If its format can store text, the file contains its *provenance*: facts about
-the content, the *trace* of the job that made it, and a digest of facts and content. A trace lists the stage, its
-version and settings, and the digests of its inputs. A digest depends on values, not on bytes, so equal values have
-equal digests in every file.
+the content, the *record* of the job that made it, the versions of packages, and a digest of facts and content. A record
+lists the stage, its version and settings, and the keys of its inputs; the digest of the record is the key in the file's
+name. A digest depends on values, not on bytes, so equal values have equal digests in every file.
 """
 
 from __future__ import annotations
@@ -14,15 +14,19 @@ import hashlib
 import html
 import json
 import os
+import platform
 import re
 from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager, suppress
 from dataclasses import asdict, dataclass
+from functools import cached_property
+from importlib.metadata import version
 from inspect import signature
 from itertools import chain
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, BinaryIO
 
+from papa import __version__
 from papa.errors import DamagedArtefact, InputError, first_line
 
 if TYPE_CHECKING:
@@ -34,6 +38,12 @@ if TYPE_CHECKING:
 PathLike = str | os.PathLike[str]
 KEY = "papa"
 """Key under which a file stores its provenance."""
+KEY_DIGITS = 16
+"""The number of digits of a key in the name of a file."""
+KEYED = re.compile(f"-([0-9a-f]{{{KEY_DIGITS}}})$")
+"""Matches the key at the end of a file's name, without its suffix."""
+PACKAGES = ("torch", "transformers", "numpy")
+"""The packages whose versions an artefact contains."""
 REBUILD = "delete it and run the workflow again"
 """Advice for a damaged file."""
 PAGE_PROVENANCE = re.compile(r'<meta name="papa-provenance" content="([^"]*)">')
@@ -41,13 +51,11 @@ PAGE_PROVENANCE = re.compile(r'<meta name="papa-provenance" content="([^"]*)">')
 
 
 @dataclass(frozen=True)
-class Trace:
-    """The record of how an artefact was made: a stage, its settings, and digests of its inputs.
+class Record:
+    """What an artefact was made from: a stage, its version and settings, and the keys of its inputs.
 
-    An artefact is up to date if its trace is the one that the config requires. For example, λ has the stage "lambda",
-    version 1, settings such as `{"seed": 0, "constant": "average", ...}`, and digests of `tokens`, `labels`,
-    `constants` and `model`. File times, paths and the machine are not recorded. The version of a stage is raised when a
-    change to the code changes results.
+    Whatever decides a number is in the record, and nothing else: no paths, names, titles, threads or devices. The
+    version of a stage is raised when a change to the code changes its numbers.
     """
 
     stage: str
@@ -55,31 +63,40 @@ class Trace:
     settings: Mapping[str, Any]
     inputs: Mapping[str, str]
 
-    @property
-    def request(self) -> str:
-        """Digest of stage, version and settings."""
-        return digest_of_json([self.stage, self.version, self.settings])
+    @cached_property
+    def key(self) -> str:
+        """The key of the artefact: the digest of its record, 40 hexadecimal digits."""
+        return digest_of_json(asdict(self))
 
 
 @dataclass(frozen=True)
 class Provenance:
-    """The record in an artefact: `facts` about its content, the `trace` if a job made it, and the `digest`."""
+    """The contents of an artefact's metadata.
+
+    Args:
+        facts: facts about the content.
+        record: what the artefact was made from; None if no stage made it.
+        digest: the digest of facts and content.
+        packages: the versions of the packages that made the artefact; no key depends on them.
+    """
 
     facts: Mapping[str, Any]
-    trace: Trace | None
+    record: Record | None
     digest: str
+    packages: Mapping[str, str]
 
     def text(self) -> str:
-        trace = None if self.trace is None else asdict(self.trace)
-        return _json({"facts": self.facts, "trace": trace, "traced": digest_of_json(trace), "digest": self.digest})
+        key = None if self.record is None else self.record.key
+        return _json({**asdict(self), "key": key})
 
     @classmethod
     def parse(cls, text: str | bytes | None) -> Provenance:
         """Parse the result of `text()`; raise ValueError, KeyError or TypeError if `text` is anything else."""
         content = json.loads(text or "")
-        if content["traced"] != digest_of_json(content["trace"]):
-            raise ValueError("its trace was changed")
-        return cls(content["facts"], Trace(**content["trace"]) if content["trace"] else None, content["digest"])
+        record = Record(**content["record"]) if content["record"] else None
+        if content["key"] != (record and record.key):
+            raise ValueError("its record was changed")
+        return cls(content["facts"], record, content["digest"], content["packages"])
 
 
 def hashing(content: bytes = b"") -> hashlib.blake2b:
@@ -99,18 +116,20 @@ def digest_of_json(value: object, parts: Iterable[bytes] = ()) -> str:
 def replacing(path: PathLike) -> Iterator[Path]:
     """Yield a temporary path next to `path`; rename it to `path` on success, remove it on any error.
 
-    A reader therefore sees the old file, the new file or none, but never a partial one. Leftover partial files from
-    writers that were killed are deleted.
+    A reader therefore sees the old file, the new file or none, but never a partial one. Partial files of writers that
+    were killed are deleted; those of running ones stay, because several may make the same file.
 
     Raises:
         InputError: the file cannot be written; the message gives the system's reason.
     """
     target = Path(path)
-    temporary = target.with_name(f".{target.name}.{os.getpid()}.partial")
+    begin = f".{target.name}.{platform.node()}-"
+    temporary = target.with_name(f"{begin}{os.getpid()}.partial")
     try:
         target.parent.mkdir(parents=True, exist_ok=True)
-        for leftover in target.parent.glob(f".{glob.escape(target.name)}.*.partial"):
-            leftover.unlink()
+        for leftover in target.parent.glob(f"{glob.escape(begin)}*.partial"):
+            if leftover == temporary or not _is_running(leftover.name.removeprefix(begin).removesuffix(".partial")):
+                leftover.unlink(missing_ok=True)
         yield temporary
         with open(temporary, "rb+") as written:
             os.fsync(written.fileno())
@@ -121,6 +140,17 @@ def replacing(path: PathLike) -> Iterator[Path]:
     finally:
         with suppress(OSError):
             temporary.unlink()
+
+
+def _is_running(process: str) -> bool:
+    """Return whether there is a process with this id on this machine."""
+    try:
+        os.kill(int(process), 0)
+    except (ProcessLookupError, ValueError):
+        return False
+    except PermissionError:  # it is another user's
+        pass
+    return True
 
 
 @contextmanager
@@ -154,8 +184,8 @@ def reading(path: PathLike, form: str, *damage: type[Exception]) -> Iterator[Non
 class TableWriter:
     """A Parquet file that is being written, one row group after another."""
 
-    def __init__(self, file: pq.ParquetWriter, facts: Mapping[str, object], trace: Trace | None):
-        self._file, self.facts, self._trace = file, dict(facts), trace
+    def __init__(self, file: pq.ParquetWriter, facts: Mapping[str, object], record: Record | None):
+        self._file, self.facts, self._record = file, dict(facts), record
         self._groups: list[str] = []
 
     def write(self, table: pa.Table) -> None:
@@ -165,13 +195,13 @@ class TableWriter:
 
     def end(self) -> None:
         """Write the provenance, with the digest of each row group; callers may add to `facts` before this call."""
-        provenance = _sealed({**self.facts, "groups": self._groups}, self._trace, [])
+        provenance = _sealed({**self.facts, "groups": self._groups}, self._record, [])
         self._file.add_key_value_metadata({KEY: provenance.text()})
 
 
 @contextmanager
 def writing_table(
-    path: PathLike, schema: pa.Schema, facts: Mapping[str, object], trace: Trace | None = None
+    path: PathLike, schema: pa.Schema, facts: Mapping[str, object], record: Record | None = None
 ) -> Iterator[TableWriter]:
     """Write a Parquet file by row groups; it appears only if the `with` block succeeds."""
     import pyarrow.parquet as pq
@@ -180,14 +210,14 @@ def writing_table(
     has_large_pages = "max_rows_per_page" in signature(pq.ParquetWriter).parameters
     options = {"max_rows_per_page": 2**31 - 1} if has_large_pages else {}
     with replacing(path) as temporary, pq.ParquetWriter(temporary, schema, compression="zstd", **options) as file:
-        writer = TableWriter(file, facts, trace)
+        writer = TableWriter(file, facts, record)
         yield writer
         writer.end()
 
 
-def write_table(table: pa.Table, path: PathLike, facts: Mapping[str, object], trace: Trace | None = None) -> None:
-    """Write a table as Parquet, with its trace and with `facts` about it (JSON values)."""
-    with writing_table(path, table.schema, facts, trace) as writer:
+def write_table(table: pa.Table, path: PathLike, facts: Mapping[str, object], record: Record | None = None) -> None:
+    """Write a table as Parquet, with its record and with `facts` about it (JSON values)."""
+    with writing_table(path, table.schema, facts, record) as writer:
         writer.write(table)
 
 
@@ -296,10 +326,13 @@ def provenance_of(table: pa.Table | TableFile) -> dict[str, Any]:
 
 
 def write_json(
-    content: Mapping[str, object], path: PathLike, trace: Trace | None = None, facts: Mapping[str, object] | None = None
+    content: Mapping[str, object],
+    path: PathLike,
+    record: Record | None = None,
+    facts: Mapping[str, object] | None = None,
 ) -> None:
     """Write `content` as JSON with sorted keys, so the same content gives the same bytes. NaN raises ValueError."""
-    provenance = _sealed(facts or {}, trace, [_json(content).encode()])
+    provenance = _sealed(facts or {}, record, [_json(content).encode()])
     signed = {**content, KEY: json.loads(provenance.text())}
     text = json.dumps(signed, indent=1, sort_keys=True, allow_nan=False, ensure_ascii=False)
     with replacing(path) as temporary:
@@ -314,12 +347,12 @@ def read_json(path: PathLike) -> dict[str, Any]:
 
 
 def write_tensors(
-    tensors: Mapping[str, Tensor], path: PathLike, facts: Mapping[str, object], trace: Trace | None = None
+    tensors: Mapping[str, Tensor], path: PathLike, facts: Mapping[str, object], record: Record | None = None
 ) -> None:
-    """Write `tensors` as safetensors, with their trace and with `facts` about them."""
+    """Write `tensors` as safetensors, with their record and with `facts` about them."""
     from safetensors.torch import save
 
-    provenance = _sealed(facts, trace, _parts_of_tensors(tensors))
+    provenance = _sealed(facts, record, _parts_of_tensors(tensors))
     with replacing(path) as temporary:
         temporary.write_bytes(save(dict(tensors), {KEY: provenance.text()}))
 
@@ -335,10 +368,10 @@ def read_tensors(path: PathLike) -> tuple[dict[str, Tensor], dict[str, Any]]:
     return tensors, dict(_checked(path, text, _parts_of_tensors(tensors)).facts)
 
 
-def provenance_of_arrays(facts: Mapping[str, object], trace: Trace | None, arrays: Mapping[str, np.ndarray]) -> str:
+def provenance_of_arrays(facts: Mapping[str, object], record: Record | None, arrays: Mapping[str, np.ndarray]) -> str:
     """Return the provenance of an HDF5 file with these `arrays`; the file stores it in the attribute `KEY`."""
     digests = {name: digest_of_array(values) for name, values in arrays.items()}
-    return _sealed({**facts, "arrays": digests}, trace, []).text()
+    return _sealed({**facts, "arrays": digests}, record, []).text()
 
 
 def check_arrays(path: PathLike, text: str, arrays: Mapping[str, np.ndarray]) -> dict[str, Any]:
@@ -361,12 +394,33 @@ def digest_of_array(values: np.ndarray) -> str:
     return digest.hexdigest()
 
 
-def write_page(text: str, path: PathLike, trace: Trace | None = None) -> None:
+def write_page(text: str, path: PathLike, record: Record | None = None) -> None:
     """Write an HTML page with its provenance as the first element of `<head>`."""
-    provenance = html.escape(_sealed({}, trace, [text.encode()]).text())
+    provenance = html.escape(_sealed({}, record, [text.encode()]).text())
     with replacing(path) as temporary:
         signed = text.replace("<head>", f'<head>\n<meta name="papa-provenance" content="{provenance}">', 1)
         temporary.write_text(signed, encoding="utf-8")
+
+
+def sealed(facts: Mapping[str, object], record: Record | None) -> str:
+    """Return the provenance of content that is verified in another way, as text."""
+    return _sealed(facts, record, []).text()
+
+
+def unsealed(path: PathLike, text: str | bytes) -> Mapping[str, Any]:
+    """Return the facts in a text that `sealed` returned; raise `DamagedArtefact` if it was changed."""
+    return _checked(path, text, []).facts
+
+
+def text_at_end(file: BinaryIO) -> bytes:
+    """Return the text at the end of a file, before its length in 8 bytes; raise ValueError if there is none."""
+    size = file.seek(0, os.SEEK_END)
+    file.seek(max(0, size - 8))
+    length = int.from_bytes(file.read(8), "little")
+    if length + 8 > size:
+        raise ValueError("its end is missing")
+    file.seek(size - 8 - length)
+    return file.read(length)
 
 
 # -- provenance -------------------------------------------------------------------------------------------------------
@@ -384,28 +438,6 @@ def read_provenance(path: PathLike) -> Provenance | None:
             return None if text is None else Provenance.parse(text)
     except DamagedArtefact:
         return None
-
-
-def trace_of(path: PathLike) -> Trace | None:
-    """Return an artefact's trace; None if it has none."""
-    provenance = read_provenance(path)
-    return None if provenance is None else provenance.trace
-
-
-def must_agree(path: PathLike, actual: Mapping[str, object], expected: Mapping[str, object]) -> None:
-    """Raise `InputError` if an artefact's facts are not the expected ones."""
-    for key, value in expected.items():
-        if str(actual.get(key)) != str(value):
-            made = f"{path} was made with {key} {actual.get(key)}, but {value} is needed"
-            raise InputError(f"{made}; compute it again for this model and layout.")
-
-
-def digest_of(path: PathLike) -> str:
-    """Return the content digest that an artefact records; raise `DamagedArtefact` if it records none."""
-    provenance = read_provenance(path)
-    if provenance is None:
-        raise DamagedArtefact(f"{path} has no record of its content: it is damaged or not papa's; {REBUILD}.")
-    return provenance.digest
 
 
 def _text_in_parquet(path: PathLike) -> bytes | None:
@@ -428,6 +460,11 @@ def _text_in_arrays(path: PathLike) -> str | None:
         return str(store.attrs[KEY])
 
 
+def _text_in_hidden(path: PathLike) -> bytes:
+    with open(path, "rb") as file:
+        return text_at_end(file)
+
+
 def _text_in_page(path: PathLike) -> str | None:
     with open(path, encoding="utf-8") as page:
         match = PAGE_PROVENANCE.search(page.read(1 << 20))
@@ -439,14 +476,16 @@ _READERS = {
     ".json": lambda path: _json_of(path)[1],
     ".safetensors": _text_in_tensors,
     ".h5": _text_in_arrays,
+    ".hidden": _text_in_hidden,
     ".html": _text_in_page,
 }
 
 
-def _sealed(facts: Mapping[str, object], trace: Trace | None, parts: Iterable[bytes]) -> Provenance:
+def _sealed(facts: Mapping[str, object], record: Record | None, parts: Iterable[bytes]) -> Provenance:
     """Return a provenance with the digest of the facts and of the content in `parts`."""
     facts = json.loads(_json(facts))
-    return Provenance(facts, trace, digest_of_json(facts, parts))
+    packages = {"papa": __version__, **{name: version(name) for name in PACKAGES}} if record else {}
+    return Provenance(facts, record, digest_of_json(facts, parts), packages)
 
 
 def _checked(path: PathLike, text: str | bytes | None, parts: Iterable[bytes]) -> Provenance:
@@ -456,6 +495,9 @@ def _checked(path: PathLike, text: str | bytes | None, parts: Iterable[bytes]) -
     except (ValueError, KeyError, TypeError) as error:
         problem = f"{path} has no record of how it was made: it is damaged or not papa's"
         raise DamagedArtefact(f"{problem}; {REBUILD}.") from error
+    named = KEYED.search(Path(path).stem)
+    if named and provenance.record and not provenance.record.key.startswith(named[1]):
+        raise DamagedArtefact(f"{path} contains the artefact with the key {provenance.record.key}; {REBUILD}.")
     if provenance.digest != digest_of_json(provenance.facts, parts):
         raise DamagedArtefact(f"{path} is damaged (it has changed since it was written); {REBUILD}.")
     return provenance

@@ -11,24 +11,13 @@ import numpy.typing as npt
 import pandas as pd
 import pyarrow as pa
 
-from papa.config.analyses import ANALYSES
-from papa.config.job import Job
-from papa.config.stages import AnalysisOf, GridView
 from papa.files import write_table
-from papa.method.runs import Run
 from papa.results.conclusion import JointStep, LineClaim
 from papa.results.grids import GRID_COLUMNS
 from papa.results.outcomes import RUN_KEYS, Setting, TaskOutcomes
 from papa.results.scores import collect_runs
 from papa.results.summary import SUMMARY_COLUMNS, with_losses
-
-ROWS = {"train": 1000, "validation": 53}
-TABLE_FORMS = {"table": "parquet", "markdown": "md", "latex": "tex"}
-FIGURE_FORMS = {"svg": "svg", "png": "png"}
-CLASSES = {
-    "grid": "papa.results.grids:GridAnalysis",
-    "patterns": "papa.results.attention_patterns:AttentionPatterns",
-} | {name: entry.made_by for name, entry in ANALYSES.items()}
+from papa.results.views import GridView
 
 
 def outcomes(
@@ -61,31 +50,28 @@ def texts(
 ) -> TaskOutcomes:
     """Outcomes of a model's own head, without a seed, from nats per token of each text and of a guess without input."""
     counts = np.asarray(tokens)
-    about = {"split": "validation", "example": range(len(counts)), "tokens": counts, "trivial": guess * counts}
-    sums = {setting: counts * np.asarray(nats) for setting, nats in losses.items()}
-    return outcomes(sums, "loss", pd.DataFrame(about), **{"metric": "log_likelihood", "first_seed": 0} | fields)
+    text = np.repeat(np.arange(len(counts)), counts)
+    about = {"split": "validation", "example": text, "position": range(len(text)), "trivial": float(guess)}
+    by_token = {
+        setting: np.broadcast_to(nats, np.broadcast_shapes(np.shape(nats), counts.shape))[..., text]
+        for setting, nats in losses.items()
+    }
+    return outcomes(by_token, "loss", pd.DataFrame(about), **{"metric": "log_likelihood", "first_seed": 0} | fields)
 
 
 def run_record(task: str = "t", fraction: str = "1", seed: int = 1, **fields: Any) -> dict[str, Any]:
-    """The record of a run of a model with 24 heads, as stage `probe` writes it."""
-    origin = {"weights": "w" * 64, "corpus": "c" * 40, "slots": 9, "style": "paper"}
-    origin |= {"encoder_dropout": False, "papa_version": "1"} | fields.pop("provenance", {})
+    """A run of a model with 24 heads, as the table of runs needs it."""
     record = {"model": "tiny", "task": task, "fraction": fraction, "seed": seed, "kept": kept(fraction), "heads": 24}
     record |= _replacement(fraction, order="lambda-0")
-    record |= {"rows": ROWS, "rows_available": ROWS | {"train": 8551}, "cut": {"train": 7, "validation": 2}}
-    record |= {"learning_rate": 1e-3, "batch_size": 16, "epochs": 4, "curve": [{"epoch": 1, "loss": 0.7}]}
-    return record | {"provenance": origin} | fields
+    record |= {"rows_train": 1000, "rows_validation": 53, "rows_available_train": 8551, "rows_available_validation": 53}
+    record |= {"cut_train": 7, "cut_validation": 2, "resampled": False, "style": "paper"}
+    return record | {"learning_rate": 1e-3, "batch_size": 16, "epochs": 4} | fields
 
 
 def summary_of(measured: Sequence[TaskOutcomes], heads: int = 24) -> pd.DataFrame:
     """The summary of all runs of outcomes, with losses; the title of a task is its name in capital letters."""
     runs = [
-        (
-            Run.model_validate(
-                run_record(**run, model=task.model, task=task.task, heads=heads, kept=kept(run["fraction"], heads))
-            ),
-            f"{task.task}.json",
-        )
+        run_record(**run, model=task.model, task=task.task, heads=heads, kept=kept(run["fraction"], heads))
         for task in measured
         for run in task.runs.to_dict("records")
     ]
@@ -113,6 +99,12 @@ def summary_row(
     return row | _replacement(fraction, order="lambda") | {"title": columns.get("task", "t").upper()} | columns
 
 
+def frame_of(rows: Sequence[Mapping[str, Any]], columns: Mapping[str, str] = SUMMARY_COLUMNS) -> pd.DataFrame:
+    """Return rows as a table has them when it is read, by default those of a summary."""
+    frame: pd.DataFrame = pa.Table.from_pylist(list(rows), schema=pa.schema(list(columns.items()))).to_pandas()
+    return frame
+
+
 def write_rows(rows: Sequence[Mapping[str, Any]], path: Path, columns: Mapping[str, str] = SUMMARY_COLUMNS) -> Path:
     """Write rows as a table, by default that of a summary."""
     write_table(pa.Table.from_pylist(list(rows), schema=pa.schema(list(columns.items()))), path, {})
@@ -132,9 +124,15 @@ def head_rows(*epochs: Iterable[float], heads: int = 5) -> pa.Table:
 def grid_view(tasks: Mapping[str, str] | Sequence[str] = ("t",), **fields: Any) -> GridView:
     """The view of a grid with one model, averages and the order of λ; tasks by name, or with their corpus."""
     corpora = dict(tasks) if isinstance(tasks, Mapping) else dict.fromkeys(tasks, "texts")
-    view = {"name": "grid", "title": "Grid", "models": ("m",), "constants": ("average",), "orders": ("lambda",)}
+    view: dict[str, Any] = {
+        "name": "grid",
+        "title": "Grid",
+        "models": ("m",),
+        "constants": ("average",),
+        "orders": ("lambda",),
+    }
     view |= {"fractions": ("1", "1/2", "0"), "tasks": corpora}
-    return GridView.model_validate(view | fields)
+    return GridView(**view | fields)
 
 
 def line_claim(steps: Sequence[JointStep] = (), **fields: Any) -> LineClaim:
@@ -143,13 +141,3 @@ def line_claim(steps: Sequence[JointStep] = (), **fields: Any) -> LineClaim:
     claim |= {"seeds": 3, "orders": 1, "examples": (20, 30), "tasks": ("A",), "excluded": ()}
     claim |= {"replaceable": 8, "at_end": None}
     return LineClaim.model_validate(claim | {"steps": steps, "sentence": "A holds."} | fields)
-
-
-def analysis_job(
-    name: str, parameters: Mapping[str, Any], inputs: Mapping[str, Path], stem: Path, drawn: bool = False
-) -> Job[AnalysisOf]:
-    """The job of an analysis whose outputs are called like `stem`."""
-    settings = AnalysisOf(name=name, made_by=CLASSES[name], parameters=dict(parameters))
-    forms = TABLE_FORMS | (FIGURE_FORMS if drawn else {})
-    outputs = {form: f"{stem}.{ending}" for form, ending in forms.items()}
-    return Job(name, settings, {key: (str(path),) for key, path in inputs.items()}, outputs)

@@ -19,4 +19,4 @@ vl_convert.javascript_bundle = functools.cache(vl_convert.javascript_bundle)
 def no_figures(monkeypatch):
     """Figures are empty files: drawing takes most of a small study's time, and shows nothing that tables do not."""
 
-    monkeypatch.setattr("papa.results.analysis.save_figure", empty_figure)
+    monkeypatch.setattr("papa.results.section.draw", empty_figure)

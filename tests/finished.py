@@ -1,29 +1,28 @@
 """Finished results of a made-up config, written by the library without any model: the input of a report."""
 
 from collections.abc import Mapping
-from contextlib import nullcontext
 from dataclasses import dataclass
 from fractions import Fraction
 from math import floor
 from pathlib import Path
 from typing import Any
-from unittest.mock import patch
 from zlib import crc32
 
 import numpy as np
 import pyarrow as pa
 import torch
-from builders import head_rows, run_record
-from tiny import empty_figure
+from builders import head_rows
 
 import papa
-from papa.config.job import Job
 from papa.config.settings import Config
-from papa.config.stages import AnalysisOf
-from papa.config.study import Plan
-from papa.config.variant import Variant
-from papa.files import write_json, write_table
-from papa.results.analysis import analyse
+from papa.config.variant import Constant, Order, Variant
+from papa.data.prepare import Prepared
+from papa.data.weights import ModelFiles
+from papa.files import write_table
+from papa.plan.jobs import AnyJob, Job, Report
+from papa.plan.study import Plan
+from papa.results.finished import Finished
+from papa.results.report import write_report
 
 LAYERS, HEADS, SLOTS = 3, 5, 7
 SHARED = 11
@@ -84,43 +83,65 @@ CHANCE = Skill(original=0.5, replaced=0.5, contextless=0.5)
 """A random model, whose probes learn nothing."""
 
 
-def page_job(study: Plan) -> Job[Any]:
-    return study.job("page").placed(study.results)
+class Made(Plan):
+    """A plan whose texts and models are made up."""
+
+    def data(self, corpus: str) -> Prepared:
+        tasks = {name: task for name, task in self.config.tasks.items() if task.corpus == corpus}
+        columns = {"first": "f", **{f"label {task}": task for task in tasks}}
+        facts = {"rows": {"train": 1024, "validation": EXAMPLES}, "rows_available": {"train": 2048}}
+        facts["rows_available"]["validation"] = EXAMPLES
+        facts |= {"shared": {"validation": SHARED}, "digests": {"train": columns, "all": columns}}
+        labels = {task: {"names": list(LABELS), "train_counts": self.taught(task)} for task in tasks}
+        facts |= {"labels": labels, "characters": dict.fromkeys(("train", "validation"), 9)}
+        return Prepared(str(self.cache / "data" / f"{corpus}.parquet"), "k", facts)
+
+    def model(self, name: str) -> ModelFiles:
+        return ModelFiles("", name, "5ba")
+
+    skills: Mapping[str, Skill] = SKILLS
+
+    def skill(self, task: str) -> Skill:
+        return self.skills.get(task, Skill())
+
+    def taught(self, task: str) -> list[int]:
+        first = floor(1024 * Fraction(self.skill(task).usual))
+        return [first, 1024 - first]
 
 
-def write_results(folder: Path, skills: Mapping[str, Skill] = SKILLS, drawn: bool = False, **changes: Any) -> Plan:
-    """Write all that the report of a changed `CONFIG` reads; tasks without a skill have the usual one.
-
-    Figures are empty unless they are `drawn`, which takes seconds.
-    """
+def write_results(folder: Path, skills: Mapping[str, Skill] = SKILLS, **changes: Any) -> Finished:
+    """Write all that the report of a changed `CONFIG` reads; tasks without a skill have the usual one."""
     config = Config.model_validate(CONFIG | changes)
-    study = Plan(config, folder / "results" / config.name)
-    for unplaced in study.jobs():
-        job = unplaced.placed(study.results)
-        skill = skills.get(job.settings.task if job.stage == "probe" else job.wildcards.get("task", ""), Skill())
-        if isinstance(job.settings, AnalysisOf):
-            with nullcontext() if drawn else patch("papa.results.analysis.save_figure", empty_figure):
-                analyse(job)
-        elif job.stage == "texts":
-            texts = {"split": ["train"] * len(TEXTS), "row": range(len(TEXTS)), "first": TEXTS}
-            write_table(pa.table(texts), job.main, {"shared": {"validation": SHARED}})
-        elif job.stage in ("labels", "subsets"):
-            _write_by_row(job, skill)
-        elif job.stage == "tokens":
-            _write_tokens(Path(job.main))
+    plan = Made(config, folder / "results" / config.name)
+    plan.skills = skills
+    _write_texts(plan)
+    for job in plan.jobs:
+        about = job.about
+        if job.stage == "tokenize":
+            _write_tokens(job)
         elif job.stage == "average":
-            averages().save(job.main)
-        elif job.stage == "lambda":
-            weights = _weights(job.settings.seed)
-            write_table(head_rows([1 - weight for weight in weights], weights), job.main, {"epochs": 2})
-        elif job.stage == "weights":
-            write_table(head_rows(_weights(8 + job.settings.seed)), job.main, {})
-        elif job.stage in ("rank", "order"):
-            order = head_rows(range(LAYERS * HEADS)).drop(["epoch"]).rename_columns({"value": "rank"})
-            write_table(order, job.main, {})
-        elif job.stage == "probe":
-            _write_runs(job, skill)
-    return study
+            averages().save(job.output, job.record)
+        elif about.get("order") == "gradient" and job.stage == "learn_lambda":
+            write_table(head_rows(_weights(8 + about["seed"])), job.output, {}, job.record)
+        elif job.stage == "learn_lambda":
+            weights = _weights(about["seed"])
+            write_table(head_rows([1 - weight for weight in weights], weights), job.output, {"epochs": 2}, job.record)
+        else:
+            _write_probe(job, plan.skill(about["task"]))
+    data = {name: Path(plan.data(name).path) for name in config.corpora_run}
+    return Finished(config, plan.results, plan.jobs, data)
+
+
+def report_job(finished: Finished) -> AnyJob:
+    """The job of the report of results."""
+    settings = Report(config=finished.config.shown())
+    return Job(settings, {"artefacts": "a"}, {}, "made-from", str(finished.folder / "report"))
+
+
+def page_of(finished: Finished) -> str:
+    """Write the report; return the page."""
+    write_report(report_job(finished), finished)
+    return (finished.folder / "report" / "index.html").read_text(encoding="utf-8")
 
 
 def averages() -> papa.Constants:
@@ -141,43 +162,44 @@ def _weights(seed: int) -> list[float]:
     return [learned(seed, head) for head in range(LAYERS * HEADS)]
 
 
-def _write_runs(job: Job[Any], skill: Skill) -> None:
-    """The runs of a variant, with the predictions of their probes on every validation example."""
-    settings, variant = job.settings, Variant.parse(job.settings.variant)
-    about = {"model": settings.model.model.name, "task": settings.task, "fraction": str(variant.fraction)}
-    about |= {"constant": variant.constant and variant.constant.name, "order": variant.order and variant.order.name}
-    origin = {"weights": "5ba", "corpus": CORPUS, "slots": SLOTS, "papa_version": "0.1.0"}
-    tables, runs = [], []
-    for seed in settings.seeds:
-        chance = np.random.default_rng([seed, crc32(f"{about['model']}/{settings.task}/{settings.variant}".encode())])
-        ease = (np.arange(EXAMPLES) + 0.5) / EXAMPLES + chance.normal(0, 0.01, EXAMPLES)
-        columns = {"seed": pa.array([seed] * EXAMPLES, pa.int32())}
-        columns["split"] = pa.array(["validation"] * EXAMPLES).dictionary_encode()
-        right = ease < skill.after(variant) + 0.004 * (seed - 2)
-        predicted = pa.array(np.where(right, skill.gold, 1 - skill.gold))
-        columns |= {"example": pa.array(range(EXAMPLES), pa.int32()), "gold": pa.array(skill.gold)}
-        tables.append(pa.table(columns | {"predicted": predicted}))
-        rows, available, cut = ({"train": train, "validation": EXAMPLES} for train in (1024, 2048, 3))
-        record = about | {"kept": variant.kept_count(LAYERS * HEADS), "heads": LAYERS * HEADS, "batch_size": 8}
-        record |= {"rows": rows, "rows_available": available, "cut": cut | {"validation": 0}, "epochs": 1}
-        runs.append(run_record(**record, seed=seed, provenance=origin))
-    facts = about | {"weights": "5ba", "corpus": CORPUS, "label_names": list(LABELS)}
-    write_table(pa.concat_tables(tables), job.output("outcomes"), facts)
-    write_json({"runs": runs}, job.output("runs"))
+def _write_probe(job: AnyJob, skill: Skill) -> None:
+    """The predictions of one probe on every validation example."""
+    about = job.about
+    constant, order = about["constant"], about["order"]
+    parts = constant and Constant.parse(constant), order and Order.parse(order)
+    variant = Variant(*parts, Fraction(about["fraction"]))
+    name = f"{about['model']}/{about['task']}/{variant.path}"
+    chance = np.random.default_rng([about["seed"], crc32(name.encode())])
+    ease = (np.arange(EXAMPLES) + 0.5) / EXAMPLES + chance.normal(0, 0.01, EXAMPLES)
+    right = ease < skill.after(variant) + 0.004 * (about["seed"] - 2)
+    columns = {"split": pa.array(["validation"] * EXAMPLES).dictionary_encode()}
+    columns["example"] = pa.array(range(EXAMPLES), pa.int32())
+    columns["predicted"] = pa.array(np.where(right, skill.gold, 1 - skill.gold).astype(np.int16))
+    facts = {
+        "kept": floor(variant.fraction * LAYERS * HEADS),
+        "heads": LAYERS * HEADS,
+        "curve": [0.7],
+        "weights": "5ba",
+    }
+    write_table(pa.table(columns), job.output, facts, job.record)
 
 
-def _write_by_row(job: Job[Any], skill: Skill) -> None:
-    """Labels or subsets of the validation rows; every second one is in the subset with the hostile name."""
-    names = np.where(np.arange(EXAMPLES) % 2, SUBSET, "position")
-    column = {"label": pa.array(skill.gold.astype(int))} if job.stage == "labels" else {"subset": pa.array(names)}
-    rows = {"split": pa.array(["validation"] * EXAMPLES), "row": range(EXAMPLES)}
-    taught = floor(1024 * Fraction(skill.usual))
-    facts = {"label_names": list(LABELS), "train_counts": [taught, 1024 - taught], "fingerprint": CORPUS}
-    write_table(pa.table(rows | column), job.main, facts)
+def _write_texts(plan: Made) -> None:
+    """The table of each corpus; every second validation row is in the subset with the hostile name."""
+    for corpus in plan.config.corpora_run:
+        names = np.where(np.arange(EXAMPLES) % 2, SUBSET, "position").tolist()
+        rows = [*range(len(TEXTS)), *range(EXAMPLES)]
+        columns = {"split": ["train"] * len(TEXTS) + ["validation"] * EXAMPLES, "row": rows}
+        columns["first"] = TEXTS + ["a text"] * EXAMPLES
+        for task, block in plan.config.tasks.items():
+            if block.corpus == corpus:
+                columns[f"label {task}"] = [0] * len(TEXTS) + plan.skill(task).gold.tolist()
+                columns[f"subset {task}"] = [""] * len(TEXTS) + names
+        write_table(pa.table(columns), plan.data(corpus).path, plan.data(corpus).facts)
 
 
-def _write_tokens(path: Path) -> None:
-    """Examples with special tokens in the first and the last slot."""
+def _write_tokens(job: Any) -> None:
+    """Examples with special tokens in the first and the last slot; with more slots, more are cut."""
     slots = [[0, 1, 2, SLOTS - 1], [0, 1, 4, 5, SLOTS - 1]]
     integers = pa.list_(pa.int32())
     columns = {
@@ -188,5 +210,6 @@ def _write_tokens(path: Path) -> None:
         "segments": pa.array([[0] * len(row) for row in slots], integers),
         "cut": pa.array([0, 0], pa.int32()),
     }
-    sizes = {"layers": LAYERS, "heads": HEADS}
-    write_table(pa.table(columns), path, {"slots": SLOTS, "sizes": sizes, "rows": {"train": 2, "validation": 0}})
+    facts = {"slots": SLOTS, "sizes": {"layers": LAYERS, "heads": HEADS}, "rows": {"train": 2, "validation": 0}}
+    facts |= {"style": "paper", "cut": {"train": 3, "validation": job.settings.slots - SLOTS}}
+    write_table(pa.table(columns), job.output, facts, job.record)

@@ -42,9 +42,7 @@ CONFIG = {
 ABSENT = object()
 """Stands for a key that an edit of a config removes."""
 
-JOBS = dict.fromkeys(("prepare_subsets", "summarise", "claims", "page"), 1)
-JOBS |= dict.fromkeys(("prepare_texts", "prepare_labels", "tokenize", "average", "train_lambda", "rank"), 2)
-JOBS |= {"hidden_states": 8, "probe": 8, "drawn_analysis": 3}
+JOBS = {"tokenize": 2, "average": 2, "learn_lambda": 2, "hidden_states": 4, "probe": 8, "report": 1}
 """How many jobs of each rule `CONFIG` needs."""
 
 
@@ -66,12 +64,12 @@ def a_task(**keys):
     return copy.deepcopy(CONFIG["tasks"]["animals"]) | keys
 
 
-def empty_figure(figure, outputs):
-    """Stands in for `save_figure` in `papa.results.analysis`."""
-    for path in map(Path, outputs.values()):
-        if path.suffix in (".svg", ".png"):
-            path.parent.mkdir(parents=True, exist_ok=True)
-            path.touch()
+def empty_figure(chart, svg, png):
+    """Stands in for `draw` in `papa.results.section`."""
+    for path in (svg, png):
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.touch()
+    return ""
 
 
 def in_python(code, *arguments, folder=None, **environment):
@@ -127,18 +125,16 @@ class Copy:
         import pytest
 
         from papa.config.reading import config_of
-        from papa.config.study import Plan
-        from papa.data.local_digests import LocalSourceDigests
         from papa.jobs.measure import run_here
+        from papa.plan.study import Plan
 
         self.write(config)
         with pytest.MonkeyPatch.context() as patch:
             patch.chdir(self.folder)
             patch.setenv("XDG_CACHE_HOME", str(self.folder / "cache"))
-            patch.setattr("papa.results.analysis.save_figure", empty_figure)
-            study = Plan(read := config_of(config), f"results/{read.name}", LocalSourceDigests(read.machine))
-            run_here(study)
-        return self.folder / study.results
+            patch.setattr("papa.results.section.draw", empty_figure)
+            run_here(Plan(config_of(config), f"results/{config['name']}"))
+        return self.folder / "results" / config["name"]
 
     def started(self, *arguments):
         """Start snakemake in a new group of processes, and return the running process."""
@@ -159,7 +155,7 @@ class Copy:
         process = self.snakemake("-n", "--quiet", "rules", *arguments)
         output = process.stdout + process.stderr
         assert process.returncode == 0, output
-        if "Nothing to be done" in output:
+        if "Job stats:" not in output:
             return {}
         counts = dict(re.findall(r"^([a-z_]+) +(\d+)$", output.split("Job stats:")[1].split("\n\n")[0], re.MULTILINE))
         return {rule: int(number) for rule, number in counts.items() if rule not in ("total", "all")}

@@ -2,8 +2,6 @@
 
 A metric counts something in every unit: a text, or a sentence of labelled words. The score is a function of the summed
 counts, so the same counts also give the scores of subsets and the scores without single units.
-
-Planning imports this module, so it imports numpy only when something is counted.
 """
 
 from __future__ import annotations
@@ -13,14 +11,14 @@ import re
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import Any, NamedTuple
+
+import numpy as np
 
 from papa.errors import InputError
 
-if TYPE_CHECKING:
-    import numpy as np
-
-    from papa.method.metrics import Counts, Outcomes
+Counts = np.ndarray
+"""The counts of a metric: float64 `[..., unit, count]`, or `[..., count]` summed over units."""
 
 
 class Guess(NamedTuple):
@@ -42,39 +40,80 @@ OUTCOME_TYPES = {
     "word": "int32",  # index of the word in its row
     "gold": "int16",  # index of the right label
     "by_word": "int16",  # prediction of a tagger that uses the most frequent label of each word
-    "tokens": "int32",  # number of tokens that are predicted
-    "trivial": "float64",  # loss or score of a guess that ignores the input
+    "position": "int32",  # place of the token in its text
+    "trivial": "float32",  # loss of a guess that ignores the input
     "subset": "string",  # empty for items in no subset
     "cluster": "int32",  # index of the cluster that the text or sentence belongs to
     "predicted": "int16",  # index of a label
-    "loss": "float64",  # of all tokens, in nats
+    "loss": "float32",  # of the token, in nats
 }
-"""The columns of outcomes and their types; each kind of task has some of them.
+"""The columns of outcomes and their types; each kind of task has some of them."""
 
-They contain outcomes after the last epoch. Outcomes after epoch N are in columns such as `loss_N`.
-"""
+
+@dataclass(frozen=True)
+class Outcomes:
+    """Right and predicted labels of words or of texts; or, for each text, the number of tokens and their summed loss.
+
+    Args:
+        gold: `[item]`, the right label, or the number of tokens.
+        predicted: `[item]`, the predicted label, or the summed loss.
+        unit: `[item]`, the index of the text or sentence of each item, in ascending order.
+        names: the label names; empty if there are no labels.
+    """
+
+    gold: np.ndarray
+    predicted: np.ndarray
+    unit: np.ndarray
+    names: Sequence[str]
+
+    @classmethod
+    def of(
+        cls, measure: Measure, items: Mapping[str, np.ndarray], predicted: np.ndarray, names: Sequence[str]
+    ) -> Outcomes:
+        """Combine `predicted` `[item]`, such as the measure's column of `items`, with the other columns of `items`."""
+        if measure.target.labelled and not names:
+            raise InputError(f"The metric {measure.name} counts labels, but they have no names; give the label names.")
+        right = measure.target.right
+        integers = {name: OUTCOME_TYPES[name].startswith("int") for name in (right, measure.column)}
+        gold, predicted = (
+            values.astype(np.int64 if integers[name] else np.float64)
+            for name, values in ((right, items[right]), (measure.column, predicted))
+        )
+        return cls(gold, predicted, items["example"].astype(np.int64), names)
+
+    def __post_init__(self) -> None:
+        labels = len(self.names)
+        if not len(self.gold) == len(self.predicted) == len(self.unit):
+            raise InputError("Labels, predictions and units differ in length; give one of each for every item.")
+        if not labels:
+            return
+        if not len(self.gold):
+            raise InputError("There is nothing to score, because no example has a label; label some examples.")
+        values = np.concatenate([self.gold, self.predicted])
+        if values.min() < 0 or values.max() >= labels:
+            raise InputError(f"Labels and predictions must be indices of the {labels} label names.")
+
+    def summed(self, *values: np.ndarray) -> Counts:
+        """Sum values over the items of each unit, `[unit, count]`."""
+        _, index = np.unique(self.unit, return_inverse=True)
+        return np.stack([np.bincount(index, column) for column in values], axis=1)
 
 
 @dataclass(frozen=True, eq=False)
 class Target:
     """A kind of task: what a model has to predict."""
 
+    name: str  # text, word, masked or next
     description: str  # the words after "a task" in messages
     usual_metric: str  # the default metric of such a task
     guess: Guesser  # the best guess that ignores the input
-    objective: str  # the class of its objective, as module:class
     labelled: bool = False  # whether a probe learns labels; if not, outcomes are losses
     # whether a probe is trained; if not, the model's prediction head is used, and there are no seeds
     probed: bool = True
     per_word: bool = False  # whether each word has a label and an outcome, instead of each text
     # whether the model must be a decoder (True), must not be one (False), or can be either (None)
     decoder: bool | None = None
-    right: str = "gold"  # the column of outcomes that predictions are compared with, or divided by
-
-    @property
-    def recorded(self) -> dict[str, object]:
-        """Entries for recorded settings: `direct` if the loss is that of the model's prediction head."""
-        return {} if self.probed else {"direct": True}
+    right: str = "gold"  # the column of outcomes that predictions are compared with; losses are not
 
     @property
     def predictor(self) -> str:
@@ -161,8 +200,6 @@ def _not_entity_tags(names: Sequence[str]) -> str | None:
 
 def _right(outcomes: Outcomes) -> Counts:
     """Count correct predictions and all predictions."""
-    import numpy as np
-
     right = outcomes.gold == outcomes.predicted
     return outcomes.summed(right, np.ones_like(right))
 
@@ -186,8 +223,6 @@ LETTERS = {"L": "E", "U": "S", "M": "I"}
 
 def _entities(outcomes: Outcomes, letters: Mapping[str, str] | None = None) -> Counts:
     """Count correct, predicted and gold entities by the rules of seqeval's default mode, with `letters` replaced."""
-    import numpy as np
-
     # a label name is a mark (B, I, E, S, O or ".") and a type; the type of a bare tag is the rest of its name
     marks = np.array([(letters or {}).get(name[:1], name[:1]) for name in outcomes.names])
     types = np.array([name[1:].split("-", maxsplit=1)[-1] or "_" for name in outcomes.names])
@@ -217,16 +252,12 @@ def _entities(outcomes: Outcomes, letters: Mapping[str, str] | None = None) -> C
 
 
 def _sums(outcomes: Outcomes) -> Counts:
-    """Sums over the tokens of a text, and the number of these tokens."""
-    import numpy as np
-
-    return np.stack([outcomes.predicted, outcomes.gold], axis=1)[outcomes.gold > 0]
+    """Sum the losses of the tokens of a text, and count these tokens."""
+    return outcomes.summed(outcomes.predicted, np.ones(len(outcomes.predicted)))
 
 
 def _divided(above: np.ndarray, below: np.ndarray) -> np.ndarray:
     """Divide elementwise; quotients with a divisor of 0 are 0."""
-    import numpy as np
-
     lower = np.asarray(below, float)
     quotient: np.ndarray = np.divide(above, lower, out=np.zeros_like(lower), where=lower != 0)
     return quotient
@@ -243,8 +274,6 @@ def _f1(counts: Counts) -> np.ndarray:
 
 def _matthews(counts: Counts) -> np.ndarray:
     """Return the correlation of gold and predicted labels from a confusion matrix."""
-    import numpy as np
-
     labels = round(counts.shape[-1] ** 0.5)
     table = counts.reshape(*counts.shape[:-1], labels, labels)
     right, total = table.trace(axis1=-2, axis2=-1), counts.sum(-1)
@@ -260,45 +289,49 @@ def _nats(counts: Counts) -> np.ndarray:
 
 def _perplexity(counts: Counts) -> np.ndarray:
     """Return the exponential of the mean loss per token."""
-    import numpy as np
-
     perplexity: np.ndarray = np.exp(_share(counts))
     return perplexity
 
 
 TEXT = Target(
+    "text",
     "with one label per text (on a corpus without words)",
     usual_metric="accuracy",
     guess=partial(_majority, "class"),
-    objective="papa.method.labelled:Labelled",
     labelled=True,
 )
 WORD = Target(
+    "word",
     "with one label per word (on a corpus of words)",
     usual_metric="token_accuracy",
     guess=partial(_majority, "tag"),
-    objective="papa.method.labelled:Labelled",
     labelled=True,
     per_word=True,
 )
 MASKED = Target(
+    "masked",
     "without labels (masked language modelling)",
     usual_metric="negative_log_perplexity",
     guess=_frequent_tokens,
-    objective="papa.method.masked_tokens:MaskedTokens",
     decoder=False,
-    right="tokens",
+    right="position",
 )
 NEXT = Target(
+    "next",
     "without labels (language modelling, by a decoder's own head)",
     usual_metric="log_likelihood",
     guess=_frequent_tokens,
-    objective="papa.method.likelihoods:NextTokens",
     probed=False,
     decoder=True,
-    right="tokens",
+    right="position",
 )
 TARGETS = (NEXT, MASKED, WORD, TEXT)  # all kinds of tasks
+
+
+def target_of(name: str) -> Target:
+    """Return the kind of task with this name."""
+    return next(target for target in TARGETS if target.name == name)
+
 
 _TAGS: dict[str, Any] = {"guess": _no_entity, "misfit": _not_entity_tags, "task_name": "entities"}
 _LOSS: dict[str, Any] = {"low": -math.inf, "high": 0.0, "column": "loss", "log_scaled": True}
@@ -368,3 +401,18 @@ def check_metric(metric: str, target: Target, names: Sequence[str] | None = None
         )
     if names and (misfit := measure.misfit(names)):
         raise InputError(f"The metric {metric} {misfit}.")
+
+
+def pseudo_values(measure: Measure, counts: Counts) -> np.ndarray:
+    """Return each unit's contribution to the score of `counts` `[..., unit, count]` (Tukey's jackknife), `[..., unit]`.
+
+    Their mean is the score.
+    """
+    units = counts.shape[-2]
+    total = counts.sum(-2, keepdims=True)
+    score = measure.score(total)  # [..., 1]
+    if units < 2:
+        return np.broadcast_to(score, counts.shape[:-1]).copy()
+    values = units * score - (units - 1) * measure.score(total - counts)
+    centred: np.ndarray = values - values.mean(-1, keepdims=True) + score
+    return centred

@@ -7,7 +7,6 @@ The JSON schema, the key table in config/README.md and the error messages are ge
 from __future__ import annotations
 
 import importlib.util
-import json
 import os
 import re
 from collections import Counter
@@ -45,6 +44,9 @@ NAME_PATTERN = "[a-z0-9][a-z0-9_-]{0,63}"
 """Names of configs, models, corpora, tasks and grids. They become parts of paths and must stay within results/."""
 
 RUN = "score_by_fraction"  # the name of the table and figure of `run`; other grids have names in the config
+
+RESERVED = (RUN, *"runs summary claims outcomes heads losses stability score_and_drop published patterns".split())
+"""The names of tables that papa writes, which no grid can have."""
 
 FORMATS = (".parquet", ".json", ".jsonl", ".csv", ".tsv", ".conll", ".conllu", ".txt")
 """The extensions of files that papa can read."""
@@ -123,6 +125,12 @@ def _name(written: str) -> str:
             "letter or digit."
         )
     return written
+
+
+def _not_the_cache(name: str) -> str:
+    if name == "cache":
+        raise InputError("'cache' is the folder of the files that all studies share; choose another name.")
+    return name
 
 
 def _kind_of(target: Target) -> str:
@@ -272,7 +280,7 @@ class _Model(Block):
     revision: Revision | None = None
     """branch, tag or commit on the hub"""
     sha256: Annotated[str | None, Field(pattern=r"^[0-9a-f]{64}$")] = None
-    """SHA-256 of model.safetensors, checked when the model is loaded"""
+    """SHA-256 of model.safetensors, checked when a run is planned"""
 
     @model_validator(mode="after")
     def _has_a_hub_for_its_revision(self) -> _Model:
@@ -607,7 +615,7 @@ class Patterns(Block):
 class Config(Block):
     """A config: the runs of a study, with their models, texts and labels, and their locations on this machine."""
 
-    name: Name
+    name: Annotated[Name, AfterValidator(_not_the_cache)]
     """name of this config; results go to results/<name>/"""
     run: RunSettings
     """models and tasks to run, and the constants, orders, fractions and seeds to run them with"""
@@ -725,10 +733,8 @@ class Config(Block):
 
     @property
     def machine(self) -> Machine:
-        """The locations of data and models on this machine, and the device to use."""
-        locations = {name: model.model_dump(include={"path", "package"}) for name, model in self.models.items()}
-        models = {name: location for name, location in locations.items() if location}
-        return Machine(self.hub_mirror, self.device, self.token_budget, models)
+        """The folder of data and models on this machine, and the device to use."""
+        return Machine(self.hub_mirror, self.device, self.token_budget)
 
 
 def budget_on(device: str, tokens: int | None = None) -> int:
@@ -740,23 +746,13 @@ def budget_on(device: str, tokens: int | None = None) -> int:
 class Machine:
     """Settings that may differ between machines; they change no path and, beyond rounding, no result.
 
-    `models` maps a model's name to its location on this machine, `{"path": folder}` or `{"package": module}`.
-    A model without a location is read from the mirror or the hub's cache. `snapshots` has the folders of what was
-    downloaded from the hub when the run started (`papa.data.hub`).
+    `snapshots` has the folders of what was downloaded from the hub when the run started (`papa.data.hub`).
     """
 
     hub_mirror: str | None = None
     device: str = "auto"
     token_budget: int | None = None
-    models: dict[str, dict[str, str]] = field(default_factory=dict)
     snapshots: dict[str, str] = field(default_factory=dict)
-
-    VARIABLE: ClassVar[str] = "PAPA_MACHINE"
-
-    @classmethod
-    def current(cls) -> Machine:
-        """Return the machine in the environment variable PAPA_MACHINE, which the workflow sets; else the default."""
-        return cls(**json.loads(os.environ.get(cls.VARIABLE) or "{}"))
 
 
 def check_files(config: Config) -> None:
@@ -808,8 +804,6 @@ def _names_used(config: Config) -> Iterator[tuple[str, str, str, Iterable[str]]]
 
 
 def _check_names(config: Config) -> None:
-    from papa.config.analyses import reserved_names  # here, because it imports this module
-
     for where, what, name, defined in _names_used(config):
         if name not in defined:
             raise InputError(f"{where}: no {what} is called {name!r}; {suggested(name, defined)}")
@@ -820,7 +814,7 @@ def _check_names(config: Config) -> None:
                 f"{where}.orders has a list with the name {other.name!r}, but another grid has a different one with "
                 "this name; rename one of them, or give both the same file."
             )
-    if taken := next((name for name in config.grids if name in reserved_names()), None):
+    if taken := next((name for name in config.grids if name in RESERVED), None):
         raise InputError(f"The grid {taken!r} has the name of another table that papa writes; rename the grid.")
 
 

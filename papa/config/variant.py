@@ -10,7 +10,6 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from fractions import Fraction
 from functools import cache, cached_property
-from math import floor
 
 from papa.errors import InputError
 
@@ -45,18 +44,7 @@ ORIGINAL, ALL_REPLACED = "original", "all"
 CONTEXT_FREE = ("zeros", "identity", "mean-output")
 """The constants with which no token receives information from another; each can be a context-free floor."""
 
-# regular expressions of names in paths
-CONSTANT_PATTERN = f"(?:{'|'.join(KINDS)}|{AVERAGE_OF}[a-z0-9_-]+)"
-"""Constants that are not trained, so hidden states under them can be stored."""
-ORDER_PATTERN, KEPT_PATTERN = "[a-z0-9-]+", "kept-[0-9]+of[0-9]+"
-WEIGHTS_PATTERN = "gradient-[0-9]+"  # head weights other than λ; orders made from them have the same names
-CORPUS_VARIANT_PATTERN = f"{ORIGINAL}|{CONSTANT_PATTERN}/{ALL_REPLACED}"
-"""Variants that depend only on texts, because no head or every head is replaced."""
-TASK_VARIANT_PATTERN = f"{CONSTANT_PATTERN}/{ORDER_PATTERN}/{KEPT_PATTERN}"  # variants that depend on an order of heads
-TRAINED_VARIANT_PATTERN = f"(?:{'|'.join(TRAINABLE)}){TRAINED_SUFFIX}/(?:{ALL_REPLACED}|{ORDER_PATTERN}/{KEPT_PATTERN})"
-"""Variants whose constants are trained with the probe."""
-STORED_PATTERN = f"(?:{CORPUS_VARIANT_PATTERN}|{TASK_VARIANT_PATTERN})"  # variants whose hidden states can be stored
-VARIANT_PATTERN = f"(?:{CORPUS_VARIANT_PATTERN}|{TASK_VARIANT_PATTERN}|{TRAINED_VARIANT_PATTERN})"
+KEPT_PATTERN = "kept-[0-9]+of[0-9]+"
 
 
 @dataclass(frozen=True)
@@ -196,15 +184,6 @@ class Variant:
         return f"{self.constant.name}/{self.order.name}/kept-{str(self.fraction).replace('/', 'of')}"
 
     @property
-    def shared_by_tasks(self) -> bool:
-        """Whether hidden states depend only on texts, so all tasks on a corpus share them."""
-        return self.order is None
-
-    @property
     def trained(self) -> bool:
         """Whether the constant is trained with the probe, so hidden states change during training."""
         return self.constant is not None and self.constant.trained
-
-    def kept_count(self, heads: int) -> int:
-        """Return how many of `heads` heads keep their attention, rounded down."""
-        return floor(self.fraction * heads)

@@ -16,8 +16,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from papa.config.measures import MASKED, METRICS, NEXT
-from papa.config.settings import SPLITS, Machine
-from papa.config.stages import ModelId
+from papa.config.settings import SPLITS
 from papa.data.columns import Columns
 from papa.data.named import Facts
 from papa.data.readers import SourceRows, read_file
@@ -158,13 +157,12 @@ def _positions(facts: Facts) -> int:
 
 def _slots_needed(examples: Sequence[Example], words: bool, folder: PathLike | None) -> list[int]:
     """Return the number of slots that each example needs; in a pair, each text has half of the slots."""
-    from papa.data.layout import Template  # imports torch
+    from papa.data.layout import Template
     from papa.data.tokenize import tokenizer_of
 
     tokenizer, template = None, Template([0], [0], [0], 1)
     if folder is not None:
-        name = os.path.basename(folder) or "model"
-        tokenizer = tokenizer_of(ModelId(name=name), Machine(models={name: {"path": os.fspath(folder)}}), words)
+        tokenizer = tokenizer_of(os.fspath(folder), os.path.basename(folder) or "model", words)
         template = Template.of(tokenizer)
     start, after = len(template.start), len(template.between) + len(template.end)
     if words:

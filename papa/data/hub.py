@@ -10,9 +10,7 @@ from fnmatch import fnmatch
 from pathlib import Path
 from typing import Literal
 
-from papa.config.job import AnyJob
-from papa.config.settings import Machine, OnHub
-from papa.config.stages import ModelId, OfCorpus
+from papa.config.settings import Config, HubModel, Machine, OnHub
 from papa.errors import InputError, first_line, listing
 
 RepoType = Literal["model", "dataset"]
@@ -51,21 +49,20 @@ def folder_of(repo_type: RepoType, hub: str, revision: str | None, machine: Mach
         return None
 
 
-def with_snapshots(machine: Machine, jobs: Iterable[AnyJob], say: Callable[[str], None]) -> Machine:
-    """Download what jobs read from the hub to its cache, and return the machine with the folders.
+def fetch(config: Config, machine: Machine, say: Callable[[str], None]) -> Machine:
+    """Download what the runs of a config read from the hub to its cache, and return the machine with the folders.
 
     Each revision is resolved to a commit once, so a branch that moves later does not change the run.
 
     Raises:
         InputError: a repository can neither be downloaded nor read from the cache.
     """
-    configs: dict[tuple[RepoType, str, str | None], set[str | None]] = {}
-    for job in jobs:
-        model = getattr(job.settings, "model", None)
-        model = getattr(model, "model", model)  # an encoding contains a model
-        if isinstance(model, ModelId) and model.hub and not is_local(model.hub) and model.name not in machine.models:
-            configs.setdefault(("model", model.hub, model.revision), set())
-        if isinstance(job.settings, OfCorpus) and isinstance(corpus := job.settings.corpus, OnHub):
+    models = (config.models[name] for name in dict.fromkeys(name for name, _ in config.pairs))
+    configs: dict[tuple[RepoType, str, str | None], set[str | None]] = {
+        ("model", model.hub, model.revision): set() for model in models if isinstance(model, HubModel)
+    }
+    for corpus in (config.corpora[name] for name in config.corpora_run):
+        if isinstance(corpus, OnHub):
             configs.setdefault(("dataset", corpus.hub, corpus.revision), set()).add(corpus.config)
     snapshots = {
         _key(*place): str(download(*place, configs[place], say))

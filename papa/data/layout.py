@@ -16,12 +16,10 @@ from dataclasses import dataclass
 from itertools import islice
 from typing import TYPE_CHECKING, NamedTuple
 
-import torch
-from torch import Tensor
-
 from papa.errors import InputError, count
 
 if TYPE_CHECKING:
+    from torch import Tensor
     from transformers import PreTrainedTokenizerBase
 
 WITHOUT_GAPS = ("natural", "contiguous")
@@ -132,6 +130,8 @@ def lay_out(
     Example:
         >>> inputs = papa.lay_out(tokenizer, ["who is that ?"], slots=16)  # doctest: +SKIP
     """
+    import torch  # the stage that tokenizes does not need it
+
     shape = (len(first), slots)
     inputs = {
         "input_ids": torch.full(shape, tokenizer.pad_token_id or 0, dtype=torch.long),

@@ -1,50 +1,88 @@
-"""Prepare the tables of a corpus (texts) and of its tasks (labels, subsets, clusters), with the same rows in one order.
+"""Read a corpus once into one table: texts, and for each task labels and subsets, and clusters.
 
-Errors in texts and labels are reported here, before any model runs.
+A corpus is read again only if its files or the settings that decide on the table change. Errors in texts and labels are
+reported here, before any model runs.
 """
 
 from __future__ import annotations
 
 import hashlib
-import logging
+import os
 from collections import Counter
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import chain
+from pathlib import Path
 from reprlib import repr as shortened
-from typing import TYPE_CHECKING, TypeVar, cast
+from statistics import fmean
+from typing import TYPE_CHECKING, Any, TypeVar
 
-from papa.config.job import AnyJob, Job
 from papa.config.measures import check_metric, frequent_class
-from papa.config.settings import SPLITS, Corpus, Machine, OnHub
-from papa.config.stages import ClustersOf, LabelsOf, OfCorpus, SubsetsOf, TextsOf
+from papa.config.settings import SPLITS, Corpus, InFiles, Machine, OnHub, Task
 from papa.data.columns import Columns, class_name
-from papa.data.sources import describe, load_rows, source_digests
-from papa.errors import WARNING, DamagedArtefact, InputError, count, listing
-from papa.files import REBUILD, digest_of_table, provenance_of, read_table, write_table
+from papa.data.readers import SourceRows
+from papa.data.sources import describe, load_splits, source_digests
+from papa.errors import InputError, count, listing
+from papa.files import (
+    KEY_DIGITS,
+    PathLike,
+    Record,
+    digest_of_json,
+    digest_of_table,
+    opened_table,
+    read_table,
+    write_table,
+)
 
 if TYPE_CHECKING:
     import pyarrow as pa
 
 T = TypeVar("T")
-Prepared = TypeVar("Prepared", bound=OfCorpus)
+VERSION = 1
+"""Raise this when a change to the code changes tables of corpora."""
 ALL = "all"
 """Name of the subset of all examples, in tables of scores."""
+TEXTS = ("first", "second", "words")
+"""The columns of texts, each the role of a column of the source."""
 SAMPLE_SEED = 0
+SAMPLED_ROWS = 2000
+"""Number of rows per split in which words are counted."""
 CHUNK_ROWS = 4096
 """Number of rows that are converted to Python objects at a time."""
-ROW_KEYS = ["split", "row"]
-"""Columns that identify a row, in all tables."""
 
-log = logging.getLogger(__name__)
+
+@dataclass(frozen=True)
+class Prepared:
+    """The table of a corpus.
+
+    It has the columns split and row (the index in the split of the source), then first and perhaps second, or words.
+    For each task with labels, `label TASK` has indices of labels, and `subset TASK` names of subsets; if the corpus has
+    words, lists of them. `cluster` has indices of clusters.
+
+    Args:
+        path: the path of the table, which exists unless the corpus is not on this machine or nothing is to be saved.
+        key: the digest of the files and of the settings that decide on the content.
+        facts: `rows` and `rows_available` (the numbers of rows that are used, and that could be), `shared` (validation
+            rows that are also in training), `characters` (bytes of text) and `sizes` by split; `labels` (`names` and
+            `train_counts`) by task; `digests` of the columns' values, in the part "train" and in "all"; `warnings`.
+        warnings: sentences about what may be wrong with the data.
+        known: whether the corpus is on this machine; if not, the digests are provisional, and other facts are empty.
+    """
+
+    path: str
+    key: str
+    facts: Mapping[str, Any]
+    warnings: Sequence[str] = ()
+    known: bool = True
 
 
 @dataclass(frozen=True)
 class PreparedSplit:
-    """A split of a corpus: the columns of all rows, the indices of the rows used, and the number of usable rows."""
+    """A split of a corpus: columns and lists of words of all rows, indices of the rows used, number of usable rows."""
 
     name: str
     columns: Columns
+    words: list[list[str]] | None
     indices: list[int]
     available: int
 
@@ -53,102 +91,212 @@ class PreparedSplit:
         return [values[index] for index in self.indices]
 
 
-def prepare_texts(job: Job[TextsOf]) -> str:
-    """Stage *texts*: write the table `texts` of a corpus: split, row, then first [, second], or words.
+def prepared(
+    corpus: Corpus, tasks: Mapping[str, Task], machine: Machine, folder: PathLike, name: str, save: bool = True
+) -> Prepared:
+    """Return the table of a corpus; if there is none, read the corpus, check all rows and labels, and write it.
 
-    `row` is the row's index in its split of the source. With `train_limit`, this number of training rows is drawn at
-    random. The draw is reproducible, and the draw of a smaller limit is a subset of that of a larger one. All rows are
-    checked, including those not drawn. In a corpus with `blocks` (running text), rows without text are skipped and not
-    counted.
+    With `train_limit`, this number of training rows is drawn at random. The draw is reproducible, and the draw of a
+    smaller limit is a subset of that of a larger one. In a corpus with `blocks` (running text), rows without text are
+    skipped and not counted.
 
-    Facts: the fingerprint of the table, the number of rows used and available in each split, and the number of rows in
-    each validation split that also occur in the training split (`shared`).
+    Label names are those that the task lists, otherwise the class names in the data, otherwise the sorted values of the
+    training rows. Values and names are compared as text, ignoring surrounding spaces. Numbers without class names may
+    instead be indices into the task's list. With two names, the second is the positive class of `f1` (for MRPC,
+    "equivalent"). Rows and words with an empty subset belong to no subset.
+
+    Args:
+        corpus: the corpus.
+        tasks: the tasks on the corpus by name; only those with labels add columns.
+        machine: where the corpus is.
+        folder: the folder of the tables of corpora.
+        name: the corpus's name for people.
+        save: whether a new table is written.
+
+    Raises:
+        InputError: the corpus cannot be used.
     """
-    corpus = job.settings.corpus
-    splits = _load_splits(corpus, job.machine)
-    table = _texts(corpus, splits)
-    _check_source(job)
-    used = {split.name: len(split.indices) for split in splits}
-    shared = {} if corpus.blocks else _shared(table)
-    facts = {
-        "fingerprint": digest_of_table(table),
-        "rows": used,
-        "rows_available": {split.name: split.available for split in splits},
-        "shared": shared,
+    labelled = {task: settings for task, settings in sorted(tasks.items()) if settings.label is not None}
+    digests = source_digests(corpus, machine)
+    record = Record("data", VERSION, _settings(corpus, labelled), digests or _named(corpus))
+    path = os.path.join(folder, f"{name}-{record.key[:KEY_DIGITS]}.parquet")
+    if digests is None:
+        return Prepared(path, record.key, _provisional(corpus, labelled, record.key), known=False)
+    if os.path.exists(path):
+        with opened_table(path) as file:
+            facts = file.facts
+        return Prepared(path, record.key, facts, _warnings(corpus, labelled, facts))
+    table, facts = _table(corpus, labelled, machine)
+    warnings = _warnings(corpus, labelled, facts)
+    _check_unchanged(corpus, machine, digests)
+    if save:
+        write_table(table, path, facts, record)
+    return Prepared(path, record.key, facts, warnings)
+
+
+def texts_in(path: PathLike) -> Iterator[str]:
+    """Yield all texts in the table of a corpus; words are joined by spaces."""
+    table = read_table(path)
+    for name in TEXTS:
+        for text in table[name].to_pylist() if name in table.column_names else ():
+            yield " ".join(text) if isinstance(text, list) else text
+
+
+def _settings(corpus: Corpus, tasks: Mapping[str, Task]) -> dict[str, Any]:
+    """Return what decides on the content of the table, besides the files."""
+    keys = {*TEXTS, "blocks", "train_limit", "cluster", "columns", "config", "train", "validation"}
+    settings = corpus.model_dump(mode="json", include=keys, exclude_none=True)
+    if isinstance(corpus, InFiles):  # the format is in the file's name, and so is a slice of its rows
+        settings["files"] = {split: Path(path).suffix.lower() for split, path in corpus.files if path}
+    settings["tasks"] = {
+        name: task.model_dump(mode="json", include={"label", "labels", "subset"}, exclude_none=True)
+        for name, task in tasks.items()
     }
-    write_table(table, job.output("texts"), facts, job.trace())
-    report, warnings = list[str](), list[str]()
-    for split in splits:
-        report.append(f"{len(split.indices):,} of {count(split.available, f'{split.name} row')}")
-        if repeated := shared.get(split.name):
-            rows = f"{repeated:,} of {count(used[split.name], f'{split.name} row')}"
-            warnings.append(f"{WARNING}{rows} {'is' if repeated == 1 else 'are'} also in training")
-    return ". ".join([", ".join(report), *warnings])
+    return settings
 
 
-def prepare_labels(job: Job[LabelsOf]) -> str:
-    """Stage *labels*: write a task's labels as the table `labels` (split, row, label), with the same rows as `texts`.
+def _named(corpus: Corpus) -> dict[str, str]:
+    """Return the provisional key of a corpus that is not on this machine."""
+    return {"hub": f"{corpus.hub}@{corpus.revision or 'main'}"} if isinstance(corpus, OnHub) else {}
 
-    `label` is an index into the fact `label_names`. If the corpus has `words`, `label` is a list of such indices, one
-    per word, and the column `by_word` lists the most frequent label of each word in the training rows. The fact
-    `train_counts` is the number of training rows, or words, with each label.
 
-    The label names are those that the task lists, otherwise the class names in the data, otherwise the sorted values of
-    the training rows. Values and names are compared as text, ignoring surrounding spaces. Numbers without class names
-    may instead be indices into the task's list. With two names, the second is the positive class of `f1` (for MRPC,
-    "equivalent").
-    """
+def _provisional(corpus: Corpus, tasks: Mapping[str, Task], key: str) -> dict[str, Any]:
+    """Return the facts of a corpus that is not on this machine: digests that no table has."""
+    names = [column for column in TEXTS if getattr(corpus, column)] + [f"label {task}" for task in tasks]
+    digests = {column: digest_of_json([key, column]) for column in names}
+    empty: dict[str, Any] = {name: {} for name in ("rows", "rows_available", "shared", "characters", "sizes", "labels")}
+    return empty | {"digests": {"train": digests, "all": digests}, "warnings": []}
+
+
+def _warnings(corpus: Corpus, tasks: Mapping[str, Task], facts: Mapping[str, Any]) -> list[str]:
+    """Return sentences about doubtful data; raise `InputError` if a metric does not fit the names of the labels."""
+    sentences = dict.fromkeys(facts["warnings"])
+    for name, task in tasks.items():
+        names, counts = facts["labels"][name]["names"], facts["labels"][name]["train_counts"]
+        check_metric(task.metric, corpus.target, names)
+        if not task.labels and (sentence := frequent_class(task.metric, names, counts)):
+            sentences[sentence] = None
+    return list(sentences)
+
+
+def _check_unchanged(corpus: Corpus, machine: Machine, before: Mapping[str, str]) -> None:
+    """Raise `InputError` if the source's digests, computed after reading it, differ from those before."""
+    now = source_digests(corpus, machine) or {}
+    changed = next((name for name in before if before[name] != now.get(name)), None)
+    if changed is not None:
+        source = corpus.hub if isinstance(corpus, OnHub) else describe(corpus, changed)
+        raise InputError(f"{source} has changed since this run began; run again to read its new content.")
+
+
+def _table(corpus: Corpus, tasks: Mapping[str, Task], machine: Machine) -> tuple[pa.Table, dict[str, Any]]:
+    """Read and check a corpus; return its table and the facts."""
     import pyarrow as pa
 
-    settings, corpus, column = job.settings, job.settings.corpus, job.settings.label
-    splits, texts = _with_texts(job, column)
-    names, indices, counts = _labels(settings, splits)
-    report = f"{count(len(indices), 'row')}, {count(len(names), 'label')} in column {column}"
-    if corpus.words:
-        by_word = _by_word(texts.column("words").to_pylist(), indices, len(splits[0].indices), counts)
-        list_type = pa.list_(pa.int64())
-        columns = {"label": pa.array(indices, list_type), "by_word": pa.array(by_word, list_type)}
-    else:
-        columns = {"label": pa.array([row[0] for row in indices], pa.int64())}
-    _write_columns(job, texts, columns, label_names=names, train_counts=counts, column=column)
-    warning = "" if settings.labels else frequent_class(settings.metric, names, counts)
-    return f"{report}. {WARNING}{warning}" if warning else report
+    splits = _splits(corpus, tasks, machine)
+    columns, warnings = _texts(corpus, splits), list[str]()
+    rows = {split.name: len(split.indices) for split in splits}
+    shared = {} if corpus.blocks else _shared(pa.table(columns))
+    for split, repeated in shared.items():
+        if repeated:
+            number = f"{repeated:,} of {count(rows[split], f'{split} row')}"
+            warnings.append(f"{number} {'is' if repeated == 1 else 'are'} also in training.")
+    labels: dict[str, dict[str, Any]] = {}
+    for name, task in tasks.items():
+        names, indices, counts, doubts = _labels(task, corpus, splits)
+        labels[name] = {"names": names, "train_counts": counts}
+        values = indices if corpus.words else [row[0] for row in indices]
+        columns[f"label {name}"] = pa.array(values, pa.list_(pa.int64()) if corpus.words else pa.int64())
+        warnings += doubts
+    for name, task in tasks.items():
+        if task.subset:
+            columns[f"subset {name}"] = _subsets(task.subset, corpus, splits)
+    if isinstance(corpus.cluster, str):
+        columns["cluster"], doubts = _clusters(corpus.cluster, splits)
+        warnings += doubts
+    table = pa.table(columns)
+    return table, {
+        "rows": rows,
+        "rows_available": {split.name: split.available for split in splits},
+        "shared": shared,
+        "labels": labels,
+        "digests": _digests(table, rows["train"], corpus.blocks, labels),
+        **_sizes(table, rows, corpus.cluster),
+        "warnings": list(dict.fromkeys(warnings)),
+    }
 
 
-def check_labels(job: AnyJob, machine: Machine) -> tuple[list[str], list[int]]:
-    """Return the label names and their numbers of training rows; raise `InputError` as stage *labels* will."""
-    settings = cast(LabelsOf, job.settings)
-    names, _, counts = _labels(settings, _load_splits(settings.corpus, machine, settings.label))
-    return names, counts
+def _digests(
+    table: pa.Table, train: int, blocks: bool, labels: Mapping[str, Mapping[str, Any]]
+) -> dict[str, dict[str, str]]:
+    """Return the digests of each column, in the training rows and in all: of its values and their rows.
+
+    They depend on no name of a column or a task. Those of labels also depend on the names of the labels.
+    """
+    keys = ["split"] if blocks else ["split", "row"]  # which rows make a block decides no number
+    names = {f"label {task}": facts["names"] for task, facts in labels.items()}
+    digests: dict[str, dict[str, str]] = {}
+    for part, rows in (("train", table.slice(0, train)), ("all", table)):
+        digests[part] = {}
+        for column in table.column_names[2:]:
+            values = rows.select([*keys, column]).rename_columns([*keys, "value"])
+            digests[part][column] = digest_of_json(names.get(column), [digest_of_table(values).encode()])
+    return digests
 
 
-def _labels(settings: LabelsOf, splits: Sequence[PreparedSplit]) -> tuple[list[str], list[list[int]], list[int]]:
-    """Return the label names, and the indices of labels [row][word] and counts of training labels in the rows used."""
-    corpus, column, listed = settings.corpus, settings.label, _listed_names(settings.labels)
-    check_metric(settings.metric, corpus.target)
-    classes = [split.columns.classes(column, listed, _words(corpus, split)) for split in splits]
+def _sizes(table: pa.Table, rows: Mapping[str, int], cluster: str | int | None) -> dict[str, dict[str, Any]]:
+    """Return `characters` and `sizes` of each split: mean words per row, and how many rows count as one."""
+    characters, sizes, begin = {}, {}, 0
+    names = [name for name in TEXTS if name in table.column_names]
+    for split, number in rows.items():
+        part = table.slice(begin, number)
+        begin += number
+        sample = part.slice(0, SAMPLED_ROWS)
+        texts = [
+            [text if isinstance(text, list) else text.split() for text in sample[name].to_pylist()] for name in names
+        ]
+        clusters: list[int] = [*range(number)]
+        if isinstance(cluster, int):
+            clusters = [row // cluster for row in range(number)]
+        elif cluster is not None:
+            clusters = part["cluster"].to_pylist()
+        # the mean size of the cluster of a row: by so much the variance of a mean grows if a cluster's rows are alike
+        effect = sum(size**2 for size in Counter(clusters).values()) / number
+        sizes[split] = {"words": sum(fmean(map(len, column)) for column in texts), "design_effect": effect}
+        characters[split] = sum(_bytes(part[name]) for name in names)
+    return {"characters": characters, "sizes": sizes}
+
+
+def _bytes(texts: pa.ChunkedArray) -> int:
+    """Return the bytes of texts, or of lists of words with a space before each: no text has more tokens."""
+    import pyarrow as pa
+    import pyarrow.compute as pc
+
+    words = bool(pa.types.is_list(texts.type))
+    values = pc.list_flatten(texts) if words else texts
+    return int(pc.sum(pc.binary_length(values)).as_py() or 0) + words * len(values)
+
+
+def _labels(
+    task: Task, corpus: Corpus, splits: Sequence[PreparedSplit]
+) -> tuple[list[str], list[list[int]], list[int], list[str]]:
+    """Return names, indices of labels [row][word], counts of training labels in the rows used, and warnings."""
+    column, listed = str(task.label), _listed_names(task.labels)
+    classes = [split.columns.classes(column, listed, split.words) for split in splits]
     names = listed or _names_in_data(splits[0].columns, column) or sorted_names(_distinct(classes[0]))
-    _check_classes(column, listed, splits, classes)
-    check_metric(settings.metric, corpus.target, names)
+    doubts = _check_classes(column, listed, splits, classes)
     index_of = {name: index for index, name in enumerate(names)}
     used = chain.from_iterable(split.used(rows) for split, rows in zip(splits, classes, strict=True))
     counts = Counter(chain.from_iterable(splits[0].used(classes[0])))
-    return names, [[index_of[name] for name in row] for row in used], [counts[name] for name in names]
+    return names, [[index_of[name] for name in row] for row in used], [counts[name] for name in names], doubts
 
 
-def prepare_subsets(job: Job[SubsetsOf]) -> str:
-    """Stage *subsets*: assign the rows of `texts`, or their words, to subsets that are scored separately.
-
-    The table `subsets` has split, row and subset: a name, or a list with a name for each word. Rows and words with an
-    empty name belong to no subset.
-    """
+def _subsets(column: str, corpus: Corpus, splits: Sequence[PreparedSplit]) -> pa.Array:
+    """Return the names of subsets: one for each row, or a list with one for each word."""
     import pyarrow as pa
 
-    corpus, column = job.settings.corpus, job.settings.subset
-    splits, table = _with_texts(job, column)
     values: list[str | list[str]] = []
     for split in splits:
-        values += split.used(split.columns.subsets(column, _words(corpus, split)))
+        values += split.used(split.columns.subsets(column, split.words))
     by_word = any(isinstance(value, list) for value in values)
     if by_word and not all(isinstance(value, list) for value in values):
         raise InputError(
@@ -159,57 +307,44 @@ def prepare_subsets(job: Job[SubsetsOf]) -> str:
     for name, meaning in ({ALL: "all examples"} | further_splits).items():
         if name in names:
             raise InputError(f"Column {column} has a subset {name!r}, a name reserved for {meaning}; rename it.")
-    subset = pa.array(values, pa.list_(pa.string()) if by_word else pa.string())
-    _write_columns(job, table, {"subset": subset}, column=column)
-    names.discard("")
-    return f"{count(table.num_rows, 'row')}, {count(len(names), 'subset')} in column {column}"
+    return pa.array(values, pa.list_(pa.string()) if by_word else pa.string())
 
 
-def prepare_clusters(job: Job[ClustersOf]) -> str:
-    """Stage *clusters*: assign the rows of `texts` to clusters, which intervals resample as a whole.
+def _clusters(column: str, splits: Sequence[PreparedSplit]) -> tuple[pa.Array, list[str]]:
+    """Return the cluster of each row, an index that is the same for rows with the same value, and warnings.
 
-    The table `clusters` has split, row and cluster: an index, the same for rows with the same value in the column. A
-    cluster with training and validation rows is reported, because validation rows then resemble training rows.
+    A cluster with training and validation rows is a warning, because validation rows then resemble training rows.
     """
     import pyarrow as pa
 
-    column = job.settings.cluster
-    splits, table = _with_texts(job, column)
     train, *others = (split.used(split.columns.clusters(column)) for split in splits)
     scored = list(chain.from_iterable(others))
     values, on_both_sides = [*train, *scored], sum(map(set(train).__contains__, scored))
     index_of = {value: index for index, value in enumerate(dict.fromkeys(values))}
     cluster = pa.array([index_of[value] for value in values], pa.int32())
-    _write_columns(job, table, {"cluster": cluster}, column=column)
-    report = f"{count(table.num_rows, 'row')}, {count(len(index_of), 'cluster')} in column {column}"
     if not on_both_sides:
-        return report
-    log.warning(
-        "In column %s, %d of %s have the cluster of a training row, so scores may be too high for new clusters.",
-        *(column, on_both_sides, count(len(scored), "validation row")),
-    )
-    return f"{report}, {count(on_both_sides, 'validation row')} in clusters of training rows"
+        return cluster, []
+    rows = f"{on_both_sides:,} of {count(len(scored), 'validation row')}"
+    why = "have the cluster of a training row, so scores may be too high for new clusters"
+    return cluster, [f"In column {column}, {rows} {why}."]
 
 
-def _write_columns(job: Job[Prepared], texts: pa.Table, columns: Mapping[str, pa.Array], **facts: object) -> None:
-    """Write columns with the keys of the rows of `texts` as the output of a job, which its stage names."""
-    rows = texts.select(ROW_KEYS)
-    for name, values in columns.items():
-        rows = rows.append_column(name, values)
-    write_table(rows, next(iter(job.outputs.values())), facts | {"fingerprint": digest_of_table(texts)}, job.trace())
+def _splits(corpus: Corpus, tasks: Mapping[str, Task], machine: Machine) -> list[PreparedSplit]:
+    """Load the splits of a corpus with all columns that are used."""
+    used = [
+        corpus.first,
+        corpus.second,
+        corpus.words,
+        *(part for task in tasks.values() for part in (task.label, task.subset)),
+    ]
+    wanted = {name for name in (*used, corpus.cluster) if name and isinstance(name, str)}
+    return [_split(corpus, split, rows, wanted) for split, rows in load_splits(corpus, wanted, machine).items()]
 
 
-def _load_splits(corpus: Corpus, machine: Machine, *columns: str) -> list[PreparedSplit]:
-    """Load the splits of a corpus with the columns of its texts and the additional `columns`."""
-    wanted = {name for name in (corpus.first, corpus.second, corpus.words, *columns) if name}
-    return [_load_split(corpus, split, wanted, machine) for split in corpus.splits]
-
-
-def _load_split(corpus: Corpus, name: str, wanted: set[str], machine: Machine) -> PreparedSplit:
+def _split(corpus: Corpus, name: str, rows: SourceRows, wanted: set[str]) -> PreparedSplit:
     import numpy as np
 
-    source, rows = describe(corpus, name), load_rows(corpus, name, wanted, machine)
-    columns = Columns(source, rows)
+    columns = Columns(source := describe(corpus, name), rows)
     columns.check(sorted(wanted))
     indices = np.arange(rows.table.num_rows)
     if corpus.blocks and corpus.first:  # blank lines separate the paragraphs of running text
@@ -221,30 +356,26 @@ def _load_split(corpus: Corpus, name: str, wanted: set[str], machine: Machine) -
     if name == "train" and corpus.train_limit is not None:
         order = np.random.default_rng(SAMPLE_SEED).permutation(available)
         indices = indices[np.sort(order[: corpus.train_limit])]
-    return PreparedSplit(name, columns, indices.tolist(), available)
+    words = columns.words(corpus.words) if corpus.words else None
+    return PreparedSplit(name, columns, words, indices.tolist(), available)
 
 
-def _texts(corpus: Corpus, splits: Sequence[PreparedSplit]) -> pa.Table:
+def _texts(corpus: Corpus, splits: Sequence[PreparedSplit]) -> dict[str, pa.Array]:
+    """Return the columns split and row, and those of texts."""
     import pyarrow as pa
-
-    def column(read: Callable[[Columns], Sequence[object]], data_type: pa.DataType) -> pa.Array:
-        return pa.array([value for split in splits for value in split.used(read(split.columns))], data_type)
 
     columns = {
         "split": pa.array([split.name for split in splits for _ in split.indices]),
         "row": pa.array([index for split in splits for index in split.indices], pa.int64()),
     }
-    if words := corpus.words:
-        columns["words"] = column(lambda source: source.words(words), pa.list_(pa.string()))
-    if first := corpus.first:
-        columns["first"] = column(lambda source: source.texts(first, corpus.blocks), pa.string())
-    if second := corpus.second:
-        columns["second"] = column(lambda source: source.texts(second, corpus.blocks), pa.string())
-    return pa.table(columns)
-
-
-def _words(corpus: Corpus, split: PreparedSplit) -> list[list[str]] | None:
-    return split.columns.words(corpus.words) if corpus.words else None
+    if corpus.words:
+        values = [words for split in splits for words in split.used(split.words or [])]
+        columns["words"] = pa.array(values, pa.list_(pa.string()))
+    for role, name in (("first", corpus.first), ("second", corpus.second)):
+        if name:
+            texts = (split.used(split.columns.texts(name, corpus.blocks)) for split in splits)
+            columns[role] = pa.array(chain.from_iterable(texts), pa.string())
+    return columns
 
 
 def _shared(texts: pa.Table) -> dict[str, int]:
@@ -263,45 +394,6 @@ def _shared(texts: pa.Table) -> dict[str, int]:
     return shared
 
 
-def _with_texts(job: Job[Prepared], column: str) -> tuple[list[PreparedSplit], pa.Table]:
-    """Load the splits with an additional column, and build their table of texts; refuse texts that have changed."""
-    corpus, texts = job.settings.corpus, job.input("texts")
-    splits = _load_splits(corpus, job.machine, column)
-    table = _texts(corpus, splits)
-    _check_source(job)
-    if provenance_of(read_table(texts)).get("fingerprint") != digest_of_table(table):
-        raise DamagedArtefact(f"{texts} no longer matches the texts of its source; {REBUILD}.")
-    return splits, table
-
-
-def _check_source(job: Job[Prepared]) -> None:
-    """Raise `InputError` if the source's digests, computed after reading it, differ from those of the run's start."""
-    settings = job.settings
-    if not settings.source:  # the source is only on the hub
-        return
-    current = source_digests(settings.corpus, job.machine.hub_mirror)
-    changed = next((name for name in settings.source | current if settings.source.get(name) != current.get(name)), None)
-    if changed is not None:
-        source = settings.corpus.hub if isinstance(settings.corpus, OnHub) else describe(settings.corpus, changed)
-        raise InputError(f"{source} has changed since this run began; run again to read its new content.")
-
-
-def _by_word(
-    words: Sequence[Sequence[str]], labels: Sequence[Sequence[int]], training_rows: int, counts: Sequence[int]
-) -> list[list[int]]:
-    """Return, for each word in every row, its most frequent label in the first `training_rows` rows.
-
-    Words that do not occur there get the label with the highest of `counts`.
-    """
-    counts_by_word: dict[str, Counter[int]] = {}
-    for row, labels_of_row in zip(words[:training_rows], labels, strict=False):
-        for word, label in zip(row, labels_of_row, strict=True):
-            counts_by_word.setdefault(word, Counter())[label] += 1
-    label_of = {word: label_counts.most_common(1)[0][0] for word, label_counts in counts_by_word.items()}
-    most_frequent = counts.index(max(counts))
-    return [[label_of.get(word, most_frequent) for word in row] for row in words]
-
-
 def _listed_names(labels: Sequence[str] | None) -> list[str] | None:
     names = [class_name(name) for name in labels or ()]
     if len(set(names)) < len(names):
@@ -315,8 +407,11 @@ def _names_in_data(columns: Columns, column: str) -> list[str]:
 
 def _check_classes(
     column: str, listed: Sequence[str] | None, splits: Sequence[PreparedSplit], classes: Sequence[list[list[str]]]
-) -> None:
-    """Refuse unknown labels, labels that occur only in validation rows, and training rows with a single label."""
+) -> list[str]:
+    """Refuse unknown labels, labels that occur only in validation rows, and training rows with a single label.
+
+    Return warnings.
+    """
     used = [split.used(rows) for split, rows in zip(splits[1:], classes[1:], strict=True)]
     train, validation = _distinct(classes[0]), _distinct(chain.from_iterable(used))
     train_used = _distinct(splits[0].used(classes[0]))
@@ -340,8 +435,10 @@ def _check_classes(
             "learn it. Use splits with the same labels, or list all names under `labels` to continue anyway."
         )
     if unseen := sorted_names(validation - train_used):
-        message = "Column %s contains %s in validation rows, but in none of the training rows used."
-        log.warning(message, column, _quoted(unseen))
+        return [
+            f"Column {column} contains {_quoted(unseen)} in validation rows, but in none of the training rows used."
+        ]
+    return []
 
 
 def _distinct(rows: Iterable[Iterable[str]]) -> set[str]:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import hashlib
-import json
 import os
 from collections.abc import Collection
 from dataclasses import replace
@@ -15,28 +14,26 @@ from papa.data.digests import digest_of_file
 from papa.data.hub import HOW_TO_FETCH, folder_of
 from papa.data.readers import SourceRows, class_names_of, read_file
 from papa.errors import InputError, first_line
+from papa.files import digest_of_json
 
 if TYPE_CHECKING:
     from datasets import Dataset
 
 
-def load_rows(
-    corpus: Corpus, split: str, wanted: Collection[str] | None = None, machine: Machine | None = None
-) -> SourceRows:
-    """Load the columns that are `wanted` (None: all) of one split of a corpus, in the order of the source.
+def load_splits(corpus: Corpus, wanted: Collection[str] | None, machine: Machine) -> dict[str, SourceRows]:
+    """Load the columns that are `wanted` (None: all) of each split of a corpus, in the order of the source.
 
     Raises:
-        InputError: The source, the split or the file is missing or cannot be read.
+        InputError: The source, a split or a file is missing or cannot be read.
     """
-    if split not in corpus.splits:
-        raise InputError(f"The corpus of {describe(corpus, 'train')} has no {split} split; every task needs one.")
     if isinstance(corpus, InFiles):
-        rows = read_file(Path(corpus.paths[split]), wanted, corpus.words is not None, corpus.columns)
-        return _sliced(rows, describe(corpus, split))
-    folder = folder_of("dataset", corpus.hub, corpus.revision, machine or Machine())
+        files = dict.fromkeys(corpus.paths.values())  # splits may be slices of one file
+        read = {path: read_file(Path(path), wanted, corpus.words is not None, corpus.columns) for path in files}
+        return {split: _sliced(read[path], describe(corpus, split)) for split, path in corpus.paths.items()}
+    folder = folder_of("dataset", corpus.hub, corpus.revision, machine)
     if folder is None:
-        raise InputError(f"{describe(corpus, split)} is not on this machine; {HOW_TO_FETCH}.")
-    return _in_folder(corpus, split, wanted, folder)
+        raise InputError(f"{describe(corpus, 'train')} is not on this machine; {HOW_TO_FETCH}.")
+    return {split: _in_folder(corpus, split, wanted, folder) for split in corpus.splits}
 
 
 def _sliced(rows: SourceRows, file: str) -> SourceRows:
@@ -58,25 +55,32 @@ def describe(corpus: Corpus, split: str) -> str:
     return " ".join(filter(None, (corpus.hub, corpus.config))) + f", split {_split_on_hub(corpus, split)}"
 
 
-def source_digests(corpus: Corpus, mirror: str | None) -> dict[str, str]:
-    """Return the digests that identify a corpus's content on this machine.
+def source_digests(corpus: Corpus, machine: Machine) -> dict[str, str] | None:
+    """Return the digests of a corpus's files; None if it is not on this machine.
 
-    They are those of each local file, or that of all files of a dataset in a `mirror` folder, under "mirror". A dataset
-    that is only on the hub has none.
+    They are those of each local file by split, or one of all files of a config of a dataset, under "files".
     """
-    if isinstance(corpus, InFiles):
-        paths = corpus.paths
-        missing = next((path for path in paths.values() if not os.path.isfile(path)), None)
-        if missing is not None:
-            raise InputError(f"There is no file {missing} (relative paths start from {Path.cwd()}).")
-        return {split: digest_of_file(path) for split, path in paths.items()}
-    folder = Path(mirror or "", corpus.hub)
-    if mirror is None or not folder.is_dir():
-        return {}
-    part = folder / corpus.config if corpus.config else folder  # a config may have its own folder
-    every = [folder / "README.md", *part.rglob("*")] if part.is_dir() else [*folder.rglob("*")]
-    files = {str(path.relative_to(folder)): digest_of_file(path) for path in every if path.is_file()}
-    return {"mirror": hashlib.sha256(json.dumps(files, sort_keys=True).encode()).hexdigest()}
+    try:
+        if isinstance(corpus, InFiles):
+            paths = corpus.paths
+            missing = next((path for path in paths.values() if not os.path.isfile(path)), None)
+            if missing is not None:
+                raise InputError(f"There is no file {missing} (relative paths start from {Path.cwd()}).")
+            return {split: digest_of_file(path) for split, path in paths.items()}
+        folder = folder_of("dataset", corpus.hub, corpus.revision, machine)
+        if folder is None:
+            return None
+        part = folder / corpus.config if corpus.config else folder  # a config may have its own folder
+        every = [folder / "README.md", *part.rglob("*")] if part.is_dir() else [*folder.rglob("*")]
+        return {
+            "files": digest_of_json(
+                {str(path.relative_to(folder)): digest_of_file(path) for path in every if path.is_file()}
+            )
+        }
+    except OSError as error:
+        raise InputError(
+            f"{error.filename} cannot be read ({error.strerror}); make it readable and run again."
+        ) from error
 
 
 def _split_on_hub(corpus: HubCorpus, split: str) -> str:

@@ -1,4 +1,4 @@
-"""Stage *tokens*: tokenize a corpus for a model, and write its real tokens as a table in groups of rows.
+"""Stage *tokenize*: tokenize a corpus for a model, and write its real tokens as a table in groups of rows.
 
 Jobs read one group at a time, so the memory they need does not depend on the size of the corpus.
 """
@@ -6,17 +6,16 @@ Jobs read one group at a time, so the memory they need does not depend on the si
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from itertools import groupby, islice
 from typing import TYPE_CHECKING, Any
 
-from papa.config.job import Job
-from papa.config.settings import Machine
-from papa.config.stages import ModelId, TokensOf
 from papa.data.layout import CHUNK_TEXTS, WITHOUT_GAPS, Placed, place_texts, separates_words, texts_in_blocks
-from papa.data.weights import loading_error, location_of, predicts_next, sources_of, weights_digest
+from papa.data.prepare import TEXTS
+from papa.data.weights import folder_of_model, loading_error, predicts_next
 from papa.errors import WARNING, InputError, count
-from papa.files import PathLike, Trace, provenance_of, read_table, writing_table
+from papa.files import PathLike, Record, read_table, writing_table
+from papa.plan.jobs import Job, Tokenize
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -28,53 +27,47 @@ PlacedRow = tuple[str, int, Placed]
 """Split, index of the row in the split, and the tokens with their slots."""
 
 
-def tokenize_corpus(job: Job[TokensOf]) -> str:
-    """Stage *tokens*: lay out the prepared texts of a corpus for a model, and write the real tokens as Parquet.
+def tokenize_corpus(jobs: Sequence[Job[Tokenize]]) -> str:
+    """Stage *tokenize*: lay out the texts of a corpus for a model, and write the real tokens as Parquet.
 
-    With `blocks`, the texts of a split are running text, cut into blocks that fill all slots. `row` is then the index
-    of a block, so labels of texts do not apply.
+    Texts are in the table of the corpus. With `blocks`, those of a split are running text, cut into blocks that fill
+    all slots; `row` is then the index of a block. Facts: the model's `sizes`, `slots`, `style` (the layout; decoders
+    have no other than contiguous), and by split the numbers of `rows` and of those that were `cut`.
 
     Raises:
         InputError: The texts cannot be laid out this way.
     """
-    settings, model = job.settings, job.settings.model
-    texts = read_table(job.input("texts"))
-    text_facts, words = provenance_of(texts), "words" in texts.column_names
-    if is_decoder(model, job.machine):
-        settings = settings.model_copy(update={"style": "contiguous"})
+    (job,) = jobs
+    settings, folder, model = job.settings, folder_of_model(job), str(job.about["model"])
+    table = read_table(job.reads["texts"])
+    texts = table.select([name for name in table.column_names if name in ("split", "row", *TEXTS)])
+    words = "words" in texts.column_names
+    style = "contiguous" if is_decoder(folder, model) else settings.layout
     if settings.blocks and (words or "second" in texts.column_names):
         raise InputError(
-            f"{job.input('texts')} contains pairs of texts or lists of words; only single texts can be cut into blocks."
+            f"{job.reads['texts']} contains pairs of texts or lists of words; only single texts can be cut into blocks."
         )
-    tokenizer = tokenizer_of(model, job.machine, words)
-    rows, schema = (_blocks if settings.blocks else _texts)(tokenizer, texts, settings), _schema(words)
-    facts: dict[str, Any] = {
-        "model": model.name,
-        "sizes": sizes_of_model(model, job.machine),
-        # labels and averages that belong to whole texts must not be used for blocks
-        "corpus": f"{text_facts['fingerprint']} in blocks" if settings.blocks else text_facts["fingerprint"],
-        "rows": text_facts["rows"],
-        "rows_available": text_facts["rows_available"],
-        "slots": settings.slots,
-        "style": settings.style,
-    }
-    counts = Counter[str]()
+    tokenizer, sizes = tokenizer_of(folder, model, words), sizes_of_model(folder, model)
+    rows, schema = (_blocks if settings.blocks else _laid_out)(tokenizer, texts, settings.slots, style), _schema(words)
+    counts, number, cut = Counter[str](), Counter[str](), Counter[str]()
 
     def counted() -> Iterator[PlacedRow]:
         for split, row, placed in rows:
-            if (largest := max(placed.ids, default=0)) >= facts["sizes"]["vocabulary"]:
-                raise beyond_embedding(tokenizer, largest, model.name, f"row {row} of the {split} split")
+            if (largest := max(placed.ids, default=0)) >= sizes["vocabulary"]:
+                raise beyond_embedding(tokenizer, largest, model, f"row {row} of the {split} split")
             if not placed.ids:
-                raise InputError(f"Row {row} of the {split} split has no token for model {model.name}; leave it out.")
-            counts.update(rows=1, tokens=len(placed.ids), cut=placed.cut > 0, unknown=placed.unknown)
+                raise InputError(f"Row {row} of the {split} split has no token for model {model}; leave it out.")
+            counts.update(tokens=len(placed.ids), unknown=placed.unknown)
+            number[split] += 1
+            cut[split] += placed.cut > 0
             yield split, row, placed
 
-    sources = sources_of(model, weights_digest(model, job.machine), job.machine)
-    write_groups(_groups(counted(), schema), schema, job.output("tokens"), facts, job.trace(**sources))
+    facts = {"sizes": sizes, "slots": settings.slots, "style": style, "rows": number, "cut": cut}
+    write_groups(_groups(counted(), schema), schema, job.output, facts, job.record)
     unit = "block" if settings.blocks else "example"
-    report = f"laid out {count(counts['rows'], unit)}, {counts['tokens']:,} tokens in {settings.slots} slots; "
-    report += f"{count(counts['cut'], unit)} cut"
-    if counts["cut"] > 0.01 * counts["rows"]:
+    report = f"laid out {count(number.total(), unit)}, {counts['tokens']:,} tokens in {settings.slots} slots; "
+    report += f"{count(cut.total(), unit)} cut"
+    if cut.total() > 0.01 * number.total():
         report += f". {WARNING}that is more than 1%; set more `slots`"
     if counts["unknown"]:
         report += f". {WARNING}{count(counts['unknown'], 'word')} without a token became {tokenizer.unk_token}"
@@ -89,17 +82,17 @@ def beyond_embedding(tokenizer: PreTrainedTokenizerBase, token: int, model: str,
     )
 
 
-def check_tokenizer(model: ModelId, machine: Machine, slots: int, words: bool, texts: Iterable[str]) -> None:
-    """Raise `InputError` if the model's tokenizer cannot lay out texts, or makes of them tokens without an embedding.
+def check_tokenizer(folder: str, name: str, slots: int, words: bool, texts: Iterable[str] = ()) -> None:
+    """Raise `InputError` if a model's tokenizer cannot lay out texts, or makes of them tokens without an embedding.
 
     `texts` are read only if the tokenizer has such tokens.
     """
-    tokenizer, vocabulary = tokenizer_of(model, machine, words), sizes_of_model(model, machine)["vocabulary"]
+    tokenizer, vocabulary = tokenizer_of(folder, name, words), sizes_of_model(folder, name)["vocabulary"]
     next(place_texts(tokenizer, [["a"]] if words else ["a"], None, slots=slots))
     beyond = {token: index for token, index in tokenizer.get_added_vocab().items() if index >= vocabulary}
     for text in texts if beyond else ():
         if token := next((token for token in beyond if token in text), None):
-            raise beyond_embedding(tokenizer, beyond[token], model.name, f"in the text {text[:60]!r}")
+            raise beyond_embedding(tokenizer, beyond[token], name, f"in the text {text[:60]!r}")
 
 
 def write_groups(
@@ -107,40 +100,40 @@ def write_groups(
     schema: pa.Schema,
     tokens: PathLike,
     facts: Mapping[str, object],
-    trace: Trace | None = None,
+    record: Record | None = None,
 ) -> None:
-    """Write tables, each with rows of a single split, as the groups of a tokens file."""
-    with writing_table(tokens, schema, facts, trace) as file:
+    """Write tables, each with rows of a single split, as the groups of a tokens file; then its facts are looked up."""
+    with writing_table(tokens, schema, {}, record) as file:
         for group in groups:
             file.write(group.cast(schema))
+        file.facts |= facts
 
 
-def tokenizer_of(model: ModelId, machine: Machine, words: bool = False) -> PreTrainedTokenizerBase:
-    """Load the tokenizer of a model, for texts or for lists of `words`.
+def tokenizer_of(folder: str, name: str = "", words: bool = False) -> PreTrainedTokenizerBase:
+    """Load the tokenizer in the folder of the model `name`, for texts or for lists of `words`.
 
     A byte-level tokenizer (RoBERTa, Qwen) inserts spaces before listed words only if it is loaded with an option.
     """
     from transformers import AutoTokenizer
 
-    path = location_of(model, machine)
     try:
-        tokenizer = AutoTokenizer.from_pretrained(path, trust_remote_code=False)
+        tokenizer = AutoTokenizer.from_pretrained(folder, trust_remote_code=False)
         if words and not separates_words(tokenizer):
-            tokenizer = AutoTokenizer.from_pretrained(path, add_prefix_space=True, trust_remote_code=False)
+            tokenizer = AutoTokenizer.from_pretrained(folder, add_prefix_space=True, trust_remote_code=False)
     except Exception as error:  # malformed files raise more errors than the library documents
-        raise loading_error(model, machine, "tokenizer", error) from error
+        raise loading_error(folder, name, "tokenizer", error) from error
     return tokenizer
 
 
-def is_decoder(model: ModelId, machine: Machine) -> bool:
-    """Return whether the model is a causal language model, according to its config."""
-    config = _config_of(model, machine)
+def is_decoder(folder: str, name: str = "") -> bool:
+    """Return whether the model in a folder is a causal language model, according to its config."""
+    config = _config_of(folder, name)
     return predicts_next(config.architectures, getattr(config, "is_decoder", False))
 
 
-def sizes_of_model(model: ModelId, machine: Machine) -> dict[str, int]:
-    """Return sizes from the model's config; `layers` counts only layers with attention, `heads` is per layer."""
-    config = _config_of(model, machine)
+def sizes_of_model(folder: str, name: str = "") -> dict[str, int]:
+    """Return sizes from a model's config; `layers` counts only layers with attention, `heads` is per layer."""
+    config = _config_of(folder, name)
     try:
         return {
             "layers": _attending_layers(config) or int(config.num_hidden_layers),
@@ -150,7 +143,7 @@ def sizes_of_model(model: ModelId, machine: Machine) -> dict[str, int]:
             "vocabulary": int(config.vocab_size),
         }
     except Exception as error:  # malformed configs raise more errors than the library documents
-        raise loading_error(model, machine, "config", error) from error
+        raise loading_error(folder, name, "config", error) from error
 
 
 def _attending_layers(config: PreTrainedConfig) -> int:
@@ -159,14 +152,13 @@ def _attending_layers(config: PreTrainedConfig) -> int:
     return sum("attention" in layer_type and "linear" not in layer_type for layer_type in types)
 
 
-def _config_of(model: ModelId, machine: Machine) -> PreTrainedConfig:
+def _config_of(folder: str, name: str) -> PreTrainedConfig:
     from transformers import AutoConfig
 
-    path = location_of(model, machine)
     try:
-        config: PreTrainedConfig = AutoConfig.from_pretrained(path, trust_remote_code=False)
+        config: PreTrainedConfig = AutoConfig.from_pretrained(folder, trust_remote_code=False)
     except Exception as error:  # malformed configs raise more errors than the library documents
-        raise loading_error(model, machine, "config", error) from error
+        raise loading_error(folder, name, "config", error) from error
     return config
 
 
@@ -183,19 +175,18 @@ def _chunks(texts: pa.Table) -> Iterator[dict[str, list[Any]]]:
         yield dict(zip(chunk.schema.names, (column.to_pylist() for column in chunk.columns), strict=True))
 
 
-def _texts(tokenizer: PreTrainedTokenizerBase, texts: pa.Table, settings: TokensOf) -> Iterator[PlacedRow]:
+def _laid_out(tokenizer: PreTrainedTokenizerBase, texts: pa.Table, slots: int, style: str) -> Iterator[PlacedRow]:
     for columns in _chunks(texts):
         first, second = columns.get("words", columns.get("first", [])), columns.get("second")
-        laid_out = place_texts(tokenizer, first, second, slots=settings.slots, style=settings.style)
+        laid_out = place_texts(tokenizer, first, second, slots=slots, style=style)
         yield from zip(columns["split"], columns["row"], laid_out, strict=True)
 
 
-def _blocks(tokenizer: PreTrainedTokenizerBase, texts: pa.Table, settings: TokensOf) -> Iterator[PlacedRow]:
+def _blocks(tokenizer: PreTrainedTokenizerBase, texts: pa.Table, slots: int, style: str) -> Iterator[PlacedRow]:
     rows = (row for columns in _chunks(texts) for row in zip(columns["split"], columns["first"], strict=True))
     for split, rows_of_split in groupby(rows, key=lambda row: row[0]):
         running = (text for _, text in rows_of_split)
-        blocks = texts_in_blocks(tokenizer, running, settings.slots, settings.style in WITHOUT_GAPS)
-        for row, block in enumerate(blocks):
+        for row, block in enumerate(texts_in_blocks(tokenizer, running, slots, style in WITHOUT_GAPS)):
             yield split, row, block
 
 

@@ -1,4 +1,4 @@
-"""The files of a model: their location on this machine, and their digests."""
+"""The files of a model: their folder on this machine, and their digests."""
 
 from __future__ import annotations
 
@@ -8,16 +8,18 @@ import os
 import re
 from collections.abc import Iterator
 from contextlib import contextmanager
+from dataclasses import dataclass
+from functools import cached_property
 from pathlib import Path
 
 from papa.config.packages import package_of
-from papa.config.settings import DEMO_PACKAGE, Machine
-from papa.config.stages import ModelId
+from papa.config.settings import DEMO_PACKAGE, FolderModel, Machine, ModelSettings, PackageModel
 from papa.data.digests import digest_of_file
-from papa.data.hub import CONFIGS_AND_TOKENIZERS, HOW_TO_FETCH, download, folder_of, is_local
-from papa.data.named import named
+from papa.data.hub import CONFIGS_AND_TOKENIZERS, download, folder_of
+from papa.data.named import Facts, facts_in, named
 from papa.errors import InputError, first_line
 from papa.files import digest_of_json
+from papa.plan.jobs import AnyJob
 
 NO_CODE = "Code that comes with a model is never run."
 WEIGHT_FILES = (
@@ -27,6 +29,11 @@ WEIGHT_FILES = (
     "pytorch_model.bin.index.json",
 )
 """Names of weight files, in the order in which transformers looks for them."""
+SIZES = {
+    "layers": ("num_hidden_layers", "n_layers", "n_layer", "num_layers"),
+    "hidden": ("hidden_size", "dim", "n_embd", "d_model"),
+}
+"""Keys of a model's config for sizes by which disk space is estimated."""
 
 
 @contextmanager
@@ -49,26 +56,59 @@ def predicts_next(architectures: object, is_decoder: object = False) -> bool:
     return bool(is_decoder) or architecture.endswith(("ForCausalLM", "LMHeadModel"))
 
 
-def location_of(model: ModelId, machine: Machine) -> str:
-    """Return the folder of a model on this machine.
+@dataclass(frozen=True)
+class ModelFiles:
+    """The files of a model.
 
-    It is looked up in this order: the machine's entry for the model (a path, or a package with `get_model_path()`), the
-    mirror folder, what this run has downloaded, the hub's cache.
+    Args:
+        folder: the folder on this machine; empty if the model is not on it.
+        digest: the digest of weights, config and tokenizer; provisional if the model is not on this machine.
+        weights: the SHA-256 of the weights, as `weights_digest` returns it; None if they are not on this machine.
+    """
+
+    folder: str
+    digest: str
+    weights: str | None = None
+
+    @cached_property
+    def facts(self) -> Facts:
+        """The content of config.json; empty if the model is not on this machine."""
+        return facts_in(self.folder) if self.folder else {}
+
+    @property
+    def sizes(self) -> dict[str, int]:
+        """The numbers of layers and of hidden units, by which disk space is estimated; empty if they are not known."""
+        found = {
+            key: next((self.facts[name] for name in names if name in self.facts), None) for key, names in SIZES.items()
+        }
+        return {key: value for key, value in found.items() if isinstance(value, int)} if all(found.values()) else {}
+
+
+def model_source(name: str, model: ModelSettings, machine: Machine) -> ModelFiles:
+    """Return the files of the model that a config calls `name`.
+
+    It is looked up at its `path` or in its `package`; one on the hub in the mirror folder, in what this run has
+    downloaded, and in the hub's cache.
 
     Raises:
-        InputError: The folder is missing or contains no model.
+        InputError: the folder is missing or contains no model, or the weights are not those of `sha256`.
     """
-    local = machine.models.get(model.name, {})
-    if local.get("path"):
-        return _model_folder(model.name, Path(local["path"]))
-    if local.get("package"):
-        return _package_folder(model.name, local["package"])
-    if not model.hub:
-        raise InputError(f"Model {model.name} has no location; set its `hub`, `path` or `package`.")
-    folder = Path(model.hub) if is_local(model.hub) else folder_of("model", model.hub, model.revision, machine)
-    if folder is None:
-        raise InputError(f"Model {model.name} ({model.origin}) is not on this machine; {HOW_TO_FETCH}.")
-    return _model_folder(model.name, folder)
+    if isinstance(model, FolderModel):
+        folder = _model_folder(name, Path(model.path))
+    elif isinstance(model, PackageModel):
+        folder = _package_folder(name, model.package)
+    else:
+        place = folder_of("model", model.hub, model.revision, machine)
+        if place is None:
+            return ModelFiles("", digest_of_json({"hub": f"{model.hub}@{model.revision or 'main'}"}))
+        folder = _model_folder(name, place)
+    weights = weights_digest(folder, name)
+    if model.sha256 and weights != model.sha256:
+        raise InputError(
+            f"The weights of model {name} have SHA-256 {weights}, but `sha256` in the config is {model.sha256}; use "
+            "the intended files, or correct `sha256`."
+        )
+    return ModelFiles(os.path.abspath(folder), digest_of_model(folder, weights), weights)
 
 
 def locate(model: str, revision: str | None = None) -> str:
@@ -83,55 +123,49 @@ def locate(model: str, revision: str | None = None) -> str:
     return _model_folder(model, Path(name) if key == "path" else download("model", name, revision))
 
 
-def weights_digest(model: ModelId, machine: Machine) -> str:
-    """Return the SHA-256 of the file with the model's weights, the first of `WEIGHT_FILES` that exists.
+def weights_digest(folder: str, name: str) -> str:
+    """Return the SHA-256 of the file with a model's weights, the first of `WEIGHT_FILES` that exists.
 
     If the weights are in several files, it is the digest of their index followed by these files, sorted by name.
 
     Raises:
         InputError: There are no weights, or some are missing.
     """
-    files = _weight_files(model, machine)
+    files = _weight_files(folder, name)
     if not files:
-        raise loading_error(model, machine, "weights", FileNotFoundError(f"there is none of {', '.join(WEIGHT_FILES)}"))
+        raise loading_error(folder, name, "weights", FileNotFoundError(f"there is none of {', '.join(WEIGHT_FILES)}"))
     return digest_of_file(*files)
 
 
-def digest_of_model(model: ModelId, weights: str, machine: Machine) -> str:
+def digest_of_model(folder: str, weights: str) -> str:
     """Return a digest of a model's weights (given by their digest), config and tokenizer."""
-    files = sorted(Path(location_of(model, machine)).iterdir())
-    digests = {file.name: digest_of_file(file) for file in files if re.fullmatch(CONFIGS_AND_TOKENIZERS, file.name)}
-    return digest_of_json({"weights": weights, **digests})
+    files = sorted(path for path in Path(folder).iterdir() if re.fullmatch(CONFIGS_AND_TOKENIZERS, path.name))
+    return digest_of_json({"weights": weights, **{path.name: digest_of_file(path) for path in files}})
 
 
-def sources_of(model: ModelId, weights: str, machine: Machine) -> dict[str, str]:
-    """Return a model's entries in the trace of a job that reads it: digests of its files, and their origin."""
-    # a folder that is meant to be a copy of the hub's model may contain something else
-    origin = "a folder" if machine.models.get(model.name) else model.origin
-    return {"model": digest_of_model(model, weights, machine), "origin": origin, "sha256": weights}
+def folder_of_model(job: AnyJob) -> str:
+    """Return the folder of a job's model; raise `InputError` if its files have changed since the run was planned."""
+    folder, name = job.reads["model"], str(job.about["model"])
+    if digest_of_model(folder, weights_digest(folder, name)) != job.inputs["model"]:
+        raise InputError(
+            f"The files of model {name} in {folder} have changed since this run began; start it again, which computes "
+            "what depends on them."
+        )
+    return folder
 
 
-def known_weights(model: ModelId, machine: Machine) -> str | None:
-    """Return the SHA-256 of the model's weights; None if they are not on this machine."""
-    try:
-        files = _weight_files(model, machine)
-    except InputError:
-        return None
-    return digest_of_file(*files) if files else None
-
-
-def loading_error(model: ModelId, machine: Machine, part: str, error: Exception) -> InputError:
-    """Return the error to raise if a library cannot load a part of the model, such as "tokenizer" or "weights"."""
+def loading_error(folder: str, name: str, part: str, error: Exception) -> InputError:
+    """Return the error to raise if a library cannot load a part of a model, such as "tokenizer" or "weights"."""
     return InputError(
-        f"The {part} of model {model.name} cannot be loaded from {location_of(model, machine)} "
-        f"({first_line(error).rstrip('.')}); the folder must contain all files of a transformers model. {NO_CODE}"
+        f"The {part} of model {name} cannot be loaded from {folder} ({first_line(error).rstrip('.')}); the folder must "
+        f"contain all files of a transformers model. {NO_CODE}"
     )
 
 
-def _weight_files(model: ModelId, machine: Machine) -> list[Path]:
+def _weight_files(place: str, name: str) -> list[Path]:
     """Return the weight files, an index before the files that it lists; empty if there are none."""
-    folder = Path(location_of(model, machine))
-    file = next((folder / name for name in WEIGHT_FILES if (folder / name).is_file()), None)
+    folder = Path(place)
+    file = next((folder / each for each in WEIGHT_FILES if (folder / each).is_file()), None)
     if file is None or file.suffix != ".json":
         return [] if file is None else [file]
     try:
@@ -139,7 +173,7 @@ def _weight_files(model: ModelId, machine: Machine) -> list[Path]:
         if wrong := [part for part in parts if os.path.basename(part) != part or not (folder / part).is_file()]:
             raise ValueError(f"{file.name} lists {wrong[0]!r}, which is not a file in its folder")
     except (ValueError, KeyError, AttributeError, TypeError) as error:
-        raise loading_error(model, machine, "weights", error) from error
+        raise loading_error(place, name, "weights", error) from error
     return [file, *(folder / part for part in parts)]
 
 

@@ -1,41 +1,35 @@
-"""`papa inspect` of a file: what it is, what made it, and whether it is intact."""
+"""`papa inspect` of a file: what it is, what made it, whether it is intact; and files that no study needs."""
 
 from __future__ import annotations
 
-import re
+import fcntl
+import os
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, TypedDict, cast
 
-from papa.config.artefacts import ARTEFACTS
-from papa.config.stages import STAGES
 from papa.errors import DamagedArtefact, InputError, format_bytes
-from papa.files import REBUILD, Trace, opened_table, read_json, read_provenance, read_tensors, trace_of
+from papa.files import KEY_DIGITS, REBUILD, opened_table, read_json, read_provenance, read_tensors
+from papa.jobs.start import locked
+from papa.plan.jobs import STAGES
+from papa.plan.study import PLAN
 
 if TYPE_CHECKING:
     from rich.console import Console
 
-DESCRIPTIONS = {
-    ("probe", "outcomes"): "Outcomes of probes",
-    ("probe", "probes"): "Probes",
-    ("summary", "all_outcomes"): "Outcomes of all probes",
-    ("summary", "curves"): "Losses and scores after each epoch",
-}
-"""Descriptions by stage and artefact, for files that no stage's docstring describes."""
 DIGEST_LENGTH = 12  # number of characters shown of a digest
-STAGE_SENTENCE = re.compile(r"Stage \*\w+\*[^:]*: (.+?)(; |\. |\.?$)")
-"""Matches the first sentence of a stage's docstring, which describes the stage's product."""
 
 Facts = Mapping[str, object]
 
 
 class Inspected(TypedDict):
-    """The return value of `inspect`; `inputs` are digests, and `damage` is a sentence."""
+    """The return value of `inspect`; `inputs` are keys, and `damage` is a sentence."""
 
     path: str
     what: str
     made: dict[str, object] | None
     inputs: dict[str, str]
+    packages: dict[str, str]
     bytes: int
     intact: bool
     damage: str | None
@@ -52,20 +46,23 @@ def inspect(path: Path) -> Inspected:
         raise InputError(f"There is no file {path} (relative paths start from {Path.cwd()}).")
     if path.suffix not in READERS:
         raise InputError(f"papa cannot show {path}; it shows its files whose names end in {', '.join(READERS)}.")
-    sealed = path.with_suffix(ARTEFACTS["index"].suffix) if path.suffix == ARTEFACTS["hidden"].suffix else path
-    trace, damage = trace_of(sealed), None
+    provenance, damage = read_provenance(path), None
+    record = provenance.record if provenance else None
     facts: Facts = {}
     try:
-        if read_provenance(sealed) is None:
-            raise DamagedArtefact(f"{sealed} has no record of its content: it is damaged or not papa's; {REBUILD}.")
+        if provenance is None:
+            raise DamagedArtefact(f"{path} has no record of its content: it is damaged or not papa's; {REBUILD}.")
         facts = READERS[path.suffix](path)
     except DamagedArtefact as error:
         damage = str(error)
+    stage = STAGES.get(record.stage) if record else None
+    made = {name: getattr(record, name) for name in ("stage", "version", "settings", "key")} if record else None
     return {
         "path": str(path),
-        "what": _description(path, trace),
-        "made": {name: getattr(trace, name) for name in ("stage", "version", "settings")} if trace else None,
-        "inputs": dict(trace.inputs) if trace else {},
+        "what": " ".join((stage.__doc__ or "").split(".")[0].split()) if stage else "papa file",
+        "made": made,
+        "inputs": dict(record.inputs) if record else {},
+        "packages": dict(provenance.packages) if provenance else {},
         "bytes": path.stat().st_size,
         "intact": damage is None,
         "damage": damage,
@@ -73,31 +70,10 @@ def inspect(path: Path) -> Inspected:
     }
 
 
-def _description(path: Path, trace: Trace | None) -> str:
-    if trace is None:
-        return "papa file"
-    for (stage, artefact), description in DESCRIPTIONS.items():
-        if trace.stage == stage and path.name.endswith(ARTEFACTS[artefact].name):
-            return description
-    settings = next((kind for kind in STAGES.values() if kind.stage == trace.stage), None)
-    sentence = STAGE_SENTENCE.match(" ".join(((settings and settings.__doc__) or "").split()))
-    description = sentence[1] if sentence else f"analysis: {trace.stage}"
-    return description[0].upper() + description[1:]
-
-
 def _table(path: Path) -> Facts:
     with opened_table(path) as file:
         table = file.read()
         return {"rows": table.num_rows, "columns": table.column_names, **file.facts}
-
-
-def _values(path: Path) -> Facts:
-    content = read_json(path)
-    if "runs" not in content:
-        return content
-    runs = content["runs"]
-    shared = {name: value for name, value in runs[0].items() if name not in ("seed", "curve")}
-    return {"seeds": [run["seed"] for run in runs], **shared}
 
 
 def _averages(path: Path) -> Facts:
@@ -115,23 +91,57 @@ def _tensors(path: Path) -> Facts:
 
 
 def _hidden(path: Path) -> Facts:
-    from papa.method.hidden import check_hidden
+    from papa.method.hidden import read_index
 
-    index = path.with_suffix(ARTEFACTS["index"].suffix)
-    check_hidden(index)
-    facts: Facts = read_json(index)
-    return facts
+    return read_index(path)[0]
 
 
 READERS: dict[str, Callable[[Path], Facts]] = {
     ".parquet": _table,
-    ".json": _values,
+    ".json": read_json,
     ".h5": _averages,
     ".safetensors": _tensors,
     ".hidden": _hidden,
     ".html": lambda path: {},
 }
 """Functions that check the content of a file and return facts about it, by suffix."""
+
+
+def unneeded(results: Path) -> dict[Path, int]:
+    """Return the files of the cache, and folders of hidden states, that no plan of a study names, with their bytes.
+
+    Raises:
+        InputError: the folder has no cache, or a plan cannot be read.
+    """
+    cache = results / "cache"
+    if not cache.is_dir():
+        raise InputError(f"{results} has no folder cache; give the folder that contains the results of all studies.")
+    needed: set[str] = set()
+    for path in results.glob(f"*/{PLAN}"):
+        plan = read_json(path)
+        names = [*plan["data"].values(), *(artefact["path"] for artefact in plan["artefacts"])]
+        needed |= {os.path.normpath(path.parent / name) for name in names}
+        states = [*plan["kept"], *(batch["key"] for batch in plan["batches"])]
+        files = [*path.parent.glob("states/*"), *path.parent.glob("states/*/*")]
+        found = [file for file in files if file.stem[-KEY_DIGITS:] in states]
+        needed |= {os.path.normpath(file if file.is_dir() else file.parent) for file in found}
+    files = [*cache.glob("*/*"), *results.glob("*/states/*")]
+    return {path: _bytes(path) for path in sorted(files) if os.path.normpath(path) not in needed}
+
+
+def prune(results: Path, unwanted: Sequence[Path]) -> None:
+    """Delete those of these files that are still unneeded; raise `InputError` if a run holds the cache."""
+    import shutil
+
+    taken = f"A run holds {results / 'cache'}; wait until it has ended."
+    with os.fdopen(locked(results / "cache", fcntl.LOCK_EX, taken)):
+        for path in unneeded(results).keys() & set(unwanted):  # a run may have ended since they were listed
+            shutil.rmtree(path) if path.is_dir() else path.unlink(missing_ok=True)
+
+
+def _bytes(path: Path) -> int:
+    files = path.rglob("*") if path.is_dir() else [path]
+    return sum(file.stat().st_size for file in files if file.is_file())
 
 
 def print_inspected(shown: Inspected, out: Console) -> None:
@@ -143,6 +153,7 @@ def print_inspected(shown: Inspected, out: Console) -> None:
     out.print(state, style="green" if shown["intact"] else "bold red")
     if made := shown["made"]:
         _print_values("Made by stage {stage}, version {version}".format(**made), cast(Facts, made["settings"]), out)
+        _print_values("With", shown["packages"], out)
     if inputs := shown["inputs"]:
         _print_values("From", {name: digest[:DIGEST_LENGTH] for name, digest in inputs.items()}, out)
     if facts := shown["facts"]:

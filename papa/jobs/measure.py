@@ -5,6 +5,7 @@ The study has an ordinary config and ordinary results, so `papa inspect`, `papa 
 
 from __future__ import annotations
 
+import fcntl
 import os
 import sys
 import tempfile
@@ -18,26 +19,23 @@ from typing import TYPE_CHECKING, Any, TypeAlias, TypedDict, TypeGuard, Unpack, 
 
 import yaml
 
-from papa.config.freshness import FRESH
-from papa.config.job import AnyJob, Job
 from papa.config.reading import config_of
 from papa.config.settings import FORMATS, Config, Machine, check_files
-from papa.config.study import Plan
 from papa.data.choose import DataSet, Wanted, data_in_files, described, validation_file
 from papa.data.columns import Columns
-from papa.data.hub import folder_of, with_snapshots
-from papa.data.local_digests import LocalSourceDigests
+from papa.data.hub import fetch, folder_of
 from papa.data.named import facts_in, named
 from papa.data.readers import SourceRows
 from papa.data.splits import RowChanges, columns_of_table, is_table
 from papa.data.weights import locate
-from papa.errors import InputError
+from papa.errors import WARNING, InputError
 from papa.files import PathLike
 from papa.jobs.init import config_text
-from papa.jobs.stage import performed
-from papa.jobs.start import lock
+from papa.jobs.start import locked
 from papa.model.load import keeping_models, saved
-from papa.results.study_results import Study
+from papa.plan.execute import run
+from papa.plan.study import Plan, read_plan
+from papa.results.study_results import Study, load
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -110,37 +108,32 @@ def measure(
     if isinstance(model, str):
         named(model)  # a wrong name fails before texts are read
     data = _data_of(train, labels, validation, results / "data", options)
-    with os.fdopen(lock(results)):
+    with os.fdopen(locked(results, fcntl.LOCK_EX, f"another run is writing to {results}; wait for it.")):
         location = os.fspath(model) if isinstance(model, str | os.PathLike) else saved(model, results / "model")
         config, chosen = _config(location, data, settings or {}, options)
         chosen.write()
         for line in (chosen.line, *chosen.notes):
             print(line, file=sys.stderr)
         check_files(config)
-        study = Plan(config, results, LocalSourceDigests(config.machine))
-        study.check_weights()
-        run_here(study)
-        return Study(results, config, temporary)
+        machine = fetch(config, config.machine, partial(print, file=sys.stderr))  # stdout may be JSON
+        run_here(Plan(config, results, machine, cache=results / "cache"))
+        return replace(load(results), _temporary=temporary)
 
 
 def run_here(study: Plan) -> None:
-    """Run all outdated jobs of a study in this process, in order; they share one copy of each model."""
-    waiting = [job for job in study.jobs() if study.state(job) != FRESH]
-    machine = with_snapshots(study.config.machine, waiting, partial(print, file=sys.stderr))  # stdout may be JSON
+    """Run all batches of a plan in this process, in order; they share one copy of each model."""
+    study.write()
+    plan = read_plan(study.results)
+    for text in study.warnings:
+        print(f"{WARNING}{text}", file=sys.stderr)
     with keeping_models():
-        for number, job in enumerate(waiting, 1):
+        for number, batch in enumerate(plan["batches"], 1):
             begin = time.monotonic()
-            result = performed(_placed(study, job, machine))
+            result = run(plan, batch, str(study.results))
             if "ipykernel" not in sys.modules:  # a notebook would keep each line as an output of the cell
-                name = " ".join([job.rule, *job.wildcards.values()])
-                line = f"{number} of {len(waiting)}, {name}: {result} ({time.monotonic() - begin:.0f} s)"
+                name = f"{batch['rule']} {batch['name']}"
+                line = f"{number} of {len(plan['batches'])}, {name}: {result} ({time.monotonic() - begin:.0f} s)"
                 print(line, file=sys.stderr, flush=True)
-
-
-def _placed(study: Plan, job: AnyJob, machine: Machine) -> AnyJob:
-    """Rebuild a job from its plain parameters, as a workflow process does, with its paths in the results folder."""
-    placed = job.placed(study.results)
-    return Job.of(study.parameters(job), placed.inputs, placed.outputs, machine)
 
 
 # -- the config and the texts -----------------------------------------------------------------------------------------

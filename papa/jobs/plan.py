@@ -6,39 +6,29 @@ Time is that of one batch, which is measured here, times the number of passes. E
 from __future__ import annotations
 
 import math
+import os
 import shutil
 import time
-from collections import Counter
-from collections.abc import Collection, Iterator
-from dataclasses import dataclass
-from functools import cache
+from collections.abc import Iterator, Mapping
 from pathlib import Path
-from statistics import fmean
-from typing import TYPE_CHECKING, TypedDict, cast
+from typing import TYPE_CHECKING, Any, TypedDict
 
-from papa.config.job import AnyJob
 from papa.config.measures import METRICS, frequent_class, positive_class
-from papa.config.settings import Config, Corpus, budget_on
-from papa.config.stages import (
-    AverageOf,
-    Encoding,
-    HiddenOf,
-    LambdaOf,
-    ModelId,
-    OfEncoding,
-    ProbeOf,
-    TokensOf,
-    WeightsOf,
-)
-from papa.config.study import Plan
-from papa.config.variant import Variant
-from papa.errors import WARNING, InputError, count, format_bytes
-from papa.jobs.resources import MB, SPECIAL_TOKENS_PER_TEXT, TOKENS_PER_WORD, format_duration
+from papa.config.settings import Config, budget_on
+from papa.config.variant import Constant
+from papa.data.hub import HOW_TO_FETCH
+from papa.data.prepare import texts_in
+from papa.errors import WARNING, InputError, count, format_bytes, format_duration
+from papa.plan.jobs import AnyJob, Average, HiddenStates, LearnLambda, Probe, ProbeEncoder, Report, Tokenize
+from papa.plan.study import Batch, Plan
+from papa.plan.why import reasons
 
 if TYPE_CHECKING:
     from rich.console import Console
 
-SAMPLED_ROWS = 2000  # number of rows per split in which words are counted
+MB = 10**6
+TOKENS_PER_WORD, SPECIAL_TOKENS_PER_TEXT = 1.3, 3
+"""Mean number of tokens per English word, and number of tokens that a model adds to a text."""
 START_SECONDS = 10  # startup time of a job
 BACKWARD = 3  # cost of a pass with gradients, in passes without
 PROBE_SHARE = 0.1  # cost of an epoch of a probe on stored hidden states, in passes of the model
@@ -84,6 +74,7 @@ class Estimates(TypedDict):
 
     config: str
     problems: list[str]
+    why: list[str]
     stages: list[Needs]
     total: Needs
     elapsed_seconds: float
@@ -95,65 +86,53 @@ class Estimates(TypedDict):
     smallest_margins: list[SmallestMargin]
 
 
-@dataclass(frozen=True)
-class SplitSize:
-    """The rows of a split, the mean number of words per row, and the number of rows that count as one."""
-
-    rows: int
-    words: float
-    design_effect: float
-
-
 def plan(config: Config, cores: int) -> Estimates:
-    """Estimate the needs of a config's jobs; `problems` lists reasons why something cannot run or be estimated.
+    """Estimate the needs of the jobs that have to run; `problems` lists why something cannot run or be estimated.
 
     Args:
         config: a checked config.
         cores: number of cores that the workflow may use.
     """
-    from papa.model.load import keeping_models
+    results, problems = Path("results", config.name), list[str]()
+    folder = next(folder for folder in results.absolute().parents if folder.exists())
+    study = Plan(config, results, save=os.access(folder, os.W_OK))  # a run would read the same tables
+    speeds: dict[tuple[str, int], float | None] = {}
 
-    with keeping_models():
-        return _plan(config, cores)
+    def rate(model: str, length: int) -> float | None:
+        if (model, length) not in speeds:
+            try:
+                speeds[model, length] = _tokens_per_second(study, model, length)
+            except InputError as error:  # for example, a login node has no GPU
+                problems.append(f"Model {model} was not timed: {error}")
+                speeds[model, length] = None
+        return speeds[model, length]
 
-
-def _plan(config: Config, cores: int) -> Estimates:
-    study = Plan(config, Path("results", config.name))
-    models, corpora, problems = _sizes(config)
-    metrics, wrong = _metrics(study, corpora)
-    problems += wrong
-
-    @cache
-    def rate(model: Encoding, length: int, vocabulary: int) -> float | None:
-        try:
-            return _tokens_per_second(model, length, vocabulary, config)
-        except InputError as error:  # for example, a login node has no GPU
-            problems.append(f"Model {model.model.name} was not timed: {error}")
-            return None
-
+    for name in config.corpora_run:
+        if not study.data(name).facts["rows"]:
+            problems.append(f"Corpus {name} is not on this machine; {HOW_TO_FETCH}.")
+    problems += _misfits(study)
+    batches = study.missing
     stages: dict[str, Needs] = {}
     total = Needs(stage="total", jobs=0, unknown=0, seconds=0.0, disk_mb=0.0)
     busy = on_gpu = 0.0
-    for job in study.jobs():  # ordered by their dependencies
+    for batch in batches:
         seconds, disk_mb, unknown = float(START_SECONDS), 0.0, 0
-        if isinstance(job.settings, OfEncoding):
-            [tokens] = job.needs["tokens"]
-            model, slots = models.get(job.settings.model.model.name), cast(TokensOf, tokens.settings).slots
-            splits = corpora.get(tokens.wildcards["laid_out"].partition("/")[0], {}).values()
-            number = sum(split.rows * _length(split, slots) for split in splits)
-            length = max(round(number / max(sum(split.rows for split in splits), 1)), 1)
-            speed = rate(job.settings.model, length, model["vocabulary"]) if model and splits else None
-            disk_mb = _disk(job, model, slots, number) / MB if model and splits else 0.0
-            seconds, unknown = (seconds + _passes(job) * number / speed, 0) if speed else (seconds, 1)
-        needed = stages.setdefault(job.rule, Needs(stage=job.rule, jobs=0, unknown=0, seconds=0.0, disk_mb=0.0))
+        settings = batch.jobs[0].settings
+        if batch.rule not in (Tokenize.stage, Report.stage):
+            about = batch.jobs[0].about
+            number, length = _tokens_of(study, about)
+            speed = rate(about["model"], length) if number else None
+            disk_mb = sum(_disk(study, job, number) for job in batch.jobs) / MB if number else 0.0
+            seconds, unknown = (seconds + _passes(batch) * number / speed, 0) if speed else (seconds, 1)
+        needed = stages.setdefault(batch.rule, Needs(stage=batch.rule, jobs=0, unknown=0, seconds=0.0, disk_mb=0.0))
         for needs in (needed, total):
             needs["jobs"] += 1
             needs["unknown"] += unknown
             needs["seconds"] += seconds
             needs["disk_mb"] += disk_mb
-        busy += seconds * min(study.threads(job), cores) / cores
-        on_gpu += seconds * (job.settings.runs_encoder and config.device.startswith("cuda"))
-    folder = next(folder for folder in study.results.absolute().parents if folder.exists())
+        threads = config.threads if batch.rule not in (Tokenize.stage, Report.stage) else 1
+        busy += seconds * min(threads, cores) / cores
+        on_gpu += seconds * (settings.runs_encoder and config.device.startswith("cuda"))
     free = shutil.disk_usage(folder).free
     if total["disk_mb"] * MB > free:
         missing = format_bytes(total["disk_mb"] * MB - free)
@@ -164,6 +143,7 @@ def _plan(config: Config, cores: int) -> Estimates:
     return {
         "config": config.name,
         "problems": list(dict.fromkeys(problems)),
+        "why": list(reasons(study)) if batches else [],
         "stages": list(stages.values()),
         "total": total,
         "elapsed_seconds": max(busy, on_gpu),
@@ -171,8 +151,8 @@ def _plan(config: Config, cores: int) -> Estimates:
         "device": config.device,
         "free_disk_bytes": free,
         "margin": config.margin,
-        "metrics": metrics,
-        "smallest_margins": _smallest_margins(study, corpora),
+        "metrics": _metrics(study),
+        "smallest_margins": _smallest_margins(study),
     }
 
 
@@ -202,147 +182,115 @@ def print_plan(estimates: Estimates, out: Console) -> None:
         f"of disk space ({format_bytes(estimates['free_disk_bytes'])} free). One batch was timed.",
         style="bold",
     )
-    for sentence in (*estimates["metrics"], *describe_margins(estimates)):
+    for sentence in (*estimates["why"], *estimates["metrics"], *describe_margins(estimates)):
         out.print(printable(sentence))
 
 
-def _length(split: SplitSize, slots: int) -> float:
-    """Return the mean number of tokens of a split's texts."""
-    return min(split.words * TOKENS_PER_WORD + SPECIAL_TOKENS_PER_TEXT, slots)
+def _tokens_of(study: Plan, about: Mapping[str, Any]) -> tuple[int, int]:
+    """Return the number of tokens of a job's corpus, and the mean number per text; 0 if nothing is known about it."""
+    facts, slots = study.data(about["corpus"]).facts, study.config.corpora[about["corpus"]].slots or about["slots"]
+    rows = sum(facts["rows"].values())
+    words = {split: size["words"] * TOKENS_PER_WORD + SPECIAL_TOKENS_PER_TEXT for split, size in facts["sizes"].items()}
+    number = sum(facts["rows"][split] * min(length, slots) for split, length in words.items())
+    known = bool(_sizes(study, about["model"]))
+    return round(number) * known, max(round(number / max(rows, 1)), 1)
 
 
-def _passes(job: AnyJob) -> float:
-    """Return the cost of a job in passes of the model over all texts of its corpus."""
-    match job.settings:
-        case AverageOf() | HiddenOf():
-            return 1
-        case LambdaOf(training=training):
+def _sizes(study: Plan, model: str) -> dict[str, int]:
+    """Return the sizes of a model; empty if it is not on this machine, or `_misfits` says why it cannot be used."""
+    from papa.data.tokenize import sizes_of_model
+
+    folder = study.model(model).folder
+    try:
+        return sizes_of_model(folder, model) if folder else {}
+    except InputError:
+        return {}
+
+
+def _passes(batch: Batch) -> float:
+    """Return the cost of a batch in passes of the model over all texts of its corpus."""
+    match batch.jobs[0].settings:
+        case LearnLambda(weights="lambda", training=training):
             return BACKWARD * training.epochs
-        case WeightsOf():
+        case LearnLambda():
             return BACKWARD
-        case ProbeOf(training=training, seeds=seeds, variant=variant):
-            epochs = max(len(seeds) * training.epochs, 1)
-            if "index" in job.needs:
-                return PROBE_SHARE * epochs
-            return epochs * (BACKWARD if Variant.parse(variant).trained else 1)
-    return 0
+        case ProbeEncoder(training=training):
+            trained = batch.jobs[0].about["variant"].get("trained", False)
+            return max(len(batch.jobs) * training.epochs, 1) * (BACKWARD if trained else 1)
+        case Probe(training=training):
+            return float(PROBE_SHARE * len(batch.jobs) * training.epochs)
+    return len(batch.jobs)
 
 
-def _disk(job: AnyJob, model: dict[str, int], slots: int, tokens: float) -> float:
+def _disk(study: Plan, job: AnyJob, tokens: float) -> float:
     """Return the bytes of hidden states (float16) and of averages (a sum in float64 and a mean in float32)."""
-    if isinstance(job.settings, HiddenOf):
-        return 2 * (model["layers"] + 1) * model["hidden"] * tokens
-    if isinstance(job.settings, AverageOf):
-        outputs = job.settings.kind == "mean-output"
-        return 12 * model["layers"] * slots * (model["hidden"] if outputs else model["heads"] * slots)
+    sizes = _sizes(study, job.about["model"])
+    if sizes and isinstance(job.settings, HiddenStates):
+        return 2 * (sizes["layers"] + 1) * sizes["hidden"] * tokens
+    if sizes and isinstance(job.settings, Average):
+        slots, outputs = int(job.about["slots"]), job.settings.kind == "mean-output"
+        return 12 * sizes["layers"] * slots * (sizes["hidden"] if outputs else sizes["heads"] * slots)
     return 0
 
 
-def _tokens_per_second(encoding: Encoding, length: int, vocabulary: int, config: Config) -> float:
-    """Time the model on one batch of texts of this length."""
+def _tokens_per_second(study: Plan, model: str, length: int) -> float:
+    """Time a model on one batch of texts of this length."""
     import torch
 
     from papa.data.packed import Packed
     from papa.model.load import model_of
 
+    config = study.config
     torch.set_num_threads(config.threads)
     texts = max(budget_on(config.device, config.token_budget) // length, 1)
-    ids = (torch.arange(texts * length) % vocabulary).view(texts, length)
-    model = model_of(encoding, config.machine)
-    packed = Packed.of({"input_ids": ids, "attention_mask": torch.ones_like(ids)}).to(model.device)
+    ids = (torch.arange(texts * length) % _sizes(study, model)["vocabulary"]).view(texts, length)
+    corpus = next(config.tasks[task].corpus for name, task in config.pairs if name == model)
+    averages = study.average(model, corpus, Constant("average"))
+    if averages is None:
+        raise RuntimeError("averages need texts")
+    loaded = model_of(averages)
+    packed = Packed.of({"input_ids": ids, "attention_mask": torch.ones_like(ids)}).to(loaded.device)
     for _ in range(2):  # the first pass allocates memory
         begin = time.perf_counter()
         with torch.inference_mode():
-            float(model.run(packed)[-1].sum())  # a GPU is done when it gives a number
+            float(loaded.run(packed)[-1].sum())  # a GPU is done when it gives a number
         seconds = time.perf_counter() - begin
-    return texts * length / seconds
+    return float(texts * length / seconds)
 
 
-def _sizes(config: Config) -> tuple[dict[str, dict[str, int]], dict[str, dict[str, SplitSize]], list[str]]:
-    """Return the sizes of models and corpora that are on this machine, and problems with them."""
-    from papa.data.tokenize import check_tokenizer, is_decoder, sizes_of_model
+def _misfits(study: Plan) -> Iterator[str]:
+    """Yield a sentence for each model that does not fit a task, or whose tokenizer cannot lay out its texts."""
+    from papa.data.tokenize import check_tokenizer, is_decoder
 
-    problems, models, corpora = list[str](), dict[str, dict[str, int]](), dict[str, dict[str, SplitSize]]()
-    for name in config.corpora_run:
-        tasks = [config.tasks[task] for _, task in config.pairs if config.tasks[task].corpus == name]
+    for name, task_name in study.config.pairs:
+        task, files = study.config.tasks[task_name], study.model(name)
+        if not files.folder:
+            yield f"Model {name} is not on this machine; {HOW_TO_FETCH}."
+            continue
+        needed, corpus = task.target.decoder, study.config.corpora[task.corpus]
         try:
-            labels = {column for task in tasks for column in (task.label, task.subset) if column}
-            corpora[name] = _count_rows(config.corpora[name], labels, config)
+            if needed is not None and needed != is_decoder(files.folder, name):
+                yield f"Model {name}: {UNFIT[needed].format(task=task_name, metric=task.metric)}"
+            texts = texts_in(table) if os.path.exists(table := study.data(task.corpus).path) else ()
+            check_tokenizer(files.folder, name, corpus.slots or 0, corpus.words is not None, texts)
         except InputError as error:
-            problems.append(f"Corpus {name}: {error}")
-    for model, name in config.pairs:
-        identity, task = ModelId.of(model, config.models[model]), config.tasks[name]
-        needed, corpus = task.target.decoder, config.corpora[task.corpus]
-        try:
-            models[model] = sizes_of_model(identity, config.machine)
-            if needed is not None and needed != is_decoder(identity, config.machine):
-                raise InputError(UNFIT[needed].format(task=name, metric=task.metric))
-            if task.corpus in corpora:
-                words, texts = corpus.words is not None, _texts_of(corpus, config)
-                check_tokenizer(identity, config.machine, corpus.slots or 0, words, texts)
-        except InputError as error:
-            problems.append(f"Model {model}: {error}")
-    return models, corpora, problems
+            yield f"Model {name}: {error}"
 
 
-def _texts_of(corpus: Corpus, config: Config) -> Iterator[str]:
-    """Yield all texts of a corpus; words are joined by spaces."""
-    from papa.data.sources import load_rows
-
-    for split in corpus.splits:
-        rows = load_rows(corpus, split, machine=config.machine)
-        for name in filter(None, (corpus.first, corpus.second, corpus.words)):
-            for text in rows.table.column(name).to_pylist():
-                yield " ".join(map(str, text)) if isinstance(text, list) else str(text)
-
-
-def _metrics(study: Plan, corpora: Collection[str]) -> tuple[list[str], list[str]]:
-    """Return a sentence about each metric that scores one class only, and problems with the labels in `corpora`."""
-    from papa.data.prepare import check_labels
-
-    sentences, problems = list[str](), list[str]()
+def _metrics(study: Plan) -> list[str]:
+    """Return a sentence about each metric that scores one class only."""
+    sentences = []
     for name in dict.fromkeys(task for _, task in study.config.pairs):
         task = study.config.tasks[name]
-        for job in study.labels(name) if task.corpus in corpora else ():
-            try:
-                names, counts = check_labels(job, study.config.machine)
-            except InputError as error:
-                problems.append(f"Task {name}: {error}")
-                continue
-            if positive := positive_class(task.metric, names):
-                doubt = "" if task.labels else frequent_class(task.metric, names, counts)
-                warning = f" {WARNING}{doubt}" if doubt else ""
-                sentences.append(f"{task.title or name}: {METRICS[task.metric].title} of {positive}.{warning}")
-    return sentences, problems
+        labels = study.data(task.corpus).facts["labels"].get(name)
+        if labels and (positive := positive_class(task.metric, labels["names"])):
+            doubt = "" if task.labels else frequent_class(task.metric, labels["names"], labels["train_counts"])
+            warning = f" {WARNING}{doubt}" if doubt else ""
+            sentences.append(f"{task.title or name}: {METRICS[task.metric].title} of {positive}.{warning}")
+    return sentences
 
 
-def _count_rows(corpus: Corpus, labels: set[str], config: Config) -> dict[str, SplitSize]:
-    """Count the rows and words of each split; raise `InputError` if the corpus cannot be read or lacks a column."""
-    from papa.data.columns import Columns
-    from papa.data.sources import describe, load_rows
-
-    texts = [name for name in (corpus.first, corpus.second, corpus.words) if name is not None]
-    labels |= {corpus.cluster} if isinstance(corpus.cluster, str) else set()
-    splits = {}
-    for split in corpus.splits:
-        rows = load_rows(corpus, split, machine=config.machine)
-        Columns(describe(corpus, split), rows).check([*texts, *sorted(labels)])
-        columns = [rows.table.slice(0, SAMPLED_ROWS).column(name).to_pylist() for name in texts]
-        words = [[len(text if isinstance(text, list) else str(text).split()) for text in column] for column in columns]
-        number = rows.table.num_rows
-        used = min(corpus.train_limit or number, number) if split == "train" else number
-        clusters: list[object] = [*range(number)]
-        if isinstance(corpus.cluster, int):
-            clusters = [row // corpus.cluster for row in range(number)]
-        elif corpus.cluster is not None:
-            clusters = rows.table.column(corpus.cluster).to_pylist()
-        # the mean size of the cluster of a row: by so much the variance of a mean grows if a cluster's rows are alike
-        effect = sum(size**2 for size in Counter(clusters).values()) / max(number, 1)
-        splits[split] = SplitSize(used, sum(map(fmean, words)), effect)
-    return splits
-
-
-def _smallest_margins(study: Plan, corpora: dict[str, dict[str, SplitSize]]) -> list[SmallestMargin]:
+def _smallest_margins(study: Plan) -> list[SmallestMargin]:
     """Return the smallest margin of each task, or the reason why it has none."""
     from papa.results.statistics import UNSEEN_UNITS, smallest_loss
 
@@ -351,7 +299,8 @@ def _smallest_margins(study: Plan, corpora: dict[str, dict[str, SplitSize]]) -> 
         task = config.tasks[name]
         models = [model for model, paired in config.pairs if paired == name]
         seeds = min(len(seeds) for model in models for seeds in study.variants(model, name).values())
-        split, blocks = corpora.get(task.corpus, {}).get("validation"), config.corpora[task.corpus].blocks
+        facts, blocks = study.data(task.corpus).facts, config.corpora[task.corpus].blocks
+        examples = facts["rows"].get("validation", 0)
         smallest = why = None
         if not config.floors:
             why = "without `floors` no loss is measured"
@@ -359,14 +308,14 @@ def _smallest_margins(study: Plan, corpora: dict[str, dict[str, SplitSize]]) -> 
             why = "one seed shows nothing; use at least two"
         elif not METRICS[task.metric].bounded:
             why = "the score is unbounded, so attention's contribution is known only after a run"
-        elif split is None or blocks:
+        elif not examples or blocks:
             why = "the number of validation examples is not known"
         else:
-            rows, spread = split.rows / split.design_effect, SEED_SPREAD / CONTRIBUTION if task.target.probed else 0.0
+            rows = examples / facts["sizes"]["validation"]["design_effect"]
+            spread = SEED_SPREAD / CONTRIBUTION if task.target.probed else 0.0
             # the difference of two scores includes `UNSEEN_UNITS` twice, once per score
             error = math.sqrt((DISCORDANT_SHARE + 2 * UNSEEN_UNITS / rows) / rows) / CONTRIBUTION
             smallest = smallest_loss(seeds, spread, error, POWER)
-        examples = split.rows if split else 0
         probe_seeds = seeds if task.target.probed else None
         margins.append(
             SmallestMargin(title=task.title or name, seeds=probe_seeds, examples=examples, smallest=smallest, why=why)

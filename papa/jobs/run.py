@@ -15,13 +15,11 @@ from contextlib import redirect_stderr
 from io import StringIO
 from pathlib import Path
 
-from papa.config.freshness import FRESH
 from papa.config.reading import check_yaml
-from papa.config.study import Plan
-from papa.data.local_digests import LocalSourceDigests
 from papa.errors import InputError, first_line
-from papa.jobs.start import argument, collected_studies, home, print_outdated, show_results
+from papa.jobs.start import argument, called_with, collected_studies, home, show_results
 from papa.jobs.stopping import resumable
+from papa.plan.why import reasons
 
 CONFIG = Path("papa.yaml")
 """Default config of `papa run`, and default file of `papa init`."""
@@ -60,7 +58,7 @@ def call(config: Path, cores: str | None, profile: str, options: Sequence[str]) 
         *("--workflow-profile", str(shipped if shipped.is_dir() else profile)),
         *("--configfile", argument(config)),
         *(["--cores", cores] if cores else []),
-        *("--rerun-incomplete", "--nolock"),
+        *("--nolock", "--keep-incomplete", "--ignore-incomplete"),
         *options,
     ]
 
@@ -79,14 +77,12 @@ def run(config: Path, cores: str | None, profile: str, options: Sequence[str]) -
     check_cache()
     with collected_studies() as studies, resumable():
         snakemake(call(config, cores, profile, options))
-    if {"-n", "--dry-run", "--dryrun"} & set(options):
-        for study in studies:
-            print_outdated(study)
+    shows = {"-n", "--dry-run", "--dryrun"} & set(options)
     for study in studies:
-        sources = LocalSourceDigests(study.config.machine, study.sources.config_files)
-        now = Plan(study.config, study.results, sources)
-        if all(now.state(job) == FRESH for job in now.targets()):
-            show_results(study)
+        if shows and study.plan:
+            print(*reasons(study.plan), sep="\n")
+        if study.plan and all(os.path.exists(batch["handle"]) for batch in study.batches.values()):
+            show_results(Path(study.folder))
 
 
 def demo(cores: str | None, options: Sequence[str]) -> None:
@@ -140,7 +136,8 @@ def snakemake(words: Sequence[str]) -> None:
             lines = messages.getvalue().splitlines(keepends=True)
             sys.stderr.writelines(line for line in lines if not line.endswith(PROFILE_MESSAGE))
         keys_of(arguments.config or [])  # snakemake shows a traceback if a key is wrong
-        done = args_to_api(arguments, parser)
+        with called_with(words):
+            done = args_to_api(arguments, parser)
     except InputError:
         raise
     except Exception as error:

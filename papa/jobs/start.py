@@ -1,34 +1,42 @@
-"""Start and end a workflow: read the config, mark outdated artefacts, lock the results, print the summary."""
+"""Start and end a workflow: read the config, fetch what is on the hub, plan, lock the results, print the summary."""
 
 from __future__ import annotations
 
 import atexit
 import fcntl
 import gc
-import json
 import os
 import shlex
+import shutil
 import subprocess
 import sys
-from collections.abc import Iterable, Iterator, Mapping
-from contextlib import contextmanager
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager, redirect_stderr, redirect_stdout
 from contextvars import ContextVar
-from dataclasses import asdict, replace
+from dataclasses import dataclass
+from io import StringIO
 from pathlib import Path
+from typing import Any
 
 import papa
-from papa.config.freshness import FRESH, LACKS_SEEDS, MARKER
 from papa.config.reading import check_yaml, config_of
-from papa.config.settings import Machine, check_files
-from papa.config.study import Plan
-from papa.data.hub import with_snapshots
-from papa.data.local_digests import LocalSourceDigests
-from papa.errors import InputError, count
+from papa.config.settings import check_files
+from papa.data.hub import fetch
+from papa.errors import WARNING, InputError
+from papa.plan.study import Plan, read_plan
+from papa.plan.why import reasons
 
-RUN = "PAPA_RUN"
-"""Environment variable with the results folder and the process id of a run."""
-LISTED_ARTEFACTS = 10
-"""Most outdated artefacts that are listed with their reasons."""
+JOB_MB, MODEL_MB = 2000, 3000
+"""Megabytes that a job requests: for tables and probes, and for Python with transformers and a batch of texts."""
+WEIGHT_COPIES = 4
+"""A job that runs a model requests this multiple of its files of weights."""
+JOB_MINUTES, MODEL_MINUTES = 60, 240
+"""Walltime of a job without and with a model; a job that is stopped resumes at its last checkpoint."""
+SHOWING = (
+    *("dryrun", "lint", "list_rules", "summary", "detailed_summary", "dag", "rulegraph", "d3dag"),
+    *("print_compilation", "list_changes", "cleanup_metadata", "unlock", "archive", "report"),
+)
+"""Options with which snakemake runs no job."""
 ALLOCATOR = {"MALLOC_MMAP_THRESHOLD_": str(2**25), "MALLOC_TRIM_THRESHOLD_": str(2**28)}
 """glibc settings that let jobs keep up to 256 MB of freed memory, because allocating it again page by page is slow.
 
@@ -43,7 +51,9 @@ from papa.results import summary
 summary.print_results(pathlib.Path(sys.argv[1]))
 """
 _locks: list[int] = []
-_studies: ContextVar[list[Plan] | None] = ContextVar("papa_studies", default=None)
+_words: ContextVar[Sequence[str]] = ContextVar("papa_words", default=())
+"""The words after `snakemake`, if `papa run` calls it in this process."""
+_studies: ContextVar[list[Planned] | None] = ContextVar("papa_studies", default=None)
 
 
 def home() -> Path:
@@ -54,9 +64,9 @@ def home() -> Path:
 
 
 @contextmanager
-def collected_studies() -> Iterator[list[Plan]]:
+def collected_studies() -> Iterator[list[Planned]]:
     """Collect the studies that start inside the `with` block; the caller prints their results."""
-    studies: list[Plan] = []
+    studies: list[Planned] = []
     token = _studies.set(studies)
     try:
         yield studies
@@ -64,8 +74,55 @@ def collected_studies() -> Iterator[list[Plan]]:
         _studies.reset(token)
 
 
-def started(config: Mapping[str, object], files: Iterable[str | Path]) -> Plan:
-    """Return the study of a config that snakemake read from `files`, and set environment variables for its jobs.
+@contextmanager
+def called_with(words: Sequence[str]) -> Iterator[None]:
+    """Tell a plan that is made inside the `with` block the words after `snakemake`."""
+    token = _words.set(words)
+    try:
+        yield
+    finally:
+        _words.reset(token)
+
+
+@dataclass(frozen=True)
+class Planned:
+    """What the Snakefile needs: the plan of the main process, or the one that it wrote for its jobs.
+
+    Args:
+        folder: the folder of the study's results.
+        batches: the batches that have to run, by the digits of their keys.
+        plan: the plan; None in a job.
+        threads: threads of a job that runs the encoder or trains probes.
+        light, encoder: the resources of jobs without and with the model; a job that failed gets twice as much.
+    """
+
+    folder: str
+    batches: Mapping[str, dict[str, Any]]
+    threads: int
+    plan: Plan | None = None
+    weights_mb: int = 0
+
+    @property
+    def light(self) -> dict[str, Callable[..., int]]:
+        return _resources(JOB_MB, JOB_MINUTES)
+
+    @property
+    def encoder(self) -> dict[str, Callable[..., int]]:
+        return _resources(MODEL_MB + WEIGHT_COPIES * self.weights_mb, MODEL_MINUTES)
+
+
+def _resources(megabytes: int, minutes: int) -> dict[str, Callable[..., int]]:
+    return {
+        "mem_mb": lambda wildcards, attempt: attempt * megabytes,
+        "runtime": lambda wildcards, attempt: attempt * minutes,
+    }
+
+
+def planned(config: Mapping[str, object], files: Iterable[str | Path], is_main_process: bool) -> Planned:
+    """Return the plan of a config that snakemake read from `files`; a job reads the plan that the main process wrote.
+
+    Unless nothing is to be run, models and data that are only on the hub are downloaded first, because keys depend on
+    their content.
 
     Raises:
         InputError: the config, or a file or model in it, cannot be used.
@@ -74,89 +131,84 @@ def started(config: Mapping[str, object], files: Iterable[str | Path]) -> Plan:
     # third of the time of a dry run of 20,000 jobs.
     gc.set_threshold(YOUNG_OBJECTS, *gc.get_threshold()[1:])
     atexit.register(gc.freeze)
-    files = tuple(files)
     for path in files:
         check_yaml(path)
     checked = config_of(config)
+    folder, threads = f"results/{checked.name}", checked.threads
+    if not is_main_process:
+        return Planned(folder, {batch["key"]: batch for batch in read_plan(folder)["batches"]}, threads)
     check_files(checked)
     if (home() / "papa").is_dir():  # only for a clone: an installed papa's folder would shadow other modules
         path = os.pathsep.join(filter(None, [str(home()), os.environ.get("PYTHONPATH")]))
         os.environ["PYTHONPATH"] = path
-    # in a job, the variable has the snapshots of the run's start
-    machine = replace(checked.machine, snapshots=Machine.current().snapshots)
-    tell_jobs(machine)
     encoding, _, _ = os.environ.get("PYTHONIOENCODING", "").partition(":")
     os.environ["PYTHONIOENCODING"] = f"{encoding}:replace"  # print ? for what a terminal cannot show, such as λ
     for name, value in ALLOCATOR.items():
         os.environ.setdefault(name, value)
-    study = Plan(checked, f"results/{checked.name}", LocalSourceDigests(checked.machine, files))
-    study.check_weights()
+    runs = not _only_shows()
+    machine = fetch(checked, checked.machine, print) if runs else checked.machine
+    # a dry run also stores the tables that it reads, so the next one is fast, unless the folder is read-only
+    place = next(path for path in Path(folder, "x").absolute().parents if path.exists())
+    plan = Plan(checked, folder, machine, save=runs or os.access(place, os.W_OK))
+    batches = {batch.key: {"handle": batch.handle, "waits": batch.waits, "rule": batch.rule} for batch in plan.missing}
+    sizes = [_weight_bytes(plan.model(name).folder) for name in dict.fromkeys(model for model, _ in checked.pairs)]
+    started = Planned(folder, batches, threads, plan, max(sizes) // 10**6)
     if (studies := _studies.get()) is not None:
-        studies.append(study)
-    return study
+        studies.append(started)
+    if runs and batches:  # not in `onstart`, which snakemake does not call for a workflow that is used as a module
+        begin(started)
+    return started
 
 
-def tell_jobs(machine: Machine) -> None:
-    """Set the environment variable that jobs read."""
-    os.environ[Machine.VARIABLE] = json.dumps(asdict(machine))
+def _weight_bytes(folder: str) -> int:
+    """Return the size of a model's files of weights; 0 if they are not on this machine."""
+    files = list(Path(folder).glob("*.safetensors")) or list(Path(folder).glob("*.bin")) if folder else []
+    return sum(file.stat().st_size for file in files)
 
 
-def marked(study: Plan) -> str:
-    """Return the marker file that every job has as input (`Freshness.mark`); only a run's main process writes it."""
-    folder = str(study.results.absolute())
-    results, _, process = os.environ.get(RUN, "").rpartition(":")
-    if results == folder and process != str(os.getpid()):
-        return str(study.results / MARKER)
-    os.environ[RUN] = f"{folder}:{os.getpid()}"
+def _only_shows() -> bool:
+    """Return whether snakemake was called to show something, such as a dry run, and not to run jobs."""
+    words = _words.get() or sys.argv[1:]
+    from snakemake.cli import parse_args
+
     try:
-        return study.freshness.mark()
-    except OSError as error:
-        raise _not_writable(study.results, error) from None
+        with redirect_stderr(StringIO()), redirect_stdout(StringIO()):
+            _, options = parse_args(list(words))
+    except (SystemExit, Exception):  # another program has started the workflow
+        return False
+    return any(getattr(options, name, None) for name in SHOWING)
 
 
-def end(study: Plan) -> None:
+def begin(started: Planned) -> None:
+    """Lock the results and the cache until this process ends, write the plan, and print why files are made."""
+    if started.plan is None:
+        raise RuntimeError("nothing was planned")
+    try:
+        _locks.extend(lock(started.plan))
+        started.plan.write()
+    except InputError as error:
+        raise SystemExit(f"Error: {error}") from None
+    for line in (*reasons(started.plan), *(f"{WARNING}{text}" for text in started.plan.warnings)):
+        print(line, flush=True)
+
+
+def end(started: Planned) -> None:
     """Print the summary, unless the caller of `collected_studies` will print it."""
     if _studies.get() is None:
-        show_results(study)
+        show_results(Path(started.folder))
 
 
-def show_results(study: Plan) -> None:
+def show_results(results: Path) -> None:
     """Print a study's summary, if it exists, in another process, so this one does not import pandas.
 
     Raises:
         SystemExit: it could not be printed.
     """
-    if (study.results / study.path("summary")).exists():
-        command = [sys.executable, "-P", "-c", PRINT_RESULTS, str(study.results)]  # -P: no modules of this folder
+    if (results / "tables/summary.parquet").exists():
+        command = [sys.executable, "-P", "-c", PRINT_RESULTS, str(results)]  # -P: no modules of this folder
         if subprocess.run(command, check=False).returncode:
-            shown = shlex.join(["papa", "inspect", argument(study.results)])
+            shown = shlex.join(["papa", "inspect", argument(results)])
             raise SystemExit(f"Error: the results were not printed; `{shown}` prints them.")
-
-
-def begin(study: Plan) -> None:
-    """Lock the results until this process ends, download what is on the hub, and print which artefacts are rebuilt."""
-    try:
-        file = lock(study.results)
-        waiting = (job for job in study.jobs() if study.state(job) != FRESH)
-        machine = with_snapshots(study.config.machine, waiting, print)
-        tell_jobs(machine)
-    except InputError as error:
-        raise SystemExit(f"Error: {error}") from None
-    if study.changed():
-        raise SystemExit(f"Error: {study.results} changed while this run was starting; start it again.")
-    _locks.append(file)  # the lock lasts while the file is open
-    print_outdated(study)
-
-
-def print_outdated(study: Plan) -> None:
-    """Print which artefacts are rebuilt and why."""
-    outdated = study.freshness.outdated()
-    for artefact, why in list(outdated.items())[:LISTED_ARTEFACTS]:
-        print(f"{artefact} is rebuilt: {why}.", flush=True)
-    if len(outdated) > LISTED_ARTEFACTS:
-        print(f"{len(outdated) - LISTED_ARTEFACTS} more artefacts are rebuilt.", flush=True)
-    if lacking := sum(study.state(job) == LACKS_SEEDS for job in study.jobs()):
-        print(f"Probes for additional seeds are trained for {count(lacking, 'variant')}; others stay.", flush=True)
 
 
 def argument(path: str | Path) -> str:
@@ -164,30 +216,35 @@ def argument(path: str | Path) -> str:
     return f"./{path}" if str(path).startswith("-") else str(path)
 
 
-def lock(results: Path) -> int:
-    """Lock a results folder until the returned file is closed.
+def lock(plan: Plan) -> list[int]:
+    """Lock the results of a study, and share the cache with other runs, until the returned files are closed.
 
-    It is a kernel lock, so a killed run leaves nothing to unlock.
+    They are kernel locks, so a killed run leaves nothing to unlock.
 
     Raises:
         InputError: another run holds the lock, or the folder is not writable.
     """
+    other = f"another run is writing to {plan.results}; wait for it, or give this config another name or folder."
+    deletes = f"files in {plan.cache} are being deleted; wait until that has ended, and run again."
+    files = [locked(plan.results, fcntl.LOCK_EX, other), locked(plan.cache, fcntl.LOCK_SH, deletes)]
+    for partial in (plan.results / "states").glob(".*"):  # of a run that was killed
+        shutil.rmtree(partial, ignore_errors=True)
+    return files
+
+
+def locked(folder: Path, kind: int, taken: str) -> int:
+    """Lock a folder until the returned file is closed; raise `InputError` with the text `taken` if another has it."""
     try:
-        results.mkdir(parents=True, exist_ok=True)
-        file = os.open(results / ".lock", os.O_RDWR | os.O_CREAT, 0o666)
+        folder.mkdir(parents=True, exist_ok=True)
+        file = os.open(folder / ".lock", os.O_RDWR | os.O_CREAT, 0o666)
     except OSError as error:
-        raise _not_writable(results, error) from None
+        advice = "fix the cause, or run in another folder"
+        raise InputError(f"{folder} is not writable ({error.strerror}); {advice}.") from None
     try:
-        fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        fcntl.flock(file, kind | fcntl.LOCK_NB)
     except BlockingIOError:
         os.close(file)
-        raise InputError(
-            f"another run is writing to {results}; wait for it, or give this config another name or folder."
-        ) from None
+        raise InputError(taken) from None
     except OSError as error:  # a file system without locks
-        print(f"{results} cannot be locked ({error.strerror}); do not start two runs on it at once.", file=sys.stderr)
+        print(f"{folder} cannot be locked ({error.strerror}); do not start two runs on it at once.", file=sys.stderr)
     return file
-
-
-def _not_writable(results: Path, error: OSError) -> InputError:
-    return InputError(f"{results} is not writable ({error.strerror}); fix the cause, or run in another folder.")

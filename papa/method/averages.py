@@ -17,7 +17,7 @@ from torch.nn.functional import normalize
 
 from papa.config.variant import DATA_FREE, KINDS, TIED
 from papa.errors import DamagedArtefact, InputError, count, first_line, missing_extra
-from papa.files import REBUILD, PathLike, Trace
+from papa.files import REBUILD, PathLike, Record
 from papa.method.hdf5 import read_arrays, write_arrays
 from papa.model.replacement import Outputs
 
@@ -137,12 +137,12 @@ class Constants:
             f"{count(self.n, 'slot')}, over {count(self.examples, 'example')}>"
         )
 
-    def save(self, path: PathLike, trace: Trace | None = None) -> None:
+    def save(self, path: PathLike, record: Record | None = None) -> None:
         """Write HDF5 with the datasets sum (float64), count (int64) and mean (float32)."""
         arrays = {"sum": self.sum.cpu().numpy(), "count": self.count.cpu().numpy(), "mean": self.mean.cpu().numpy()}
         facts = {**self.about, "examples": self.examples, "shape": list(self.sum.shape)}
         facts |= {} if self.kind == "average" else {"kind": self.kind}
-        write_arrays(arrays, path, facts, trace)
+        write_arrays(arrays, path, facts, record)
 
     @classmethod
     def load(cls, path: PathLike) -> Constants:

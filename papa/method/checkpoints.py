@@ -7,7 +7,7 @@ import logging
 import time
 from collections.abc import Callable, Mapping
 from contextlib import suppress
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from importlib.metadata import version
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -17,10 +17,11 @@ from torch import Tensor
 
 from papa.config.settings import budget_on
 from papa.errors import DamagedArtefact, InputError
-from papa.files import PathLike, Trace, digest_of_json, read_tensors, write_tensors
+from papa.files import digest_of_json, read_tensors, write_tensors
 
 if TYPE_CHECKING:
     from papa.config.settings import Machine
+    from papa.plan.jobs import AnyJob
 
 log = logging.getLogger(__name__)
 
@@ -45,18 +46,16 @@ def environment_of(machine: Machine, device: str) -> list[object]:
 class Checkpoint:
     """The last state of the job that makes an artefact, in a hidden file next to it.
 
-    A state is used only by a job with the same trace, type of device, library versions, number of threads and token
+    A state is used only by a job with the same key, type of device, library versions, number of threads and token
     budget. A job that cannot save its state continues without a checkpoint. A caller that resumes sets `resumed`, a
     suffix for the line that the job reports. With `to_the_end`, the final state is also saved.
     """
 
-    def __init__(
-        self, artefact: PathLike, trace: Trace, machine: Machine, device: str = "cpu", to_the_end: bool = False
-    ):
-        path, self.to_the_end = Path(artefact), to_the_end
+    def __init__(self, job: AnyJob, device: str = "cpu", to_the_end: bool = False):
+        path, self.to_the_end = Path(job.output), to_the_end
         self.path = path.with_name(f".{path.name}.checkpoint")
         self.resumed = ""
-        self.identity = digest_of_json([asdict(trace), environment_of(machine, device)])
+        self.identity = digest_of_json([job.key, environment_of(job.machine, device)])
         self._saved = time.monotonic()
 
     def restore(self) -> State | None:

@@ -2,37 +2,23 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from typing import Any
-
 import torch
 from torch import Tensor, nn
 
 from papa.config.variant import TIED, Constant
-from papa.errors import InputError
-from papa.files import PathLike, must_agree
+from papa.files import PathLike
 from papa.method.averages import Constants, data_free_matrix
 from papa.model.model import Model
 from papa.model.replacement import Head, Loaded
 
 
-def constants_for(constant: Constant, averages: PathLike | None, model: Model, facts: Mapping[str, Any]) -> Loaded:
-    """Return the constants that replace a model's attention; those of texts are read from a file of `averages`.
-
-    Raises:
-        InputError: the file contains another kind of constant, or was made with other weights, slots, layout or texts.
-    """
-    if constant.data_free:
-        matrix = data_free_matrix(constant.start, int(facts["slots"]))
-        return matrix.expand(model.layers, model.heads, -1, -1)
+def constants_for(constant: Constant, averages: PathLike | None, model: Model, slots: int) -> Loaded:
+    """Return the constants that replace a model's attention; those of texts are read from a file of `averages`."""
     if averages is None:
-        raise InputError(f"The constant {constant.name} is read from a file of averages, but none was given; give one.")
-    constants, about = Constants.load_constants(averages)
-    expected = {"weights": model.weights, "slots": facts["slots"], "style": facts["style"], "kind": constant.averaged}
-    if constant.corpus is None:
-        expected["corpus"] = facts["corpus"]
-    must_agree(averages, about, expected)
-    return Constants.load(averages).tied(constant.start).mean if constant.start in TIED else constants
+        return data_free_matrix(constant.start, slots).expand(model.layers, model.heads, -1, -1)
+    if constant.start in TIED:
+        return Constants.load(averages).tied(constant.start).mean
+    return Constants.load_constants(averages)[0]
 
 
 class TrainedConstants(nn.Module):

@@ -2,68 +2,53 @@
 
 from __future__ import annotations
 
-import os
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import asdict
 
 import torch
 from torch import Tensor
 
-from papa.config.job import Job
-from papa.config.stages import HiddenOf
-from papa.config.variant import Variant
 from papa.data.packed import Packed
 from papa.data.tokens import Tokens, TokensFile
-from papa.errors import InputError
-from papa.files import write_json
+from papa.errors import InputError, format_bytes
 from papa.method.hidden import Extent, HiddenWriter, writing_hidden
 from papa.method.probes import ProbeSizes
 from papa.method.progress import progress
-from papa.method.variants import names_of, replaced_by
+from papa.method.variants import replaced_by
 from papa.model.budget import TokenBudget
-from papa.model.load import model_of, trace_with
+from papa.model.load import model_of
 from papa.model.model import Model
 from papa.model.replacement import Replacement, replaced_in
+from papa.plan.jobs import HiddenStates, Job
 
 
-def extract_features(job: Job[HiddenOf]) -> str:
-    """Stage *hidden*: store the hidden states of a corpus with the heads of a variant replaced."""
-    settings = job.settings
-    variant = Variant.parse(settings.variant)
-    model = model_of(settings.model, job.machine)
-    hidden = job.output("hidden")
-    with TokensFile.opened(job.input("tokens")) as file:
-        facts = file.provenance
-        replacement = model.replacement(*replaced_by(job, model, facts))
-        sizes = ProbeSizes.of(model, int(facts["slots"]))
+def store_states(jobs: Sequence[Job[HiddenStates]]) -> str:
+    """Stage *hidden states*: store the hidden states of a corpus under each variant."""
+    model, size = model_of(jobs[0]), 0
+    for job in jobs:
+        size += _store(job, model)
+    return f"hidden states of {len(jobs)} variants, {format_bytes(size)}"
+
+
+def _store(job: Job[HiddenStates], model: Model) -> int:
+    with TokensFile.opened(job.reads["tokens"]) as file:
+        sizes = ProbeSizes.of(model, int(file.provenance["slots"]))
+        replacement = model.replacement(*replaced_by(job, job.settings, model, sizes.slots))
         tokens = sum(group.tokens for group in file.groups)
         extent = Extent(file.rows, tokens, sizes.layers * sizes.hidden * 2)
-        with writing_hidden(hidden, extent) as writer, torch.inference_mode():
+        replaced, total = replaced_in(replacement), model.layers * model.heads
+        facts = {
+            "rows": extent.rows,
+            "tokens": extent.tokens,
+            "splits": [[group.split, group.first, group.rows, group.tokens] for group in file.splits.values()],
+            **asdict(sizes),
+            "heads": total,
+            "kept": total - len(replaced),
+        }
+        with writing_hidden(job.output, extent, facts, job.record) as writer, torch.inference_mode():
             for _ in progress(_write_rows(model, replacement, file, writer), "encoding", file.rows):
                 pass
-            checksums = writer.close()
-        replaced, total = replaced_in(replacement), model.layers * model.heads
-        write_json(
-            {
-                "dtype": "float16",
-                "rows": extent.rows,
-                "tokens": extent.tokens,
-                "checksums": checksums,
-                "splits": [[group.split, group.first, group.rows, group.tokens] for group in file.splits.values()],
-                **asdict(sizes),
-                "heads": total,
-                "kept": total - len(replaced),
-                "replaced": replaced,
-                **names_of(variant),
-                "model": settings.model.model.name,
-                "weights": model.weights,
-                "corpus": facts["corpus"],
-            },
-            job.output("index"),
-            trace_with(job, model),
-        )
-    size = os.path.getsize(hidden) / 1e9
-    return f"hidden states with {total - len(replaced)} of {total} heads kept, {size:.3g} GB"
+    return extent.bytes
 
 
 def _write_rows(model: Model, replacement: Replacement, file: TokensFile, writer: HiddenWriter) -> Iterator[Tensor]:

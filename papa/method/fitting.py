@@ -22,7 +22,7 @@ from papa.method.progress import progress
 from papa.model.budget import BatchParts
 
 if TYPE_CHECKING:
-    from papa.config.stages import Training
+    from papa.plan.jobs import Training
 
 Recorded = Mapping[str, Tensor]
 """Small tensors by name, recorded at the end of an epoch."""

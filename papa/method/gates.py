@@ -17,11 +17,11 @@ from papa.model.model import Model
 from papa.model.replacement import AnyConstants, Mix, Replacement
 
 if TYPE_CHECKING:
-    from papa.config.stages import Gating
+    from papa.plan.jobs import OfTask
 
 
 def learn_gates(
-    model: Model, constants: AnyConstants, objective: Objective, gating: Gating, checkpoint: Checkpoint | None = None
+    model: Model, constants: AnyConstants, objective: Objective, gating: OfTask, checkpoint: Checkpoint | None = None
 ) -> Tensor:
     """Learn λ of every head together with the objective's probe, which is untrained; return `[epoch, layer, head]`.
 

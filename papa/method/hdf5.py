@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from papa.files import KEY, PathLike, Trace, check_arrays, provenance_of_arrays, reading, replacing
+from papa.files import KEY, PathLike, Record, check_arrays, provenance_of_arrays, reading, replacing
 
 if TYPE_CHECKING:
     import h5py
@@ -24,15 +24,15 @@ KNOWN_FILTERS = {1: "deflate", 2: "shuffle", 3: "fletcher32"}
 
 
 def write_arrays(
-    arrays: Mapping[str, np.ndarray], path: PathLike, facts: Mapping[str, object], trace: Trace | None = None
+    arrays: Mapping[str, np.ndarray], path: PathLike, facts: Mapping[str, object], record: Record | None = None
 ) -> None:
-    """Write arrays as compressed datasets, with facts and trace as an attribute."""
+    """Write arrays as compressed datasets, with facts and record as an attribute."""
     import h5py
 
     # build the file in memory, because the library aborts the process at exit if the disk is full
     content = BytesIO()
     with h5py.File(content, "w") as store:
-        store.attrs[KEY] = provenance_of_arrays(facts, trace, arrays)
+        store.attrs[KEY] = provenance_of_arrays(facts, record, arrays)
         options = {"compression": "gzip", "compression_opts": 1, "shuffle": True, "fletcher32": True}
         for name, values in arrays.items():
             chunks = (1,) * (values.ndim - 2) + tuple(values.shape[-2:])

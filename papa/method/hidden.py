@@ -1,8 +1,9 @@
-"""The store of hidden states: flat files of float16, each with an index.
+"""The store of hidden states: flat files of float16.
 
-A file contains the hidden states `[token, L+1, hidden]` of the real tokens, in the order of the tokens file, and then a
-checksum (CRC-32) of each example. The index records the digest of the checksums. So each example can be verified
-separately, and no file can be mistaken for another.
+A file contains the hidden states `[token, L+1, hidden]` of the real tokens, in the order of the tokens file, then a
+checksum (CRC-32) of each example, then facts and the record of the job as JSON, and the length of this JSON in 8 bytes.
+The facts have the digest of the checksums. So each example is verified when it is read, and no file can be mistaken for
+another.
 """
 
 from __future__ import annotations
@@ -13,17 +14,15 @@ import zlib
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Any, BinaryIO
 
 import numpy as np
 import torch
 from torch import Tensor
 
-from papa.config.artefacts import ARTEFACTS
 from papa.data.tokens import Group, Tokens
 from papa.errors import DamagedArtefact, InputError, format_bytes
-from papa.files import REBUILD, PathLike, hashing, read_json, reading, replacing
+from papa.files import REBUILD, PathLike, Record, hashing, reading, replacing, sealed, text_at_end, unsealed
 
 Index = dict[str, Any]
 """The content of an index: facts about a file."""
@@ -76,51 +75,55 @@ class HiddenWriter:
             self._written[row] = True
             at += len(content)
 
-    def close(self) -> str:
-        """Write the checksums after the hidden states, and return their digest for the index."""
+    def close(self, facts: Mapping[str, object], record: Record) -> None:
+        """Write the checksums after the hidden states, and then the facts."""
         if not self._written.all():
             raise RuntimeError(f"{int((~self._written).sum())} examples were not written")
-        _write_all(self._file.fileno(), self._checksums.data.cast("B"), self._extent.checksums_at)
-        return hashing(self._checksums.tobytes()).hexdigest()
+        checksums = self._checksums.tobytes()
+        text = sealed({**facts, "checksums": hashing(checksums).hexdigest()}, record).encode()
+        end = checksums + text + len(text).to_bytes(8, "little")
+        _write_all(self._file.fileno(), memoryview(end), self._extent.checksums_at)
 
 
 @contextmanager
-def writing_hidden(path: PathLike, extent: Extent) -> Iterator[HiddenWriter]:
+def writing_hidden(
+    path: PathLike, extent: Extent, facts: Mapping[str, object], record: Record
+) -> Iterator[HiddenWriter]:
     """Open a writer for a file of this extent; raise `InputError` if the disk is too small."""
     with replacing(path) as temporary:
         free = shutil.disk_usage(temporary.parent).free
         if extent.bytes > free:
             raise InputError(
                 f"The hidden states need {format_bytes(extent.bytes)}, but the disk of {path} has only "
-                f"{format_bytes(free)} free; lower `train_limit`, delete old features, "
-                "or put the results on a larger disk."
+                f"{format_bytes(free)} free; lower `train_limit`, delete old hidden states, or put the results on a "
+                "larger disk."
             )
         with open(temporary, "wb") as file:
-            yield HiddenWriter(file, extent)
+            writer = HiddenWriter(file, extent)
+            yield writer
+            writer.close(facts, record)
 
 
 class HiddenStates:
-    """Hidden states on disk, read example by example; see `opened`. `index` contains the facts of the index."""
+    """Hidden states on disk, read example by example; see `opened`. `index` contains the facts about them."""
 
-    def __init__(self, index: PathLike, file: BinaryIO):
-        self.index: Index = read_json(index)
-        self._file, self._path, self._extent = file, hidden_file(index), Extent.of(self.index)
+    def __init__(self, path: PathLike, file: BinaryIO):
+        self.index, self._checksums = read_index(path)
+        self._file, self._path, self._extent = file, path, Extent.of(self.index)
         self._first_tokens, tokens = {}, 0
         for split in (Group(*split) for split in self.index["splits"]):
             self._first_tokens[split.split] = tokens
             tokens += split.tokens
-        self._checksums = _read_checksums(self._path, self.index)
         self._checked = np.zeros(self._extent.rows, dtype=bool)
 
     @classmethod
     @contextmanager
-    def opened(cls, index: PathLike) -> Iterator[HiddenStates]:
-        """Open the hidden states next to an index; raise `DamagedArtefact` if they do not match it."""
-        path = hidden_file(index)
+    def opened(cls, path: PathLike) -> Iterator[HiddenStates]:
+        """Open a file of hidden states; raise `DamagedArtefact` if it is damaged."""
         with reading(path, "hidden states"):
             file = open(path, "rb", buffering=0)  # noqa: SIM115  closed below, where other files can cause errors
         with file:
-            yield cls(index, file)
+            yield cls(path, file)
 
     def read(self, examples: Tensor, tokens: Tokens, positions: Tensor | None = None) -> Tensor:
         """Return the hidden states of a split's `examples` as float32.
@@ -146,29 +149,19 @@ class HiddenStates:
         return (half if positions is None else half.index_select(0, positions)).float()
 
 
-def hidden_file(index: PathLike) -> Path:
-    """Return the file of hidden states that belongs to an index."""
-    return Path(index).with_suffix(ARTEFACTS["hidden"].suffix)
-
-
-def check_hidden(index: PathLike) -> None:
-    """Raise `DamagedArtefact` unless the file of hidden states next to an index matches it."""
-    _read_checksums(hidden_file(index), read_json(index))
-
-
-def _read_checksums(path: PathLike, facts: Mapping[str, object]) -> np.ndarray:
-    """Read the checksums `[row]` of a file of hidden states; raise `DamagedArtefact` unless they match its index."""
-    extent = Extent.of(dict(facts))
-    with reading(path, "hidden states"), open(path, "rb") as file:
-        size = file.seek(0, os.SEEK_END)
+def read_index(path: PathLike) -> tuple[Index, np.ndarray]:
+    """Return the facts and the checksums `[row]` of a file of hidden states; raise `DamagedArtefact` if damaged."""
+    with reading(path, "hidden states", ValueError, KeyError, TypeError), open(path, "rb") as file:
+        text, size = text_at_end(file), file.seek(0, os.SEEK_END)
+        facts: Index = dict(unsealed(path, text))
+        extent = Extent.of(facts)
         file.seek(extent.checksums_at)
-        content = file.read()
-    if extent.bytes != size:
-        raise DamagedArtefact(f"{path} has {size:,} bytes but should have {extent.bytes:,}; {REBUILD}.")
-    checksums = np.frombuffer(content, dtype="<u4")
+        content = file.read(4 * extent.rows)
+    if (expected := extent.bytes + len(text) + 8) != size:
+        raise DamagedArtefact(f"{path} has {size:,} bytes but should have {expected:,}; {REBUILD}.")
     if hashing(content).hexdigest() != facts["checksums"]:
-        raise DamagedArtefact(f"{path} is damaged or does not match its index; {REBUILD}.")
-    return checksums
+        raise DamagedArtefact(f"{path} is damaged (its checksums have changed since they were written); {REBUILD}.")
+    return facts, np.frombuffer(content, dtype="<u4")
 
 
 def _write_all(descriptor: int, content: memoryview, offset: int) -> None:

@@ -8,7 +8,6 @@ from typing import TypeAlias
 import torch
 from torch import Tensor
 
-from papa.config.stages import Gating, Training
 from papa.data.prepare import sorted_names
 from papa.data.tokens import Tokens
 from papa.errors import InputError
@@ -19,6 +18,7 @@ from papa.method.objective import IGNORED, Objective
 from papa.method.probes import ProbeSizes
 from papa.model.model import Batches, Model, check_model, packed_batches
 from papa.model.replacement import AnyConstants, check_slots
+from papa.plan.jobs import OfTask, Training
 
 LabelValues: TypeAlias = Sequence[str] | Sequence[int] | Tensor
 """One label for each example of all batches; or whole numbers `[example, slot]`, -100 for slots without a label."""
@@ -69,7 +69,7 @@ def learn_lambda(
     torch.manual_seed(seed)
     objective = _objective_on(model, tokens, labels)
     training = Training(learning_rate=learning_rate, batch_size=batch_size, epochs=epochs)
-    return learn_gates(model, constants, objective, Gating(training=training, seed=seed, encoder_dropout=False))[-1]
+    return learn_gates(model, constants, objective, OfTask(kind="text", training=training, seed=seed))[-1]
 
 
 def _objective_on(model: Model, tokens: Tokens, labels: LabelValues | None) -> Objective:
@@ -88,7 +88,7 @@ def _objective_on(model: Model, tokens: Tokens, labels: LabelValues | None) -> O
         raise InputError(f"All training examples have the label {', '.join(names) or '-100'}; give two or more labels.")
     index_of = {name: index for index, name in enumerate(names)}
     indices = torch.tensor([IGNORED if value == IGNORED else index_of[str(value)] for value in values])
-    objective = Labelled(splits, ProbeSizes.of(model, tokens.n), GoldLabels({"train": indices}, names))
+    objective = Labelled(splits, ProbeSizes.of(model, tokens.n), GoldLabels(indices, names))
     objective.probe.to(model.device)
     return objective
 

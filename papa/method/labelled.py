@@ -12,18 +12,14 @@ from torch.nn.functional import cross_entropy
 
 from papa.config.measures import TEXT, WORD
 from papa.data.tokens import Tokens, whole_numbers
-from papa.errors import DamagedArtefact
-from papa.files import REBUILD, PathLike, provenance_of, read_table
+from papa.files import PathLike, provenance_of, read_table
 from papa.method.fitting import Recorded
-from papa.method.objective import IGNORED, Batch, Objective, columns_by_epoch, outcomes_table
+from papa.method.objective import IGNORED, Batch, Objective, outcomes_table
 from papa.method.probes import ProbeSizes, SequenceProbe, TokenProbe
 
 if TYPE_CHECKING:
     import pyarrow as pa
 
-    from papa.config.job import Job
-    from papa.config.stages import OfTask
-    from papa.model.model import Model
 
 EVALUATED_AT_ONCE = 64
 """Number of examples whose labels are predicted at once."""
@@ -31,31 +27,26 @@ EVALUATED_AT_ONCE = 64
 
 @dataclass(frozen=True)
 class GoldLabels:
-    """The right labels of each split, and the label names.
+    """The right labels of the training split, and the label names.
 
-    `values` has indices into `names`, int64 for each split: `[example]`, or `[token]` with IGNORED for no label.
+    `values` has indices into `names`, int64: `[example]`, or `[token]` with IGNORED for no label.
     """
 
-    values: Mapping[str, Tensor]
+    values: Tensor
     names: Sequence[str]
 
     @classmethod
-    def read(cls, splits: Mapping[str, Tokens], path: PathLike) -> GoldLabels:
-        """Read the labels of all splits; raise `DamagedArtefact` if they belong to other texts."""
-        values, table = {}, read_table(path)
-        facts = provenance_of(table)
-        if facts.get("fingerprint") != splits["train"].provenance["corpus"]:
-            raise DamagedArtefact(f"{path} was not made from the texts of these tokens; {REBUILD}.")
-        for split, tokens in splits.items():
-            column = table.slice(*tokens.rows).column("label").combine_chunks()
-            if tokens.words is None:
-                values[split] = whole_numbers(column)
-                continue
-            flat, lengths = whole_numbers(column.flatten()), whole_numbers(column.value_lengths())
-            begin = (lengths.cumsum(0) - lengths).repeat_interleave(tokens.lengths)
-            token_labels = flat[(begin + tokens.words).clamp(0, len(flat) - 1)]
-            values[split] = torch.where((tokens.words >= 0) & (token_labels >= 0), token_labels, IGNORED)
-        return cls(values, facts["label_names"])
+    def read(cls, path: PathLike, column: str, train: Tokens) -> GoldLabels:
+        """Read a column of labels from the table of the corpus; those of other splits never reach a probe."""
+        table = read_table(path)
+        names = provenance_of(table)["labels"][column.removeprefix("label ")]["names"]
+        values = table.slice(0, train.rows[1]).column(column).combine_chunks()
+        if train.words is None:
+            return cls(whole_numbers(values), names)
+        flat, lengths = whole_numbers(values.flatten()), whole_numbers(values.value_lengths())
+        begin = (lengths.cumsum(0) - lengths).repeat_interleave(train.lengths)
+        labels = flat[(begin + train.words).clamp(0, len(flat) - 1)]
+        return cls(torch.where((train.words >= 0) & (labels >= 0), labels, IGNORED), names)
 
 
 class Labelled(Objective):
@@ -67,23 +58,19 @@ class Labelled(Objective):
     probe: SequenceProbe | TokenProbe
 
     def __init__(self, splits: Mapping[str, Tokens], sizes: ProbeSizes, labels: GoldLabels):
-        self.splits, self.labels, self.names = splits, labels.values, list(labels.names)
+        self.splits, self.names = splits, list(labels.names)
+        # of other splits, every text or every word is predicted
+        self.labels = {"train": labels.values}
+        for split in splits.keys() - {"train"}:
+            words = splits[split].words
+            values = torch.zeros(len(splits[split]), dtype=torch.long) if words is None else words.long()
+            self.labels[split] = values.clamp(max=0).masked_fill(values < 0, IGNORED)
         self.target = TEXT if splits["train"].words is None else WORD
         shape, spread = (sizes.hidden, len(self.names)), sizes.initializer_range
         if self.target.per_word:
             self.probe = TokenProbe(sizes.layers, *shape, spread)
         else:
             self.probe = SequenceProbe(sizes.layers, sizes.slots, *shape, sizes.probe_dropout, spread)
-
-    @classmethod
-    def of(
-        cls, job: Job[OfTask], splits: Mapping[str, Tokens], sizes: ProbeSizes, model: Model | None, seed: int
-    ) -> Labelled:
-        return cls(splits, sizes, GoldLabels.read(splits, job.input("labels")))
-
-    @property
-    def facts(self) -> dict[str, object]:
-        return {"label_names": self.names}
 
     def loss(self, batch: Batch, hidden: Tensor) -> Tensor:
         if not len(batch.gold):  # the mean over no words would be NaN
@@ -100,21 +87,20 @@ class Labelled(Objective):
         """Return the predicted label of each example, or of each labelled word."""
         return self._logits(batch, hidden).argmax(-1) if len(batch.gold) else batch.gold
 
-    def table(self, epochs: Sequence[Recorded]) -> pa.Table:
-        """Return a row for each example, or for each labelled word, with the right and the predicted label."""
+    def table(self, outcomes: Recorded) -> pa.Table:
+        """Return a row for each example, or for each word that has a token, with the predicted label."""
         import pyarrow as pa
 
         parts = []
         for split, tokens in self.splits.items():
             if split == "train":
                 continue
-            labelled, columns = self.labels[split] != IGNORED, {"example": torch.arange(len(tokens))}
+            columns = {"example": torch.arange(len(tokens))}
             if tokens.words is not None:
+                labelled = self.labels[split] != IGNORED
                 of_tokens = columns["example"].repeat_interleave(tokens.lengths)
                 columns = {"example": of_tokens[labelled], "word": tokens.words[labelled]}
-            columns |= {"gold": self.labels[split][labelled]}
-            columns |= columns_by_epoch("predicted", [epoch[split] for epoch in epochs])
-            parts.append(outcomes_table(split, columns))
+            parts.append(outcomes_table(split, columns | {"predicted": outcomes[split]}))
         return pa.concat_tables(parts).unify_dictionaries()
 
     def _batch(self, split: str, examples: Tensor) -> Batch:

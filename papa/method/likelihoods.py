@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from typing import TYPE_CHECKING
 
 import torch
@@ -15,14 +15,11 @@ from papa.data.tokens import Tokens
 from papa.errors import InputError
 from papa.method.fitting import Recorded
 from papa.method.objective import IGNORED, Batch
-from papa.method.token_prediction import DECODED_AT_ONCE, TokenPrediction, table_of_texts
+from papa.method.token_prediction import DECODED_AT_ONCE, TokenPrediction
 from papa.model.model import Model
 
 if TYPE_CHECKING:
     import pyarrow as pa
-
-    from papa.config.job import Job
-    from papa.config.stages import OfTask
 
 
 class NextTokens(TokenPrediction):
@@ -42,10 +39,6 @@ class NextTokens(TokenPrediction):
             )
         self.splits, self.model, self.probe = splits, model, nn.Identity()
 
-    @classmethod
-    def of_model(cls, job: Job[OfTask], splits: Mapping[str, Tokens], model: Model, seed: int) -> NextTokens:
-        return cls(splits, model)
-
     def loss(self, batch: Batch, hidden: Tensor) -> Tensor:
         """Return the mean cross-entropy in nats, differentiable in the logits `hidden` `[token, word]`."""
         predicted = (batch.gold != IGNORED).sum().clamp(min=1)
@@ -55,26 +48,19 @@ class NextTokens(TokenPrediction):
         return int((batch.gold != IGNORED).sum())
 
     def outcomes(self, batch: Batch, hidden: Tensor) -> Tensor:
-        """Return each text's summed loss in nats, `[example]`."""
-        gold = batch.gold.to(hidden.device)
-        text = batch.example_of.to(hidden.device)
-        sums = hidden.new_zeros(len(batch.examples), dtype=torch.float64)
+        """Return the loss of each predicted token in nats, in the order of the packed row."""
+        gold, losses = batch.gold.to(hidden.device), []
         for chunk in torch.arange(len(gold), device=hidden.device).split(DECODED_AT_ONCE):
             rows = chunk[gold[chunk] != IGNORED]
-            loss = cross_entropy(hidden[rows], gold[rows], reduction="none")
-            sums.index_add_(0, text[rows], loss.double())
-        return sums
+            losses.append(cross_entropy(hidden[rows], gold[rows], reduction="none"))
+        return torch.cat(losses)
 
-    def table(self, epochs: Sequence[Recorded]) -> pa.Table:
-        """Return a row for each text of the validation split: its number of tokens and summed loss.
-
-        `trivial` is the loss of a guess from the token counts in the training texts, each increased by one.
-        """
+    def table(self, outcomes: Recorded) -> pa.Table:
+        """Return a row for each token but the first of a text; the guess is from the counts in training, plus one."""
         tokens, train = self.splits["validation"], self.splits["train"]
         words = int(self.model.config.get_text_config().vocab_size)
         counts = torch.bincount(train.ids[_has_predecessor(train)].long(), minlength=words).double()
-        loss = self.in_text_order(epochs[-1]["validation"])
-        return table_of_texts(tokens, _has_predecessor(tokens), counts + 1, {"loss": loss})
+        return self.table_of(_has_predecessor(tokens), counts + 1, outcomes)
 
     def _batch(self, split: str, examples: Tensor) -> Batch:
         tokens = self.splits[split]

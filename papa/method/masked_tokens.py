@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
@@ -13,20 +13,16 @@ from torch.nn.functional import cross_entropy, linear
 
 from papa.config.measures import MASKED
 from papa.data.masking import VALIDATION, Masking, Masks
-from papa.data.tokenize import tokenizer_of
 from papa.data.tokens import Tokens
 from papa.errors import InputError
 from papa.method.fitting import Recorded
-from papa.method.objective import Batch, columns_by_epoch
+from papa.method.objective import Batch
 from papa.method.probes import MlmProbe, activation_of, spread_of
-from papa.method.token_prediction import DECODED_AT_ONCE, TokenPrediction, table_of_texts
+from papa.method.token_prediction import DECODED_AT_ONCE, TokenPrediction
 from papa.model.model import Model
 
 if TYPE_CHECKING:
     import pyarrow as pa
-
-    from papa.config.job import Job
-    from papa.config.stages import OfTask
 
 
 class MaskedTokens(TokenPrediction):
@@ -40,29 +36,20 @@ class MaskedTokens(TokenPrediction):
     probe: MlmProbe
 
     def __init__(self, splits: Mapping[str, Tokens], model: Model, masking: Masking, seed: int):
+        if model.causal:
+            raise InputError(
+                f"{type(model.model).__name__} sees no later tokens, so it cannot predict masked tokens from both "
+                "sides; measure it by log_likelihood, or leave it out of masked language modelling."
+            )
         self.splits, self.model, self.masking, self.seed = splits, model, masking, seed
         self.masks: dict[str, Masks] = {}
         if "validation" in splits:
             self.masks["validation"] = masking.draw(splits["validation"].ids, *VALIDATION)
-            if not self.facts["masked"]:
+            if not self.masks["validation"].chosen.any():
                 raise InputError("No token of the validation split is masked; use more or longer validation texts.")
         embeddings = _embeddings_of(model)
         self.vocabulary, config = len(embeddings), model.config
         self.probe = MlmProbe(model.states, model.hidden, embeddings.float(), activation_of(config), spread_of(config))
-
-    @classmethod
-    def of_model(cls, job: Job[OfTask], splits: Mapping[str, Tokens], model: Model, seed: int) -> MaskedTokens:
-        identity = job.settings.model.model
-        if model.causal:
-            raise InputError(
-                f"Model {identity.name} sees no later tokens, so it cannot predict masked tokens from both sides; "
-                "measure it by log_likelihood, or leave it out of masked language modelling."
-            )
-        return cls(splits, model, Masking.of(tokenizer_of(identity, job.machine), identity.name), seed)
-
-    @property
-    def facts(self) -> dict[str, object]:
-        return super().facts | {"masked": int(self.masks["validation"].chosen.count_nonzero())}
 
     def begin(self, epoch: int) -> None:
         self.masks["train"] = self.masking.draw(self.splits["train"].ids, self.seed, epoch)
@@ -72,22 +59,19 @@ class MaskedTokens(TokenPrediction):
         return summed_loss(self.probe, hidden, batch.gold) / max(1, len(batch.gold))
 
     def outcomes(self, batch: Batch, hidden: Tensor) -> Tensor:
-        """Return the loss of each text in nats, summed over its masked tokens, `[example]`."""
-        nats = token_losses(self.probe, hidden, batch.gold).double()
-        return nats.new_zeros(len(batch.examples)).index_add_(0, batch.example_of.to(nats.device), nats)
+        """Return the loss of each masked token in nats."""
+        return token_losses(self.probe, hidden, batch.gold)
 
-    def table(self, epochs: Sequence[Recorded]) -> pa.Table:
-        """Return a row for each text of the validation split: its number of masked tokens, summed loss, and `trivial`.
+    def table(self, outcomes: Recorded) -> pa.Table:
+        """Return a row for each masked token of the validation split.
 
-        `trivial` is the loss of a guess from the token counts in the training texts, each increased by one. Special
-        tokens are never masked, so the guess never predicts them.
+        The guess is from the counts of tokens in training, plus one. Special tokens are never masked, so the guess
+        never predicts them.
         """
-        tokens, masks = self.splits["validation"], self.masks["validation"]
         counts = torch.bincount(self.splits["train"].ids.long(), minlength=self.vocabulary).double()
         ordinary = self.masking.ordinary
         word_counts = torch.zeros_like(counts).index_copy(0, ordinary, counts[ordinary] + 1)
-        columns = columns_by_epoch("loss", [self.in_text_order(epoch["validation"]) for epoch in epochs])
-        return table_of_texts(tokens, masks.chosen, word_counts, columns)
+        return self.table_of(self.masks["validation"].chosen, word_counts, outcomes)
 
     def _batch(self, split: str, examples: Tensor) -> Batch:
         return masked_batch(self.splits[split], self.masks[split], examples)

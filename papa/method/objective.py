@@ -6,13 +6,10 @@ the model's prediction head is used instead of a probe, its logits replace hidde
 
 from __future__ import annotations
 
-import math
-import re
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from pkgutil import resolve_name
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import torch
 from torch import Tensor, nn
@@ -21,17 +18,14 @@ from papa.config.measures import OUTCOME_TYPES
 from papa.data.packed import Packed
 from papa.data.tokens import Tokens
 from papa.method.checkpoints import Checkpoint
-from papa.method.fitting import Epoch, Recorded, TrainingTask, fit
+from papa.method.fitting import Recorded, TrainingTask, fit
 from papa.method.training_rows import training_rows
 
 if TYPE_CHECKING:
     import pyarrow as pa
 
-    from papa.config.job import Job
     from papa.config.measures import Target
-    from papa.config.stages import OfTask, Training
-    from papa.method.probes import ProbeSizes
-    from papa.model.model import Model
+    from papa.plan.jobs import Training
 
 IGNORED = -100
 """The label of tokens without a label."""
@@ -73,22 +67,10 @@ class Objective(ABC):
     probe: nn.Module
     splits: Mapping[str, Tokens]
 
-    @classmethod
-    @abstractmethod
-    def of(
-        cls, job: Job[OfTask], splits: Mapping[str, Tokens], sizes: ProbeSizes, model: Model | None, seed: int
-    ) -> Objective:
-        """Return the objective of a job; see `objective_of`."""
-
     @property
     def examples(self) -> int:
         """Number of training examples."""
         return len(self.splits["train"])
-
-    @property
-    def facts(self) -> dict[str, Any]:
-        """Facts that are stored with the outcomes."""
-        return {}
 
     def begin(self, epoch: int) -> None:  # noqa: B027  most objectives have the same examples in every epoch
         """Prepare for an epoch, counted from 1."""
@@ -111,11 +93,11 @@ class Objective(ABC):
 
     @abstractmethod
     def outcomes(self, batch: Batch, hidden: Tensor) -> Tensor:
-        """Return the outcomes of a scored batch, one for each label or text."""
+        """Return the outcomes of a scored batch, one for each label or token that is predicted."""
 
     @abstractmethod
-    def table(self, epochs: Sequence[Recorded]) -> pa.Table:
-        """Return the outcomes of all scored examples after every epoch; `OUTCOME_TYPES` lists the columns."""
+    def table(self, outcomes: Recorded) -> pa.Table:
+        """Return a row for each outcome of the scored examples; `OUTCOME_TYPES` lists the columns."""
 
     def predictions(self, batch: Batch) -> int:
         """Return the number of predictions over which the loss of a batch is averaged."""
@@ -148,19 +130,6 @@ class Objective(ABC):
         return {split: torch.cat(parts) for split, parts in outcomes.items()}
 
 
-def objective_of(
-    job: Job[OfTask], splits: Mapping[str, Tokens], sizes: ProbeSizes, model: Model | None, seed: int
-) -> Objective:
-    """Return the objective of a job, with a new probe if one is trained; raise `InputError` if the model does not fit.
-
-    The model is None if hidden states are stored. The seed determines the masks.
-    """
-    objective: Objective = resolve_name(job.settings.target.objective).of(job, splits, sizes, model, seed)
-    if model is not None:
-        objective.probe.to(model.device)
-    return objective
-
-
 def fit_objective(
     objective: Objective,
     states: States,
@@ -168,36 +137,29 @@ def fit_objective(
     training: Training,
     seed: int,
     checkpoint: Checkpoint | None = None,
-) -> list[Epoch]:
-    """Train the modules of a new objective: its probe, and any constants. Each epoch records the outcomes.
+) -> list[float]:
+    """Train the modules of a new objective: its probe, and any constants. Return the mean loss of each epoch.
 
     Without a probe or constants, nothing is trained. The seed determines the order of examples.
     """
     parameters = [values for module in modules for values in module.parameters()]
     if not parameters:
-        return [Epoch(math.nan, objective.outcomes_on(states))]
+        return []
     task = TrainingTask(
         name=f"probe, seed {seed}",
         parameters=parameters,
         rows=training_rows(objective.examples, training, seed),
         loss=objective.loss_on(states),
         before_epoch=objective.begin,
-        after_epoch=lambda: objective.outcomes_on(states),
+        after_epoch=dict,
         shares=objective.shares,
     )
-    return fit(task, training, seed, checkpoint)
-
-
-def columns_by_epoch(name: str, epochs: Sequence[Tensor]) -> dict[str, Tensor]:
-    """Return the columns of an outcome: `name` after the last epoch, `name_N` after each earlier epoch N."""
-    return {name: epochs[-1]} | {f"{name}_{epoch}": values for epoch, values in enumerate(epochs[:-1], start=1)}
+    return [epoch.loss for epoch in fit(task, training, seed, checkpoint)]
 
 
 def outcomes_table(split: str, columns: Mapping[str, Tensor]) -> pa.Table:
-    """Build the outcomes of a split from columns named as in `OUTCOME_TYPES`, or with a suffix `_N` for an epoch."""
+    """Build the outcomes of a split from columns named as in `OUTCOME_TYPES`."""
     import pyarrow as pa
 
-    arrays = {
-        name: pa.array(values.numpy(), OUTCOME_TYPES[re.sub("_[0-9]+$", "", name)]) for name, values in columns.items()
-    }
+    arrays = {name: pa.array(values.numpy(), OUTCOME_TYPES[name]) for name, values in columns.items()}
     return pa.table({"split": pa.array([split] * len(columns["example"])).dictionary_encode()} | arrays)

@@ -2,20 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 
 import torch
 from torch import Tensor
 
-from papa.config.variant import Variant
-from papa.data.tokens import Tokens
-from papa.errors import DamagedArtefact
-from papa.files import REBUILD
+from papa.files import PathLike
 from papa.method.hidden import HiddenStates, Index
 from papa.method.objective import Batch, States
-from papa.method.variants import names_of
 from papa.model.model import Model
 from papa.model.replacement import Replacement
 
@@ -53,22 +49,7 @@ class StreamedStates:
 
 
 @contextmanager
-def stored_states(
-    path: str, splits: Mapping[str, Tokens], model: str, variant: Variant
-) -> Iterator[tuple[States, Index]]:
-    """Open stored hidden states, and yield them with their index, which `path` has.
-
-    Raise `DamagedArtefact` if they belong to other texts, another model or another variant.
-    """
+def stored_states(path: PathLike) -> Iterator[tuple[States, Index]]:
+    """Open stored hidden states, and yield them with the facts about them."""
     with HiddenStates.opened(path) as hidden:
-        index = hidden.index
-        stored_tokens = {name: count for name, _, _, count in index["splits"]}
-        if any(stored_tokens.get(split) != len(tokens.ids) for split, tokens in splits.items()):
-            raise DamagedArtefact(f"{path} belongs to the hidden states of other texts; {REBUILD}.")
-        expected = {"corpus": splits["train"].provenance["corpus"], "model": model, **names_of(variant)}
-        for key, value in expected.items():
-            if index[key] != value:
-                raise DamagedArtefact(
-                    f"{path} belongs to hidden states with {key} {index[key]} instead of {value}; {REBUILD}."
-                )
-        yield (lambda batch: hidden.read(batch.examples, batch.tokens, batch.positions)), index
+        yield (lambda batch: hidden.read(batch.examples, batch.tokens, batch.positions)), hidden.index

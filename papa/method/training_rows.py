@@ -10,7 +10,7 @@ from torch import Tensor
 from papa.config.settings import parts_of
 
 if TYPE_CHECKING:
-    from papa.config.stages import Training
+    from papa.plan.jobs import Training
 
 SAMPLE_SEED = 1
 """The seed of the order from which samples are cut; the same in every job."""

@@ -14,22 +14,18 @@ from typing import TYPE_CHECKING, Any, Literal, get_args
 
 import torch
 
-from papa.config.job import Job
-from papa.config.settings import Machine, budget_on
-from papa.config.stages import Encoding, OfEncoding
+from papa.config.settings import budget_on
 from papa.data.weights import (
     NO_CODE,
     WEIGHT_FILES,
+    folder_of_model,
     locate,
-    location_of,
-    sources_of,
-    weights_digest,
     without_progress_bars,
 )
 from papa.errors import InputError, count, first_line
-from papa.files import Trace
 from papa.model.check import refused
 from papa.model.model import Model, check_stock
+from papa.plan.jobs import AnyJob
 
 if TYPE_CHECKING:
     from transformers import PreTrainedConfig, PreTrainedModel
@@ -74,38 +70,25 @@ def stock_model(
     return _loaded(locate(os.fspath(path_or_id), revision), usable, getattr(torch, dtype))
 
 
-def model_of(encoding: Encoding, machine: Machine) -> Model:
-    """Return the model that an encoding specifies, on this machine's device.
+def model_of(job: AnyJob) -> Model:
+    """Return the model of a job, on this machine's device.
 
-    Weights are float32. The encoding's precision determines whether computations use bfloat16, by autocast, and whether
-    an NVIDIA GPU may use TF32 for all matrix products of this process.
+    Weights are float32. The precision determines whether computations use bfloat16, by autocast, and whether an NVIDIA
+    GPU may use TF32 for all matrix products of this process.
 
     Raises:
-        InputError: as for `load_model`, or the weights' digest is not the one that the encoding records.
+        InputError: as for `load_model`, or the files of the model have changed since the run began.
     """
-    identity = encoding.model
-    digest = weights_digest(identity, machine)
-    if identity.weights is not None and identity.weights != digest:
-        raise InputError(
-            f"The weights of model {identity.name} in {location_of(identity, machine)} changed during the workflow: "
-            f"their SHA-256 was {identity.weights} and is now {digest}; restore them, or start the workflow again, "
-            "which rebuilds all results of this model."
-        )
-    kept, key = _kept.get(), (digest, location_of(identity, machine), machine.device)
-    model = load_model(key[1], device=machine.device) if kept is None or key not in kept else kept[key]
+    folder, precision = folder_of_model(job), getattr(job.settings, "precision", "float32")
+    kept, key = _kept.get(), (job.inputs["model"], folder, job.machine.device)
+    model = load_model(folder, device=job.machine.device) if kept is None or key not in kept else kept[key]
     if kept is not None:
         kept[key] = model
-    model.precision = torch.bfloat16 if encoding.precision == "bfloat16" else torch.float32
-    model.weights = digest
+    model.precision = torch.bfloat16 if precision == "bfloat16" else torch.float32
     if model.device.type == "cuda":  # CPUs would also use another algorithm
-        torch.set_float32_matmul_precision("high" if encoding.precision == "tf32" else "highest")
-    model.token_budget = budget_on(model.device.type, machine.token_budget)
+        torch.set_float32_matmul_precision("high" if precision == "tf32" else "highest")
+    model.token_budget = budget_on(model.device.type, job.machine.token_budget)
     return model
-
-
-def trace_with(job: Job[OfEncoding], model: Model) -> Trace:
-    """Return the trace of a job that reads `model`, the model in the job's settings."""
-    return job.trace(**sources_of(job.settings.model.model, str(model.weights), job.machine))
 
 
 @contextmanager

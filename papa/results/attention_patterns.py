@@ -2,18 +2,23 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+from typing import TYPE_CHECKING
+
 import pandas as pd
 
-from papa.config.job import Job
-from papa.config.stages import AnalysisOf
 from papa.data.tokens import Tokens
-from papa.errors import InputError, count
+from papa.errors import count
 from papa.method.averages import Constants
 from papa.method.patterns import COLUMNS, THRESHOLDS, measure_patterns, special_slots
 from papa.method.pictures import pictures
-from papa.results.analysis import Analysis, Computed, Drawing
+from papa.plan.jobs import AnyJob, Tokenize
 from papa.results.phrases import percent
+from papa.results.section import Section
 from papa.results.table import Table
+
+if TYPE_CHECKING:
+    from papa.results.finished import Finished
 
 PAPER_HEADS = ((0, 11), (4, 4), (6, 3))
 """The heads (layer, head) of RoBERTa BASE in the paper's Figure 4, counted from 0."""
@@ -32,51 +37,57 @@ NOTE = (
 ).format(**THRESHOLDS)
 
 
-class AttentionPatterns(Analysis):
-    """Measure the pattern of each head's average attention, and draw some heads, by default those of the paper."""
+def patterns_of(averages: AnyJob, tokens: AnyJob, heads: Sequence[tuple[int, int]]) -> Section:
+    """Measure all heads of `averages`, and draw some of them (Figure 4).
 
-    columns = COLUMNS
-    title_text = "Patterns of averaged attention"
-    note_text = NOTE
-    in_report = False  # the report shows the matrix of every head
-
-    heads: tuple[tuple[int, int], ...] = PAPER_HEADS
-
-    def compute(self, job: Job[AnalysisOf]) -> Computed:
-        """Measure the heads of the averages `constants`; the `tokens` show which slots hold special tokens."""
-        averages = Constants.load(job.input("constants"))
-        train = Tokens.read(job.input("tokens"), "train")["train"]
-        for name in ("model", "corpus", "style", "slots"):
-            averaged, laid_out = averages.about.get(name), str(train.provenance.get(name))
-            if averaged is not None and averaged != laid_out:
-                raise InputError(
-                    f"{job.input('constants')} was averaged over tokens with {name} {averaged}, but "
-                    f"{job.input('tokens')} has {laid_out}; pass the tokens that it was averaged over."
-                )
-        special = special_slots(train)
-        facts = {"table": "patterns", "constants": averages.about, "examples": averages.examples, "special": special}
-        rows = pd.DataFrame(measure_patterns(averages, special), dtype=object)
-        title = f"{self.heading()}, {averages.about.get('model', 'model')}"
-        return Computed(rows, facts | {"thresholds": THRESHOLDS}, title=title)
-
-    def tables(self, rows: pd.DataFrame) -> list[Table]:
-        """Return the share of heads with each pattern, by layer and over all layers, and the values of each head."""
-        shares = [{"layer": str(layer)} | _shares(heads) for layer, heads in rows.groupby("layer")]
-        heads = rows.map(_cell).rename(columns=lambda name: name.replace("_", " "))
-        return [
+    The `tokens` show which slots hold special tokens.
+    """
+    model, corpus = averages.about["model"], averages.about["corpus"]
+    constants = Constants.load(averages.output)
+    special = special_slots(Tokens.read(tokens.output, "train")["train"])
+    rows = pd.DataFrame(measure_patterns(constants, special), dtype=object)
+    shares = [{"layer": str(layer)} | _shares(of_layer) for layer, of_layer in rows.groupby("layer")]
+    cells = rows.map(_cell).rename(columns=lambda name: name.replace("_", " "))
+    of_all = ", ".join(f"{share} {words}" for words, share in _shares(rows).items())
+    sentence = f"{count(len(rows), 'head')}: {of_all}"
+    return Section(
+        f"patterns-{model}-{corpus}",
+        f"Patterns of averaged attention, {model}, {corpus}",
+        rows,
+        COLUMNS,
+        [
             Table("Share of heads", pd.DataFrame([*shares, {"layer": "all"} | _shares(rows)]), 1, rules=(len(shares),)),
-            Table("Heads", heads, 2),
-        ]
+            Table("Heads", cells, 2),
+        ],
+        NOTE,
+        {"examples": constants.examples, "special": special, "thresholds": THRESHOLDS},
+        pictures(constants, heads),
+        f"Average attention of {count(len(heads), 'head')}. Of all {sentence}",
+        sentence=sentence,
+        in_report=False,  # the report shows the matrix of every head
+    )
 
-    def drawing(self, rows: pd.DataFrame, job: Job[AnalysisOf]) -> Drawing:
-        """Draw the average attention of some heads (Figure 4); raise `InputError` if a head does not exist."""
-        averages = Constants.load(job.input("constants"))
-        chart = pictures(averages, self.heads)
-        return Drawing(chart, f"Average attention of {count(len(self.heads), 'head')}. Of all {self.sentence(rows)}")
 
-    def sentence(self, rows: pd.DataFrame) -> str:
-        shares = ", ".join(f"{share} {words}" for words, share in _shares(rows).items())
-        return f"{count(len(rows), 'head')}: {shares}"
+def patterns(finished: Finished) -> list[Section]:
+    """Return a section for each model and corpus whose patterns the config asks for."""
+    config, asked = finished.config, finished.config.patterns
+    if asked is None:
+        return []
+    corpora = [(model, config.tasks[task].corpus) for model, task in config.pairs if task in asked.tasks]
+    wanted = {(model, corpus, config.corpora[corpus].slots, "average") for model, corpus in corpora}
+    return [
+        patterns_of(job, tokens_of(finished, job), asked.heads or PAPER_HEADS)
+        for job in finished.of_stage("average")
+        if tuple(job.about[name] for name in ("model", "corpus", "slots", "kind")) in wanted
+    ]
+
+
+def tokens_of(finished: Finished, averages: AnyJob) -> AnyJob:
+    """Return the job of the tokens that were averaged."""
+    about = {name: averages.about[name] for name in ("model", "corpus")}
+    slots = averages.about["slots"]
+    found = finished.of_stage("tokenize", **about)
+    return next((job for job in found if isinstance(job.settings, Tokenize) and job.settings.slots == slots), found[0])
 
 
 def _shares(rows: pd.DataFrame) -> dict[str, str]:

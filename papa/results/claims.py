@@ -13,16 +13,12 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from math import inf, isnan
+from typing import TYPE_CHECKING
 
 import numpy as np
 import pandas as pd
 
-from papa.config.job import Job
-from papa.config.stages import AnalysisOf, GridView, TaskOf
 from papa.config.variant import Constant, Order
-from papa.errors import count
-from papa.files import read_table
-from papa.results.analysis import Analysis, Computed
 from papa.results.conclusion import (
     Conclusion,
     EndLoss,
@@ -34,14 +30,18 @@ from papa.results.conclusion import (
     TaskLoss,
     TaskStep,
 )
-from papa.results.grids import rows_of
 from papa.results.losses import COUNTS, Loss, examples_needed, loss_of, mean_loss
-from papa.results.outcomes import ALL, Sample, Setting, TaskOutcomes, is_probed, outcomes_in
+from papa.results.outcomes import ALL, Sample, Setting, TaskOutcomes, is_probed
 from papa.results.phrases import MORE_THAN_ALL, bound_text, conclusion_of, interval_text, percent
+from papa.results.section import Section
 from papa.results.simultaneous import ClaimSequence, corrected_margins, corrected_p_values
 from papa.results.statistics import Interval
-from papa.results.summary import is_main, read_summary
+from papa.results.summary import is_main
 from papa.results.table import Table, texts
+from papa.results.views import GridView, rows_of
+
+if TYPE_CHECKING:
+    from papa.results.finished import Finished
 
 CLAIM_COLUMNS = dict.fromkeys(("grid", "line", "model", "constant", "order", "fraction"), "string")
 CLAIM_COLUMNS |= {"replaced": "int64", "heads": "int64", "tasks": "int64"}
@@ -144,30 +144,12 @@ class Line:
         return None if mean is None else (mean, len(terms))
 
 
-class ClaimsAnalysis(Analysis):
-    """Conclude how many heads are replaceable along each line of each grid."""
-
-    columns = CLAIM_COLUMNS
-    title_text = "Claims"
-    note_text = CLAIMS_NOTE
-    in_report = False  # the HTML report opens with claims
-
-    grids: tuple[GridView, ...]
-    tasks: dict[str, TaskOf]
-    margin: float
-
-    def compute(self, job: Job[AnalysisOf]) -> Computed:
-        """Draw the conclusion from `all_outcomes`, and also return it as JSON."""
-        summary = read_summary(job.input("summary"))
-        metrics = {name: task.metric for name, task in self.tasks.items()}
-        outcomes = list(outcomes_in(read_table(job.input("all_outcomes")), metrics))
-        lines = [line for grid in self.grids for line in lines_of(grid, summary, outcomes)]
-        frame, conclusion = claims_of(lines, self.margin)
-        facts = {"table": "claims", "margin": self.margin}
-        return Computed(frame, facts, {"claims": conclusion.to_json()}, sentence=f"{count(len(lines), 'line')}")
-
-    def tables(self, rows: pd.DataFrame) -> list[Table]:
-        return [table for tables in tables_of(rows, self.margin).values() for table in tables]
+def claims(finished: Finished) -> Section:
+    """Conclude how many heads are replaceable along each line of each grid; the HTML report opens with this."""
+    rows, margin = finished.claims, finished.config.margin
+    tables = [table for of_grid in tables_of(rows, margin).values() for table in of_grid]
+    facts = {"margin": margin}
+    return Section("claims", "Claims", rows, CLAIM_COLUMNS, tables, CLAIMS_NOTE, facts, in_report=False)
 
 
 def lines_of(grid: GridView, summary: pd.DataFrame, task_outcomes: Sequence[TaskOutcomes]) -> list[Line]:

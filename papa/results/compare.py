@@ -6,7 +6,7 @@ that both results have. Subsets and other metrics are left out, because they are
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -14,12 +14,9 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import pandas as pd
 
-from papa.config.artefacts import ARTEFACTS
 from papa.config.measures import positive_class
 from papa.errors import DamagedArtefact, InputError, count
-from papa.files import PathLike, provenance_of, read_table, trace_of
-from papa.method.runs import COMMON_FIELDS, SPLITS, TRAINING_FIELDS, read_runs
-from papa.results.conclusion import Conclusion
+from papa.files import PathLike, provenance_of, read_table
 from papa.results.losses import COUNTS, status_of
 from papa.results.outcomes import (
     ALL,
@@ -33,6 +30,7 @@ from papa.results.outcomes import (
     outcomes_in,
 )
 from papa.results.phrases import percent
+from papa.results.scores import DATA_COLUMNS, RECIPE_COLUMNS
 from papa.results.statistics import LEVEL, SOURCES, Estimate, Spread, combine, holm
 from papa.results.table import Table, metric_name, printable
 
@@ -44,13 +42,17 @@ EQUAL, IDENTICAL, INCONCLUSIVE = "equal within δ", "identical", "cannot tell"
 VERDICTS = (DIFFERS, DIFFERS_BY_LESS, EQUAL, IDENTICAL, INCONCLUSIVE)
 BY_BOTH, BY_EXAMPLE, BY_NOTHING = "examples and seeds", "examples", "nothing"
 """Ways in which the two sides of a difference are paired."""
-MODEL_PARAMETERS = ("weights", "papa_version", "precision", "heads")
-"""Parameters that belong to a model; all others belong to a model and a task."""
+MODEL_PARAMETERS = ("heads",)
+"""Columns of runs that belong to a model; all others belong to a model and a task."""
+PARAMETERS = (*MODEL_PARAMETERS, *RECIPE_COLUMNS, *(name for name in DATA_COLUMNS if name != "examples"))
+"""The columns of runs that are compared."""
+OF_TASKS = ("texts", "slots", "fidelity")
+"""What the outcomes record of each task, besides its title and metric."""
 EXAMPLE_KEYS = [name for name in ITEM_COLUMNS if name not in ("by_word", "trivial", "subset", "cluster")]
 """Examples are the same on both sides if they agree in these columns."""
 EXAMPLES_ONLY = [source == "examples" for source in SOURCES]
 """The sources of the main effect of examples."""
-OUTCOMES = ARTEFACTS["all_outcomes"].path()
+OUTCOMES, RUNS = "tables/outcomes.parquet", "tables/runs.parquet"
 MAXIMUM_CHARACTERS = 16
 """The number of characters after which a digest, or another text without spaces, is cut when it is printed."""
 MAXIMUM_ROWS = 10
@@ -132,38 +134,40 @@ def compare(a: PathLike, b: PathLike, margin: float | None = None) -> Row:
 # -- reading ----------------------------------------------------------------------------------------------------------
 
 
-def read_outcomes(path: PathLike) -> tuple[dict[Key, TaskOutcomes], dict[str, dict[str, str]]]:
-    """Return all outcomes by model and task, and the `title` and `metric` of each task."""
-    table, trace = read_table(path), trace_of(path)
-    tasks = trace.settings.get("tasks") if trace else None
-    if provenance_of(table).get("table") != "outcomes" or not isinstance(tasks, dict) or not table.num_rows:
+def read_outcomes(path: PathLike) -> tuple[dict[Key, TaskOutcomes], dict[str, Any]]:
+    """Return all outcomes in a table by model and task, and the facts of the table."""
+    table = read_table(path)
+    facts = provenance_of(table)
+    if facts.get("table") != "outcomes" or not table.num_rows:
         raise DamagedArtefact(f"{path} is not a table of outcomes; pass the folder of finished results.")
-    metrics = {name: task["metric"] for name, task in tasks.items()}
-    return {(outcomes.model, outcomes.task): outcomes for outcomes in outcomes_in(table, metrics)}, tasks
+    metrics = {name: task["metric"] for name, task in facts["tasks"].items()}
+    return {(each.model, each.task): each for each in outcomes_in(table, metrics)}, facts
 
 
 def _read(folder: Path) -> Results:
     if not (folder / OUTCOMES).is_file():
         problem = f"has no {OUTCOMES}, so it has no finished results" if folder.exists() else "does not exist"
         raise InputError(f"{folder} {problem}; pass results/NAME, and run its workflow to the end first.")
-    outcomes, tasks = read_outcomes(folder / OUTCOMES)
-    margin = Conclusion.read(folder / ARTEFACTS["claims_json"].path()).margin
-    return Results(outcomes, tasks, _parameters(folder), margin)
+    outcomes, facts = read_outcomes(folder / OUTCOMES)
+    tasks = facts["tasks"]
+    runs = read_table(folder / RUNS).to_pandas()
+    return Results(outcomes, tasks, _parameters(runs, facts["models"], tasks), facts["margin"])
 
 
-def _parameters(folder: Path) -> Parameters:
+def _parameters(
+    runs: pd.DataFrame, models: Mapping[str, Mapping[str, object]], tasks: Mapping[str, Mapping[str, object]]
+) -> Parameters:
     parameters: Parameters = {}
-    paths = sorted(folder.glob(ARTEFACTS["runs"].path(model="*", task="*", variant="**")))
-    for run, trace in ((run, trace_of(path)) for path in paths for run in read_runs(path)):
-        recorded = run.model_dump(include={*TRAINING_FIELDS, "heads"}) | run.provenance.model_dump()
-        recorded["precision"] = trace.settings["model"]["precision"] if trace else None
-        for name in ("rows", "rows_available", "cut"):
-            recorded |= {f"{name}_{split}": getattr(getattr(run, name), split) for split in SPLITS}
-        for name, value in recorded.items():
-            values = parameters.setdefault((run.model, None if name in MODEL_PARAMETERS else run.task, name), [])
-            if value is not None and value not in values:
-                values.append(value)
-    return parameters
+    for names, rows in runs.groupby(["model", "task"], sort=False):
+        model, task = map(str, names)
+        for name in PARAMETERS:
+            key = (model, None if name in MODEL_PARAMETERS else task, name)
+            parameters.setdefault(key, []).extend(rows[name].dropna().unique().tolist())
+        for name, value in models[model].items():
+            parameters[model, None, name] = [value]
+        for name in OF_TASKS:
+            parameters[model, task, name] = [tasks[task][name]]
+    return {key: list(dict.fromkeys(values)) for key, values in parameters.items()}
 
 
 def _described(results: Results) -> str:
@@ -304,8 +308,7 @@ def _paired_by_example(a: Spread, b: Spread) -> Estimate:
 
 def _same_seeds(left: Results, right: Results, key: Key) -> bool:
     """Whether both sides record the same values of all parameters on which the effect of a seed depends."""
-    named = [(key[1] if "task" in owners else None, name) for owners, names in COMMON_FIELDS.items() for name in names]
-    parameters = list(dict.fromkeys(named))
+    parameters = [(None, "files"), *((key[1], name) for name in (*RECIPE_COLUMNS, *OF_TASKS))]
     sides = [[side.parameters.get((key[0], *parameter), []) for parameter in parameters] for side in (left, right)]
     return all(sides[0]) and all(sorted(map(str, a)) == sorted(map(str, b)) for a, b in zip(*sides, strict=True))
 

@@ -7,20 +7,21 @@ from typing import TYPE_CHECKING
 
 import pandas as pd
 
-from papa.config.job import Job
-from papa.config.stages import AnalysisOf
 from papa.errors import count
 from papa.method.pictures import HEIGHT, WIDTH, inline, styled
-from papa.results.analysis import Analysis, Computed, Drawing
-from papa.results.grids import GRID_COLUMNS
+from papa.results.grids import rows_of
 from papa.results.losses import COUNTS
 from papa.results.panels import COLORS, GREY, leaders, padded_range, without_overlap, words_only
 from papa.results.phrases import LOSS_NOTE, constant_name, mean_text
+from papa.results.section import Section
 from papa.results.summary import DROP_NOTE, MEAN_DROP_NOTE, has_drop, is_main
-from papa.results.table import Table, read_frame, score_text, texts
+from papa.results.table import Table, score_text, texts
+from papa.results.views import grid_views
 
 if TYPE_CHECKING:
     import altair as alt
+
+    from papa.results.finished import Finished
 
 COLUMNS = {"model": "string", "constant": "string", "mean_original": "float64", "tasks": "int64"}
 COLUMNS |= {"mean_relative_drop": "float64", "tasks_with_drop": "int64", "tasks_without_drop": "string"}
@@ -29,48 +30,47 @@ COLUMNS |= {"mean_loss": "float64", "tasks_with_loss": "int64"}
 TITLE = "Original score and drop at fraction 0"
 
 
-class Drops(Analysis):
+NOTE = (
+    "Mean original score: over all tasks except those with a log-scale score (masked language modelling). Mean"
+    f" drop: at fraction 0, with every head replaced. {DROP_NOTE} {MEAN_DROP_NOTE} Mean loss: at fraction 0, over"
+    f" the tasks that have a loss. {LOSS_NOTE}"
+)
+CAPTION = "Each point is a model: its mean original score, and its mean relative drop with every head replaced."
+
+
+def drops(finished: Finished) -> Section | None:
     """Compare the original scores of models with their drops when every head is replaced."""
-
-    columns = COLUMNS
-    title_text = TITLE
-    note_text = (
-        "Mean original score: over all tasks except those with a log-scale score (masked language modelling). Mean"
-        f" drop: at fraction 0, with every head replaced. {DROP_NOTE} {MEAN_DROP_NOTE} Mean loss: at fraction 0, over"
-        f" the tasks that have a loss. {LOSS_NOTE}"
+    if not {"0", "1"} <= set(finished.config.run.fractions):
+        return None
+    rows = drops_of(rows_of(grid_views(finished.config)[0], finished.summary))
+    frame = pd.DataFrame(
+        {
+            "model": rows["model"],
+            "constants": rows["constant"].map(constant_name),
+            "mean original score": [score_text(mean, float("nan")) for mean in rows["mean_original"]],
+            "tasks": rows["tasks"],
+            "mean drop": rows["mean_relative_drop"].map(mean_text),
+            "tasks with a drop": rows["tasks_with_drop"],
+            "tasks without": rows["tasks_without_drop"].fillna(""),
+            "mean loss": rows["mean_loss"].map(mean_text),
+            "tasks with a loss": rows["tasks_with_loss"],
+        }
     )
-
-    def compute(self, job: Job[AnalysisOf]) -> Computed:
-        """Compute the means from a `grid` with fractions 1 and 0."""
-        rows = drops_of(read_frame(job.input("grid"), GRID_COLUMNS, "table of a grid"))
-        return Computed(rows, {"table": "score_and_drop"})
-
-    def tables(self, rows: pd.DataFrame) -> list[Table]:
-        frame = pd.DataFrame(
-            {
-                "model": rows["model"],
-                "constants": rows["constant"].map(constant_name),
-                "mean original score": [score_text(mean, float("nan")) for mean in rows["mean_original"]],
-                "tasks": rows["tasks"],
-                "mean drop": rows["mean_relative_drop"].map(mean_text),
-                "tasks with a drop": rows["tasks_with_drop"],
-                "tasks without": rows["tasks_without_drop"].fillna(""),
-                "mean loss": rows["mean_loss"].map(mean_text),
-                "tasks with a loss": rows["tasks_with_loss"],
-            }
-        )
-        return [Table("", frame, 2)]
-
-    def drawing(self, rows: pd.DataFrame, job: Job[AnalysisOf]) -> Drawing:
-        caption = "Each point is a model: its mean original score, and its mean relative drop with every head replaced."
-        several = rows["mean_relative_drop"].notna().sum() > 1
-        return Drawing(*drop_figure(rows), caption if several else "")
-
-    def comparable(self, rows: pd.DataFrame) -> bool:
-        return len(rows) > 1
-
-    def sentence(self, rows: pd.DataFrame) -> str:
-        return count(len(rows), "mean drop")
+    several = rows["mean_relative_drop"].notna().sum() > 1
+    chart, alternative = drop_figure(rows)
+    return Section(
+        "score_and_drop",
+        TITLE,
+        rows,
+        COLUMNS,
+        [Table("", frame, 2)],
+        NOTE,
+        chart=chart,
+        alternative=alternative,
+        caption=CAPTION if several else "",
+        sentence=count(len(rows), "mean drop"),
+        in_report=len(rows) > 1,
+    )
 
 
 def drops_of(rows: pd.DataFrame) -> pd.DataFrame:

@@ -4,12 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from textwrap import wrap
-from typing import TYPE_CHECKING
 
+import altair as alt
 import pandas as pd
 
 from papa.config.measures import MEASURES, METRICS
-from papa.config.stages import GridView
 from papa.errors import InputError, count
 from papa.method.pictures import HEIGHT, PANELS_PER_ROW, WIDTH, inline, styled
 from papa.results.losses import COUNTS
@@ -28,11 +27,9 @@ from papa.results.panels import (
     line_legend,
     without_overlap,
 )
-from papa.results.phrases import MORE_THAN_ALL, common_settings, floor_name, varied
+from papa.results.phrases import MORE_THAN_ALL, floor_name
 from papa.results.table import metric_name
-
-if TYPE_CHECKING:
-    import altair as alt
+from papa.results.views import GridView
 
 DASHES = ([1, 0], [6, 3], [2, 2], [8, 3, 2, 3])
 SUBSET_COLORS = {ALL: COLORS[-1], "position": COLORS[0], "lookup": COLORS[1]}
@@ -50,8 +47,6 @@ def grid_figure(frame: pd.DataFrame, grid: GridView) -> tuple[alt.ConcatChart, s
     line has a colour, and each subset a dash pattern. A panel has at most two dashed lines, floors that all curves
     share; each has a label on the right.
     """
-    import altair as alt
-
     points = _points(frame)
     if points.empty:
         raise InputError(f"{grid.title} has no score to draw; pass rows with scores.")
@@ -62,7 +57,7 @@ def grid_figure(frame: pd.DataFrame, grid: GridView) -> tuple[alt.ConcatChart, s
     points["color"] = points[field].map(dict(zip(names, colors, strict=True)))
     points = points.sort_values("replaced", kind="stable")
     x = heads_axis(points)
-    title = " / ".join(varied(grid)) if field == "line" else "examples"
+    title = " / ".join(grid.varied) if field == "line" else "examples"
     scale = alt.Scale(domain=names, range=colors)
     curve: list[alt.Color | alt.StrokeDash] = [alt.Color(f"{field}:N", scale=scale, legend=line_legend(title, names))]
     if field == "line":
@@ -112,7 +107,7 @@ def grid_figure(frame: pd.DataFrame, grid: GridView) -> tuple[alt.ConcatChart, s
     columns = min(PANELS_PER_ROW, len(tasks))
     longest = max((len(text) for labels in labels_by_task.values() for text in labels["text"]), default=0)
     room = columns * (WIDTH + 66 + 5 * min(34, max(18, longest)))
-    subtitle = wrap(common_settings(grid), room // 6)
+    subtitle = wrap(grid.common_settings, room // 6)
     heading = alt.Title(wrap(grid.title, room // 9), subtitle=subtitle, fontSize=15, offset=14)
     figure = (
         styled(alt.concat(*map(panel, tasks), columns=columns, spacing=24, title=heading))

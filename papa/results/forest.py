@@ -8,19 +8,19 @@ from typing import TYPE_CHECKING
 
 import pandas as pd
 
-from papa.config.job import Job
 from papa.config.settings import RUN
-from papa.config.stages import AnalysisOf
 from papa.errors import count
 from papa.method.pictures import WIDTH, inline, styled
-from papa.results.analysis import Analysis, Computed, Drawing
-from papa.results.conclusion import Conclusion, LineClaim
+from papa.results.conclusion import LineClaim
 from papa.results.panels import COLORS, GREY, words_only
 from papa.results.phrases import loss_text, percent
+from papa.results.section import Section
 from papa.results.table import Table, texts
 
 if TYPE_CHECKING:
     import altair as alt
+
+    from papa.results.finished import Finished
 
 LOSS = ("loss", "low", "high")
 COLUMNS = dict.fromkeys(("line", "task", "subset", "excluded"), "string") | dict.fromkeys(LOSS, "float64")
@@ -33,57 +33,58 @@ CAPTION = (
     "Each dot is a loss: 0 % means a score like that of the original, 100 % a score like that of the context-free "
     "floor. Lines are 95 % intervals{cut}."
 )
+NOTE = (
+    "Loss: (original - score) / (original - context-free). In brackets: 95 % intervals over probe seeds, validation "
+    "examples and, if there are several, orders of heads."
+)
 ROW_HEIGHT = 20
 """The height of a row in pixels, for one line of the analysis."""
 
 
-class Forest(Analysis):
+def losses(finished: Finished) -> Section | None:
     """Show the losses of `run` with every head replaced, and mark the margin of the study."""
-
-    columns = COLUMNS
-    title_text = TITLE
-    note_text = (
-        "Loss: (original - score) / (original - context-free). In brackets: 95 % intervals over probe seeds, "
-        "validation examples and, if there are several, orders of heads."
+    if "0" not in finished.config.run.fractions or not finished.config.floors:
+        return None
+    rows = losses_of([line for line in finished.conclusion.lines if line.grid == RUN])
+    known = rows[rows["loss"].notna()]
+    cut = (known["low"].lt(SHOWN[0]) | known["high"].gt(SHOWN[1])).any()
+    caption = CAPTION.format(cut=f", cut at {percent(SHOWN[0])} and {percent(SHOWN[1])}" if cut else "")
+    return Section(
+        "losses",
+        TITLE,
+        rows,
+        COLUMNS,
+        [_table(rows)],
+        NOTE,
+        chart=figure_of(rows, finished.config.margin),
+        alternative=f"{TITLE}. {_in_words(rows)}",
+        caption=caption if len(known) else "",
+        sentence=_sentence(rows),
+        in_report=bool(len(known)),
     )
 
-    margin: float
 
-    def compute(self, job: Job[AnalysisOf]) -> Computed:
-        """Compute the rows from the `claims`."""
-        lines = [line for line in Conclusion.read(job.input("claims")).lines if line.grid == RUN]
-        return Computed(losses_of(lines), {"table": "losses"})
+def _table(rows: pd.DataFrame) -> Table:
+    text = pd.DataFrame({"line": rows["line"], "task": rows["task"], "subset": rows["subset"].fillna("")})
+    text["loss"] = texts(loss_text, rows, *LOSS)
+    text["excluded because"] = rows["excluded"].fillna("")
+    empty = [name for name in ("subset", "excluded because") if text[name].eq("").all()]
+    several = rows["line"].nunique() > 1
+    text = text.drop(columns=[*empty, *([] if several else ["line"])])
+    return Table("", text, len(text.columns) - 1 - ("excluded because" in text))
 
-    def tables(self, rows: pd.DataFrame) -> list[Table]:
-        text = pd.DataFrame({"line": rows["line"], "task": rows["task"], "subset": rows["subset"].fillna("")})
-        text["loss"] = texts(loss_text, rows, *LOSS)
-        text["excluded because"] = rows["excluded"].fillna("")
-        empty = [name for name in ("subset", "excluded because") if text[name].eq("").all()]
-        several = rows["line"].nunique() > 1
-        text = text.drop(columns=[*empty, *([] if several else ["line"])])
-        return [Table("", text, len(text.columns) - 1 - ("excluded because" in text))]
 
-    def sentence(self, rows: pd.DataFrame) -> str:
-        known = rows[rows["subset"].isna() & rows["task"].ne(MEAN) & rows["loss"].notna()]
-        if known.empty:
-            return "No task has a loss with every head replaced."
-        ranked = known.sort_values("loss", kind="stable")
-        least, most = ranked.iloc[0], ranked.iloc[-1]
-        tasks = known["task"].nunique()
-        if tasks == 1:
-            return f"loss with every head replaced: {loss_text(*most[list(LOSS)])} on {most['task']}"
-        ends = f"from {percent(least['loss'])} ({least['task']}) to {percent(most['loss'])} ({most['task']})"
-        return f"loss with every head replaced, on {count(tasks, 'task')}: {ends}"
-
-    def drawing(self, rows: pd.DataFrame, job: Job[AnalysisOf]) -> Drawing:
-        known = rows[rows["loss"].notna()]
-        cut = (known["low"].lt(SHOWN[0]) | known["high"].gt(SHOWN[1])).any()
-        caption = CAPTION.format(cut=f", cut at {percent(SHOWN[0])} and {percent(SHOWN[1])}" if cut else "")
-        chart = figure_of(rows, self.margin)
-        return Drawing(chart, f"{TITLE}. {_in_words(rows)}", caption if len(known) else "")
-
-    def comparable(self, rows: pd.DataFrame) -> bool:
-        return bool(rows["loss"].notna().any())
+def _sentence(rows: pd.DataFrame) -> str:
+    known = rows[rows["subset"].isna() & rows["task"].ne(MEAN) & rows["loss"].notna()]
+    if known.empty:
+        return "No task has a loss with every head replaced."
+    ranked = known.sort_values("loss", kind="stable")
+    least, most = ranked.iloc[0], ranked.iloc[-1]
+    tasks = known["task"].nunique()
+    if tasks == 1:
+        return f"loss with every head replaced: {loss_text(*most[list(LOSS)])} on {most['task']}"
+    ends = f"from {percent(least['loss'])} ({least['task']}) to {percent(most['loss'])} ({most['task']})"
+    return f"loss with every head replaced, on {count(tasks, 'task')}: {ends}"
 
 
 def losses_of(lines: Sequence[LineClaim]) -> pd.DataFrame:

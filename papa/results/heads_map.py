@@ -7,23 +7,29 @@ the head's largest entry, in 254 steps. The error is below a 250th of the larges
 from __future__ import annotations
 
 from base64 import b64encode
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from itertools import product
 from math import isqrt
-from typing import TypedDict
+from pathlib import Path
+from typing import TYPE_CHECKING, TypedDict
 
 import pandas as pd
 import torch
 
-from papa.config.settings import RUN
-from papa.config.study import Plan
 from papa.config.variant import TIED, Constant
 from papa.data.tokens import TokensFile
-from papa.files import PathLike, read_table
+from papa.files import PathLike
 from papa.method.averages import Constants
+from papa.method.orders import last_weights, smallest_first
 from papa.method.patterns import special_slots
 from papa.method.pictures import MAXIMUM_SLOTS, drawn_slots
+from papa.plan.jobs import AnyJob
+from papa.results.attention_patterns import tokens_of
 from papa.results.phrases import constant_name
+from papa.results.views import grid_views
+
+if TYPE_CHECKING:
+    from papa.results.finished import Finished
 
 STEPS, NEVER = 254, 255
 """The byte of a head's largest entry, and the byte of a pair of slots that never occurs."""
@@ -31,6 +37,12 @@ MAXIMUM_BYTES = 5_000_000
 """The maximum size of all matrices of a report; if they would exceed it, fewer slots are shown."""
 SPECIAL_SAMPLE_SIZE = 1000
 """The number of training examples that determine the slots of special tokens."""
+
+
+HEAD_COLUMNS = dict.fromkeys(("model", "task", "constant", "order"), "string") | dict.fromkeys(
+    ("seed", "layer", "head"), "int64"
+)
+HEAD_COLUMNS |= {"value": "float64", "rank": "int64"}
 
 
 class MapMatrices(TypedDict):
@@ -57,45 +69,56 @@ class HeadMap(TypedDict):
     matrices: str | None
 
 
-def head_maps(study: Plan, summary: pd.DataFrame) -> tuple[list[HeadMap], dict[str, MapMatrices]]:
+def head_maps(finished: Finished) -> tuple[list[HeadMap], dict[str, MapMatrices]]:
     """Return a map for each model, task and constant of `run` with λ or averages, and the matrices by key.
 
     If λ was learned with several seeds, only the first seed is shown.
     """
-    grid, jobs = study.grids[RUN], {job.main for job in study.jobs()}
-    head_counts = summary.groupby("model")["heads"].first()
-    maps, tokens, needed = list[HeadMap](), dict[str, PathLike](), dict[str, int]()
+    config, grid = finished.config, grid_views(finished.config)[0]
+    maps, averages = list[HeadMap](), dict[str, tuple[AnyJob, str]]()
     for model, task, name in product(grid.models, grid.tasks, grid.constants):
-        corpus = study.config.tasks[task].corpus
+        corpus, seed = grid.tasks[task], config.ranking.seeds[0]
         constant = Constant.parse(name).for_corpus(corpus)
-        candidates = [] if constant.start == "mean-output" else study.constants(model, corpus, constant)
-        averaged = next((job for job in candidates if job.main in jobs), None)
-        seed = str(study.config.ranking.seeds[0])
-        learned = study.path("lambda", model=model, task=task, constant=constant.untrained, seed=seed)
-        if averaged is None and learned not in jobs:
+        about = {"model": model, "corpus": constant.corpus or corpus, "slots": config.corpora[corpus].slots}
+        has_pairs = not constant.data_free and constant.start != "mean-output"
+        averaged = next(iter(finished.of_stage("average", **about, kind="average") if has_pairs else ()), None)
+        about = {"model": model, "task": task, "constant": constant.untrained}
+        learned = next(iter(finished.of_stage("learn_lambda", **about, order="lambda", seed=seed)), None)
+        if averaged is None and learned is None:
             continue
-        key = None
+        title = f"{config.tasks[task].title or task}, {model}, {constant_name(name)}"
+        head_map: HeadMap = {"title": title, "layers": 0, "heads": 0, "weights": None, "matrices": None}
         if averaged is not None:
-            key = f"{averaged.main}:{constant.start}"
-            tokens[key] = study.results / study.path("tokens", **averaged.wildcards)
-            needed[key] = int(head_counts[model])
-        title = f"{study.config.tasks[task].title or task}, {model}, {constant_name(name)}"
-        maps.append({"title": title, "layers": 0, "heads": 0, "weights": None, "matrices": key})
-        if learned in jobs:
-            rows = read_table(study.results / learned).to_pandas()
-            rows = rows[rows["epoch"] == rows["epoch"].max()].sort_values(["layer", "head"])
-            maps[-1]["weights"] = [round(value, 4) for value in rows["value"]]
-            maps[-1]["layers"], maps[-1]["heads"] = int(rows["layer"].max()) + 1, int(rows["head"].max()) + 1
-    maximum, sets = maximum_slots(list(needed.values())), dict[str, MapMatrices]()
-    for key in needed:
-        path, kind = key.rsplit(":", 1)
-        constants = Constants.load(study.results / path)
+            head_map["matrices"] = key = f"{Path(averaged.output).stem}:{constant.start}"
+            averages[key] = averaged, constant.start
+        if learned is not None:
+            weights = sorted(last_weights(learned.output).items())
+            head_map["weights"] = [round(value, 4) for _, value in weights]
+            head_map["layers"], head_map["heads"] = (number + 1 for number in weights[-1][0])
+        maps.append(head_map)
+    numbers = finished.summary.groupby("model")["heads"].first()
+    maximum = maximum_slots([int(numbers[job.about["model"]]) for job, _ in averages.values()])
+    sets = dict[str, MapMatrices]()
+    for key, (job, kind) in averages.items():
+        constants = Constants.load(job.output)
         constants = constants.tied(kind) if kind in TIED else constants
-        sets[key] = matrices_of(constants, special_slots_of(tokens[key]), maximum)
+        sets[key] = matrices_of(constants, special_slots_of(tokens_of(finished, job).output), maximum)
         for head_map in maps:
             if head_map["matrices"] == key:
                 head_map["layers"], head_map["heads"] = constants.sum.shape[:2]
     return maps, sets
+
+
+def heads_of(jobs: Iterable[AnyJob]) -> pd.DataFrame:
+    """Return the weight and the rank of every head in each learned order; the head of rank 0 is replaced first."""
+    rows = []
+    for job in jobs:
+        if job.stage == "learn_lambda":
+            about = {name: job.about[name] for name in ("model", "task", "constant", "order", "seed")}
+            weights = last_weights(job.output)
+            ranks = {head: rank for rank, head in enumerate(smallest_first(weights, "{order}-{seed}".format(**about)))}
+            rows += [(*about.values(), *head, weights[head], ranks[head]) for head in sorted(weights)]
+    return pd.DataFrame(rows, columns=list(HEAD_COLUMNS))
 
 
 def matrices_of(averages: Constants, special: Sequence[int], maximum: int = MAXIMUM_SLOTS) -> MapMatrices:

@@ -10,11 +10,9 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import numpy as np
 import pandas as pd
 
-from papa.config.measures import MEASURES, OUTCOME_TYPES, Guess, Measure, measure_of
+from papa.config.measures import MEASURES, OUTCOME_TYPES, Counts, Guess, Measure, Outcomes, measure_of, pseudo_values
 from papa.config.variant import CONTEXT_FREE, Order
-from papa.errors import DamagedArtefact
-from papa.files import REBUILD, PathLike, provenance_of, read_table
-from papa.method.metrics import Counts, Outcomes, pseudo_values
+from papa.files import provenance_of
 from papa.results.statistics import PseudoValues, Spread
 
 if TYPE_CHECKING:
@@ -112,25 +110,18 @@ class TaskOutcomes:
         """Return the cluster `[unit]` of each text or sentence in `counts`; None if each is drawn by itself."""
         if "cluster" not in self.items:
             return None
-        return self._counted(mask).drop_duplicates("example")["cluster"].to_numpy(np.int64)
+        return self.items[mask].drop_duplicates("example")["cluster"].to_numpy(np.int64)
 
     def trivial(self, metric: str, mask: np.ndarray) -> Counts:
         """Return the counts `[1, unit, count]` of the best guess that ignores the input; see `counts`."""
         label = self.guess(metric).label
         if label is not None:
             return self.counts(metric, mask, np.full((1, len(self.items)), label))
-        items = self.items[mask]
-        size = items["tokens"].to_numpy(float) if "tokens" in items else np.ones(len(items))
-        return np.stack([items["trivial"].to_numpy(float), size], axis=-1)[None, size > 0]
+        return self.counts(metric, mask, self.items["trivial"].to_numpy(float)[None])
 
     def units(self, mask: np.ndarray) -> np.ndarray:
         """Return the places of texts in the validation split, or the clusters, in ascending order, `[unit]`."""
-        items = self._counted(mask)
-        return np.unique(items["cluster" if "cluster" in items else "example"].to_numpy())
-
-    def _counted(self, mask: np.ndarray) -> pd.DataFrame:
-        items = self.items[mask]
-        return items[items["tokens"] > 0] if "tokens" in items else items
+        return np.unique(self.items.loc[mask, "cluster" if "cluster" in self.items else "example"].to_numpy())
 
     def guess(self, metric: str) -> Guess:
         """Return the best guess that ignores the input, based on the labels of the training rows."""
@@ -363,95 +354,6 @@ def _common(indices: Iterable[pd.Index]) -> list[Any]:
     return sorted(set.intersection(*map(set, indices)))
 
 
-def read_task_outcomes(
-    runs: Sequence[tuple[Mapping[str, str], PathLike]],
-    metrics: Mapping[str, str],
-    labels: Mapping[str, PathLike],
-    subsets: Mapping[str, PathLike],
-    clusters: Mapping[str, PathLike | int] | None = None,
-) -> list[TaskOutcomes]:
-    """Read all outcomes of each model and task, with the labels, subsets and clusters of their items, if any.
-
-    Args:
-        runs: the record of each run, and the path of its outcomes.
-        clusters: the path of each task's clusters, or the number of consecutive examples in a cluster.
-    """
-    groups: dict[tuple[str, str], list[tuple[Mapping[str, str], PathLike]]] = {}
-    for record, path in runs:
-        groups.setdefault((record["model"], record["task"]), []).append((record, path))
-    return [
-        _task_outcomes(group, metrics[task], labels.get(task), subsets.get(task), (clusters or {}).get(task))
-        for (_, task), group in groups.items()
-    ]
-
-
-def _task_outcomes(
-    runs: Sequence[tuple[Mapping[str, str], PathLike]],
-    metric: str,
-    labels: PathLike | None,
-    subsets: PathLike | None,
-    clusters: PathLike | int | None,
-) -> TaskOutcomes:
-    frames = dict[PathLike, tuple[pd.DataFrame, Mapping[str, Any]]]()
-    outcomes = list[tuple[Mapping[str, str], pd.DataFrame]]()
-    corpus, names = "", tuple[str, ...]()
-    for record, path in runs:
-        if path not in frames:
-            table = read_table(path)
-            frames = {path: (table.to_pandas().astype({"split": str}), provenance_of(table))}
-        all_seeds, facts = frames[path]
-        frame = all_seeds[all_seeds["seed"] == record["seed"]].reset_index(drop=True)
-        identity = ("model", "task", *VARIANT_KEYS)
-        if frame.empty or any(facts.get(name) != record.get(name) for name in identity):
-            raise DamagedArtefact(f"{path} has the outcomes of another run; {REBUILD}.")
-        columns = [name for name in ITEM_COLUMNS if name in frame]
-        if not outcomes:
-            corpus, names = facts["corpus"], tuple(facts.get("label_names", ()))
-        elif not frame[columns].equals(outcomes[0][1][columns]):
-            raise DamagedArtefact(f"{path} does not have the same examples as the other runs of its task; {REBUILD}.")
-        outcomes.append((record, frame[frame.columns.intersection(list(OUTCOME_COLUMNS))] if outcomes else frame))
-    record, frame = outcomes[0]
-    items, counts = frame[[name for name in ITEM_COLUMNS if name in frame]], tuple[int, ...]()
-    if labels is not None:
-        table = _table_of_texts(labels, corpus)
-        names, counts = (tuple(provenance_of(table)[name]) for name in ("label_names", "train_counts"))
-        if "word" in items:
-            items = items.assign(by_word=_item_values(table, "by_word", items))
-    if subsets is not None:
-        items = items.assign(subset=_item_values(_table_of_texts(subsets, corpus), "subset", items))
-    if isinstance(clusters, int):  # the number of consecutive examples in a cluster
-        items = items.assign(cluster=items["example"].to_numpy(np.int64) // clusters)
-    elif clusters is not None:
-        cluster = _item_values(_table_of_texts(clusters, corpus), "cluster", items)
-        items = items.assign(cluster=cluster.astype(np.int64))
-    table_of_runs = pd.DataFrame([{name: run.get(name) for name in RUN_KEYS} for run, _ in outcomes], dtype=object)
-    values = {name: np.stack([of_run[name] for _, of_run in outcomes]) for name in OUTCOME_COLUMNS if name in frame}
-    return TaskOutcomes(record["model"], record["task"], metric, names, counts, table_of_runs, items, values)
-
-
-def _table_of_texts(path: PathLike, corpus: str) -> pa.Table:
-    table = read_table(path)
-    if provenance_of(table).get("fingerprint") != corpus:
-        raise DamagedArtefact(f"{path} and the outcomes were made from different texts; {REBUILD}.")
-    return table
-
-
-def _item_values(table: pa.Table, column: str, items: pd.DataFrame) -> np.ndarray:
-    """Return each item's value in a column whose cells have one value for a text, or a list of one for each word."""
-    result = np.empty(len(items), object)
-    splits = table.column("split").to_pandas().to_numpy(str)
-    values = table.column(column).to_pandas().to_numpy(object)
-    words = items["word"].to_numpy() if "word" in items else None
-    for split in items["split"].unique():
-        in_split, rows = values[splits == split], np.flatnonzero(items["split"] == split)
-        examples = items["example"].to_numpy()[rows]
-        if words is not None and len(in_split) and isinstance(in_split[0], np.ndarray):
-            result[rows] = [in_split[example][word] for example, word in zip(examples, words[rows], strict=True)]
-        else:
-            result[rows] = in_split[examples]
-    return result
-
-
 def table_of(task_outcomes: Sequence[TaskOutcomes]) -> tuple[pa.Table, dict[str, object]]:
     """Return all outcomes as one table with `COLUMNS`, and facts about each task to record in it."""
     import pyarrow as pa
@@ -486,8 +388,7 @@ def outcomes_in(table: pa.Table, metrics: Mapping[str, str]) -> Iterator[TaskOut
     frame = table.to_pandas(strings_to_categorical=True)
     for (model, task), rows in frame.groupby(["model", "task"], sort=False, observed=True):
         rows = rows.dropna(axis=1, how="all")
-        identity = ["split", "example", *rows.columns.intersection(["word"])]
-        size = int(rows[identity].duplicated().to_numpy().argmax()) or len(rows)  # here, the first item repeats
+        size = len(rows) // len(rows.reindex(columns=RUN_KEYS).drop_duplicates())
         runs = rows.iloc[::size].reindex(columns=RUN_KEYS).astype(object).reset_index(drop=True)
         items = rows.iloc[:size].reset_index(drop=True)
         items = items[[name for name in ITEM_COLUMNS if name in items]]

@@ -4,66 +4,58 @@ from __future__ import annotations
 
 import re
 from collections.abc import Sequence
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import pandas as pd
 
-from papa.config.stages import ModelId
-from papa.config.study import Plan
 from papa.files import PathLike, opened_table, read_provenance
-from papa.method.runs import read_runs
 from papa.results.outcomes import ALL
 from papa.results.summary import cluster_note, is_main
 from papa.results.table import Table
 
-UNKNOWN_CELL = "–"
+if TYPE_CHECKING:
+    from papa.results.finished import Finished
+
 ROWS_SHOWN, LINE_CHARACTERS = 3, 120
 
 
-def data_table(study: Plan, summary: pd.DataFrame) -> Table:
+def data_table(finished: Finished) -> Table:
     """Return a table with the numbers of rows used, of validation rows also in training, and of examples cut."""
-    rows = summary[is_main(summary)]
-    corpora = rows["task"].map(lambda task: study.config.tasks[task].corpus)
-    shared = {corpus: _shared(study, corpus) for corpus in corpora.unique()}
-
+    rows = finished.summary[is_main(finished.summary)]
+    shared = {corpus: f"{of_corpus['shared'].get('validation', 0):,}" for corpus, of_corpus in finished.facts.items()}
     counts = rows[[name for name in rows if str(name).startswith(("rows_", "cut_"))]].map("{:,}".format)
     columns = {
         "task": rows["title"],
         "model": rows["model"],
         "training rows used / available": counts["rows_train"] + " / " + counts["rows_available_train"],
         "validation rows used / available": counts["rows_validation"] + " / " + counts["rows_available_validation"],
-        "validation rows also in training": corpora.map(shared),
+        "validation rows also in training": rows["task"].map(lambda task: shared[finished.config.tasks[task].corpus]),
         "training examples cut": counts["cut_train"],
         "validation examples cut": counts["cut_validation"],
     }
     return Table("", pd.DataFrame(columns).drop_duplicates(), 2)
 
 
-def first_rows(study: Plan) -> dict[str, list[dict[str, str]]]:
+def first_rows(finished: Finished) -> dict[str, list[dict[str, str]]]:
     """Return the first training rows of each corpus as papa read them, with the labels of its tasks, cut to a line."""
     shown = {}
-    for corpus in study.config.corpora_run:
-        rows = _head(study.results / study.path("texts", corpus=corpus))
-        for task in dict.fromkeys(task for _, task in study.config.pairs):
-            settings = study.config.tasks[task]
-            if settings.corpus == corpus and settings.label:
-                path = study.results / study.path("labels", task=task)
-                provenance = read_provenance(path)
-                names = provenance.facts["label_names"] if provenance else []
-                for row, labels in zip(rows, _head(path), strict=False):
-                    label = labels["label"]
-                    values: list[int] = label if isinstance(label, list) else [label]
-                    title = settings.title or task
-                    row[f"{title} (label)" if title in row else title] = [names[value] for value in values]
-        shown[corpus] = [{name: _on_a_line(value) for name, value in row.items()} for row in rows]
+    for corpus, path in finished.data.items():
+        shown[corpus] = rows = list[dict[str, str]]()
+        for read in _head(path):
+            row = {name: _on_a_line(read[name]) for name in ("first", "second", "words") if read.get(name) is not None}
+            for task, labels in finished.facts[corpus]["labels"].items():
+                title, label = finished.config.tasks[task].title or task, read[f"label {task}"]
+                names = [labels["names"][value] for value in (label if isinstance(label, list) else [label])]
+                row[f"{title} (label)" if title in row else title] = _on_a_line(names)
+            rows.append(row)
     return shown
 
 
 def _head(path: PathLike) -> list[dict[str, Any]]:
     with opened_table(path) as table:
         group = table.group(0) if table.metadata.num_row_groups else table.read()
-    rows: list[dict[str, Any]] = group.slice(0, ROWS_SHOWN).drop_columns(["split", "row"]).to_pylist()
-    return rows
+    rows: list[dict[str, Any]] = group.slice(0, ROWS_SHOWN).to_pylist()
+    return [row for row in rows if row["split"] == "train"]
 
 
 def _on_a_line(value: object) -> str:
@@ -71,25 +63,22 @@ def _on_a_line(value: object) -> str:
     return text if len(text) <= LINE_CHARACTERS else f"{text[: LINE_CHARACTERS - 2]} …"
 
 
-def _shared(study: Plan, corpus: str) -> str:
-    """Count the validation rows of a corpus that are also in its training split."""
-    with opened_table(study.results / study.path("texts", corpus=corpus)) as texts:
-        shared = texts.facts.get("shared", {}).get("validation")
-    return UNKNOWN_CELL if shared is None else f"{shared:,}"
-
-
-def models_table(study: Plan) -> Table:
+def models_table(finished: Finished) -> Table:
     """Return a table with every model's origin, the digest of its weights, and the versions of libraries."""
-    first_runs = {model: study.probes_of(model, task)[0].main for model, task in reversed(study.config.pairs)}
     rows = []
-    for name in dict.fromkeys(model for model, _ in study.config.pairs):
-        model = study.config.models[name]
-        origin = read_runs(study.results / first_runs[name])[0].provenance.model_dump(exclude_none=True)
-        row = {"model": name, "hub id": model.hub or ModelId.of(name, model).origin, "revision": model.revision or ""}
-        row |= {"SHA-256 of the weights": origin.get("weights", "")}
-        row |= {key.removesuffix("_version"): origin[key] for key in sorted(origin) if key.endswith("_version")}
-        rows.append(row)
-    return Table("", pd.DataFrame(rows), len(rows[0]))
+    for name in dict.fromkeys(model for model, _ in finished.config.pairs):
+        model = finished.config.models[name]
+        made = read_provenance(finished.of_stage("probe", "probe_encoder", model=name)[0].output)
+        row = {"model": name, "hub id": model.hub or "a folder", "revision": model.revision or ""}
+        row |= {"SHA-256 of the weights": made.facts.get("weights", "") if made else ""}
+        rows.append(row | (dict(sorted(made.packages.items())) if made else {}))
+    return Table("", pd.DataFrame(rows).fillna(""), len(rows[0]))
+
+
+def versions_note(finished: Finished) -> str:
+    """Return a sentence if the study's artefacts were made with different versions of packages; otherwise nothing."""
+    several = [f"{name} {' and '.join(sorted(found))}" for name, found in finished.packages.items() if len(found) > 1]
+    return f"The study's files were made with different versions of packages: {'; '.join(several)}." if several else ""
 
 
 def sentence(text: str) -> str:
@@ -115,24 +104,19 @@ def span(numbers: Sequence[int]) -> str:
     return f"{largest:,}" if smallest == largest else f"{smallest:,} to {largest:,}"
 
 
-def data_note(study: Plan, rows: pd.DataFrame) -> str:
-    """Return sentences about subsets and clusters of the examples in `rows`; empty if there are none."""
-    config = study.config
-    corpora = {task: config.corpora[config.tasks[task].corpus] for task in dict.fromkeys(rows["task"])}
-    clusters = {task: corpus.cluster for task, corpus in corpora.items() if corpus.cluster is not None}
-    titles = {task: config.tasks[task].title or task for task in corpora}
-    return " ".join(filter(None, (subset_note(study, rows), cluster_note(titles, clusters))))
-
-
-def subset_note(study: Plan, rows: pd.DataFrame) -> str:
-    """Return a sentence about the origin of the subsets in `rows`; empty if there are none."""
-    columns: dict[str, dict[str, None]] = {}
-    further: dict[str, None] = {}
+def data_note(finished: Finished) -> str:
+    """Return sentences about subsets and clusters of the examples; empty if there are none."""
+    config, rows = finished.config, finished.summary
+    columns, further = dict[str, dict[str, None]](), dict[str, None]()
     for task, subset in rows.loc[rows["subset"].ne(ALL), ["task", "subset"]].itertuples(index=False):
-        splits = study.config.corpora[study.config.tasks[task].corpus].further_splits
-        column = study.config.tasks[task].subset
+        column, splits = config.tasks[task].subset, config.corpora[config.tasks[task].corpus].further_splits
         (further if subset in splits or column is None else columns.setdefault(column, {}))[subset] = None
     sources = [f"column {column}: {', '.join(names)}" for column, names in columns.items()]
-    of_columns = f"Subsets of the validation examples, scored separately: {'; '.join(sources)}."
-    of_splits = f"Further validation splits, scored separately: {', '.join(further)}."
-    return " ".join([of_columns] * bool(columns) + [of_splits] * bool(further))
+    corpora = {task: config.corpora[config.tasks[task].corpus] for task in dict.fromkeys(rows["task"])}
+    clusters = {task: corpus.cluster for task, corpus in corpora.items() if corpus.cluster is not None}
+    sentences = [
+        f"Subsets of the validation examples, scored separately: {'; '.join(sources)}." if columns else "",
+        f"Further validation splits, scored separately: {', '.join(further)}." if further else "",
+        cluster_note({task: config.tasks[task].title or task for task in corpora}, clusters),
+    ]
+    return " ".join(filter(None, sentences))

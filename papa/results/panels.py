@@ -7,19 +7,17 @@ import re
 from collections.abc import Sequence
 from fractions import Fraction
 from textwrap import wrap
-from typing import TYPE_CHECKING
 
+import altair as alt
 import numpy as np
 import pandas as pd
+from scipy.optimize import isotonic_regression
 
 from papa.config.measures import MEASURES
 from papa.method.pictures import WIDTH, styled
 from papa.results.outcomes import ALL
 from papa.results.phrases import floor_name
 from papa.results.summary import fractions_of
-
-if TYPE_CHECKING:
-    import altair as alt
 
 COLORS = ("#0072B2", "#D55E00", "#009E73", "#CC79A7", "#E69F00", "#56B4E9", "#000000")
 """Okabe and Ito's colours, which colour-blind readers can distinguish; yellow is omitted: it is faint in print."""
@@ -43,15 +41,11 @@ LABEL_COLUMNS = ("text", "end", "at", "kind", "color")
 
 def line_legend(title: str, names: Sequence[str]) -> alt.Legend | None:
     """Return the legend of lines; None if there is only one line."""
-    import altair as alt
-
     return alt.Legend(title=title, symbolType="stroke", symbolSize=400, symbolOpacity=1) if len(names) > 1 else None
 
 
 def words_only(title: str, text: str) -> alt.Chart:
     """Return a figure that explains in words why there is nothing to draw."""
-    import altair as alt
-
     data = alt.Data(values=[{"text": wrap(text, 2 * WIDTH // 6)}])
     chart = alt.Chart(data, title=title, width=2 * WIDTH, height=40).encode(text="text:N")
     words: alt.Chart = styled(chart.mark_text(align="left", baseline="top", x=0, y=0, fontSize=12))
@@ -63,8 +57,6 @@ def heads_axis(points: pd.DataFrame) -> alt.X:
 
     If models have different numbers of heads, the axis shows shares, with a tick at the exact share of each fraction.
     """
-    import altair as alt
-
     whole, edge = points[["whole", "edge"]].iloc[0].tolist()
     shares, replaced = whole == 1, points.groupby("fraction")["replaced"].first()
     places = [float(1 - Fraction(name)) if shares else int(replaced[name]) for name in fractions_of(points)]
@@ -169,8 +161,6 @@ def without_overlap(labels: pd.DataFrame, domain: Sequence[float], height: float
 
 def spread_out(wanted: Sequence[float], gap: float, end: float) -> list[float]:
     """Return positions from 0 to `end`, close to `wanted` (in ascending order), with gaps of at least `gap`."""
-    from scipy.optimize import isotonic_regression
-
     if not wanted:
         return []
     steps = gap * np.arange(len(wanted))
@@ -183,8 +173,6 @@ def leaders(
     labels: alt.Chart, x: alt.X, y: alt.Y, stroke: alt.Stroke | alt.StrokeValue, dash: Sequence[int] = (1, 0)
 ) -> tuple[alt.Chart, alt.Chart]:
     """Draw labels at the right edge, and leader lines to them from the ends of the curves."""
-    import altair as alt
-
     leader = labels.mark_rule(x2Offset=9, strokeDash=[*dash]).encode(x, alt.X2(value="width"), alt.Y2("y:Q"), stroke)
     text = labels.mark_text(align="left", baseline="middle", dx=12, fontSize=LABEL_HEIGHT - 1, limit=170)
     return leader, text.encode(alt.XValue("width"), y, text="text:N")

@@ -8,7 +8,6 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 from math import ceil, isfinite, isnan
 
-from papa.config.stages import GridView
 from papa.config.variant import AVERAGE_OF, LIST_PREFIX, TRAINED_SUFFIX, Constant
 from papa.errors import count
 from papa.results.conclusion import EndLoss, Exclusion, JointStep, LineClaim, TaskLoss
@@ -31,8 +30,6 @@ LOSS_NOTE = (
     f"covers every context-free floor that was run. Above 100 %, {MORE_THAN_ALL}."
 )
 NO_INTERVAL = "the loss cannot be bounded, because attention's contribution is too uncertain"
-
-END_FRACTIONS = {"0", "1"}
 
 ORDER_PHRASES = {
     "lambda": ("in the order of λ", "averaged over {} orders of λ"),
@@ -311,24 +308,3 @@ def leaked(shared: Mapping[str, tuple[int, int]]) -> str:
     if not parts:
         return ""
     return f"Validation rows that are also in training: {'; '.join(parts)}. Probes may have memorised their answers."
-
-
-def has_between(fractions: Sequence[str]) -> bool:
-    """Whether some heads are kept and others replaced at any of the fractions."""
-    return bool(set(fractions) - END_FRACTIONS)
-
-
-def _settings(grid: GridView) -> dict[str, list[str]]:
-    settings = {"model": list(grid.models), "constants": list(map(constant_name, grid.constants))}
-    return settings | ({"order": list(map(order_name, grid.orders))} if has_between(grid.fractions) else {})
-
-
-def varied(grid: GridView) -> list[str]:
-    """Return the names of the settings in which the lines of a grid differ; "model" if there is one line."""
-    return [name for name, values in _settings(grid).items() if len(values) > 1] or ["model"]
-
-
-def common_settings(grid: GridView) -> str:
-    """Return the settings that all lines of a grid share: "Model: minilm; order: λ."."""
-    text = "; ".join(f"{name}: {values[0]}" for name, values in _settings(grid).items() if len(values) == 1)
-    return f"{text[:1].upper()}{text[1:]}." if text else ""

@@ -7,20 +7,24 @@ the texts of the task: Tables 1 and 2 for BASE, Tables 4 and 5 for LARGE. On MRP
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Mapping
+from pathlib import Path
+from typing import TYPE_CHECKING
 
 import pandas as pd
 
-from papa.config.job import Job
-from papa.config.stages import AnalysisOf
-from papa.data.local_digests import PUBLISHED
+from papa.config.variant import AVERAGE_OF
 from papa.errors import InputError, count
-from papa.results.analysis import Analysis, Computed
 from papa.results.grids import ORIGINAL
 from papa.results.outcomes import ALL
-from papa.results.summary import read_summary
+from papa.results.section import Section
 from papa.results.table import Table, metric_name, score_text, texts, used
 
+if TYPE_CHECKING:
+    from papa.results.finished import Finished
+
+PUBLISHED = Path(__file__).parents[1] / "data" / "published.csv"
+"""The file with the numbers of the paper's tables."""
 ROUNDING = 0.005
 """The largest rounding error of a published value; the paper prints two decimals."""
 
@@ -50,99 +54,100 @@ COLUMNS |= dict.fromkeys(("published", "ours", "half_width", "difference"), "flo
 COLUMNS |= {"inside": "bool", "seeds": "int64", "rows_train": "int64", "rows_available_train": "int64"}
 
 
-class Published(Analysis):
-    """Compare a summary with the published values.
+def published(finished: Finished) -> Section | None:
+    """Compare the study with the published values; None if the config names no published task."""
+    config = finished.config
+    tasks = {name: task for _, name in config.pairs if (task := config.tasks[name].published) is not None}
+    if not tasks:
+        return None
+    mnli = {task.corpus for task in config.tasks.values() if task.published == "mnli_mismatched"}
+    rows = compared(
+        finished.summary,
+        {name: config.models[name].hub for name, _ in config.pairs},
+        tasks,
+        {f"{AVERAGE_OF}{corpus}": "mnli" for corpus in sorted(mnli)},
+    )
+    known = rows["inside"].dropna()
+    return Section(
+        "published",
+        "Comparison with the published values",
+        rows,
+        COLUMNS,
+        _tables(rows),
+        NOTE if len(rows) else EMPTY_NOTE,
+        {"rounding": ROUNDING},
+        sentence=f"{count(len(rows), 'published value')}; {int(known.sum())} of {len(known)} inside our interval",
+        in_report=len(rows) > 0,
+    )
+
+
+def compared(
+    ours: pd.DataFrame, models: Mapping[str, str | None], tasks: Mapping[str, str], more_settings: Mapping[str, str]
+) -> pd.DataFrame:
+    """Join the rows of a summary with the published values of the same model, task and setting.
+
+    `difference` is ours - published. `inside` tells whether our 95 % interval contains a number that rounds to the
+    published value; it is null if there is only one seed, so no interval.
 
     Args:
-        models: the hub id of each model, or its last part, which is the published name; others are left out.
+        ours: the summary.
+        models: the hub id of each model; its last part is the published name. Others are left out.
         tasks: the published name of each task: cola, mrpc, sst2, mnli_mismatched, ner or pos.
         more_settings: the published setting of each constant that was averaged over another corpus.
-        values: the digest of the published values.
+
+    Raises:
+        InputError: a task is not in the paper, or was not measured by the published metric.
     """
+    published = published_values()
+    settings = SETTINGS | {constant: (setting,) for constant, setting in more_settings.items()}
+    if unknown := set(tasks.values()) - set(published["task"]):
+        known = ", ".join(published["task"].unique())
+        raise InputError(f"The paper prints no task {min(unknown)!r}; choose from {known}.")
+    names = {name: (hub or "").rsplit("/", 1)[-1] for name, hub in models.items()}
+    replaced = ours["constant"].map(settings).where(ours["fraction"].eq("0"))
+    ours = ours.assign(
+        published_model=ours["model"].map(names).astype("str"),
+        published_task=ours["task"].map(tasks).astype("str"),
+        setting=replaced.where(ours["constant"].notna(), ORIGINAL),
+    )
+    published = published.rename(columns={"model": "published_model", "task": "published_task", "value": "published"})
+    published["metric"] = published["published_task"].map(METRIC_NAMES).fillna(published["metric"])
+    keys = ["published_model", "published_task", "setting"]
+    both = published.merge(ours.explode("setting"), on=keys, suffixes=("", "_measured"))
+    for task, group in both.groupby("task", sort=False):
+        measured = ours.loc[ours["task"] == task, "metric"].unique()
+        if (metric := group["metric"].iloc[0]) not in measured:
+            raise InputError(
+                f"Task {task} cannot be compared with the published {group['published_task'].iloc[0]}, whose "
+                f"metric is {metric}; the summary scores it by {', '.join(measured)}."
+            )
+    both = both[both["metric"].eq(both["metric_measured"]) & both["subset"].eq(ALL)].dropna(subset="mean")
+    near = both["published"].between(both["low"] - ROUNDING, both["high"] + ROUNDING).astype(object)
+    return both.assign(
+        ours=both["mean"], difference=both["mean"] - both["published"], inside=near.where(both["low"].notna(), None)
+    ).reset_index(drop=True)[list(COLUMNS)]
 
-    columns = COLUMNS
-    title_text = "Comparison with the published values"
 
-    models: dict[str, str | None]
-    tasks: dict[str, str]
-    more_settings: dict[str, str]
-    values: str
-
-    def compute(self, job: Job[AnalysisOf]) -> Computed:
-        """Join the rows of the `summary` with the published values of the same model, task and setting.
-
-        `difference` is ours - published. `inside` tells whether our 95 % interval contains a number that rounds to the
-        published value; it is null if there is only one seed, so no interval. Raise `InputError` if a model, task or
-        setting is unknown, or if a task was not measured by the published metric.
-        """
-        ours = read_summary(job.input("summary"))
-        published = published_values()
-        settings = SETTINGS | {constant: (setting,) for constant, setting in self.more_settings.items()}
-        _check("model", self.models, ours["model"], "The summary has")
-        _check("task", self.tasks, ours["task"], "The summary has")
-        _check("task", self.tasks.values(), published["task"], "The paper prints")
-        _check("setting", self.more_settings.values(), published["setting"], "The paper prints")
-        names = {name: (hub or "").rsplit("/", 1)[-1] for name, hub in self.models.items()}
-        replaced = ours["constant"].map(settings).where(ours["fraction"].eq("0"))
-        ours = ours.assign(
-            published_model=ours["model"].map(names).astype("str"),
-            published_task=ours["task"].map(self.tasks).astype("str"),
-            setting=replaced.where(ours["constant"].notna(), ORIGINAL),
-        )
-        published = published.rename(
-            columns={"model": "published_model", "task": "published_task", "value": "published"}
-        )
-        published["metric"] = published["published_task"].map(METRIC_NAMES).fillna(published["metric"])
-        keys = ["published_model", "published_task", "setting"]
-        both = published.merge(ours.explode("setting"), on=keys, suffixes=("", "_measured"))
-        for task, group in both.groupby("task", sort=False):
-            measured = ours.loc[ours["task"] == task, "metric"].unique()
-            if (metric := group["metric"].iloc[0]) not in measured:
-                raise InputError(
-                    f"Task {task} cannot be compared with the published {group['published_task'].iloc[0]}, whose "
-                    f"metric is {metric}; the summary scores it by {', '.join(measured)}."
-                )
-        both = both[both["metric"].eq(both["metric_measured"]) & both["subset"].eq(ALL)].dropna(subset="mean")
-        near = both["published"].between(both["low"] - ROUNDING, both["high"] + ROUNDING).astype(object)
-        rows = both.assign(
-            ours=both["mean"], difference=both["mean"] - both["published"], inside=near.where(both["low"].notna(), None)
-        ).reset_index(drop=True)[list(COLUMNS)]
-        return Computed(rows, {"table": "published", "rounding": ROUNDING})
-
-    def note(self, rows: pd.DataFrame) -> str:
-        return NOTE if len(rows) else EMPTY_NOTE
-
-    def tables(self, rows: pd.DataFrame) -> list[Table]:
-        """Return a table for each of the paper's tables and each of our models."""
-        frame = pd.DataFrame(
-            {
-                "setting": rows["setting"].str.replace("_", " "),
-                "task": rows["title"],
-                "metric": rows["metric"].map(metric_name),
-                "published": rows["published"].map("{:.2f}".format),
-                "ours": texts(score_text, rows, "ours", "half_width"),
-                "difference": [f"{shift:+.3f}".replace("-0.000", "+0.000") for shift in rows["difference"]],
-                "inside": rows["inside"].map({True: "yes", False: "no"}).fillna("-"),
-                "training rows": texts(used, rows, "rows_train", "rows_available_train"),
-            }
-        )
-        return [
-            Table(f"Table {number}: {group['published_model'].iloc[0]}, ours: {model}", frame.loc[group.index], 3)
-            for (number, model), group in rows.groupby(["table", "model"], sort=False)
-        ]
-
-    def sentence(self, rows: pd.DataFrame) -> str:
-        known = rows["inside"].dropna()
-        return f"{count(len(rows), 'published value')} compared; {int(known.sum())} of {len(known)} inside our interval"
+def _tables(rows: pd.DataFrame) -> list[Table]:
+    """Return a table for each of the paper's tables and each of our models."""
+    frame = pd.DataFrame(
+        {
+            "setting": rows["setting"].str.replace("_", " "),
+            "task": rows["title"],
+            "metric": rows["metric"].map(metric_name),
+            "published": rows["published"].map("{:.2f}".format),
+            "ours": texts(score_text, rows, "ours", "half_width"),
+            "difference": [f"{shift:+.3f}".replace("-0.000", "+0.000") for shift in rows["difference"]],
+            "inside": rows["inside"].map({True: "yes", False: "no"}).fillna("-"),
+            "training rows": texts(used, rows, "rows_train", "rows_available_train"),
+        }
+    )
+    return [
+        Table(f"Table {number}: {group['published_model'].iloc[0]}, ours: {model}", frame.loc[group.index], 3)
+        for (number, model), group in rows.groupby(["table", "model"], sort=False)
+    ]
 
 
 def published_values() -> pd.DataFrame:
     """Read the published values: `table` (as text), `model`, `setting`, `task`, `metric` and `value`."""
     return pd.read_csv(PUBLISHED, dtype={"table": "str"})
-
-
-def _check(kind: str, names: Iterable[str], column: pd.Series[str], source_has: str) -> None:
-    known = column.unique()
-    for name in names:
-        if name not in known:
-            raise InputError(f"{source_has} no {kind} {name!r}; choose from {', '.join(known)}.")

@@ -3,19 +3,21 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
+from typing import Any
 
 import pandas as pd
 
 from papa.config.measures import MEASURES, positive_class
 from papa.config.variant import Order
-from papa.files import PathLike
-from papa.method.runs import IDENTITY_FIELDS, SPLITS, Run, check_comparable
 from papa.results.outcomes import ALL, RUN_KEYS, VARIANT_KEYS, TaskOutcomes
 
 SETTING_COLUMNS = dict.fromkeys(("model", "task", "title", *VARIANT_KEYS), "string")
 SETTING_COLUMNS |= {"kept": "int64", "heads": "int64"}
 METRIC_COLUMNS = {"metric": "string", "positive": "string", "main": "bool", "subset": "string"}
 SPLIT_COUNTS = ("rows", "rows_available", "cut")
+SPLITS = ("train", "validation")
+IDENTITY = ("model", "task", *RUN_KEYS)
+"""The columns that identify a run."""
 DATA_COLUMNS = dict.fromkeys(("examples", *(f"{name}_{split}" for name in SPLIT_COUNTS for split in SPLITS)), "int64")
 TRAINING_COLUMNS = {"learning_rate": "float64", "batch_size": "int64", "epochs": "int64"}
 RECIPE_COLUMNS = TRAINING_COLUMNS | {"resampled": "bool", "style": "string"}
@@ -25,15 +27,14 @@ RUN_COLUMNS |= DATA_COLUMNS | RECIPE_COLUMNS
 
 
 def collect_runs(
-    runs: Sequence[tuple[Run, PathLike]], task_outcomes: Iterable[TaskOutcomes], titles: Mapping[str, str]
+    runs: Sequence[Mapping[str, Any]], task_outcomes: Iterable[TaskOutcomes], titles: Mapping[str, str]
 ) -> pd.DataFrame:
     """Return the scores of all runs as a table with `RUN_COLUMNS`: a row for each run, metric and subset.
 
     The score on all validation examples has the subset "all", and `main` marks the task's main metric. Subsets and
     further splits are scored by the main metric only.
     """
-    check_comparable(runs)
-    by_identity = {tuple(getattr(run, name) for name in IDENTITY_FIELDS): run for run, _ in runs}
+    by_identity = {tuple(run[name] for name in IDENTITY): run for run in runs}
     rows: list[dict[str, object]] = []
     for outcomes in task_outcomes:
         model, task = outcomes.model, outcomes.task
@@ -44,10 +45,7 @@ def collect_runs(
             if mask.any()
         }
         for index, identity in enumerate(outcomes.runs[RUN_KEYS].itertuples(index=False)):
-            run = by_identity[(model, task, *identity)]
-            row = run.model_dump(include=set(RUN_COLUMNS)) | {"title": titles.get(task, task)}
-            row["style"] = run.provenance.style
-            row |= {f"{name}_{split}": getattr(getattr(run, name), split) for name in SPLIT_COUNTS for split in SPLITS}
+            row = {**by_identity[(model, task, *identity)], "title": titles.get(task, task)}
             for (metric, subset), (score, examples) in scores.items():
                 row |= {"metric": metric, "positive": positive_class(metric, outcomes.names)}
                 row |= {"main": metric == outcomes.metric, "subset": subset}

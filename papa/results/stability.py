@@ -3,45 +3,47 @@
 from __future__ import annotations
 
 from itertools import combinations
+from typing import TYPE_CHECKING
 
 import pandas as pd
 
-from papa.config.job import Job
-from papa.config.stages import AnalysisOf
 from papa.errors import count
 from papa.files import read_table
-from papa.results.analysis import Analysis, Computed
+from papa.plan.jobs import LearnLambda
 from papa.results.phrases import constant_name, order_name
+from papa.results.section import Section
 from papa.results.table import Table
+
+if TYPE_CHECKING:
+    from papa.results.finished import Finished
 
 ORDER = ["model", "task", "title", "constant", "order"]
 """The columns that name an order without its seed; `title` is that of the task."""
 COLUMNS = dict.fromkeys((*ORDER, "a", "b"), "string") | {"tau": "float64"}
 
 
-class Stability(Analysis):
-    """Compare orders of heads, seed by seed; `learned` has the columns of `ORDER` and the seed of each file."""
+NOTE = (
+    "τ: Kendall's τ between two orders of all heads, 1 for the same order and 0 for unrelated orders. It is the "
+    "mean over all pairs of seeds, with the smallest and the largest τ."
+)
 
-    columns = COLUMNS
-    title_text = "Stability of orders"
-    note_text = (
-        "τ: Kendall's τ between two orders of all heads, 1 for the same order and 0 for unrelated orders. It is the "
-        "mean over all pairs of seeds, with the smallest and the largest τ."
+
+def stability(finished: Finished) -> Section | None:
+    """Compare orders of heads, seed by seed; None if there is one seed, or no weights of heads were learned."""
+    jobs, tasks = finished.of_stage(LearnLambda.stage), finished.config.tasks
+    if len(finished.config.ranking.seeds) < 2 or not jobs:
+        return None
+    learned = pd.DataFrame(
+        [
+            {**{name: job.about[name] for name in ("model", "task", "constant", "order", "seed")}, "path": job.output}
+            for job in jobs
+        ]
     )
-
-    learned: tuple[dict[str, str], ...]
-
-    def compute(self, job: Job[AnalysisOf]) -> Computed:
-        """Compare the orders of the weights in the input `lambdas`."""
-        learned = pd.DataFrame(self.learned).assign(path=job.inputs["lambdas"])
-        return Computed(stability_of(learned), {"table": "stability"})
-
-    def tables(self, rows: pd.DataFrame) -> list[Table]:
-        return [table_of(rows)]
-
-    def sentence(self, rows: pd.DataFrame) -> str:
-        pairs = count(len(rows), "pair")
-        return f"{pairs} of seeds: Kendall's τ {rows['tau'].min():.2f} to {rows['tau'].max():.2f}"
+    learned = learned.assign(seed=learned["seed"].map(str), title=learned["task"].map(lambda t: tasks[t].title or t))
+    rows = stability_of(learned)
+    low, high = rows["tau"].min(), rows["tau"].max()
+    sentence = f"{count(len(rows), 'pair')} of seeds: Kendall's τ {low:.2f} to {high:.2f}"
+    return Section("stability", "Stability of orders", rows, COLUMNS, [table_of(rows)], NOTE, sentence=sentence)
 
 
 def stability_of(learned: pd.DataFrame) -> pd.DataFrame:

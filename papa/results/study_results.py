@@ -2,62 +2,57 @@
 
 from __future__ import annotations
 
+import os
 import shutil
 import tempfile
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
+from html import escape
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import Any
 
-from papa.config.analyses import grid_view
-from papa.config.artefacts import ARTEFACTS
-from papa.config.settings import RUN, Config
-from papa.config.study import Plan
+import altair as alt
+import pandas as pd
+
+from papa.config.settings import Config
 from papa.config.variant import TIED, Constant
 from papa.errors import InputError
-from papa.files import PathLike, read_table, trace_of
-from papa.results.caveats import data_caveats
-from papa.results.conclusion import Conclusion
+from papa.files import PathLike, read_json, read_provenance, read_table, write_json
+from papa.method.averages import Constants
+from papa.results.figures import grid_figure
+from papa.results.forest import COLUMNS as LOSS_COLUMNS
+from papa.results.summary import is_main, read_summary
+from papa.results.views import grid_views, rows_of
 
-if TYPE_CHECKING:
-    import altair as alt
-    import pandas as pd
-
-    from papa.method.averages import Constants
-
-HEAD_COLUMNS = ["model", "task", "constant", "seed", "layer", "head", "value", "rank"]
 CURVE_COLUMNS = ["model", "task", "constant", "order", "fraction", "kept", "heads", "mean", "low", "high"]
 CURVE_COLUMNS += ["trivial", "contextless", "status", "loss", "loss_low", "loss_high", "loss_bound"]
 
 
 @dataclass(frozen=True)
 class Study:
-    """The results of a study: a folder with all artefacts, and the config that they were made with."""
+    """The results of a study: a folder with tables, figures and a report, and the config that they were made with."""
 
     folder: Path
     config: Config
+    _artefacts: Sequence[Mapping[str, Any]] = field(default=(), repr=False)
+    """The files that the results were made from, with paths relative to the folder."""
     _temporary: tempfile.TemporaryDirectory[str] | None = field(default=None, repr=False)
     """Deletes the folder when this object is garbage-collected."""
 
     @property
     def claims(self) -> Claims:
         """Claims and the numbers behind them, as in `tables/claims.json`; printed as a sentence."""
-        claims = Claims(Conclusion.read(self._path("claims_json")).to_json())
-        corpora = {task: self.config.tasks[task].corpus for _, task in self.config.pairs}
-        return Claims(claims | ({"caveats": note} if (note := data_caveats(self.folder, corpora)) else {}))
+        return Claims(read_json(self.folder / "tables" / "claims.json"))
 
     @property
     def losses(self) -> pd.DataFrame:
         """Losses with every head replaced, and their 95 % intervals, on average, on each task and on its subsets."""
-        from papa.results.forest import losses_of
-
-        return losses_of([line for line in Conclusion.read(self._path("claims_json")).lines if line.grid == RUN])
+        exists = (self.folder / "tables" / "losses.parquet").exists()
+        return self._table("losses") if exists else pd.DataFrame(columns=list(LOSS_COLUMNS))
 
     @property
     def curve(self) -> pd.DataFrame:
         """Scores, floors and losses on the validation split, by the fraction of heads that keep their attention."""
-        from papa.results.summary import is_main
-
         rows = self.summary[is_main(self.summary)]
         curve: pd.DataFrame = rows[CURVE_COLUMNS].reset_index(drop=True)
         return curve
@@ -65,32 +60,21 @@ class Study:
     @property
     def summary(self) -> pd.DataFrame:
         """All rows of `tables/summary.parquet`, including subsets and other metrics."""
-        from papa.results.summary import read_summary
-
-        return read_summary(self._path("summary"))
+        return read_summary(self.folder / "tables" / "summary.parquet")
 
     @property
     def outcomes(self) -> pd.DataFrame:
         """The outcome of every run on every validation example, as in `tables/outcomes.parquet`."""
-        outcomes: pd.DataFrame = read_table(self._path("all_outcomes")).to_pandas()
-        return outcomes
+        return self._table("outcomes")
 
     @property
     def heads(self) -> pd.DataFrame:
         """λ and rank of every head, for each model, task, constant and λ seed; the head of rank 0 is replaced first.
 
-        The table is empty if no λ was trained.
+        The `order` is lambda, or gradient if `value` is a mean absolute gradient. The table is empty if no weights were
+        learned.
         """
-        import pandas as pd
-
-        frames = []
-        for job in self._study.jobs():
-            if job.rule == "train_lambda":
-                rows = read_table(self.folder / job.main).to_pandas()
-                rows = rows[rows["epoch"] == rows["epoch"].max()].sort_values(["value", "layer", "head"])
-                about = dict(job.wildcards) | {"seed": int(job.wildcards["seed"])}
-                frames.append(rows.assign(rank=range(len(rows)), **about)[HEAD_COLUMNS].sort_values(["layer", "head"]))
-        return pd.concat(frames, ignore_index=True) if frames else pd.DataFrame(columns=HEAD_COLUMNS)
+        return self._table("heads")
 
     def constants(self, task: str, model: str | None = None, constant: str | None = None) -> Constants:
         """Return the averages that replace a model's attention on a task.
@@ -101,57 +85,68 @@ class Study:
             constant: a constant that is computed from texts, such as "average"; by default the first one in the config.
 
         Raises:
-            InputError: the study has no such task, model or constant, or several models.
+            InputError: the study has no such task, model or constant, or several models, or its averages were deleted.
         """
-        from papa.method.averages import Constants
-
         models, tasks = (list(dict.fromkeys(names)) for names in zip(*self.config.pairs, strict=True))
         every = dict.fromkeys(name for grid in self.config.analyses.values() for name in grid.constants)
         of_texts = [name for name in every if not Constant.parse(name).data_free]
         corpus = self.config.tasks[_chosen("task", task, tasks)].corpus
         replacing = Constant.parse(_chosen("constant", constant or next(iter(of_texts), None), of_texts))
-        (job,) = self._study.constants(_chosen("model", model, models), corpus, replacing)
-        averages = Constants.load(self.folder / job.output("constants"))
+        about: dict[str, object] = {"model": _chosen("model", model, models), "corpus": replacing.corpus or corpus}
+        about |= {"slots": self.config.corpora[corpus].slots, "kind": replacing.averaged}
+        made = [
+            each for each in self._artefacts if each["stage"] == "average" and each["about"].items() >= about.items()
+        ]
+        path = Path(os.path.normpath(self.folder / made[0]["path"])) if made else None
+        if path is None or not path.exists():
+            raise InputError(f"The averages {path or about} are missing; run the study again to compute them.")
+        averages = Constants.load(path)
         return averages.tied(replacing.start) if replacing.start in TIED else averages
 
     @property
     def page(self) -> Path:
         """Path of the HTML report."""
-        return self._path("page")
+        return self.folder / "report" / "index.html"
 
     def plot(self) -> alt.ConcatChart:
         """Plot scores against the number of replaced heads, with floors and intervals."""
-        from papa.results.figures import grid_figure
-        from papa.results.grids import rows_of
-
-        grid = grid_view(self._study, RUN)
+        grid = grid_views(self.config)[0]
         return grid_figure(rows_of(grid, self.summary), grid)[0]
 
     def save(self, folder: PathLike) -> Path:
-        """Copy all artefacts to a new folder, which `papa.load` reads; return the path of the HTML report in it.
+        """Copy the results and averages to a new folder, which `papa.load` reads; return the path of its HTML report.
 
         Raises:
             InputError: the folder exists.
         """
         if Path(folder).exists():
             raise InputError(f"{folder} exists, and papa never overwrites a folder; give another folder.")
-        shutil.copytree(self.folder, folder)
-        return Path(folder) / self.page.relative_to(self.folder)
+        for name in ("tables", "figures", "report"):
+            if (self.folder / name).exists():
+                shutil.copytree(self.folder / name, Path(folder) / name)
+        artefacts = list[Mapping[str, Any]]()
+        for each in self._artefacts:
+            source = self.folder / each["path"]
+            path = f"cache/average/{source.name}" if each["stage"] == "average" and source.exists() else each["path"]
+            if path != each["path"]:
+                (Path(folder) / path).parent.mkdir(parents=True, exist_ok=True)
+                shutil.copyfile(source, Path(folder) / path)
+            artefacts.append({**each, "path": path})
+        if made_from := _made_from(Path(folder)):
+            provenance = read_provenance(made_from)
+            record = provenance.record if provenance else None
+            write_json({**read_json(made_from), "artefacts": artefacts}, made_from, record)
+        return Path(folder) / "report" / "index.html"
 
     def __repr__(self) -> str:
         return f"<papa.Study: {self.claims}>"
 
     def _repr_html_(self) -> str:
-        from html import escape
-
         return f"<p>{escape(str(self.claims))}</p>{self.curve.to_html(index=False, float_format='{:.3f}'.format)}"
 
-    @property
-    def _study(self) -> Plan:
-        return Plan(self.config, self.folder)
-
-    def _path(self, artefact: str) -> Path:
-        return self.folder / ARTEFACTS[artefact].path()
+    def _table(self, name: str) -> pd.DataFrame:
+        table: pd.DataFrame = read_table(self.folder / "tables" / f"{name}.parquet").to_pandas()
+        return table
 
 
 class Claims(dict[str, object]):
@@ -175,13 +170,18 @@ def load(folder: PathLike) -> Study:
     >>> study = papa.load("results/mine")  # doctest: +SKIP
     >>> study.losses, study.constants("mood")  # doctest: +SKIP
     """
-    from papa.results.page import reported_config
-
     results = Path(folder)
-    if (trace := trace_of(results / ARTEFACTS["page"].path())) is None:
+    if (made_from := _made_from(results)) is None:
         problem = "has no HTML report, so it is not a finished study" if results.is_dir() else "is not a folder"
         raise InputError(f"{folder} {problem}; give a results folder, and finish its study with `papa run`.")
-    return Study(results.absolute(), reported_config(trace.settings["config"]))
+    content = read_json(made_from)
+    return Study(results.absolute(), Config.model_validate(content["config"]), content["artefacts"])
+
+
+def _made_from(folder: Path) -> Path | None:
+    """Return the list of what a finished report was made from; None if there is no such report."""
+    made_from = next(iter(sorted((folder / "report").glob("*.json"))), None)
+    return made_from if (folder / "report" / "index.html").exists() else None
 
 
 def _chosen(noun: str, name: str | None, names: Sequence[str]) -> str:

@@ -3,45 +3,31 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import replace
+from collections.abc import Mapping, Sequence
 from fractions import Fraction
 from pathlib import Path
 from statistics import fmean, stdev
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import pandas as pd
 
-from papa.config.artefacts import ARTEFACTS
-from papa.config.job import Job
 from papa.config.measures import MEASURES, METRICS
-from papa.config.stages import AnalysisOf, TaskOf
 from papa.config.variant import CONTEXT_FREE
 from papa.errors import InputError, count
-from papa.files import PathLike, digest_of, provenance_of, read_table, trace_of
-from papa.method.metrics import counts_of
-from papa.method.runs import Run, read_runs
-from papa.results.analysis import Analysis, Computed
-from papa.results.caveats import data_caveats
-from papa.results.conclusion import Conclusion, Exclusion
+from papa.files import PathLike, read_json
+from papa.results.conclusion import Exclusion
 from papa.results.losses import COUNTS, LOSS_COLUMNS, losses_of
-from papa.results.outcomes import ALL, VARIANT_KEYS, TaskOutcomes, is_probed, read_task_outcomes, table_of
+from papa.results.outcomes import ALL, VARIANT_KEYS, TaskOutcomes, is_probed
 from papa.results.phrases import LOSS_NOTE, floor_name, loss_text, mean_text, without_loss
-from papa.results.scores import (
-    DATA_COLUMNS,
-    METRIC_COLUMNS,
-    RECIPE_COLUMNS,
-    RUN_COLUMNS,
-    SETTING_COLUMNS,
-    collect_runs,
-    without_draws,
-)
+from papa.results.scores import DATA_COLUMNS, METRIC_COLUMNS, RECIPE_COLUMNS, SETTING_COLUMNS, without_draws
+from papa.results.section import Section
 from papa.results.statistics import LEVEL
-from papa.results.table import Table, arrow_of, metric_name, printable, read_frame, score_text, texts, used
+from papa.results.table import Table, metric_name, printable, read_frame, score_text, texts, used
 
 if TYPE_CHECKING:
-    import pyarrow as pa
     from rich.console import Console
+
+    from papa.results.finished import Finished
 
 DROP_NOTE = (
     "Drop: (original - score) / |original|. It is undefined (-) for log-scale scores, and if the original's interval"
@@ -63,66 +49,19 @@ SUMMARY_COLUMNS |= dict.fromkeys(("half_width", "low", "high", "relative_drop"),
 MEAN_COLUMNS = SUMMARY_COLUMNS | {"same_heads_as": "string"} | DATA_COLUMNS | RECIPE_COLUMNS
 SUMMARY_COLUMNS = SUMMARY_COLUMNS | {"same_heads_as": "string"} | LOSS_COLUMNS | DATA_COLUMNS
 SETTING = ["model", "task", *VARIANT_KEYS]
-CURVE_COLUMNS = dict.fromkeys(SETTING, "string") | {"seed": "int64", "epoch": "int64"}
-CURVE_COLUMNS |= {"loss": "float64", "score": "float64"}
-"""Training loss and validation score of every run after every epoch, by the task's metric."""
 SHARED_WITH_ORIGINAL = ["model", "task", "metric", "subset"]
 """The columns in which a setting and its original agree."""
 
 
-class Summary(Analysis):
-    """Score the outcomes of all runs, and average the scores over seeds.
-
-    Args:
-        seeds: the seeds to use from each file of runs, which may contain others.
-        clusters: the column of each task's clusters of examples, or the number of examples in a cluster, if it has any.
-    """
-
-    columns = SUMMARY_COLUMNS | RECIPE_COLUMNS
-    title_text = TITLE
-    in_report = False  # each grid shows its rows
-
-    tasks: dict[str, TaskOf]
-    seeds: tuple[tuple[int, ...], ...]
-    floors: tuple[str, ...] = CONTEXT_FREE
-    clusters: dict[str, str | int] | None = None
-
-    def compute(self, job: Job[AnalysisOf]) -> Computed:
-        """Score all `runs`, and also return the tables of runs, curves and outcomes."""
-        runs_with_paths = list[tuple[Run, PathLike]]()
-        outcomes_of = dict(zip(job.inputs["runs"], job.inputs["outcomes"], strict=True))
-        for path, seeds in zip(job.inputs["runs"], self.seeds, strict=True):
-            runs_with_paths += ((run, path) for run in read_runs(path) if run.seed in seeds)
-        metrics = {name: task.metric for name, task in self.tasks.items()}
-        labels, subsets, files = (
-            {Path(path).parent.name: path for path in job.inputs.get(name, ())}  # their folders are called like tasks
-            for name in ("labels", "subsets", "clusters")
-        )
-        units = (self.clusters or {}).items()
-        clusters = {task: files[task] if isinstance(unit, str) else unit for task, unit in units}
-        records = [(run.model_dump(), outcomes_of[str(path)]) for run, path in runs_with_paths]
-        outcomes = [
-            replace(task, floors=self.floors)
-            for task in read_task_outcomes(records, metrics, labels, subsets, clusters)
-        ]
-        runs = collect_runs(runs_with_paths, outcomes, {name: task.title for name, task in self.tasks.items()})
-        outcomes_table, facts = table_of(outcomes)
-        further: dict[str, tuple[pa.Table, Mapping[str, object]]] = {
-            "runs": (arrow_of(runs, RUN_COLUMNS), {"table": "runs", "runs": len(records)}),
-            "curves": (arrow_of(curves_of(records, metrics), CURVE_COLUMNS), {"table": "curves"}),
-            "all_outcomes": (outcomes_table, {"table": "outcomes"} | facts),
-        }
-        return Computed(with_losses(runs, outcomes), {"table": "summary", "confidence": LEVEL}, further)
-
-    def note(self, rows: pd.DataFrame) -> str:
-        titles = {name: task.title for name, task in self.tasks.items()}
-        return " ".join(filter(None, (legend(rows), cluster_note(titles, self.clusters or {}))))
-
-    def tables(self, rows: pd.DataFrame) -> list[Table]:
-        return tables_of(rows)
-
-    def sentence(self, rows: pd.DataFrame) -> str:
-        return f"{count(sum(map(len, self.seeds)), 'run')}, {count(len(rows), 'summary row')}"
+def summary(finished: Finished) -> Section:
+    """Return the mean scores of all settings; each grid shows its rows, so the report does not."""
+    rows, config = finished.summary, finished.config
+    titles = {name: task.title or name for name, task in config.tasks.items()}
+    clusters = {task: config.corpora[config.tasks[task].corpus].cluster for _, task in config.pairs}
+    units = {task: unit for task, unit in clusters.items() if unit is not None}
+    note = " ".join(filter(None, (legend(rows), cluster_note(titles, units))))
+    columns, facts = SUMMARY_COLUMNS | RECIPE_COLUMNS, {"confidence": LEVEL}
+    return Section("summary", TITLE, rows, columns, tables_of(rows), note, facts, in_report=False)
 
 
 def with_losses(runs: pd.DataFrame, outcomes: Sequence[TaskOutcomes]) -> pd.DataFrame:
@@ -165,28 +104,6 @@ def summary_of(runs: pd.DataFrame) -> pd.DataFrame:
     by = ["model", "task", "fraction", "constant", "order", "metric", "subset"]
     rows = rows.sort_values(by, key=_sort_key, kind="stable")
     return rows[list(MEAN_COLUMNS)].reset_index(drop=True)
-
-
-def curves_of(runs: Iterable[tuple[Mapping[str, Any], PathLike]], metrics: Mapping[str, str]) -> pd.DataFrame:
-    """Return the loss and the score of every run after every epoch, with `CURVE_COLUMNS`."""
-    import pyarrow.compute as pc
-
-    rows = []
-    tables: dict[PathLike, pa.Table] = {}
-    for run, path in runs:
-        if path not in tables:
-            tables = {path: read_table(path)}
-        table = tables[path]
-        names, metric = provenance_of(table).get("label_names", ()), metrics[run["task"]]
-        rows_of_run = table.filter(
-            pc.and_(pc.equal(table["split"], "validation"), pc.equal(table["seed"], run["seed"]))
-        )
-        setting = {name: run[name] for name in (*SETTING, "seed") if name in run}
-        for epoch in run["curve"] or [{"epoch": 0, "loss": math.nan}]:  # nothing was trained
-            last = epoch["epoch"] == len(run["curve"])
-            counts = counts_of(metric, rows_of_run, names, None if last else int(epoch["epoch"]))
-            rows.append(setting | epoch | {"score": float(MEASURES[metric].score(counts.sum(0)))})
-    return pd.DataFrame(rows, columns=list(CURVE_COLUMNS))
 
 
 def _sort_key(column: pd.Series[str]) -> pd.Series[float]:
@@ -437,34 +354,19 @@ def print_results(results: Path) -> None:
     """Print the conclusion in a results folder, its summary, and the paths of tables, figures and HTML report."""
     from rich.console import Console
 
-    summary, claims, page = (results / ARTEFACTS[name].path() for name in ("summary", "claims_json", "page"))
     console = Console(markup=False, highlight=False, emoji=False)
     try:
-        rows = read_summary(summary)
-        if claims.exists():
-            outdated, conclusion = _outdated(claims, summary=summary), Conclusion.read(claims)
-            sentence = outdated or printable(conclusion.sentence)
-            console.print(f"\n{sentence}\n", soft_wrap=bool(outdated))  # an unbroken path can be copied
-            trace = None if outdated else trace_of(claims)
-            grids = trace.settings.get("grids", ()) if trace else ()
-            tasks = {task: corpus for grid in grids for task, corpus in grid["tasks"].items()}
-            if note := data_caveats(results, tasks):
-                console.print(f"{note}\n", style="yellow")
+        rows = read_summary(results / "tables/summary.parquet")
+        claims = read_json(results / "tables/claims.json")
+        console.print(f"\n{printable(claims['sentence'])}\n")
+        if note := claims.get("caveats"):
+            console.print(f"{note}\n", style="yellow")
         print_summary(rows, console)
         console.print(WHERE_DEFINED)
-        report = (_outdated(page, summary=summary, claims=claims) or str(page)) if page.exists() else ""
     except InputError as error:
         raise SystemExit(str(error)) from None
-    print(f"\nTables:  {summary.parent}/")
-    if (figures := results / ARTEFACTS["figure_svg"].folder()).exists():
+    print(f"\nTables:  {results / 'tables'}/")
+    if (figures := results / "figures").exists():
         print(f"Figures: {figures}/")
-    if report:
-        print(f"Report:  {report}")
-
-
-def _outdated(path: Path, **sources: Path) -> str:
-    """Return a warning if an artefact was not made from these versions of its `sources`; otherwise nothing."""
-    trace = trace_of(path)
-    inputs = {} if trace is None else trace.inputs
-    same = all(inputs.get(name) in (None, digest_of(source)) for name, source in sources.items() if source.exists())
-    return "" if same else f"{path} is out of date: `snakemake` without --until rebuilds it."
+    if (page := results / "report/index.html").exists():
+        print(f"Report:  {page}")

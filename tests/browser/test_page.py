@@ -1,14 +1,11 @@
 """The report in a real browser: it opens without an error, asks no network, and its map leads to matrices."""
 
 import json
-from pathlib import Path
 
 import pytest
-from finished import CONFIG, HEADS, LAYERS, SLOTS, averages, learned, page_job, write_results
+from finished import CONFIG, HEADS, LAYERS, SLOTS, averages, learned, page_of, write_results
 from selenium.webdriver import ActionChains, Keys
 from selenium.webdriver.common.by import By
-
-from papa.results.page import write_report
 
 pytestmark = pytest.mark.slow
 SIDEWAYS = "const all = document.documentElement; return all.scrollWidth - all.clientWidth"
@@ -21,9 +18,9 @@ return [...canvas.getContext("2d").getImageData(0, 0, canvas.width, canvas.heigh
 
 def address(folder, **changes):
     """The address of a report of made-up results, in `folder`."""
-    job = page_job(write_results(folder, drawn=True, **changes))
-    write_report(job)
-    return Path(job.output("page")).absolute().as_uri()
+    finished = write_results(folder, **changes)
+    page_of(finished)
+    return (finished.folder / "report/index.html").absolute().as_uri()
 
 
 @pytest.fixture(scope="module")

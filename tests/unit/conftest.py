@@ -1,7 +1,6 @@
 """A tiny random model, its tokenizer, inputs and constants; a corpus laid out for it, with learnable labels."""
 
 import copy
-import json
 import os
 
 import fake_device  # noqa: F401  a device can be registered only before the first backward pass
@@ -13,12 +12,11 @@ from families import laid, letters_tokenizer, random_model, stock
 from settled import SettledModels
 from sizes import CORPUS_SLOTS, HEADS, LAYERS, SLOTS, TRAIN, VALIDATION, VOCABULARY
 
-from papa.config.settings import Machine
-from papa.config.stages import ModelId
 from papa.data.tokenize import write_groups
 from papa.files import read_table, write_table
 from papa.model.load import model_of
 from papa.model.model import Model
+from papa.plan.jobs import Average
 
 
 @pytest.fixture(autouse=True)
@@ -73,16 +71,14 @@ def matrices():
 
 
 @pytest.fixture
-def place_tiny(tmp_path, monkeypatch):
-    """Save a model, and a tokenizer if there is one, as the model `tiny` of this machine."""
+def place_tiny(tmp_path):
+    """Save a model, and a tokenizer if there is one, to a folder; returns its path."""
 
     def place(model, tokenizer=None):
         for part in (model, tokenizer):
             if part is not None:
                 part.save_pretrained(tmp_path / "tiny")
-        machine = {"models": {"tiny": {"path": str(tmp_path / "tiny")}}, "device": "cpu", "token_budget": 37}
-        monkeypatch.setenv("PAPA_MACHINE", json.dumps(machine))
-        return ModelId(name="tiny")
+        return str(tmp_path / "tiny")
 
     return place
 
@@ -103,7 +99,7 @@ def tiny_decoder(tokenizer, place_tiny):
 @pytest.fixture
 def loaded(tiny):
     """The model `tiny` as a job loads it."""
-    return model_of(jobs.encoding(tiny), Machine.current())
+    return model_of(jobs.job(Average(), "averages.h5", tiny))
 
 
 @pytest.fixture
@@ -133,9 +129,7 @@ def corpus(request, tmp_path):
         # the first and last token are special; the third continues the word of the second
         "words": [[-1, 0, *([-1] if n > 3 else []), *range(1, n - 3), -1][:n] for n in lengths],
     }
-    provenance = {"model": "tiny", "corpus": "f", "slots": CORPUS_SLOTS, "style": "paper"}
-    provenance["rows"] = {"train": TRAIN, "validation": VALIDATION}
-    provenance["rows_available"] = {"train": 99, "validation": VALIDATION}
+    provenance = {"slots": CORPUS_SLOTS, "style": "paper", "rows": {"train": TRAIN, "validation": VALIDATION}}
     table, middle = pa.Table.from_pydict(columns, jobs._schema(words)), TRAIN // 2
     cuts = [(0, middle), (middle, TRAIN - middle), (TRAIN, VALIDATION)]
     write_groups([table.slice(*cut) for cut in cuts], table.schema, tmp_path / "tokens.parquet", provenance)
@@ -143,6 +137,8 @@ def corpus(request, tmp_path):
         labels = [[int(row[1] > 30), *(int(token > 30) for token in row[3:-1])] for row in ids]
     else:
         labels = [int(row[1] > 30) for row in ids]
-    table = pa.table({"split": columns["split"], "row": columns["row"], "label": labels})
-    write_table(table, tmp_path / "labels.parquet", {"fingerprint": "f", "label_names": ["low", "high"]})
+    table = pa.table({"split": columns["split"], "row": columns["row"], "label t": labels})
+    write_table(
+        table, tmp_path / "labels.parquet", {"labels": {"t": {"names": ["low", "high"], "train_counts": [1, 1]}}}
+    )
     return tmp_path

@@ -1,42 +1,44 @@
-"""The stages of the method, each as one job made directly: `paths` in, artefacts out."""
+"""The stages of the method, each as one job made directly: `reads` in, a file out."""
 
 from pathlib import Path
 
 import pyarrow as pa
-import pyarrow.compute as pc
+import pytest
 import torch
 
-from papa.config import stages
-from papa.config.job import Job
-from papa.config.measures import MEASURES
+from papa.config.measures import MEASURES, Outcomes, measure_of
 from papa.config.settings import Machine
+from papa.config.variant import Constant, Variant
 from papa.data.tokenize import _schema, tokenize_corpus, write_groups
-from papa.files import provenance_of, read_json, read_table, read_tensors, write_table
+from papa.data.weights import digest_of_model, weights_digest
+from papa.files import provenance_of, read_table, write_table
 from papa.method.corpus_averages import average_corpus
-from papa.method.features import extract_features
-from papa.method.head_weights import train_lambda, weigh_heads
-from papa.method.metrics import counts_of
-from papa.method.orders import order_heads, rank_heads
-from papa.method.training import train_probe
+from papa.method.features import store_states
+from papa.method.head_weights import learn_weights
+from papa.method.objective import fit_objective
+from papa.method.training import train_probes
+from papa.plan.jobs import Average, HiddenStates, Job, LearnLambda, Probe, ProbeEncoder, Tokenize, Training
+from papa.results.finished import item_values
 
-TRAINING = stages.Training(learning_rate=1e-2, batch_size=5, epochs=3)
+TRAINING = Training(learning_rate=1e-2, batch_size=5, epochs=3)
+MACHINE = Machine(device="cpu", token_budget=37)
 
 
 def training(**changes):
     return TRAINING.model_copy(update=changes)
 
 
-def job(stage, settings, inputs, **outputs):
-    """A job; an input is a path, a list of paths, or None if there is none."""
-    given = {name: paths if isinstance(paths, list) else [paths] for name, paths in inputs.items() if paths is not None}
-    inputs = {name: tuple(map(str, paths)) for name, paths in given.items()}
-    outputs = {name: str(path) for name, path in outputs.items()}
-    return Job(stage, settings, inputs, outputs, machine=Machine.current())
-
-
-def encoding(model, precision="float32"):
-    identity = model if isinstance(model, stages.ModelId) else stages.ModelId(name=model)
-    return stages.Encoding(model=identity, precision=precision)
+def job(settings, output, model=None, machine=None, about=None, **reads):
+    """A job that writes to a path; an input is a path, or None if there is none."""
+    reads = {name: str(path) for name, path in reads.items() if path is not None}
+    inputs = {name: name for name in reads}
+    if model is not None:
+        reads["model"] = str(model)
+        inputs["model"] = digest_of_model(str(model), weights_digest(str(model), "tiny"))
+    about = {"model": "tiny", "task": "t", "corpus": "c"} | (about or {})
+    made = Job(settings, inputs, reads, "name", str(Path(output).parent), about, machine or MACHINE)
+    made.__dict__["output"] = str(output)
+    return made
 
 
 def write_texts(folder, **texts):
@@ -46,15 +48,14 @@ def write_texts(folder, **texts):
         "row": [row for number in rows.values() for row in range(number)],
         "first": [text for lines in texts.values() for text in lines],
     }
-    about = {"fingerprint": "f", "rows": rows, "rows_available": rows}
-    write_table(pa.table(columns), folder / "texts.parquet", about)
+    write_table(pa.table(columns), folder / "texts.parquet", {"rows": rows, "rows_available": rows})
 
 
 def lay_out(model, folder, slots, name="tokens", blocks=False):
     """Lay out the texts in a folder; returns the path of the tokens."""
-    settings = stages.TokensOf(model=model, slots=slots, style="paper", blocks=blocks)
     path = folder / f"{name}.parquet"
-    tokenize_corpus(job("tokens", settings, {"texts": folder / "texts.parquet"}, tokens=path))
+    settings = Tokenize(slots=slots, layout="paper", blocks=blocks)
+    tokenize_corpus([job(settings, path, model, texts=folder / "texts.parquet")])
     return path
 
 
@@ -66,8 +67,7 @@ def write_tokens(folder, slots=7, **rows):
         columns = {"split": [split] * number, "row": list(range(number)), "ids": ids, "cut": [0] * number}
         columns |= {"slots": [list(range(slots))] * number, "segments": [[0] * slots] * number}
         parts.append(pa.Table.from_pydict(columns, schema))
-    facts = {"model": "tiny", "corpus": "f", "slots": slots, "style": "contiguous"}
-    write_groups(parts, schema, folder / "tokens.parquet", facts | {"rows": rows, "rows_available": rows})
+    write_groups(parts, schema, folder / "tokens.parquet", {"slots": slots, "style": "contiguous", "rows": rows})
     return torch.tensor([ids for part in parts for ids in part["ids"].to_pylist()])
 
 
@@ -78,74 +78,113 @@ def dense(packed):
 
 
 def average(model, tokens, constants, precision="float32", kind="average"):
-    settings = stages.AverageOf(model=encoding(model, precision), kind=kind)
-    return average_corpus(job("average", settings, {"tokens": tokens}, constants=constants))
+    return average_corpus([job(Average(kind=kind, precision=precision), constants, model, tokens=tokens)])
 
 
-def learn(model, lambdas, how=TRAINING, seed=0, constant="average", encoder_dropout=False, more=None, **inputs):
-    """Learn λ; `more` are further settings."""
-    more = {"metric": usual_metric(inputs), "encoder_dropout": encoder_dropout} | (more or {})
-    settings = stages.LambdaOf(model=encoding(model), training=how, seed=seed, constant=constant, **more)
-    return train_lambda(job("lambda", settings, inputs, lambdas=lambdas))
+def kind_of(reads, metric=None):
+    """The name of the kind of task that these inputs make, unless a metric says it."""
+    if metric is not None:
+        return measure_of(metric).target.name
+    if reads.get("labels") is None:
+        return "masked"
+    return "word" if "words" in read_table(reads["tokens"]).column_names else "text"
 
 
-def usual_metric(inputs):
-    return "accuracy" if "labels" in inputs else "negative_log_perplexity"
+def learn_job(
+    model,
+    lambdas,
+    how=TRAINING,
+    seed=0,
+    constant="average",
+    encoder_dropout=False,
+    metric=None,
+    weights="lambda",
+    **reads,
+):
+    settings = LearnLambda(
+        kind=kind_of(reads, metric),
+        training=how,
+        seed=seed,
+        encoder_dropout=encoder_dropout,
+        constant=Constant.parse(constant).start,
+        weights=weights,
+    )
+    return job(settings, lambdas, model, **reads)
 
 
-def weigh(model, weights, more, **inputs):
-    """Weigh heads by gradients; `more` are further settings."""
-    settings = {"metric": usual_metric(inputs), "encoder_dropout": False} | more
-    return weigh_heads(job("weights", stages.WeightsOf(model=encoding(model), **settings), inputs, weights=weights))
+def learn(*given, **named):
+    """Learn λ."""
+    return learn_weights([learn_job(*given, **named)])
 
 
-def rank(lambdas, order, name="lambda-0"):
-    return rank_heads(job("rank", stages.OrderFromWeights(order=name), {"lambdas": lambdas}, order=order))
+def weigh(model, weights, how=TRAINING, **more):
+    """Weigh heads by gradients."""
+    return learn(model, weights, how, weights="gradient", **more)
 
 
-def put_in_order(model, order, name, seed=0):
-    settings = stages.OrderFromModel(model=encoding(model).model, order=name, seed=seed)
-    return order_heads(job("order", settings, {}, order=order))
+def variant_of(path, precision="float32", seed=0):
+    """The settings of the hidden states of a variant."""
+    variant = Variant.parse(path)
+    constant, order = variant.constant, variant.order
+    return HiddenStates(
+        constant=constant and constant.start,
+        trained=variant.trained,
+        order=order and order.name,
+        order_seed=seed,
+        fraction=str(variant.fraction),
+        precision=precision,
+    )
 
 
-def store(model, index, variant="original", precision="float32", **inputs):
-    settings = stages.HiddenOf(model=encoding(model, precision), variant=variant)
-    return extract_features(job("hidden", settings, inputs, index=index, hidden=Path(index).with_suffix(".hidden")))
+def store(model, path, variant="original", precision="float32", **reads):
+    """Store hidden states; `weights` are those of an order."""
+    return store_states([job(variant_of(variant, precision), path, model, **reads)])
 
 
-def probe_job(model, run, metric="accuracy", how=TRAINING, seed=1, variant="original", encoder_dropout=False, **inputs):
-    more = {"seeds": (seed,) if isinstance(seed, int) else seed, "streamed": "index" not in inputs}
-    more |= {"variant": variant, "encoder_dropout": encoder_dropout}
-    settings = stages.ProbeOf(model=encoding(model), task="t", metric=metric, training=how, **more)
-    outputs = {"runs": run, "outcomes": outcomes_of(run), "probes": Path(run).with_suffix(".safetensors")}
-    return job("probe", settings, inputs, **outputs)
-
-
-def outcomes_of(run):
-    return Path(run).with_suffix(".outcomes.parquet")
-
-
-def run_of(run, seed=1):
-    (record,) = [record for record in read_json(run)["runs"] if record["seed"] == seed]
-    return record
-
-
-def state_of(run, seed=1):
-    """The learned tensors of the probe of a seed, by name."""
-    tensors, _ = read_tensors(Path(run).with_suffix(".safetensors"))
-    prefix = f"seed-{seed}/"
-    return {name.removeprefix(prefix): values for name, values in tensors.items() if name.startswith(prefix)}
-
-
-def scores(run, metric="accuracy", split="validation"):
-    """The scores of a split after each epoch, from the outcomes of a run."""
-    table = read_table(outcomes_of(run))
-    rows = table.filter(pc.equal(table["split"], split))
-    before = sum(name.startswith(("predicted_", "loss_")) for name in table.column_names)
-    names = provenance_of(table).get("label_names", ())
-    counts = [counts_of(metric, rows, names, epoch) for epoch in (*range(1, before + 1), None)]
-    return [float(MEASURES[metric].score(units.sum(0))) for units in counts]
+def probe_job(model, run, how=TRAINING, seed=1, variant="original", encoder_dropout=False, metric=None, **reads):
+    """The job of a probe: from stored `states`, or with the model."""
+    stored = reads.get("states") is not None
+    settings = (Probe if stored else ProbeEncoder)(
+        kind=kind_of(reads, metric), training=how, seed=seed, encoder_dropout=encoder_dropout
+    )
+    about = {"variant": variant_of(variant).recorded()}
+    return job(settings, run, None if stored else model, about=about, **reads)
 
 
 def probe(*given, **named):
-    return train_probe(probe_job(*given, **named))
+    return train_probes([probe_job(*given, **named)])
+
+
+def trained(*given, **named):
+    """Train a probe; returns the tensors of what was trained, which no file has."""
+    state = {}
+
+    def fit(objective, states, modules, *more):
+        losses = fit_objective(objective, states, modules, *more)
+        for module in modules:
+            state.update(module.state_dict())
+        return losses
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr("papa.method.training.fit_objective", fit)
+        probe(*given, **named)
+    return state
+
+
+def facts_of(path):
+    return provenance_of(read_table(path))
+
+
+def score(run, labels, metric="accuracy", split="validation"):
+    """The score of a split, from the predictions of a probe and the table with the labels."""
+    rows, table = read_table(run).to_pandas().astype({"split": str}), read_table(labels)
+    rows = rows[rows["split"] == split].reset_index(drop=True)
+    names, measure = provenance_of(table)["labels"]["t"]["names"], MEASURES[metric]
+    items = {"example": rows["example"].to_numpy(), "gold": item_values(table.to_pandas(), "label t", rows)}
+    counts = measure.counts(Outcomes.of(measure, items, rows["predicted"].to_numpy(), names))
+    return float(measure.score(counts.sum(0)))
+
+
+def nats(run):
+    """The mean loss per token, from the outcomes of a probe of tokens or of a model's own head."""
+    return float(read_table(run).to_pandas()["loss"].astype(float).mean())

@@ -111,19 +111,14 @@ def scarce(monkeypatch):
 
 
 @pytest.mark.parametrize(("corpus", "weights"), [("words", "lambda"), ("words", "gradient")], indirect=["corpus"])
-def test_less_memory_gives_the_same_weights_of_heads(model, place_tiny, data, corpus, metric, weights, scarce, caplog):
+def test_less_memory_gives_the_same_weights_of_heads(model, place_tiny, data, corpus, weights, scarce, caplog):
     """A batch is halved, and its parts count by their number of labels, which differ between texts of words."""
     model.config.hidden_dropout_prob = 0.0  # a probe's dropout draws other values for parts
     tiny = place_tiny(model)
     how, tables = jobs.training(batch_size=13, epochs=1), []
 
     def weigh(path):
-        options = {"constant": "toeplitz", "seed": 1}
-        if weights == "lambda":
-            jobs.learn(tiny, path, how, more={"metric": metric}, **options, **data)
-        else:
-            more = {"training": how, "encoder_dropout": False, "metric": metric}
-            jobs.weigh(tiny, path, options | more, **data)
+        jobs.learn(tiny, path, how, constant="toeplitz", seed=1, weights=weights, **data)
         return torch.tensor(read_table(path).to_pandas()["value"].to_numpy())
 
     tables.append(weigh(corpus / "whole.parquet"))
@@ -148,7 +143,7 @@ def states_of(index, tokens):
 
 @TEXTS
 def test_less_memory_gives_the_same_hidden_states(tiny, corpus, scarce, caplog):
-    train, index = Tokens.read(corpus / "tokens.parquet")["train"], corpus / "states.json"
+    train, index = Tokens.read(corpus / "tokens.parquet")["train"], corpus / "states.hidden"
     jobs.store(tiny, index, tokens=corpus / "tokens.parquet")
     expected = states_of(index, train)
     scarce(17)
@@ -164,9 +159,9 @@ def test_a_smaller_precision_is_near_and_not_the_same(tiny, corpus):
         jobs.average(tiny, tokens, corpus / f"{name}.h5", precision=name)
         averages.append(papa.Constants.load(corpus / f"{name}.h5"))
         given = {"tokens": tokens, "constants": corpus / "float32.h5"}
-        jobs.store(tiny, corpus / f"{name}.json", "average/all", precision=name, **given)
-        read.append(states_of(corpus / f"{name}.json", Tokens.read(tokens)["train"]))
+        jobs.store(tiny, corpus / f"{name}.hidden", "average/all", precision=name, **given)
+        read.append(states_of(corpus / f"{name}.hidden", Tokens.read(tokens)["train"]))
     exact, rough = averages
-    assert rough.sum.dtype == torch.float64 and rough.about["precision"] == "bfloat16"
+    assert rough.sum.dtype == torch.float64
     assert 0 < float((rough.mean - exact.mean).abs().max()) < within
     assert 1e-5 < float((read[1] - read[0]).norm() / read[0].norm()) < within

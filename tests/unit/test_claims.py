@@ -306,7 +306,7 @@ def test_a_task_without_seeds_adds_only_the_variance_of_its_examples():
     chance = np.random.default_rng(8)
     ease = chance.normal(3, 0.3, 53)
     losses = {ORIGINALS: ease, FLOOR: ease + 1 + chance.normal(0, 0.1, 53), END: ease + 0.3 + chance.normal(0, 0.1, 53)}
-    own_head = texts(losses, np.full(53, 7), guess=9.0).sample("log_likelihood", np.ones(53, bool))
+    own_head = texts(losses, np.full(53, 7), guess=9.0).sample("log_likelihood", np.ones(7 * 53, bool))
     probed = drawn().sample("accuracy", ALL)
     terms = [term(own_head, "a"), term(probed, "b")]
     assert not own_head.seeded and probed.seeded

@@ -14,11 +14,10 @@ from typer.testing import CliRunner
 
 import papa.cli
 from papa.cli import app
-from papa.files import Trace, write_table
+from papa.files import Record, write_table
 
 HEAVY = {"torch", "transformers", "datasets", "pandas", "scipy", "h5py", "altair"}
 VERBS = ("init", "run", "demo", "plan", "inspect", "compare", "measure")
-PAGES = ("summary", "grids", "drops", "published", "compare")
 
 
 def run_papa(*arguments, terminal=True, **more):
@@ -51,10 +50,13 @@ def test_every_command_has_an_example_and_exit_codes():
     ("code", "heavy"),
     [
         ("from papa.cli import main; sys.argv = ['papa', '--help']; main()", HEAVY | {"pyarrow", "numpy", "yaml"}),
-        ("import papa.config.reading", HEAVY | {"pyarrow", "numpy", "jsonschema", "snakemake"}),
-        ("import papa.data.prepare, papa.data.local_digests, papa.method.orders", HEAVY | {"sklearn", "seqeval"}),
-        (f"import {', '.join(f'papa.results.{name}' for name in PAGES)}", {"torch", "transformers", "scipy", "altair"}),
-        ("import papa; papa.average_attention, papa.Constants", {"papa.config.stages", "papa.config.study"}),
+        ("import papa.config.reading", HEAVY | {"pyarrow", "jsonschema", "snakemake"}),
+        ("import papa.plan.study, papa.plan.why", HEAVY | {"pyarrow.parquet", "snakemake"}),
+        ("import papa.data.tokenize, papa.data.hub, papa.data.choose", HEAVY | {"pyarrow", "huggingface_hub"}),
+        (
+            "import papa; papa.average_attention, papa.Constants",
+            {"papa.plan.study", "pandas", "transformers"},
+        ),
     ],
 )
 def test_a_module_imports_nothing_heavy_that_it_does_not_need(code, heavy):
@@ -65,8 +67,8 @@ def test_a_module_imports_nothing_heavy_that_it_does_not_need(code, heavy):
 
 def test_colours_are_on_a_terminal_only_and_texts_cannot_steer_it(tmp_path):
     table = pa.table({"split": ["train"], "row": [0], "first": ["a\x1b[2Jb\rc\x9bd\nnext"]})
-    trace = Trace("texts", 1, {"first": "\x1b[31mred"}, {})
-    write_table(table, tmp_path / "texts.parquet", {"rows": {"train": 1}}, trace)
+    record = Record("texts", 1, {"first": "\x1b[31mred"}, {})
+    write_table(table, tmp_path / "texts.parquet", {"rows": {"train": 1}}, record)
     inspect = partial(run_papa, "inspect", str(tmp_path / "texts.parquet"))
     shown = inspect()
     assert "\x1b[32mIntact" in shown and "·[31mred" in shown and "\x1b[31mred" not in shown

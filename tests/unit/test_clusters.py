@@ -1,87 +1,25 @@
 """Examples that come in clusters are resampled as whole clusters: compared with brute force and with known losses."""
 
-import json
 from dataclasses import replace
-from pathlib import Path
 from typing import Any
 
 import numpy as np
-import pyarrow as pa
 import pytest
-from builders import labelled, run_record, texts
+from builders import labelled, texts
 from test_compare import compared, drawn
 from test_compare import outcomes as of_seeds
-from test_outcomes import NAMES, write_labels, write_outcomes
+from test_outcomes import finished_words
 
-from papa.config.job import Job
-from papa.config.settings import corpus_of
-from papa.config.stages import ClustersOf, TextsOf
-from papa.data.prepare import prepare_clusters, prepare_texts
-from papa.errors import DamagedArtefact, InputError
-from papa.files import provenance_of, read_table, write_table
+from papa.errors import InputError
+from papa.files import read_table, write_table
 from papa.results.losses import status_of
-from papa.results.outcomes import ALL, FLOOR, ORIGINALS, TaskOutcomes, outcomes_in, read_task_outcomes, table_of
+from papa.results.outcomes import ALL, FLOOR, ORIGINALS, TaskOutcomes, outcomes_in, table_of
 
 
-def clusters_of(folder: Path, column: str, train: list[Any], validation: list[Any]) -> tuple[pa.Table, str]:
-    files = {}
-    for split, values in (("train", train), ("validation", validation)):
-        files[split] = str(folder / f"{split}.json")
-        rows = [{"text": f"{split} {row}", "document": value} for row, value in enumerate(values)]
-        Path(files[split]).write_text(json.dumps(rows), encoding="utf-8")
-    corpus, path = corpus_of(files=files, first="text"), str(folder / "texts.parquet")
-    prepare_texts(Job("texts", TextsOf(corpus=corpus, source={}), {}, {"texts": path}))
-    settings, outputs = ClustersOf(corpus=corpus, source={}, cluster=column), {"clusters": str(folder / "c.parquet")}
-    line = prepare_clusters(Job("clusters", settings, {"texts": (path,)}, outputs))
-    return read_table(folder / "c.parquet"), line
-
-
-@pytest.mark.parametrize(
-    ("train", "validation", "clusters", "both"),
-    [
-        (["p", "q", "p"], ["r", "s", "r"], [0, 1, 0, 2, 3, 2], 0),
-        ([7, 7, 3], [7, 4, 3], [0, 0, 1, 0, 2, 1], 2),
-    ],
-)
-def test_rows_with_the_same_value_share_a_cluster(tmp_path, caplog, train, validation, clusters, both):
-    table, line = clusters_of(tmp_path, "document", train, validation)
-    assert table.column_names == ["split", "row", "cluster"] and table["cluster"].to_pylist() == clusters
-    facts = provenance_of(table)
-    assert facts["column"] == "document"
-    assert facts["fingerprint"] == provenance_of(read_table(tmp_path / "texts.parquet"))["fingerprint"]
-    shared = f", {both} validation rows in clusters of training rows" * bool(both)
-    assert line == f"6 rows, {len(set(clusters))} clusters in column document{shared}"
-    assert bool(both) == ("2 of 3 validation rows have the cluster of a training row" in caplog.text)
-
-
-@pytest.mark.parametrize(
-    ("column", "values", "message"),
-    [
-        ("none", [1, 2, 3], "has no column 'none'"),
-        ("document", [1, None, 2], "no cluster in column document in 1 of 3 rows"),
-        ("document", [[1], [2], [3]], "must contain one cluster in each row"),
-    ],
-)
-def test_a_column_without_clusters_is_refused(column, values, message, tmp_path):
-    with pytest.raises(InputError, match=message):
-        clusters_of(tmp_path, column, values, values)
-
-
-def test_words_of_a_sentence_get_its_cluster(tmp_path):
-    runs = [(run_record(seed=seed), write_outcomes(tmp_path / f"{seed}.p", [0] * 5, seed)) for seed in (1, 2)]
-    facts, values = {"label_names": NAMES, "train_counts": [1] * 3}, [[0]] * 2 + [[0] * 3] * 3
-    labels = write_labels(tmp_path / "l.p", "by_word", values, **facts)
-    clusters = write_labels(tmp_path / "c.p", "cluster", [0, 0, 3, 4, 5])
-    by_column, by_number, without = (
-        read_task_outcomes(runs, {"t": "token_accuracy"}, {"t": labels}, {}, {"t": cluster} if cluster else None)[0]
-        for cluster in (clusters, 2, None)
-    )
-    assert by_column.items["cluster"].tolist() == [3, 3, 3, 5, 5]
-    assert by_number.items["cluster"].tolist() == [0, 0, 0, 1, 1], "sentences 0 and 2"
-    assert "cluster" not in without.items
-    other = write_labels(tmp_path / "o.p", "cluster", [0] * 5, fingerprint="other")
-    with pytest.raises(DamagedArtefact, match="made from different texts"):
-        read_task_outcomes(runs, {"t": "token_accuracy"}, {"t": labels}, {}, {"t": other})
+@pytest.mark.parametrize(("cluster", "expected"), [("name", [3, 3, 3, 5, 5]), (2, [0, 0, 0, 1, 1]), (None, None)])
+def test_words_of_a_sentence_get_its_cluster(tmp_path, cluster, expected):
+    [outcomes] = finished_words(tmp_path, [[0] * 5] * 2, cluster, "token_accuracy").outcomes
+    assert (outcomes.items["cluster"].tolist() if "cluster" in outcomes.items else None) == expected
 
 
 def in_clusters(outcomes: TaskOutcomes, cluster: Any) -> TaskOutcomes:
@@ -127,7 +65,8 @@ def test_the_variance_over_clusters_of_many_sizes_is_unbiased():
 
 def test_texts_without_a_token_are_in_no_cluster():
     tokens = np.array([3, 0, 2, 5, 0, 1, 4])
-    outcomes = in_clusters(texts({ORIGINALS: [1.0] * 7, FLOOR: [2.0] * 7}, tokens), [0, 1, 1, 2, 3, 2, 0])
+    of_texts = np.array([0, 1, 1, 2, 3, 2, 0])
+    outcomes = in_clusters(texts({ORIGINALS: [1.0] * 7, FLOOR: [2.0] * 7}, tokens), np.repeat(of_texts, tokens))
     sample = outcomes.sample("log_likelihood", outcomes.subsets()[ALL])
     assert sample.clusters.tolist() == [0, 1, 2, 2, 0] and sample.values.shape == (2, 3)
     assert sample.trivial_values.shape == (3,)

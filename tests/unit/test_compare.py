@@ -4,14 +4,14 @@ import io
 import json
 
 import numpy as np
+import pyarrow as pa
 import pytest
 from builders import labelled, run_record, texts
 from rich.console import Console
 from scipy.stats import t, ttest_ind, ttest_rel
 
-from papa.config.artefacts import ARTEFACTS
 from papa.errors import InputError
-from papa.files import Trace, write_json, write_table
+from papa.files import write_table
 from papa.results.compare import (
     BY_BOTH,
     BY_EXAMPLE,
@@ -22,17 +22,16 @@ from papa.results.compare import (
     IDENTICAL,
     INCONCLUSIVE,
     OUTCOMES,
+    RUNS,
     compare,
     difference,
     judge,
     print_comparison,
     samples_of,
 )
-from papa.results.conclusion import Conclusion
-from papa.results.outcomes import FLOOR, ORIGINALS, VARIANT_KEYS, Setting, table_of
+from papa.results.outcomes import FLOOR, ORIGINALS, Setting, table_of
 
 HALF = Setting("average", "lambda-0", "1/2")
-PLACES = {ORIGINALS: "original", FLOOR: "zeros/all", HALF: "average/lambda-0/kept-1of2"}
 
 
 def outcomes(right, task="cola", **fields):
@@ -41,20 +40,19 @@ def outcomes(right, task="cola", **fields):
     return labelled(by_setting, **{"model": "tiny", "task": task} | fields)
 
 
-def results(folder, *measured, margin=0.1, recorded=True, precision="float32", **fields):
-    """A results folder, by default with the records of runs."""
+def results(folder, *measured, margin=0.1, models=None, **fields):
+    """A results folder; `fields` are of the runs, `models` of all models."""
     table, facts = table_of(measured)
-    tasks = {task.task: {"title": task.task.upper(), "metric": task.metric} for task in measured}
-    write_table(table, folder / OUTCOMES, {"table": "outcomes"} | facts, Trace("summary", 2, {"tasks": tasks}, {}))
-    conclusion = Conclusion(sentence="", margin=margin, lines=())
-    write_json(conclusion.to_json(), folder / ARTEFACTS["claims_json"].path())
-    for task in measured if recorded else ():
-        trace = Trace("probe", 4, {"model": {"name": task.model, "precision": precision}}, {})
-        runs = [run_record(**{"task": task.task, "model": task.model} | run | fields) for run in runs_of(task)]
-        for setting in {tuple(run[name] for name in VARIANT_KEYS) for run in runs}:
-            path = ARTEFACTS["runs"].path(model=task.model, task=task.task, variant=PLACES[setting])
-            same = [run for run in runs if tuple(run[name] for name in VARIANT_KEYS) == setting]
-            write_json({"runs": same}, folder / path, trace)
+    of_tasks = {"slots": 9, "texts": "c", "fidelity": "paper"}
+    about = {task.task: {"title": task.task.upper(), "metric": task.metric} | of_tasks for task in measured}
+    facts["tasks"] = {name: facts["tasks"][name] | task for name, task in about.items()}
+    facts["models"] = {
+        task.model: {"files": "w", "precision": "float32", "papa": "1"} | (models or {}) for task in measured
+    }
+    write_table(table, folder / OUTCOMES, {"table": "outcomes", "margin": margin} | facts)
+    names = [({"task": task.task, "model": task.model}, run) for task in measured for run in runs_of(task)]
+    runs = [run_record(**about | run | fields) for about, run in names]
+    write_table(pa.Table.from_pylist(runs), folder / RUNS, {})
     return folder
 
 
@@ -115,7 +113,7 @@ CHANGED = drawn(0.7, 60, 2)
         (OF_SEEDS, outcomes(whole(0, 0, 1, 0, 1, 1, 0)), OTHER, BY_EXAMPLE, ttest_ind),
         (OF_EXAMPLES, outcomes(CHANGED), {}, BY_BOTH, ttest_rel),
         (OF_EXAMPLES, outcomes(CHANGED), OTHER, BY_EXAMPLE, ttest_rel),
-        (OF_EXAMPLES, outcomes(CHANGED), {"provenance": {"weights": "v" * 64}}, BY_EXAMPLE, ttest_rel),
+        (OF_EXAMPLES, outcomes(CHANGED), {"models": {"files": "v"}}, BY_EXAMPLE, ttest_rel),
         (OF_EXAMPLES, outcomes(CHANGED, gold=np.arange(60) // 30), {}, BY_NOTHING, ttest_ind),
         (OF_EXAMPLES, outcomes(CHANGED[:, :50]), {}, BY_NOTHING, ttest_ind),
     ],
@@ -191,7 +189,7 @@ def decoder(folder, zeros, shift=0.0, original=1.0):
         FLOOR: zeros + wave,
         Setting("average", None, "0"): 2.0 + shift + 2 * wave,
     }
-    return results(folder, texts(losses, np.full(60, 10), model="tiny", task="next"), recorded=False)
+    return results(folder, texts(losses, np.full(60, 10), model="tiny", task="next"))
 
 
 @pytest.mark.parametrize(("zeros", "original"), [(3.0, 1.0), (7.0, 1.0), (7.0, 5.0)])
@@ -258,7 +256,7 @@ def test_draws_of_an_order_are_one_setting(tmp_path):
 
     def side(name, draws):
         scores = {Setting("average", f"random-{draw}", "1/2"): flipped(right, draw) for draw in draws}
-        return results(tmp_path / name, outcomes({ORIGINALS: right, **scores}), recorded=False)
+        return results(tmp_path / name, outcomes({ORIGINALS: right, **scores}))
 
     comparison = compare(side("a", (1, 2, 3)), side("b", (2, 4)))
     row = row_of(comparison, Setting("average", "random", "1/2"))
@@ -275,15 +273,15 @@ def test_what_differs_is_listed(tmp_path):
         shared,
         outcomes({ORIGINALS: flipped(right, 60), FLOOR: right}),
         outcomes(right, "mrpc", metric="f1"),
-        precision="bfloat16",
-        **{"learning_rate": 2e-3, "provenance": {"weights": "f" * 64, "papa_version": "9"}},
-        rows_available={"train": 9000, "validation": 53},
+        models={"precision": "bfloat16", "files": "f", "papa": "9"},
+        learning_rate=2e-3,
+        rows_available_train=9000,
     )
     comparison = json.loads(json.dumps(compare(a, b), allow_nan=False))
     assert [row["task"] for row in comparison["rows"]] == ["sst2", "cola"]  # mrpc has another metric
     assert [[row["fraction"] for row in comparison[name]] for name in ("only_a", "only_b")] == [["1/2"], ["0"]]
     settings = {(row["task"], row["setting"]): (row["a"], row["b"]) for row in comparison["settings"]}
-    of_models = {"weights": (["w" * 64], ["f" * 64]), "papa_version": (["1"], ["9"])}
+    of_models = {"files": (["w"], ["f"]), "papa": (["1"], ["9"])}
     of_models |= {"precision": (["float32"], ["bfloat16"])}
     of_tasks = {"learning_rate": ([1e-3], [2e-3]), "rows_available_train": ([8551], [9000])}
     expected = {(task, name): values for task in ("sst2", "cola", "mrpc") for name, values in of_tasks.items()}
@@ -299,11 +297,10 @@ def test_what_differs_is_listed(tmp_path):
 def damaged(tmp_path):
     """A folder for each kind of result that cannot be compared with `a`."""
     right = drawn(0.8, 30, 1, seeds=1)
-    folders = {name: results(tmp_path / name, outcomes(right)) for name in ("a", "summary", "claims")}
+    folders = {name: results(tmp_path / name, outcomes(right)) for name in ("a", "summary")}
     results(tmp_path / "b", outcomes(right, "sst2"))
     results(tmp_path / "f1", outcomes(right, metric="f1"))
     write_table(table_of([outcomes(right)])[0], folders["summary"] / OUTCOMES, {"table": "summary"})
-    write_json({"sentence": "none"}, folders["claims"] / ARTEFACTS["claims_json"].path())
     return tmp_path
 
 
@@ -315,7 +312,6 @@ def damaged(tmp_path):
         ("nowhere", "does not exist"),
         (".", "has no tables/outcomes.parquet"),
         ("summary", "is not a table of outcomes"),
-        ("claims", "has no valid `margin`, so papa cannot read its claims"),
         *((margin, "must be between 0 and 1") for margin in (0, 1)),
     ],
 )

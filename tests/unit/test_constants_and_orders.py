@@ -3,11 +3,12 @@
 import jobs
 import pytest
 import torch
-from random_models import random_model
+from sizes import CORPUS_SLOTS, HEADS, LAYERS
 
 import papa
-from papa.config.stages import ModelId
-from papa.files import read_table
+from papa.method.orders import ordered_heads
+from papa.method.variants import replaced_by
+from papa.plan.jobs import HiddenStates
 
 
 @pytest.mark.parametrize(
@@ -27,18 +28,25 @@ def test_matrices_are_those_written_out(name, expected):
         papa.Constants.of("average", 2, 5, 3)
 
 
-def test_orders_are_by_layer_or_draws_of_their_own(tmp_path):
+def test_orders_are_by_layer_or_draws_of_their_own(loaded):
     def ordered(name, seed=0):
-        jobs.put_in_order(ModelId(name="m", hub=random_model("bert")), tmp_path / "order.parquet", name, seed)
-        table = read_table(tmp_path / "order.parquet").to_pandas()
-        assert table["rank"].tolist() == list(range(8))
-        return list(zip(table["layer"], table["head"], strict=True))
+        settings = HiddenStates(constant="zeros", order=name, order_seed=seed)
+        return ordered_heads(jobs.job(settings, "s.hidden"), settings, loaded)
 
-    heads = [(layer, head) for layer in range(2) for head in range(4)]
+    heads = [(layer, head) for layer in range(LAYERS) for head in range(HEADS)]
     assert ordered("first-layer-first") == heads
-    assert ordered("last-layer-first") == heads[4:] + heads[:4]
-    with pytest.raises(papa.InputError, match="needs λ"):
-        ordered("lambda-0")
+    assert ordered("last-layer-first") == [(layer, head) for layer in (2, 1, 0) for head in range(HEADS)]
     draws = [ordered("random-1"), ordered("random-2"), ordered("random-1", seed=1)]
     assert all(sorted(draw) == heads != draw for draw in draws)
     assert draws[0] != draws[1] != draws[2] != draws[0] and ordered("random-1") == draws[0]
+
+
+def test_a_share_of_the_heads_is_replaced_from_the_beginning_of_the_order(loaded):
+    for fraction, number in (("1/4", 12), ("1/2", 8), ("0", 15), ("1/16", 15)):
+        settings = HiddenStates(constant="zeros", order="last-layer-first", fraction=fraction)
+        _, heads = replaced_by(jobs.job(settings, "s.hidden"), settings, loaded, CORPUS_SLOTS)
+        assert heads == [(layer, head) for layer in (2, 1, 0) for head in range(HEADS)][:number]
+    settings = HiddenStates(constant="zeros")
+    assert replaced_by(jobs.job(settings, "s.hidden"), settings, loaded, CORPUS_SLOTS)[1] is None
+    settings = HiddenStates()
+    assert replaced_by(jobs.job(settings, "s.hidden"), settings, loaded, CORPUS_SLOTS) == (None, None)

@@ -5,7 +5,6 @@ import tomllib
 from importlib.metadata import packages_distributions
 
 import pytest
-import yaml
 from random_models import random_model
 from tiny import REPOSITORY, in_python
 
@@ -95,11 +94,3 @@ def test_the_oldest_versions_are_the_bounds():
     lines = [*PROJECT["dependencies"], *STUDY_LINES, *WORKFLOW_LINES, *EXTRA["demo"][1:]]
     pins = (REPOSITORY / "constraints-oldest.txt").read_text(encoding="utf-8").splitlines()
     assert sorted(line.replace(">=", "==") for line in lines) == [line for line in pins if not line.startswith("#")]
-
-
-def test_the_conda_environment_has_the_same_bounds():
-    """Except snakemake and typer, which start the jobs from another environment."""
-    lines = [*PROJECT["dependencies"], *STUDY_LINES, "python" + PROJECT["requires-python"]]
-    environment = yaml.safe_load((REPOSITORY / "workflow/envs/papa.yaml").read_text(encoding="utf-8"))
-    listed = {line.replace(" ", "").replace("pytorch", "torch") for line in environment["dependencies"]}
-    assert listed == set(lines)

@@ -1,7 +1,6 @@
 """Decoders, plain models with replaced attention, and models that BERT's form does not fit."""
 
 import copy
-import json
 from concurrent.futures import ThreadPoolExecutor
 
 import pytest
@@ -11,8 +10,6 @@ from families import DECODERS, ENDS, GROUPED, SIZES, close, real, states_of, sto
 from sizes import LAYERS, SLOTS, VOCABULARY
 
 import papa
-from papa.config.settings import Machine
-from papa.config.stages import ModelId
 from papa.data.tokenize import sizes_of_model
 from papa.errors import InputError
 from papa.model.check import distance
@@ -77,7 +74,7 @@ def test_gradients_are_the_same_on_either_side_of_padding(decoder, constants):
     close(gradient(True), gradient(False), atol=1e-4)
 
 
-def test_of_layers_those_that_attend_are_counted_and_the_others_stay_as_they_are(constants, tmp_path, monkeypatch):
+def test_of_layers_those_that_attend_are_counted_and_the_others_stay_as_they_are(constants, tmp_path):
     def mixed():
         torch.manual_seed(0)
         layers = ["conv", "full_attention", "conv", "conv", "full_attention"]
@@ -96,8 +93,7 @@ def test_of_layers_those_that_attend_are_counted_and_the_others_stay_as_they_are
     with pytest.raises(InputError, match=r"this model needs a torch tensor \[layer, head, query, key\] = \[2, 4"):
         model.hidden_states(inputs, constants)
     plain.save_pretrained(tmp_path)
-    monkeypatch.setenv("PAPA_MACHINE", json.dumps({"models": {"mixed": {"path": str(tmp_path)}}}))
-    sizes = sizes_of_model(ModelId(name="mixed"), Machine.current())
+    sizes = sizes_of_model(str(tmp_path))
     assert (sizes["layers"], sizes["heads"]) == (2, 4)
 
 

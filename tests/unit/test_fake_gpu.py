@@ -1,25 +1,21 @@
 """Every stage on a device without hardware: the numbers of the CPU, no mixed devices, and few waits for a GPU."""
 
-import json
-import os
 from contextlib import nullcontext
-from pathlib import Path
 
 import fake_device
 import jobs
 import numpy as np
 import pytest
 import torch
-from fake_device import FAKE, NAME, NEAR
+from fake_device import NEAR
 from families import stock
-from safetensors.torch import load_file
 from sizes import CORPUS_SLOTS, SLOTS
 
 import papa
-from papa.config import stages
+from papa.config.settings import Machine
 from papa.data.packed import Packed
 from papa.data.tokens import Tokens
-from papa.files import read_json, read_table
+from papa.files import provenance_of, read_table
 from papa.method.averaging import Averaging
 from papa.method.hidden import HiddenStates
 from papa.model.model import Model
@@ -54,25 +50,20 @@ def on_both(device, monkeypatch):
     def run(stage):
         made = []
         for name in ("cpu", fake_device.NAME):
-            machine = json.loads(os.environ["PAPA_MACHINE"]) | {"device": name, "token_budget": 257}
-            monkeypatch.setenv("PAPA_MACHINE", json.dumps(machine))
+            monkeypatch.setattr(jobs, "MACHINE", Machine(device=name, token_budget=257))
             torch.manual_seed(0)
             made.append(stage(name))
-        for on_cpu, on_device in zip(*made, strict=True):
-            assert Path(on_cpu) != Path(on_device)
-            compare(on_cpu, on_device)
-        monkeypatch.setenv("PAPA_MACHINE", json.dumps(machine | {"device": "cpu"}))
+        assert made[0] != made[1]
+        compare(*made)
 
     return run
 
 
 def compare(first, second):
     """Assert that two artefacts have nearly the same numbers."""
-    for values, others in zip(numbers(Path(first)), numbers(Path(second)), strict=True):
+    for values, others in zip(numbers(first), numbers(second), strict=True):
         halved = values.dtype == np.float16  # hidden states are stored in half precision: one step of rounding
-        trained = NAME != FAKE and Path(first).suffix == ".safetensors"  # each step adds to a difference
-        near = NEAR | ({"rtol": 2e-3} if halved else {}) | ({"atol": 1e-3} if trained else {})
-        np.testing.assert_allclose(values, others, **near)
+        np.testing.assert_allclose(values, others, **NEAR | ({"rtol": 2e-3} if halved else {}))
 
 
 def numbers(path):
@@ -81,13 +72,10 @@ def numbers(path):
         constants = papa.Constants.load(path)
         return [constants.sum.numpy(), constants.count.numpy()]
     if path.suffix == ".parquet":
-        table = read_table(path).to_pandas()
-        return [table[name].to_numpy(float) for name in table.select_dtypes("number")]
-    if path.suffix == ".safetensors":
-        return [values.numpy() for _, values in sorted(load_file(path).items())]
-    content = read_json(path)
-    if "runs" in content:
-        return [np.array([epoch["loss"] for epoch in run["curve"]]) for run in content["runs"]]
+        table = read_table(path)
+        frame = table.to_pandas()
+        curve = provenance_of(table).get("curve", [])
+        return [np.array(curve), *(frame[name].to_numpy(float) for name in frame.select_dtypes("number"))]
     with HiddenStates.opened(path) as hidden:
         tokens = Tokens.read(path.with_name("tokens.parquet"))["train"]
         return [hidden.read(torch.arange(len(tokens)), tokens).numpy().astype(np.float16)]
@@ -117,7 +105,7 @@ def test_averages(on_both, tiny, place_tiny, corpus, kind, causal):
 
     def stage(name):
         jobs.average(model, corpus / "tokens.parquet", path := corpus / f"{name}.h5", kind=kind)
-        return [path]
+        return path
 
     on_both(stage)
 
@@ -142,23 +130,20 @@ def test_other_stages(on_both, request, tiny, corpus, data, stage, variant):
     behind = {"constants": made.get(variant.split("/")[0].removesuffix("-trained"))}
     if variant == SOME:
         jobs.learn(tiny, corpus / "order-lambda.parquet", HOW, constants=made["average"], **data)
-        jobs.rank(corpus / "order-lambda.parquet", order := corpus / "order.parquet")
-        behind["order"] = order
+        behind["weights"] = corpus / "order-lambda.parquet"
 
     def run(name):
-        path = corpus / (f"{name}.parquet" if stage == "lambda" else f"{name}.json")
+        path = corpus / f"{name}.{'hidden' if stage == 'hidden' else 'parquet'}"
         if stage == "lambda":
             jobs.learn(tiny, path, HOW, constant=variant, **behind, **data)
         elif stage == "hidden":
             jobs.store(tiny, path, variant, tokens=data["tokens"], **behind)
         elif stage == "own head":
-            how, given = stages.Training.none(), {"variant": variant, "tokens": data["tokens"]}
-            jobs.probe(tiny, path, "log_likelihood", how=how, seed=0, **given)
-            return [jobs.outcomes_of(path)]
+            how, given = jobs.training(epochs=0), {"variant": variant, "tokens": data["tokens"]}
+            jobs.probe(tiny, path, how, 0, metric="log_likelihood", **given)
         else:
-            jobs.probe(tiny, path, "accuracy", HOW, variant=variant, **data, **behind)
-            return [path, jobs.outcomes_of(path), path.with_suffix(".safetensors")]
-        return [path]
+            jobs.probe(tiny, path, HOW, variant=variant, **data, **behind)
+        return path
 
     on_both(run)
 

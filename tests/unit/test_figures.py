@@ -13,11 +13,11 @@ from builders import grid_view, summary_row
 import papa
 from papa.errors import InputError
 from papa.method.pictures import HEIGHT, drawn_slots, pictures
-from papa.results.analysis import save_figure
 from papa.results.drops import COLUMNS as DROP_COLUMNS
 from papa.results.drops import drop_figure
 from papa.results.figures import grid_figure
 from papa.results.panels import LABEL_HEIGHT
+from papa.results.section import draw
 
 LAYERS, HEADS = 3, 5
 FRACTIONS, SUBSETS = ("1", "1/2", "0"), ("all", "lookup", "position")
@@ -50,9 +50,10 @@ def drawn(figure: Any) -> Rows:
 
 def save(folder: Path, figure: Any) -> str:
     """Write a figure; return the SVG."""
-    save_figure(figure, {form: folder / f"figure.{form}" for form in ("svg", "png")})
+    svg = draw(figure, folder / "figure.svg", folder / "figure.png")
     assert (folder / "figure.png").read_bytes().startswith(b"\x89PNG")
-    return (folder / "figure.svg").read_text(encoding="utf-8")
+    assert (folder / "figure.svg").read_text(encoding="utf-8") == svg
+    return svg
 
 
 def test_files_show_models_tasks_and_subsets(tmp_path):

@@ -2,7 +2,9 @@
 
 import fcntl
 import os
+import platform
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -15,7 +17,7 @@ from papa import files
 from papa.errors import DamagedArtefact, InputError
 from papa.method import hdf5
 
-TRACE = files.Trace("average", 3, {"model": {"name": "é"}, "part": "1of1"}, {"tokens": "abc"})
+RECORD = files.Record("average", 3, {"model": {"name": "é"}, "part": "1of1"}, {"tokens": "abc"})
 TABLE = pa.table(
     {
         "number": [1, None, 3],
@@ -31,16 +33,16 @@ TENSORS = {"w": torch.arange(15.0).view(3, 5), "n": torch.arange(3), "h": torch.
 ARRAYS = {"sum": np.arange(7.0), "count": np.arange(5)}
 FORMATS: dict[str, tuple[Callable[[Path], None], Callable[[Path], object]]] = {
     "a.parquet": (
-        lambda path: files.write_table(TABLE, path, {"n": 1}, TRACE),
+        lambda path: files.write_table(TABLE, path, {"n": 1}, RECORD),
         lambda path: files.read_table(path).to_pylist(),
     ),
-    "a.json": (lambda path: files.write_json({"z": 1, "a": [1.5, "é"]}, path, TRACE), files.read_json),
+    "a.json": (lambda path: files.write_json({"z": 1, "a": [1.5, "é"]}, path, RECORD), files.read_json),
     "a.safetensors": (
-        lambda path: files.write_tensors(TENSORS, path, {"n": 2}, TRACE),
+        lambda path: files.write_tensors(TENSORS, path, {"n": 2}, RECORD),
         lambda path: str(sorted((name, values.tolist()) for name, values in files.read_tensors(path)[0].items())),
     ),
     "a.h5": (
-        lambda path: hdf5.write_arrays({name: values[None] for name, values in ARRAYS.items()}, path, {"n": 7}, TRACE),
+        lambda path: hdf5.write_arrays({name: values[None] for name, values in ARRAYS.items()}, path, {"n": 7}, RECORD),
         lambda path: str(hdf5.read_arrays(path, ARRAYS)),
     ),
 }
@@ -50,10 +52,25 @@ FORMATS: dict[str, tuple[Callable[[Path], None], Callable[[Path], object]]] = {
 def test_a_file_says_what_made_it(name, tmp_path):
     write, read = FORMATS[name]
     write(tmp_path / name)
-    assert files.trace_of(tmp_path / name) == TRACE
-    first = files.digest_of(tmp_path / name), read(tmp_path / name)
+    first = files.read_provenance(tmp_path / name), read(tmp_path / name)
+    assert first[0].record == RECORD and first[0].packages.keys() == {"papa", *files.PACKAGES}
     write(tmp_path / name)
-    assert (files.digest_of(tmp_path / name), read(tmp_path / name)) == first
+    assert (files.read_provenance(tmp_path / name), read(tmp_path / name)) == first
+
+
+@pytest.mark.parametrize("name", FORMATS)
+def test_a_file_with_the_name_of_another_key_is_refused(name, tmp_path):
+    """A key depends on each part of a record, and on nothing else."""
+    write, read = FORMATS[name]
+    keys = [RECORD.key, replace(RECORD, stage="probe").key, replace(RECORD, version=4).key]
+    keys += [replace(RECORD, settings={}).key, replace(RECORD, inputs={"tokens": "abd"}).key]
+    assert len(set(keys)) == 5 and replace(RECORD, inputs={"tokens": "abc"}).key == RECORD.key
+    own, other = (tmp_path / name.replace("a.", f"é-{key[:16]}.") for key in keys[:2])
+    write(own)
+    read(own)
+    own.rename(other)
+    with pytest.raises(DamagedArtefact, match=f"contains the artefact with the key {RECORD.key}; delete it"):
+        read(other)
 
 
 @pytest.mark.parametrize("name", FORMATS)
@@ -92,11 +109,14 @@ def test_nothing_is_left_of_a_file_that_could_not_be_written(tmp_path):
     files.write_json({"a": 1}, tmp_path / "a.json")
     with pytest.raises(ValueError, match="not JSON compliant"):
         files.write_json({"a": float("nan")}, tmp_path / "a.json")
-    (tmp_path / ".a.json.77.partial").write_text("left by a job that was killed")
+    begin = f".a.json.{platform.node()}-"
+    (tmp_path / f"{begin}{2**22 + 1}.partial").write_text("left by a job that was killed")
+    running = tmp_path / f"{begin}1.partial"
+    running.write_text("of a job that makes the same file")
     with pytest.raises(RuntimeError), files.replacing(tmp_path / "a.json") as temporary:
         temporary.write_text("half")
         raise RuntimeError
-    assert [path.name for path in tmp_path.iterdir()] == ["a.json"]
+    assert {path.name for path in tmp_path.iterdir()} == {"a.json", running.name}
     assert files.read_json(tmp_path / "a.json") == {"a": 1}
     with pytest.raises(InputError, match=r"a\.json/c could not be written \(.*\), and the partial file was removed"):
         files.write_json({}, tmp_path / "a.json" / "c")
@@ -105,24 +125,22 @@ def test_nothing_is_left_of_a_file_that_could_not_be_written(tmp_path):
 def test_no_file_is_written_through_a_link_with_the_name_of_a_temporary_file(tmp_path):
     other = tmp_path / "other"
     other.write_text("of somebody else")
-    (tmp_path / f".a.json.{os.getpid()}.partial").symlink_to(other)
+    (tmp_path / f".a.json.{platform.node()}-{os.getpid()}.partial").symlink_to(other)
     files.write_json({"a": 1}, tmp_path / "a.json")
     assert other.read_text() == "of somebody else" and not (tmp_path / "a.json").is_symlink()
 
 
-def test_a_trace_that_was_edited_says_nothing(tmp_path):
-    files.write_json({"a": 1}, tmp_path / "a.json", TRACE)
+def test_a_record_that_was_edited_says_nothing(tmp_path):
+    files.write_json({"a": 1}, tmp_path / "a.json", RECORD)
     text = (tmp_path / "a.json").read_text(encoding="utf-8")
     (tmp_path / "a.json").write_text(text.replace('"part": "1of1"', '"part": "1of2"'), encoding="utf-8")
-    assert files.trace_of(tmp_path / "a.json") is None
+    assert files.read_provenance(tmp_path / "a.json") is None
 
 
 def test_files_of_others_say_nothing(tmp_path):
     for name in (*FORMATS, "a.html"):
         (tmp_path / name).write_text("{}")
         assert files.read_provenance(tmp_path / name) is None
-        with pytest.raises(DamagedArtefact, match="has no record of its content"):
-            files.digest_of(tmp_path / name)
     assert files.read_provenance(tmp_path / "missing.json") is None
     pq.write_table(TABLE, tmp_path / "b.parquet")
     with pytest.raises(DamagedArtefact, match="has no record of how it was made"):
@@ -143,5 +161,5 @@ def test_averages_are_read_without_the_lock_that_somebody_else_holds(tmp_path):
     FORMATS["a.h5"][0](tmp_path / "a.h5")
     with open(tmp_path / "a.h5") as held:
         fcntl.flock(held, fcntl.LOCK_EX)
-        assert files.trace_of(tmp_path / "a.h5") == TRACE
+        assert files.read_provenance(tmp_path / "a.h5").record == RECORD
         assert FORMATS["a.h5"][1](tmp_path / "a.h5") == str(hdf5.read_arrays(tmp_path / "a.h5", ARRAYS))

@@ -120,7 +120,7 @@ def test_a_blind_guess_replaces_a_floor_of_a_head_that_does_worse(floors, floor,
     nats = {ORIGINALS: np.full(101, 3.0), ZEROS: np.full(101, 9.0), IDENTITY: np.full(101, 3.5)}
     nats[REPLACED] = np.full(101, 3.25) + np.linspace(-0.1, 0.1, 101)
     measured = texts(nats, np.full(101, 7), floors=floors)
-    sample = measured.sample("log_likelihood", np.ones(101, bool))
+    sample = measured.sample("log_likelihood", np.ones(7 * 101, bool))
     assert sample.guesses == ({Setting(*ZEROS)} if "zeros" in floors else set())
     assert sample.floor == (floor and pytest.approx(floor))
     if floors:

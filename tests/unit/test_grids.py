@@ -1,16 +1,12 @@
 """The table of a grid: every score in its cell, empty cells for missing scores, lines in the grid's order."""
 
 import re
-from pathlib import Path
 from typing import Any
 
-import pytest
-from builders import analysis_job, grid_view, summary_row, write_rows
+from builders import frame_of, grid_view, summary_row
 
-from papa.errors import DamagedArtefact, InputError
-from papa.files import provenance_of, read_table, trace_of
-from papa.results.analysis import analyse
-from papa.results.grids import GRID_COLUMNS
+from papa.results.grids import GRID_COLUMNS, section_of
+from papa.results.table import arrow_of
 
 
 def row(task: str, constant: str | None, fraction: str, mean: float | None, **columns: Any) -> dict[str, Any]:
@@ -22,17 +18,12 @@ def row(task: str, constant: str | None, fraction: str, mean: float | None, **co
 
 
 class Grid:
-    def __init__(self, folder: Path, rows: list[dict[str, Any]], **fields: Any):
-        summary = write_rows(rows, folder / "summary.parquet")
-        self.table = folder / "grid.parquet"
+    def __init__(self, rows: list[dict[str, Any]], **fields: Any):
         view = {"title": "Table 1: kinds", "tasks": {"cola": "glue", "ner": "conll"}, "fractions": ("0", "1")} | fields
-        parameters = grid_view(**view).model_dump(mode="json")
-        self.job = analysis_job("grid", parameters, {"summary": summary}, folder / "grid")
-        analyse(self.job)
-        self.rows = read_table(self.table).to_pylist()
-        self.markdown = Path(self.job.output("markdown")).read_text("utf-8")
-        parts = self.markdown.split("Loss\n")
-        self.lines, self.losses = ([s for s in parts[place].splitlines() if s.startswith("|")] for place in (0, -1))
+        self.section = section_of(grid_view(**view), frame_of(rows))
+        self.rows = arrow_of(self.section.frame, GRID_COLUMNS).to_pylist()
+        self.tables = {table.title: table for table in self.section.tables}
+        self.lines, self.losses = (self.section.tables[place].markdown().splitlines() for place in (0, -1))
 
     def cells(self) -> list[dict[str, str]]:
         """The cells of each line of the only table, by the heading of their column."""
@@ -40,12 +31,12 @@ class Grid:
         return [dict(zip(header, line, strict=True)) for line in lines]
 
 
-def test_constants_are_lines_and_tasks_columns(tmp_path):
+def test_constants_are_lines_and_tasks_columns():
     rows = [row("ner", "zeros", "0", 0.5), row("ner", "average", "0", 0.7), row("ner", None, "1", 0.9)]
     rows += [row("cola", "average", "0", 0.3), row("cola", "identity", "0", 0.1), row("ner", "average", "1/2", 0.99)]
     rows += [row("other", "zeros", "0", 0.99), row("ner", "average", "0", 0.99, model="n")]
     rows += [row("ner", "average", "0", 0.98, metric="token_accuracy", main=False)]
-    grid = Grid(tmp_path, rows, constants=["zeros", "toeplitz-trained", "average"])
+    grid = Grid(rows, constants=["zeros", "toeplitz-trained", "average"])
     assert grid.lines == [
         "| constants | COLA | NER |",
         "| --- | --- | --- |",
@@ -64,21 +55,20 @@ def test_constants_are_lines_and_tasks_columns(tmp_path):
         *(("Toeplitz, trained", "ner", None, 0.9), ("average", "ner", None, 0.9), ("average", "ner", "average", 0.7)),
     ]
     assert [r["mean"] for r in grid.rows if not r["main"]] == [0.98] and list(grid.rows[0]) == list(GRID_COLUMNS)
-    assert provenance_of(read_table(grid.table)) == {"table": "grid", "title": "Table 1: kinds", "lines": "constants"}
-    assert trace_of(grid.table) == grid.job.trace()
+    assert grid.section.facts == {"title": "Table 1: kinds", "lines": "constants"} and grid.section.chart is None
 
 
-def test_each_model_has_a_table_and_an_excluded_task_is_named_with_the_reason(tmp_path):
+def test_each_model_has_a_table_and_an_excluded_task_is_named_with_the_reason():
     why = {"status": "the probe is no better than the majority class, yes (0.690)"}
     missing = {"contextless": None, "loss": None, "status": "no contextless floor was measured", "model": "n"}
     rows = [row("ner", None, "1", 0.9), row("ner", "average", "0", 0.7)]
     rows += [row("cola", None, "1", 0.7, **why), row("cola", "average", "0", 0.7, loss=None, **why)]
     rows += [row("ner", None, "1", 0.8, **missing), row("ner", "average", "0", 0.5, **missing)]
-    grid = Grid(tmp_path, rows, models=["m", "n"])
-    tables = dict(part.split("\n", 1) for part in grid.markdown.split("## ")[1:])
+    grid = Grid(rows, models=["m", "n"])
+    tables = {title: table.markdown() for title, table in grid.tables.items()}
     assert list(tables) == ["m (23 heads)", "m (23 heads). Loss", "n (23 heads)", "n (23 heads). Loss"]
     assert "| average | - | 25 % (10 to 41) |" in tables["m (23 heads). Loss"]
-    note = tables["m (23 heads). Loss"]
+    note = grid.tables["m (23 heads). Loss"].note
     assert "No loss: COLA: the probe is no better than the majority class, yes (0.690)." in note
     assert "NER:" not in note and "(original - score) / (original - context-free)" in note
     # a floor that was not measured has no line
@@ -88,18 +78,18 @@ def test_each_model_has_a_table_and_an_excluded_task_is_named_with_the_reason(tm
     assert "| average |  | - |" in tables["n (23 heads). Loss"]
 
 
-def test_averages_of_other_texts(tmp_path):
+def test_averages_of_other_texts():
     """NER is a task on conll: its average is the average of conll."""
     rows = [row("cola", "average", "0", 0.3), row("cola", "average-of-conll", "0", 0.2)]
     rows += [row("ner", "average", "0", 0.7)]
-    grid = Grid(tmp_path, rows, constants=["average", "average-of-conll"], fractions=["0"])
+    grid = Grid(rows, constants=["average", "average-of-conll"], fractions=["0"])
     assert grid.lines[4:] == [
         "| average, own texts | **0.300 ±.013** | **0.700 ±.013** |",
         "| average, texts of conll | 0.200 ±.013 | **0.700 ±.013** |",
     ]
 
 
-def test_fractions_are_columns(tmp_path):
+def test_fractions_are_columns():
     scores = {"1": (None, 0.9), "1/16": ("average", 0.8), "0": ("average", 0.6)}
     rows = [
         row(task, constant, fraction, score - less, model=model, relative_drop=0.25 if fraction == "0" else None)
@@ -107,7 +97,7 @@ def test_fractions_are_columns(tmp_path):
         for task in ("ner", "cola")
         for fraction, (constant, score) in scores.items()
     ]
-    grid = Grid(tmp_path, rows[:-1], models=["n", "m"], fractions=["0", "1/16", "1"])
+    grid = Grid(rows[:-1], models=["n", "m"], fractions=["0", "1/16", "1"])
     n, m = ["0.800", "0.700", "0.500"], ["0.900", "0.800", "0.600"]
     cells = [[cell[:5] for cell in map(line.get, ("task", "model", "1", "1/16", "0"))] for line in grid.cells()]
     assert cells == [["COLA", "n", *n[:2], ""], ["COLA", "m", *m], ["NER", "n", *n], ["NER", "m", *m]]
@@ -116,22 +106,14 @@ def test_fractions_are_columns(tmp_path):
     assert last == ["0.600 ±.013", "0.100", "0.200", "25.0 %", "25 % (10 to 41)"] and first[3:] == ["-", "-"]
 
 
-def test_orders_are_lines_that_share_their_ends(tmp_path):
+def test_orders_are_lines_that_share_their_ends():
     rows = [row("ner", None, "1", 0.9), row("ner", "average", "0", 0.6)]
     rows += [row("ner", "average", f, 0.8, same_heads_as=s) for f, s in (("1/16", "1/19"), ("1/19", "1/16"))]
     rows += [row("ner", "average", f, 0.7, order="random", same_heads_as="1/17") for f in ("1/16", "1/19")]
     fields = {"tasks": {"ner": "conll"}, "fractions": ("1", "1/16", "1/19", "0")}
-    grid = Grid(tmp_path, rows, orders=["random", "lambda"], **fields)
+    grid = Grid(rows, orders=["random", "lambda"], **fields)
     assert [[line[name][:5] for name in ("order", *fields["fractions"])] for line in grid.cells()] == [
         ["rando", "0.900", "0.700", "0.700", "0.600"],
         ["λ", "0.900", "0.800", "0.800", "0.600"],
     ]
-    assert "Fractions with the same number of heads: m keeps 1 of 23 at 1/19 and 1/16." in grid.markdown
-
-
-def test_a_grid_that_was_not_run_is_refused(tmp_path):
-    with pytest.raises(InputError, match=r"summary\.parquet has no run of 'Mine'"):
-        Grid(tmp_path, [row("ner", None, "1", 0.9)], title="Mine", models=["other"])
-    assert not (tmp_path / "grid.parquet").exists()
-    with pytest.raises(DamagedArtefact, match="has no rows"):
-        Grid(tmp_path, [])
+    assert "Fractions with the same number of heads: m keeps 1 of 23 at 1/19 and 1/16." in grid.section.note

@@ -1,38 +1,28 @@
 """Lists of heads in files: as orders of replacement, and wrong files to a sentence."""
 
-from dataclasses import replace
+from types import SimpleNamespace
 
 import jobs
 import pytest
 from random_models import random_model
-from test_measure import QUICK, folder, texts_of  # noqa: F401  fixtures
-from tiny import CONFIG, with_keys
+from tiny import CONFIG, with_keys, write_data
 
 import papa
-from papa.config.freshness import FRESH
 from papa.config.reading import config_of
 from papa.config.settings import check_files
-from papa.config.stages import ModelId, OrderFromModel
-from papa.config.study import Plan
-from papa.data.local_digests import LocalSourceDigests
-from papa.files import provenance_of, read_table
-from papa.method.orders import listed_heads, order_heads
+from papa.method.orders import listed_heads, ordered_heads
+from papa.plan.jobs import HiddenStates
+from papa.plan.study import Plan
 
-MODEL = ModelId(name="m", hub=random_model("llama"))
-"""A model of 2 layers with 4 heads."""
+SIZES = SimpleNamespace(layers=2, heads=4)
 LIST = {"file": "heads.csv", "name": "mine"}
 
 
-def test_the_first_listed_head_is_replaced_last_and_others_before_all_listed_ones(tmp_path, monkeypatch):
-    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
-    path = tmp_path / "heads.csv"
+def test_the_first_listed_head_is_replaced_last_and_others_before_all_listed_ones(tmp_path):
+    path, settings = tmp_path / "heads.csv", HiddenStates(constant="zeros", order="list-mine")
     path.write_text("layer,head\n1,2\n0, 3\n\n1,0\n")
-    settings = OrderFromModel(model=MODEL, order="list-mine", seed=0, file=str(path), digest="d")
-    order_heads(jobs.job("order", settings, {}, order=tmp_path / "o"))
-    order = read_table(tmp_path / "o")
-    heads = list(zip(order["layer"].to_pylist(), order["head"].to_pylist(), strict=True))
+    heads = ordered_heads(jobs.job(settings, tmp_path / "s.hidden", heads=path), settings, SIZES)
     assert heads == [(0, 0), (0, 1), (0, 2), (1, 1), (1, 3), (1, 0), (0, 3), (1, 2)]
-    assert provenance_of(order)["order"] == "list-mine"
 
 
 @pytest.mark.parametrize(
@@ -57,32 +47,26 @@ def test_a_wrong_list_gets_one_sentence(text, message, tmp_path):
 
 @pytest.fixture
 def with_texts(tmp_path, monkeypatch):
-    """A current folder with empty files of the texts of `CONFIG`."""
+    """A current folder with files of the texts of `CONFIG`."""
     monkeypatch.chdir(tmp_path)
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
-    (tmp_path / "data").mkdir()
-    for path in (path for corpus in CONFIG["corpora"].values() for path in corpus["files"].values()):
-        (tmp_path / path).touch()
+    write_data(tmp_path / "data")
 
 
 @pytest.mark.usefixtures("with_texts")
-def test_a_changed_list_is_out_of_date_and_a_moved_one_is_not(tmp_path):
-
-    def state(file):
-        keys = {"models.tiny": {"path": random_model("llama")}, "run.orders": ["lambda", LIST | {"file": file}]}
-        config = config_of(with_keys(CONFIG, keys))
-        study = Plan(config, tmp_path, LocalSourceDigests(config.machine))
-        orders = [order.name for order in study.orders(study.grids["score_by_fraction"])]
-        assert orders == ["lambda-0", "list-mine"]
-        [job] = [job for job in study.jobs() if job.rule == "order_heads"]
-        return replace(job.placed(tmp_path), machine=config.machine), study.state(job)
+def test_a_changed_list_changes_keys_and_a_moved_one_does_not(tmp_path):
+    def keys(file):
+        changes = {"models.tiny": {"path": random_model("llama")}, "run.orders": ["lambda", LIST | {"file": file}]}
+        plan = Plan(config_of(with_keys(CONFIG, changes)), tmp_path / "results" / "s")
+        found = {}
+        for job in plan.jobs:
+            found.setdefault(job.about.get("order"), set()).add(job.key)
+        return found["list-mine"], found["lambda-0"]
 
     for name, head in {"a.csv": "1,2", "b.csv": "1,2", "c.csv": "0,0"}.items():
         (tmp_path / name).write_text(f"layer,head\n{head}\n")
-    job, _ = state("a.csv")
-    order_heads(job)
-    assert state("a.csv")[1] == state("b.csv")[1] == FRESH
-    assert state("c.csv")[1] == "`digest` changed"
+    (first, by_lambda), moved, (changed, others) = map(keys, ("a.csv", "b.csv", "c.csv"))
+    assert moved == (first, by_lambda) and not first & changed and others == by_lambda
 
 
 @pytest.mark.usefixtures("with_texts")
@@ -100,13 +84,3 @@ def test_a_list_in_a_config_is_checked(orders, message):
     grids = {"grids.more": {"orders": [LIST | {"file": "other.csv"}]}, "run.orders": [LIST]}
     with pytest.raises(papa.InputError, match=r"run\.orders has a list with the name 'mine', but another grid"):
         config_of(with_keys(CONFIG, grids))
-
-
-@pytest.mark.usefixtures("no_figures")
-def test_a_study_measures_a_list(folder, tmp_path):  # noqa: F811
-    path = tmp_path / "heads.csv"
-    path.write_text("layer,head\n1,0\n")
-    settings = QUICK | {"run": QUICK["run"] | {"orders": [{"file": str(path), "name": "mine"}]}}
-    study = papa.measure(folder, *texts_of(60), texts_of(40, 1), settings, tmp_path / "s")
-    assert "in the order of the list mine" in study.claims["lines"][0]["sentence"]
-    assert set(study.summary["order"].dropna()) == {"list-mine"}

@@ -1,6 +1,7 @@
 """The map of heads in a report: bytes that come back as the matrices, and λ of every head."""
 
 from base64 import b64decode
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -9,8 +10,7 @@ import torch
 from finished import CONFIG, HEADS, LAYERS, SLOTS, averages, learned, write_results
 
 import papa
-from papa.results.heads_map import NEVER, STEPS, MapMatrices, head_maps, matrices_of
-from papa.results.summary import read_summary
+from papa.results.heads_map import NEVER, STEPS, MapMatrices, head_maps, heads_of, matrices_of
 
 
 def cells_of(matrices: MapMatrices) -> np.ndarray:
@@ -42,8 +42,18 @@ def test_a_map_has_lambda_of_the_first_seed_if_it_was_learned_and_the_averages(f
     run: dict[str, Any] = CONFIG["run"] | {"fractions": fractions, "constants": ["average", "zeros"]}
     run |= {"tasks": ["second"]}
     study = write_results(tmp_path, run=run, grids={}, ranking={"seeds": [3, 0]})
-    maps, sets = head_maps(study, read_summary(study.results / study.path("summary")))
+    maps, sets = head_maps(study)
     weights = None if seed is None else [learned(seed, head) for head in range(LAYERS * HEADS)]
     assert [maps[0][name] for name in ("title", "layers", "heads")] == ["Second, small, average", LAYERS, HEADS]
     assert maps[0]["weights"] == weights and len(maps) == (2 if seed is None else 4)
-    assert list(sets) == [f"models/{model}/corpora/texts/average.h5:average" for model in ("small", "other")]
+    made = [Path(job.output).stem for job in study.of_stage("average")]
+    assert list(sets) == [f"{name}:average" for name in made] and len(made) == 2
+
+
+def test_heads_are_ranked_by_lambda(tmp_path):
+    finished = write_results(tmp_path, ranking={"seeds": [3, 0]}, grids={})
+    rows = heads_of(finished.jobs)
+    of_one = rows[rows["model"].eq("small") & rows["task"].eq("first") & rows["seed"].eq(0)]
+    assert of_one["rank"].tolist() == list(range(LAYERS * HEADS)) and len(rows) == 2 * 2 * 2 * LAYERS * HEADS
+    np.testing.assert_allclose(of_one["value"], [learned(0, head) for head in range(LAYERS * HEADS)])
+    assert heads_of([]).empty and list(heads_of([])) == list(rows)

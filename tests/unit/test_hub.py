@@ -4,6 +4,7 @@ import hashlib
 import importlib.util
 import json
 import re
+import shutil
 import sys
 import types
 from pathlib import Path
@@ -18,18 +19,15 @@ from tiny import ABSENT, CONFIG, with_keys, write_model
 
 import papa
 from papa.config.reading import config_of
-from papa.config.settings import Machine, corpus_of
-from papa.config.stages import ModelId
-from papa.config.study import Plan
-from papa.data.hub import CONFIGS_AND_TOKENIZERS, download, files_of_configs, files_of_model, is_local, with_snapshots
-from papa.data.local_digests import LocalSourceDigests
+from papa.config.settings import FolderModel, HubModel, Machine, PackageModel, corpus_of
+from papa.data.hub import CONFIGS_AND_TOKENIZERS, download, fetch, files_of_configs, files_of_model, is_local
 from papa.data.named import facts_in, folder_in_package, named
-from papa.data.sources import load_rows, source_digests
-from papa.data.weights import digest_of_model, known_weights, location_of, weights_digest
+from papa.data.sources import load_splits, source_digests
+from papa.data.weights import model_source, weights_digest
 from papa.errors import InputError
 
 COMMIT = "c" * 40
-MODEL = ModelId(name="small", hub="some/model", revision="abc")
+MODEL = HubModel(hub="some/model", revision="abc")
 TEXTS = ["A cat sat.", 'She said "NA", twice', "1984"]
 
 
@@ -121,10 +119,6 @@ def model_folder(folder, weights=b"weights"):
     return folder
 
 
-def small(folder):
-    return Machine(models={"small": {"path": str(folder)}})
-
-
 # -- what a run downloads ---------------------------------------------------------------------------------------------
 
 
@@ -135,8 +129,8 @@ def test_a_run_downloads_what_its_jobs_read_once_and_checks_what_is_new(hub, tmp
     corpus = on_hub(first="text", slots=13, validation="validation_matched").model_dump(exclude_unset=True)
     keys = {"models.tiny": {"hub": "some/model"}, "corpora.sentences": corpus, "run.tasks": ["animals"]}
     config = config_of(with_keys(CONFIG, keys | {"tasks.animals.label": "label", "tasks.animals.subset": ABSENT}))
-    study = Plan(config, tmp_path, LocalSourceDigests(config.machine))
-    machine = with_snapshots(config.machine, study.jobs(), print)
+    assert model_source("tiny", config.models["tiny"], config.machine).folder == "" and not hub.asked
+    machine = fetch(config, config.machine, print)
     of_model = "config.json model.safetensors tokenizer.json tokenizer_config.json"
     files = "README.md tiny/train-00000-of-00001.parquet tiny/validation_matched-00000-of-00001.parquet"
     expected = {
@@ -146,14 +140,15 @@ def test_a_run_downloads_what_its_jobs_read_once_and_checks_what_is_new(hub, tmp
     assert set(hub.asked) == expected and len(hub.asked) == len(expected)
     assert all(folder.endswith(COMMIT) for folder in machine.snapshots.values())
     hub.asked.clear()
-    with_snapshots(config.machine, study.jobs(), print)
+    fetch(config, config.machine, print)
     assert not [asked for asked in hub.asked if asked.startswith("verify")], "files of the cache were checked before"
     hub.asked.clear()
-    assert load_rows(config.corpora["sentences"], "train", machine=machine).table["text"].to_pylist() == TEXTS
-    identity = ModelId.of("tiny", config.models["tiny"])
-    place = machine.snapshots["model some/model@main"]
-    assert location_of(identity, machine) == location_of(identity, Machine()) == place
-    assert papa.load_model(place, device="cpu").layers == 2
+    rows = load_splits(config.corpora["sentences"], None, machine)
+    assert [rows[split].table["text"].to_pylist() for split in ("train", "validation")] == [TEXTS, TEXTS]
+    files = model_source("tiny", config.models["tiny"], machine)
+    assert files == model_source("tiny", config.models["tiny"], Machine())
+    assert files.folder == machine.snapshots["model some/model@main"] and files.sizes == {"layers": 2, "hidden": 8}
+    assert papa.load_model(files.folder, device="cpu").layers == 2
     assert not hub.asked, "jobs and `papa plan` ask for nothing"
 
 
@@ -161,7 +156,7 @@ def test_what_is_in_the_mirror_is_never_downloaded(hub, tmp_path):
     model_folder(tmp_path / "mirror/some/model")
     keys = {"models.tiny": {"hub": "some/model"}, "hub_mirror": str(tmp_path / "mirror"), "run.tasks": ["tags"]}
     config = config_of(with_keys(CONFIG, keys))
-    assert with_snapshots(config.machine, Plan(config, tmp_path).jobs(), print).snapshots == {} and not hub.asked
+    assert fetch(config, config.machine, print).snapshots == {} and not hub.asked
 
 
 def test_without_an_answer_the_cache_is_read(hub):
@@ -209,47 +204,55 @@ def test_rows_are_those_of_the_files_as_they_are_now(tmp_path, readme):
     """Without a README, folders stand for configs."""
     machine = mirror(tmp_path, readme=readme)
     corpus = on_hub(validation="validation_matched" if readme else "validation")
-    rows = load_rows(corpus, "validation", ["text"], machine)
+    rows = load_splits(corpus, ["text"], machine)["validation"]
     assert rows.table.to_pydict() == {"text": TEXTS} and rows.names == ["text", "label", "tags"]
-    rows = load_rows(on_hub(), "train", machine=machine)
+    rows = load_splits(corpus, None, machine)["train"]
     assert rows.table["text"].to_pylist() == TEXTS and rows.class_names == {"label": ["no", "yes"], "tags": ["O", "X"]}
     (file,) = tmp_path.rglob("train*.parquet") if readme else tmp_path.rglob("train/*.parquet")
     pq.write_table(pq.read_table(file).slice(1), file)
-    assert load_rows(on_hub(), "train", machine=machine).table["text"].to_pylist() == TEXTS[1:]
+    assert load_splits(corpus, None, machine)["train"].table["text"].to_pylist() == TEXTS[1:]
 
 
-def test_digests_of_sources_are_those_of_their_content(tmp_path):
+def test_digests_of_sources_are_those_of_their_content(hub, tmp_path):
     (tmp_path / "a.csv").write_bytes(b"text\na\n")
     corpus = corpus_of(files={"train": str(tmp_path / "a.csv")}, first="text")
-    assert source_digests(corpus, None) == {"train": hashlib.sha256(b"text\na\n").hexdigest()}
-    folder = mirror(tmp_path / "hub").hub_mirror
-    assert source_digests(on_hub(), None) == source_digests(on_hub(hub="other/data"), folder) == {}
-    before, other = source_digests(on_hub(), folder), Path(folder, "some/data/other/train.parquet")
+    assert source_digests(corpus, Machine()) == {"train": hashlib.sha256(b"text\na\n").hexdigest()}
+    machine = mirror(tmp_path / "mirror")
+    folder = Path(str(machine.hub_mirror))
+    assert source_digests(on_hub(), Machine()) is source_digests(on_hub(hub="other/data"), machine) is None
+    before, other = source_digests(on_hub(), machine), folder / "some/data/other/train.parquet"
     other.parent.mkdir()
     other.write_bytes(b"of another config")
-    assert source_digests(on_hub(), folder) == before != source_digests(on_hub(config=None), folder)
-    next(Path(folder).rglob("tiny/train*")).write_bytes(b"changed")
-    assert source_digests(on_hub(), folder) != before and list(before) == ["mirror"]
+    assert source_digests(on_hub(), machine) == before != source_digests(on_hub(config=None), machine)
+    next(folder.rglob("tiny/train*")).write_bytes(b"changed")
+    assert source_digests(on_hub(), machine) != before
+    shutil.copytree(folder / "some/data", hub.folder / "some/data")
+    download("dataset", "some/data", configs=["tiny"])
+    assert source_digests(on_hub(), Machine()) == source_digests(on_hub(), machine), "the place decides nothing"
 
 
 # -- models -----------------------------------------------------------------------------------------------------------
 
 
 def test_places_of_a_model_in_their_order(hub, tmp_path):
-    with pytest.raises(InputError, match=r"^Model small \(some/model@abc\) is not on this machine; start a run"):
-        location_of(MODEL, Machine())
+    nowhere = model_source("small", MODEL, Machine())
+    assert nowhere.folder == "" and nowhere.weights is None and not nowhere.sizes
+    assert model_source("other", HubModel(hub="some/model"), Machine()).digest != nowhere.digest
     model_folder(hub.folder / "some/model")
     places = [download("model", "some/model", "abc")]
-    places += [model_folder(tmp_path / name) for name in ("snapshot", "mirror/some/model", "named")]
+    places += [model_folder(tmp_path / name) for name in ("snapshot", "mirror/some/model")]
     keys = {"snapshots": {"model some/model@abc": str(places[1])}, "hub_mirror": str(tmp_path / "mirror")}
-    keys["models"] = {"small": {"path": str(places[3])}}
-    for number, place in enumerate(places):
-        assert location_of(MODEL, Machine(**dict([*keys.items()][:number]))) == str(place)
+    found = [model_source("small", MODEL, Machine(**dict([*keys.items()][:number]))) for number in range(3)]
+    assert [files.folder for files in found] == [*map(str, places)]
+    own = FolderModel(path=str(model_folder(tmp_path / "named")), hub="some/model", revision="abc")
+    found.append(model_source("small", own, Machine(**keys)))
+    assert found[-1].folder == own.path
+    assert {files.digest for files in found} == {found[0].digest} != {nowhere.digest}, "only content decides"
 
 
 def test_a_model_in_a_package(monkeypatch, tmp_path):
     def place(package):
-        return location_of(MODEL, Machine(models={"small": {"package": package}}))
+        return model_source("small", PackageModel(package=package), Machine()).folder
 
     folder = model_folder(tmp_path / "inside")
     monkeypatch.setitem(sys.modules, "some_package", types.SimpleNamespace(get_model_path=lambda: folder))
@@ -258,39 +261,62 @@ def test_a_model_in_a_package(monkeypatch, tmp_path):
         place("not_installed_anywhere.small")
 
 
-def test_files_of_all_tokenizers_are_downloaded_and_have_a_digest(tmp_path):
+@pytest.mark.parametrize(
+    ("name", "content", "changes"),
+    [
+        ("model.safetensors", b"others", True),
+        ("config.json", b'{"hidden_size": 8}', True),
+        ("spm.model", b"pieces", True),
+        ("tokenizer.json", b"{}", True),
+        ("README.md", b"about it", False),
+        ("onnx/config.json", b"{}", False),
+    ],
+)
+def test_the_digest_of_a_model_is_that_of_all_files_that_decide_numbers(tmp_path, name, content, changes):
+    model = FolderModel(path=str(model_folder(tmp_path / "m")))
+    before = model_source("small", model, Machine())
+    (tmp_path / "m" / name).parent.mkdir(exist_ok=True)
+    (tmp_path / "m" / name).write_bytes(content)
+    assert (model_source("small", model, Machine()).digest != before.digest) == changes
+
+
+def test_weights_that_are_not_those_of_the_config_are_refused(tmp_path):
+    path, digest = str(model_folder(tmp_path / "m")), hashlib.sha256(b"weights").hexdigest()
+    assert model_source("small", FolderModel(path=path, sha256=digest), Machine()).weights == digest
+    said = f"The weights of model small have SHA-256 {digest}, but `sha256` in the config is {'0' * 64}; use the"
+    with pytest.raises(InputError, match=said):
+        model_source("small", FolderModel(path=path, sha256="0" * 64), Machine())
+    with pytest.raises(InputError, match="but there is no such folder; `path` must be the folder of a transformers"):
+        model_source("small", FolderModel(path=f"{path}/nope"), Machine())
+
+
+def test_files_of_all_tokenizers_are_downloaded_and_have_a_digest():
     library = Path(importlib.util.find_spec("transformers").origin).parent
     code = "\n".join(path.read_text(encoding="utf-8") for path in library.rglob("tokenization*.py"))
     tables = re.findall(r"VOCAB_FILES_NAMES\s*=\s*\{(.*?)\}", code, re.DOTALL)
     names = {name for table in tables for name in re.findall(r':\s*"([^"]+)"', table)} | {"tiktoken.model"}
     assert {"spm.model", "vocab.txt", "tokenizer.model"} <= names
     assert [name for name in names if not re.fullmatch(CONFIGS_AND_TOKENIZERS, name)] == []
-    folder = model_folder(tmp_path / "m")
-    before = digest_of_model(MODEL, "w", small(folder))
-    (folder / "spm.model").write_bytes(b"pieces")
-    assert digest_of_model(MODEL, "w", small(folder)) != before
 
 
 def test_digest_of_shards_and_of_bin(tmp_path):
     folder = model_folder(tmp_path / "m")
-    machine = small(folder)
-    digest = hashlib.sha256(b"weights").hexdigest()
-    assert weights_digest(MODEL, machine) == known_weights(MODEL, machine) == digest
+    place = str(folder)
+    assert weights_digest(place, "small") == hashlib.sha256(b"weights").hexdigest()
     (folder / "model.safetensors").unlink()
     with pytest.raises(InputError, match=r"none of model\.safetensors"):
-        weights_digest(MODEL, machine)
+        weights_digest(place, "small")
     (folder / "pytorch_model.bin").write_bytes(b"bin")
-    assert weights_digest(MODEL, machine) == hashlib.sha256(b"bin").hexdigest()
+    assert weights_digest(place, "small") == hashlib.sha256(b"bin").hexdigest()
     shards = "defgabc"  # a set of seven names is hardly ever in their order by chance
     index = json.dumps({"weight_map": {f"{shard}{part}": f"{shard}.safetensors" for part in "12" for shard in shards}})
     (folder / "model.safetensors.index.json").write_text(index)
     for shard in shards[:-1]:
         (folder / f"{shard}.safetensors").write_text(shard)
     with pytest.raises(InputError, match=r"lists 'c\.safetensors', which is not a file"):
-        weights_digest(MODEL, machine)
-    assert known_weights(MODEL, machine) is None
+        weights_digest(place, "small")
     (folder / "c.safetensors").write_text("c")
-    assert weights_digest(MODEL, machine) == hashlib.sha256(f"{index}abcdefg".encode()).hexdigest()
+    assert weights_digest(place, "small") == hashlib.sha256(f"{index}abcdefg".encode()).hexdigest()
 
 
 @pytest.mark.parametrize("listed", ["../../etc/passwd", "/etc/passwd", "a/b.safetensors", "..", ""])
@@ -299,15 +325,15 @@ def test_an_index_lists_only_files_of_its_folder(tmp_path, listed):
     (folder / "model.safetensors").unlink()
     (folder / "model.safetensors.index.json").write_text(json.dumps({"weight_map": {"x": listed}}))
     with pytest.raises(InputError, match=r"index\.json lists '.*', which is not a file in its folder"):
-        weights_digest(MODEL, small(folder))
+        weights_digest(str(folder), "small")
 
 
 @pytest.mark.parametrize("place", ["./models/small", "/models/small", "~/small", "a/b/c", "a b", "a//b"])
 def test_what_can_only_be_a_folder_is_never_asked_of_the_hub(monkeypatch, place):
     monkeypatch.setitem(sys.modules, "huggingface_hub", None)
     assert is_local(place) and not is_local("some/model") and not is_local("bert-base-uncased")
-    with pytest.raises(InputError, match="but there is no such folder"):
-        weights_digest(ModelId(name="small", hub=place), Machine())
+    with pytest.raises(InputError, match="is neither a folder here, nor an id on the hub"):
+        named(place)
 
 
 def test_a_package_is_named_as_python_or_as_pip_names_it(monkeypatch, tmp_path):

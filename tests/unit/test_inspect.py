@@ -5,59 +5,51 @@ import json
 import pyarrow as pa
 import pytest
 import torch
-from builders import run_record
-from finished import page_job, write_results
+from finished import page_of, write_results
 from tiny import write_model
 from typer.testing import CliRunner
 
 from papa.cli import app
-from papa.files import REBUILD, Trace, write_json, write_page, write_table, write_tensors
+from papa.data.tokens import Tokens
+from papa.files import REBUILD, Record, write_json, write_page, write_table, write_tensors
 from papa.method.averages import Constants
-from papa.results.conclusion import Conclusion
-from papa.results.page import write_report
+from papa.method.hidden import Extent, writing_hidden
 
 LAYERS, HEADS, SLOTS, EXAMPLES = 2, 3, 7, 5
 
 
-def trace(stage, **settings):
-    return Trace(stage, 1, settings, {"tokens": "0123456789abcdef"})
+RECORD = Record("average", 1, {"kind": "average"}, {"tokens": "0123456789abcdef"})
 
 
 def averages(path):
     count = torch.full((SLOTS, SLOTS), EXAMPLES)
     count[3] = count[:, 3] = 0
     total = torch.rand(LAYERS, HEADS, SLOTS, SLOTS, dtype=torch.double) * (count > 0)
-    Constants(total, count, EXAMPLES, {"model": "tiny"}).save(path, trace("average"))
+    Constants(total, count, EXAMPLES, {}).save(path, RECORD)
 
 
-def texts(path):
-    rows = {"split": ["train"] * 11, "row": [*range(11)], "first": [f"text {row}" for row in range(11)]}
-    write_table(pa.table(rows), path, {"rows": {"train": 11}}, trace("texts", corpus={"first": "sentence"}))
+def hidden(path):
+    extent = Extent(1, 1, 4)
+    with writing_hidden(path, extent, {"rows": 1, "tokens": 1, "layers": 1, "hidden": 2}, RECORD) as writer:
+        group = Tokens(
+            {name: torch.zeros(1, dtype=torch.int32) for name in PARTS}, torch.ones(1), "train", 0, {"slots": 1}
+        )
+        writer.write(group, 0, torch.arange(1), torch.ones(1, 1, 2, dtype=torch.float16))
 
 
-def table(stage, **columns):
-    rows = {"model": ["tiny"], "task": ["t"], "constant": ["average"]} | columns
-    return lambda path: write_table(pa.table(rows), path, {"table": path.stem}, trace(stage))
-
-
-RUNS = [run_record(seed=seed, kept=0.75, curve=[{"epoch": 1, "loss": 0.5 / seed}]) for seed in (1, 2)]
 FILES = {
-    "texts.parquet": texts,
-    "runs.json": lambda path: write_json({"runs": RUNS}, path, trace("probe")),
-    "tables/outcomes.parquet": table("summary", predicted=[1]),
-    "curves.parquet": table("summary", epoch=[1], loss=[0.5]),
-    "claims.parquet": table("claims", margin=[0.05]),
-    "claims.json": lambda path: write_json({"sentence": "tiny keeps up."}, path, trace("claims")),
-    "stability.parquet": table("stability", tau=[0.75]),
-    "probes.safetensors": lambda path: write_tensors({"seed-1/dense": torch.ones(3, 5)}, path, {}, trace("probe")),
+    "texts.parquet": lambda path: write_table(pa.table({"row": [*range(11)]}), path, {"rows": {"train": 11}}, RECORD),
+    "made-from.json": lambda path: write_json({"config": {"name": "tiny"}}, path, RECORD),
+    "state.safetensors": lambda path: write_tensors({"dense": torch.ones(3, 5)}, path, {}, RECORD),
     "average.h5": averages,
-    "index.html": lambda path: write_page("<head></head>", path, trace("page")),
+    "states.hidden": hidden,
+    "index.html": lambda path: write_page("<head></head>", path, RECORD),
 }
+PARTS = ("ids", "slots", "segments")
 
 
 @pytest.fixture
 def file(tmp_path):
-    (tmp_path / "tables").mkdir()
     return lambda name: FILES[name](tmp_path / name) or tmp_path / name
 
 
@@ -77,7 +69,8 @@ def test_every_file_says_what_made_it_and_whether_it_is_damaged(file, name):
     content, text = content_of(path), inspect(path).stdout
     assert content["intact"] and content["bytes"] == path.stat().st_size
     assert content["made"]["version"] == 1 and content["inputs"] == {"tokens": "0123456789abcdef"}
-    for words in ("Intact", "tokens  0123456789ab\n", f"Made by stage {content['made']['stage']}"):
+    assert content["made"]["key"] == RECORD.key and content["packages"]["torch"] == torch.__version__
+    for words in ("Intact", "tokens  0123456789ab\n", "Made by stage average"):
         assert words in text
     path.write_bytes(path.read_bytes()[: path.stat().st_size // 2])
     content = content_of(path, code=1)
@@ -87,15 +80,15 @@ def test_every_file_says_what_made_it_and_whether_it_is_damaged(file, name):
 
 def test_results_show_their_claims_and_kept_heads(tmp_path):
     study = write_results(tmp_path)
-    write_report(page_job(study))
-    sentence = Conclusion.read(study.results / "tables/claims.json").sentence
-    shown = inspect(study.results, "--kept", tmp_path / "kept")
+    page_of(study)
+    sentence = study.conclusion.sentence
+    shown = inspect(study.folder, "--kept", tmp_path / "kept")
     assert " ".join(sentence.split()) in " ".join(shown.stdout.split())
     kept = sorted(path.name for path in (tmp_path / "kept").iterdir())
     assert kept and all(f"Kept heads: {tmp_path / 'kept' / name}" in shown.stdout for name in kept)
-    assert content_of(study.results)["sentence"] == sentence
-    (study.results / "report/index.html").unlink()
-    assert "finish its study with `papa run`" in inspect(study.results, code=2).stderr
+    assert content_of(study.folder)["sentence"] == sentence
+    (study.folder / "report/index.html").unlink()
+    assert "finish its study with `papa run`" in inspect(study.folder, code=2).stderr
 
 
 def test_a_model_is_checked(tmp_path):

@@ -121,7 +121,7 @@ def test_what_constants_and_zeros_cost_in_each_head(model, read, head):
 
 
 def test_a_study_claims_all_heads_but_the_one_that_needs_its_input(tmp_path):
-    assert known.study(3, tmp_path) == (9, {"tasks/repeats/average/lambda-0": 1.0})
+    assert known.study(3, tmp_path) == (9, {"repeats/average/lambda/0": 1.0})
     summary = read_table(next(tmp_path.rglob("summary.parquet"))).to_pandas().query("main")
     scores = summary[summary["constant"].ne("zeros")].groupby("fraction")["mean"].first()
     # by hand: the first time a word stands there, and the first that comes again, are as likely as any other

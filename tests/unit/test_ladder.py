@@ -85,7 +85,7 @@ def test_outputs_of_the_text_itself_change_nothing(both, replaced):
 def test_uniform_weighs_all_visible_tokens_alike(both):
     _, model, inputs = both
     n = inputs["input_ids"].shape[1]
-    uniform = constants_for(Constant("uniform"), None, model, {"slots": n})
+    uniform = constants_for(Constant("uniform"), None, model, n)
     with torch.no_grad():
         states = [model.hidden_states(inputs, constants) for constants in (uniform, torch.ones(*heads_of(model), n, n))]
     assert distance(states[:1], states[1:]) < 1e-6

@@ -7,12 +7,12 @@ from random_models import random_model
 from tokenizers import normalizers, processors
 
 import papa
-from papa.config.job import Job
-from papa.config.settings import Machine
-from papa.config.stages import ModelId, TokensOf
+from papa.config.settings import FolderModel, Machine
 from papa.data.layout import place_texts, texts_in_blocks
-from papa.data.tokenize import tokenize_corpus
-from papa.files import write_table
+from papa.data.tokenize import check_tokenizer, sizes_of_model, tokenize_corpus
+from papa.data.weights import model_source
+from papa.files import provenance_of, read_table, write_table
+from papa.plan.jobs import Job, Tokenize
 
 GPT2 = ("GPT2", ["<|endoftext|>"])
 
@@ -136,51 +136,67 @@ def test_what_cannot_be_laid_out_is_said(tokenizer, arguments, message):
         papa.lay_out(tokenizer, **arguments)
 
 
-MODEL = ModelId(name="tiny", hub=random_model("bert"))
-FACTS = {"fingerprint": "x", "rows": {"train": 2}, "rows_available": {"train": 9}}
-
-
-def tokenized(texts, slots, blocks=False):
-    """Lay out the texts in a file; returns the stage's message and the path of the tokens."""
-    settings = TokensOf(model=MODEL, slots=slots, style="paper", blocks=blocks)
-    tokens = texts.with_name("tokens.parquet")
-    return tokenize_corpus(
-        Job("tokens", settings, {"texts": (str(texts),)}, {"tokens": str(tokens)}, machine=Machine.current())
-    ), tokens
+def tokenized(table, folder, model=None, **settings):
+    """Lay out the texts of a table; returns the stage's message and the table of tokens."""
+    write_table(table, folder / "texts.parquet", {})
+    given = Tokenize(**{"slots": 7, "layout": "paper"} | settings)
+    files = model_source("tiny", FolderModel(path=model or random_model("bert")), Machine())
+    reads = {"texts": str(folder / "texts.parquet"), "model": files.folder}
+    job = Job(given, {"texts": "t", "model": files.digest}, reads, "x", str(folder), {"model": "tiny"})
+    return tokenize_corpus([job]), read_table(job.output)
 
 
 @pytest.fixture
 def of_tokenizer(tokenizer, monkeypatch):
     """The stage takes the test's tokenizer."""
-    monkeypatch.setattr("papa.data.tokenize.tokenizer_of", lambda model, machine, words: tokenizer)
-    monkeypatch.setattr("papa.data.tokenize.sizes_of_model", lambda model, machine: {"vocabulary": 56})
-    monkeypatch.setattr("papa.data.tokenize.weights_digest", lambda model, machine: "w")
+    monkeypatch.setattr("papa.data.tokenize.tokenizer_of", lambda folder, name, words: tokenizer)
+    monkeypatch.setattr("papa.data.tokenize.sizes_of_model", lambda folder, name: {"vocabulary": 56})
 
 
 def test_a_token_without_an_embedding_and_words_without_a_token_are_said(tmp_path, of_tokenizer, tokenizer):
     tokenizer.backend_tokenizer.normalizer = normalizers.BertNormalizer()
-    rows, path = {"split": ["train"] * 2, "row": [3, 5]}, tmp_path / "texts.parquet"
-    write_table(pa.table(rows | {"words": [["a", "\u200d"], ["\u00ad"]]}), path, FACTS)
-    assert tokenized(path, 7)[0].endswith("0 examples cut. Warning: 2 words without a token became [UNK]")
+    rows = {"split": ["train"] * 2, "row": [3, 5]}
+    said, table = tokenized(pa.table(rows | {"words": [["a", "\u200d"], ["\u00ad"]]}), tmp_path)
+    assert said.endswith("0 examples cut. Warning: 2 words without a token became [UNK]")
+    assert table.select(["split", "row"]).to_pydict() == rows and table["words"][0].as_py() == [-1, 0, 1, -1]
     tokenizer.add_tokens(["<e1>"])
     tokenizer.backend_tokenizer.post_processor = processors.TemplateProcessing(
         single="$A", pair="$A $B", special_tokens=[]
     )
     assert not papa.lay_out(tokenizer, ["", "a"], slots=3)["attention_mask"][0].any()
-    write_table(pa.table(rows | {"first": ["a", "\u200d"]}), path, FACTS)
     with pytest.raises(papa.InputError, match="Row 5 of the train split has no token for model tiny; leave it out"):
-        tokenized(path, 7)
-    write_table(pa.table(rows | {"first": ["a", "a <e1> b"]}), path, FACTS)
+        tokenized(pa.table(rows | {"first": ["a", "\u200d"]}), tmp_path)
     said = r"model tiny has the token '<e1>' \(row 5 of the train split\), but the model has no embedding 56; call"
     with pytest.raises(papa.InputError, match=said):
-        tokenized(path, 7)
+        tokenized(pa.table(rows | {"first": ["a", "a <e1> b"]}), tmp_path)
+    with pytest.raises(papa.InputError, match=r"has the token '<e1>' \(in the text 'a <e1> b'\), but"):
+        check_tokenizer("f", "tiny", 7, False, ["a", "a <e1> b"])
 
 
 @pytest.mark.parametrize("columns", [{"words": [["a"]]}, {"first": ["a"], "second": ["b"]}])
 def test_only_single_texts_are_cut_in_blocks(tmp_path, of_tokenizer, columns):
-    write_table(pa.table({"split": ["train"], "row": [0]} | columns), tmp_path / "texts.parquet", FACTS)
     with pytest.raises(papa.InputError, match="only single texts can be cut into blocks"):
-        tokenized(tmp_path / "texts.parquet", 7, blocks=True)
+        tokenized(pa.table({"split": ["train"], "row": [0]} | columns), tmp_path, blocks=True)
+
+
+@pytest.mark.parametrize("family", ["bert", "llama"])
+def test_tokens_have_facts_and_nothing_of_the_tasks(tmp_path, family):
+    rows = {"split": ["train", "train", "validation"], "row": [0, 4, 0]}
+    texts = pa.table(rows | {"first": ["a b c d e f g h i", "a", "b"], "label t": [0, 1, 0], "cluster": [0, 1, 0]})
+    _, table = tokenized(texts, tmp_path, model := random_model(family))
+    assert table.column_names == ["split", "row", "ids", "slots", "segments", "cut"]
+    facts = provenance_of(table)
+    style = "contiguous" if family == "llama" else "paper"
+    assert facts == {
+        "sizes": sizes_of_model(model), "slots": 7, "style": style,
+        "rows": {"train": 2, "validation": 1}, "cut": {"train": 1, "validation": 0},
+    }  # fmt: skip
+    with pytest.raises(papa.InputError, match=r"files of model tiny in .* have changed since this run began; start"):
+        inputs = {"texts": "t", "model": "another digest"}
+        reads = {"texts": str(tmp_path / "texts.parquet"), "model": model}
+        tokenize_corpus([Job(Tokenize(slots=7, layout="paper"), inputs, reads, "x", str(tmp_path), {"model": "tiny"})])
+    _, blocks = tokenized(texts, tmp_path, model, blocks=True)
+    assert provenance_of(blocks)["rows"]["train"] == len(blocks) - 1 and blocks["row"].to_pylist()[-1] == 0
 
 
 LENGTHS = [(1, 1), (3, 9), (13, 2), (2, 17), (11, 11), (19, 19), (1, 30), (30, 1)]

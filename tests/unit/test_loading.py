@@ -3,8 +3,8 @@
 import json
 import logging
 import re
-from hashlib import sha256
 
+import jobs
 import pytest
 import torch
 import transformers
@@ -13,12 +13,12 @@ from safetensors.torch import load_file, save_file
 from sizes import CHANNELS, HEADS, LAYERS, VOCABULARY
 
 import papa
-from papa.config.settings import Machine
-from papa.config.stages import Encoding, ModelId
-from papa.data.weights import location_of
+from papa.config.settings import FolderModel, Machine
+from papa.data.weights import model_source
 from papa.model import attention, forms, settling
 from papa.model.load import model_of
 from papa.model.replacement import kept_context, replacement_of
+from papa.plan.jobs import Average
 
 GIVEN = {"input_ids": torch.arange(4, 13).view(1, 9), "attention_mask": torch.ones(1, 9, dtype=torch.long)}
 ENDS = {"pad_token_id": 0, "bos_token_id": 1, "eos_token_id": 2}
@@ -193,24 +193,22 @@ def test_an_adapter_beside_the_weights_is_refused(saved, name):
     with pytest.raises(papa.InputError, match=r"tiny has an adapter \(adapter_config\.json\); merge it .*merge_and_un"):
         papa.load_model(saved, device="cpu")
     with pytest.raises(papa.InputError, match=r"has an adapter"):
-        location_of(ModelId(name="tiny"), Machine(models={"tiny": {"path": str(saved)}}))
+        model_source("tiny", FolderModel(path=str(saved)), Machine())
 
 
 @only("bert")
 def test_a_job_gets_its_model_in_its_precision_and_only_with_its_weights(tiny, tmp_path, model):
-    ours = model_of(Encoding(model=ModelId(name="tiny"), precision="bfloat16"), Machine.current())
-    digest = sha256((tmp_path / "tiny/model.safetensors").read_bytes()).hexdigest()
-    assert (ours.dtype, ours.precision, ours.weights) == (torch.float32, torch.bfloat16, digest)
-    ours = model_of(Encoding(model=ModelId(name="tiny"), precision="tf32"), Machine.current())
+    job = jobs.job(Average(precision="bfloat16"), tmp_path / "a.h5", tiny)
+    ours = model_of(job)
+    assert (ours.dtype, ours.precision) == (torch.float32, torch.bfloat16)
+    ours = model_of(jobs.job(Average(precision="tf32"), tmp_path / "a.h5", tiny))
     assert (ours.dtype, ours.precision) == (torch.float32, torch.float32)
     assert torch.get_float32_matmul_precision() == "highest", "a CPU ignores tf32"
-    assert model_of(Encoding(model=ModelId(name="tiny", weights=digest)), Machine.current()).weights == digest
     with torch.no_grad():
         model.embeddings.LayerNorm.bias += 1
     model.save_pretrained(tmp_path / "tiny")
-    said = rf"model tiny in .*tiny changed .* was {digest} and is now (?!{digest}).*; restore"
-    with pytest.raises(papa.InputError, match=said):
-        model_of(Encoding(model=ModelId(name="tiny", weights=digest)), Machine.current())
+    with pytest.raises(papa.InputError, match=r"model tiny in .*tiny .*changed since .* start"):
+        model_of(job)
 
 
 @pytest.mark.parametrize("kind", ["Bart", "Pegasus", "Marian"])

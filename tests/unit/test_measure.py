@@ -1,5 +1,6 @@
 """A study in this process: the same numbers as the workflow's jobs, for texts and labels given as Python objects."""
 
+import fcntl
 import json
 import os
 import shutil
@@ -15,14 +16,13 @@ from typer.testing import CliRunner
 
 import papa
 from papa.cli import app
-from papa.config.study import Plan
 from papa.data.columns import Columns
-from papa.data.local_digests import LocalSourceDigests
 from papa.data.readers import read_file
 from papa.files import read_table
-from papa.jobs.measure import _data_of, _placed
-from papa.jobs.stage import performed
-from papa.jobs.start import lock
+from papa.jobs.measure import _data_of
+from papa.jobs.start import locked
+from papa.plan import execute
+from papa.plan.study import Plan, read_plan
 
 WORDS = "abcdefgh"
 ROLES = {"first": "sentence", "label": "mood"}
@@ -69,9 +69,6 @@ def test_a_study_has_claims_a_curve_heads_a_picture_and_a_page(study, tmp_path):
     assert set(study.curve["fraction"]) == {"1", "1/2", "0"} and study.curve["mean"].between(0, 1).all()
     assert sorted(study.heads["rank"]) == list(range(len(study.heads))) and study.heads["value"].between(0, 1).all()
     assert study.heads.sort_values("rank")["value"].is_monotonic_increasing
-    (order,) = study.folder.rglob("order.parquet")
-    ranked = read_table(order).to_pandas()[["layer", "head"]].to_numpy().tolist()
-    assert study.heads.sort_values("rank")[["layer", "head"]].to_numpy().tolist() == ranked
     assert study.plot().to_dict()["title"]
     page = study.save(tmp_path / "kept")
     assert page.exists() and page.read_text() == study.page.read_text()
@@ -85,17 +82,22 @@ def test_a_study_has_claims_a_curve_heads_a_picture_and_a_page(study, tmp_path):
 
 def test_finished_jobs_are_not_repeated(study, folder, tmp_path, monkeypatch):
     made, changed = [], shutil.copytree(study.folder, tmp_path / study.folder.name)
-    monkeypatch.setattr("papa.jobs.measure.performed", lambda job: made.append(job.stage) or performed(job))
+    run = execute.run
+    monkeypatch.setattr(
+        "papa.jobs.measure.run", lambda plan, batch, *at: made.append(batch["rule"]) or run(plan, batch, *at)
+    )
     assert measured(folder, study.folder).curve.equals(study.curve) and made == []
-    assert measured(folder, changed, margin=0.5).claims["margin"] == 0.5 and set(made) == {"claims", "losses", "page"}
+    assert measured(folder, changed, margin=0.5).claims["margin"] == 0.5 and made == ["report"]
 
 
 @pytest.mark.usefixtures("no_figures")
 def test_scores_are_those_of_jobs_that_each_load_the_model(study, tmp_path):
     """As processes of the workflow do."""
-    other = Plan(study.config, tmp_path / "other", LocalSourceDigests(study.config.machine))
-    for job in other.jobs():
-        performed(_placed(other, job, other.config.machine))
+    other = Plan(study.config, tmp_path / "other")
+    other.write()
+    plan = read_plan(other.results)
+    for batch in plan["batches"]:
+        execute.run(plan, batch, other.results)
     expected = read_table(tmp_path / "other" / "tables" / "summary.parquet").to_pandas()
     actual = read_table(study.folder / "tables" / "summary.parquet").to_pandas()
     pd.testing.assert_frame_equal(actual, expected)
@@ -225,7 +227,7 @@ def test_the_command_measures_files_and_ends_with_the_sentence_and_the_report(fo
     assert done.stderr.startswith("chose: first = text, label = mood, metric = accuracy, slots = 16")
     assert "based on 5 seeds and 40 validation examples" in " ".join(claim.split()), "the claim comes before the table"
     assert table.endswith(f"\nReport:  {tmp_path / 'out' / 'report' / 'index.html'}\n")
-    monkeypatch.setattr("papa.jobs.measure.with_snapshots", lambda machine, _, say: say("offline") or machine)
+    monkeypatch.setattr("papa.jobs.measure.fetch", lambda config, machine, say: say("offline") or machine)
     monkeypatch.setattr("papa.jobs.start.fcntl.flock", no_locks)
     again = CliRunner().invoke(app, ["measure", str(folder), *options, "--json"])
     assert "offline" in again.stderr and "cannot be locked (none)" in again.stderr
@@ -235,6 +237,16 @@ def test_the_command_measures_files_and_ends_with_the_sentence_and_the_report(fo
 
 def test_a_folder_that_another_run_writes_to_is_left_alone(folder, tmp_path):
     said = pytest.raises(papa.InputError, match=r"another run is writing to .*study; wait for it")
-    with os.fdopen(lock(tmp_path / "study")), said:
+    with os.fdopen(locked(tmp_path / "study", fcntl.LOCK_EX, "taken")), said:
         measured(folder, tmp_path / "study")
     assert [path.name for path in (tmp_path / "study").iterdir()] == [".lock"]
+
+
+@pytest.mark.usefixtures("no_figures")
+def test_a_study_measures_a_list(folder, tmp_path):
+    path = tmp_path / "heads.csv"
+    path.write_text("layer,head\n1,0\n")
+    settings = QUICK | {"run": QUICK["run"] | {"orders": [{"file": str(path), "name": "mine"}]}}
+    study = papa.measure(folder, *texts_of(60), texts_of(40, 1), settings, tmp_path / "s")
+    assert "in the order of the list mine" in study.claims["lines"][0]["sentence"]
+    assert set(study.summary["order"].dropna()) == {"list-mine"}

@@ -4,14 +4,20 @@ import warnings
 from collections.abc import Iterator, Sequence
 
 import numpy as np
-import pyarrow as pa
 import pytest
 import seqeval.metrics
 import sklearn.metrics
 
-from papa.config.measures import MEASURES, METRICS, check_metric, frequent_class, positive_class
+from papa.config.measures import (
+    MEASURES,
+    METRICS,
+    Outcomes,
+    check_metric,
+    frequent_class,
+    positive_class,
+    pseudo_values,
+)
 from papa.errors import InputError
-from papa.method.metrics import Outcomes, counts_of, pseudo_values, score_of_table
 
 ENTITY = ["O", "B-PER", "I-PER", "B-LOC", "I-LOC"]
 BIOES = ["O", *(f"{mark}-{kind}" for mark in "BIES" for kind in ("PER", "LOC", "x-y"))]
@@ -123,23 +129,17 @@ def test_scores_of_texts_are_those_of_scikit_learn(labels, seed):
     assert score_of("f1", outcomes) == pytest.approx(f1, abs=1e-12)
 
 
-def test_a_table_of_labels_is_scored_by_epoch_and_on_its_validation_split():
-    columns = {"split": ["validation"] * 4 + ["test"], "example": [0, 1, 1, 2, 0], "word": [0, 0, 1, 0, 0]}
-    columns |= {"gold": [0, 1, 0, 1, 1], "predicted_1": [1, 1, 1, 1, 0], "predicted": [0, 1, 1, 1, 0]}
-    table, names = pa.table(columns), ["a", "b"]
-    assert counts_of("token_accuracy", table.slice(0, 4), names).tolist() == [[1, 1], [1, 2], [1, 1]]
-    assert counts_of("token_accuracy", table.slice(0, 4), names, 1).tolist() == [[0, 1], [1, 2], [1, 1]]
-    assert score_of_table("token_accuracy", table, names) == 0.75
-
-
 def test_losses_are_summed_over_tokens_and_turned_round():
-    columns = {"split": ["validation"] * 2, "example": [0, 1], "tokens": [3, 1], "loss": [6.0, 1.0]}
-    table, metric = pa.table(columns | {"loss_1": [9.0, 3.0], "trivial": [9.0, 3.0]}), "negative_log_perplexity"
-    assert counts_of(metric, table, ()).tolist() == [[6, 3], [1, 1]]
-    assert float(MEASURES[metric].score(counts_of(metric, table, (), 1).sum(0))) == -3
-    assert pseudo_values(MEASURES[metric], counts_of(metric, table, ())).mean() == pytest.approx(-7 / 4)
-    scores = {name: score_of_table(name, table, ()) for name in (metric, *METRICS["log_likelihood"].readings)}
-    assert scores == {metric: -7 / 4, "log_likelihood": -7 / 4, "perplexity": np.exp(7 / 4)}
+    losses, units = np.array([1.0, 2.0, 3.0, 1.0]), np.array([0, 0, 0, 1])
+    outcomes = Outcomes(np.arange(4), losses, units, ())
+    for metric, score in (
+        ("negative_log_perplexity", -7 / 4),
+        ("log_likelihood", -7 / 4),
+        ("perplexity", np.exp(7 / 4)),
+    ):
+        counts = MEASURES[metric].counts(outcomes)
+        assert counts.tolist() == [[6, 3], [1, 1]] and float(MEASURES[metric].score(counts.sum(0))) == score
+    assert pseudo_values(MEASURES["log_likelihood"], counts).mean() == pytest.approx(-7 / 4)
 
 
 @pytest.mark.parametrize(

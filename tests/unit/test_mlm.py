@@ -1,11 +1,9 @@
 """Masked language modelling: masks, blocks of running text, the tied loss against a dense oracle, the whole stage."""
 
-import json
 import math
 from collections import Counter
 
 import jobs
-import pyarrow as pa
 import pytest
 import torch
 import transformers
@@ -16,15 +14,12 @@ from torch.nn.functional import cross_entropy, gelu
 from transformers.activations import ACT2FN
 
 import papa
-from papa.config.stages import ModelId
 from papa.data.layout import texts_in_blocks
 from papa.data.masking import VALIDATION, Masking
 from papa.data.tokens import Tokens
-from papa.files import provenance_of, read_table, write_table
+from papa.files import read_table
 from papa.method import masked_tokens
-from papa.method.labelled import GoldLabels
 from papa.method.masked_tokens import MaskedTokens, masked_batch, summed_loss, token_losses
-from papa.method.metrics import score_of_table
 from papa.method.probes import MlmProbe
 from papa.method.states import StreamedStates
 
@@ -61,9 +56,10 @@ def tokens(tmp_path, tiny):
 
 
 def train(model, tokens, name="run", seed=1, **options):
-    run = tokens.parent / f"{name}.json"
-    jobs.probe(model, run, METRIC, seed=seed, tokens=tokens, **options)
-    return jobs.run_of(run, seed) | {"scores": jobs.scores(run, METRIC)}
+    """What a run says, with its mean loss."""
+    run = tokens.parent / f"{name}.parquet"
+    state = jobs.trained(model, run, seed=seed, metric=METRIC, tokens=tokens, **options)
+    return jobs.facts_of(run) | {"nats": jobs.nats(run), "state": state}
 
 
 def masked(tokens, masking, *splits):
@@ -112,19 +108,11 @@ def test_blocks_lose_no_token_and_fill_their_slots(masking_tokenizer):
         list(texts_in_blocks(masking_tokenizer, texts, 2))
 
 
-def test_blocks_do_not_cross_splits_and_are_other_texts_than_their_rows(tiny, tokens):
-    table, parts, place = read_table(tokens), Tokens.read(tokens), tokens.parent
+def test_blocks_do_not_cross_splits(tokens):
+    table, parts = read_table(tokens), Tokens.read(tokens)
     for part in parts.values():
         assert part.lengths[:-1].eq(TEXT_SLOTS).all() and 2 < int(part.lengths[-1]) <= TEXT_SLOTS
     assert table.column("row").to_pylist() == [*range(len(parts["train"])), *range(len(parts["validation"]))]
-    average, labels = place / "average.h5", place / "labels.parquet"
-    jobs.average(tiny, jobs.lay_out(tiny, place, TEXT_SLOTS, "lines"), average)
-    with pytest.raises(papa.InputError, match="made with corpus f, but f in blocks is needed"):
-        train(tiny, tokens, constants=average, variant="average/all")
-    assert train(tiny, tokens, constants=average, variant="average-of-lines/all")["kept"] == 0
-    write_table(pa.table({"label": [0] * 67}), labels, {"fingerprint": "f", "label_names": ["x"]})
-    with pytest.raises(papa.InputError, match="was not made from the texts of these tokens"):
-        GoldLabels.read(parts, labels)
 
 
 @pytest.mark.parametrize("size", [HIDDEN, 7])
@@ -172,33 +160,30 @@ def test_losses_and_gradients_are_those_of_all_logits_at_once(monkeypatch, count
     assert embeddings.grad is None and probe.embeddings.grad is None
 
 
-def test_each_text_has_its_loss_and_that_of_a_blind_guess(tiny, tokens, masking):
+def test_each_masked_token_has_its_loss_and_that_of_a_blind_guess(tiny, tokens, masking):
     """Texts of many lengths, which are scored in the order of their lengths."""
     objective, states = masked(jobs.lay_out(tiny, tokens.parent, TEXT_SLOTS, "lines"), masking)
     part, masks = objective.splits["validation"], objective.masks["validation"]
     scored = torch.cat([batch.examples for batch in objective.scored()]).tolist()
     assert scored != list(range(14)) == sorted(scored)
-    first = objective.outcomes_on(states)
     with torch.no_grad():
         objective.probe.bias.normal_()
-    table = objective.table([first, objective.outcomes_on(states)])
-    assert table["split"].to_pylist() == ["validation"] * 14 and table["example"].to_pylist() == list(range(14))
+    table = objective.table(objective.outcomes_on(states)).to_pandas()
+    assert list(table) == ["split", "example", "position", "loss", "trivial"] and set(table["split"]) == {"validation"}
     ordinary = masking.ordinary.tolist()
     assert not set(ordinary) & set(masking.special.tolist()), "what is never masked takes no share of the guess"
     seen = Counter(token for token in objective.splits["train"].ids.tolist() if token in ordinary)
-    total, rows = seen.total() + len(ordinary), table.to_pylist()
-    for row in rows:
-        drawn = masked_batch(part, masks, torch.tensor([row["example"]]))
-        assert row["tokens"] == len(drawn.gold)
+    total = seen.total() + len(ordinary)
+    for example in range(14):
+        drawn, rows = masked_batch(part, masks, torch.tensor([example])), table[table["example"] == example]
+        assert rows["position"].tolist() == drawn.positions.tolist()
         blind = [-math.log((seen[token] + 1) / total) for token in drawn.gold.tolist()]
-        assert row["trivial"] == pytest.approx(sum(blind))
+        assert rows["trivial"].tolist() == pytest.approx(blind)
         with torch.no_grad():
             hidden = torch.stack(states.model.run(drawn.packed), dim=1)[drawn.positions]
-            loss = cross_entropy(objective.probe.packed(hidden), drawn.gold, reduction="sum")
-        assert row["loss"] == pytest.approx(loss.item(), rel=1e-5, abs=1e-6)
-    assert 0 in [row["tokens"] for row in rows] and table["loss"] != table["loss_1"]
-    mean = sum(row["loss"] for row in rows) / sum(row["tokens"] for row in rows)
-    assert score_of_table(METRIC, table.drop_columns(["loss_1"]), ()) == pytest.approx(-mean)
+            losses = cross_entropy(objective.probe.packed(hidden), drawn.gold, reduction="none")
+        assert rows["loss"].tolist() == pytest.approx(losses.tolist(), rel=1e-5, abs=1e-6)
+    assert set(table["example"]) < set(range(14)), "texts without a masked token have no row"
     drawn = []
     for objective.seed, epoch in ((1, 1), (1, 2), (2, 1)):
         objective.begin(epoch)
@@ -207,20 +192,20 @@ def test_each_text_has_its_loss_and_that_of_a_blind_guess(tiny, tokens, masking)
 
 
 def test_a_probe_learns_and_the_same_seed_gives_the_same_bytes(tiny, tokens):
-    first, other = train(tiny, tokens, "a"), train(tiny, tokens, "c", seed=2)
-    train(tiny, tokens, "b")
-    for suffix in ("json", "safetensors", "outcomes.parquet"):
-        assert (tokens.parent / f"a.{suffix}").read_bytes() == (tokens.parent / f"b.{suffix}").read_bytes()
-    assert -math.log(VOCABULARY) < first["scores"][0] < first["scores"][-1] - 0.1
+    once, how = train(tiny, tokens, "once", how=jobs.training(epochs=1)), jobs.training(epochs=3)
+    first, other = train(tiny, tokens, "a", how=how), train(tiny, tokens, "c", seed=2, how=how)
+    train(tiny, tokens, "b", how=how)
+    assert (tokens.parent / "a.parquet").read_bytes() == (tokens.parent / "b.parquet").read_bytes()
+    assert first["nats"] + 0.1 < once["nats"] < math.log(VOCABULARY)
     assert first["kept"] == first["heads"] == LAYERS * HEADS and first["curve"] != other["curve"]
-    tables = [read_table(tokens.parent / f"{name}.outcomes.parquet") for name in ("a", "c")]
-    assert {provenance_of(table)["masked"] for table in tables} == {sum(tables[0]["tokens"].to_pylist())}
-    assert tables[0].select(["tokens", "trivial"]) == tables[1].select(["tokens", "trivial"])
-    assert set(jobs.state_of(tokens.parent / "a.json")) == {"dense.weight", "dense.bias", "bias"}
+    same = ["example", "position", "trivial"]
+    tables = [read_table(tokens.parent / f"{name}.parquet") for name in ("a", "c")]
+    assert tables[0].select(same) == tables[1].select(same) and tables[0]["loss"] != tables[1]["loss"]
+    assert set(first["state"]) == {"dense.weight", "dense.bias", "bias"}
 
 
 def test_trained_constants_and_texts_too_short_to_be_masked_are_refused(tiny, tokens, monkeypatch):
-    with pytest.raises(papa.InputError, match="toeplitz-trained/all is trained, which needs labels"):
+    with pytest.raises(papa.InputError, match="The constant toeplitz is trained, which needs labels"):
         train(tiny, tokens, variant="toeplitz-trained/all")
     monkeypatch.setattr("papa.data.masking.CHOSEN_SHARE", 0.0)
     with pytest.raises(papa.InputError, match="No token of the validation split is masked"):
@@ -228,19 +213,17 @@ def test_trained_constants_and_texts_too_short_to_be_masked_are_refused(tiny, to
 
 
 @pytest.mark.parametrize("family", ["roberta", "deberta", "electra", "distilbert", "modernbert"])
-def test_every_family_learns_to_guess(family, tmp_path, monkeypatch):
+def test_every_family_learns_to_guess(family, tmp_path):
     """The random ELECTRA has embeddings of half its hidden size, so that a projection precedes the decoder."""
-    monkeypatch.setenv("PAPA_MACHINE", json.dumps({"device": "cpu"}))
-    random, average = ModelId(name=family, hub=random_model(family)), tmp_path / "average.h5"
+    random, average = random_model(family), tmp_path / "average.h5"
     text = ["the old nurse near the doctors sees the teacher ."]
     jobs.write_texts(tmp_path, train=text * 59, validation=text * 14)
     tokens = jobs.lay_out(random, tmp_path, 17, blocks=True)
     jobs.average(random, tokens, average)
     for name, replaced in (("original", {}), ("none", {"constants": average, "variant": "average/all"})):
-        run = train(random, tokens, name, how=jobs.training(epochs=4), **replaced)
-        assert run["scores"][-1] > run["scores"][0] + 0.1 and run["kept"] == (0 if replaced else run["heads"])
-    state = jobs.state_of(tmp_path / "original.json")
-    assert ("projection.weight" in state) == (family == "electra")
+        once, run = (train(random, tokens, name, how=jobs.training(epochs=n), **replaced) for n in (1, 4))
+        assert run["nats"] < once["nats"] - 0.1 and run["kept"] == (0 if replaced else run["heads"])
+        assert ("projection.weight" in run["state"]) == (family == "electra")
 
 
 @pytest.mark.parametrize(

@@ -13,10 +13,10 @@ from sizes import VOCABULARY
 from torch.nn.functional import cross_entropy
 
 import papa
-from papa.config.stages import ModelId, Training
 from papa.data.tokens import Tokens
 from papa.files import read_table
 from papa.method.likelihoods import NextTokens
+from papa.method.masked_tokens import MaskedTokens
 from papa.results.losses import COUNTS, losses_of
 from papa.results.outcomes import FLOOR, ORIGINALS, Setting
 
@@ -35,10 +35,10 @@ def tokens(tmp_path, tiny_decoder):
 
 
 def measure(tokens, name, **options):
-    """Outcomes of the model's own head, a row for each validation text."""
-    run = tokens.parent / f"{name}.json"
-    jobs.probe(ModelId(name="tiny"), run, METRIC, how=Training.none(), seed=0, tokens=tokens, **options)
-    return read_table(jobs.outcomes_of(run)).to_pandas()
+    """Outcomes of the model's own head, a row for each predicted token of a validation text."""
+    run = tokens.parent / f"{name}.parquet"
+    jobs.probe(tokens.parent / "tiny", run, jobs.training(epochs=0), 0, metric=METRIC, tokens=tokens, **options)
+    return read_table(run).to_pandas()
 
 
 def stock_logits(tokens, example):
@@ -52,12 +52,13 @@ def stock_logits(tokens, example):
 
 def test_at_fraction_1_losses_are_those_of_the_stock_model(tokens):
     measured = measure(tokens, "original")
-    assert len(measured) == VALIDATION
-    for example in range(VALIDATION):
+    assert list(measured) == ["split", "example", "position", "loss", "trivial"]
+    assert set(measured["split"]) == {"validation"} and set(measured["example"]) == set(range(VALIDATION))
+    for example, rows in measured.groupby("example"):
         ids, logits = stock_logits(tokens, example)
-        row = measured.iloc[example]
-        assert row["tokens"] == len(ids) - 1
-        assert row["loss"] == pytest.approx(float(cross_entropy(logits[:-1], ids[1:], reduction="sum")), rel=1e-6)
+        assert rows["position"].tolist() == list(range(1, len(ids)))
+        expected = cross_entropy(logits[:-1], ids[1:], reduction="none").tolist()
+        assert rows["loss"].tolist() == pytest.approx(expected, rel=1e-5)
 
 
 def test_the_trivial_guess_knows_how_frequent_tokens_are(tokens):
@@ -68,32 +69,31 @@ def test_the_trivial_guess_knows_how_frequent_tokens_are(tokens):
     seen = np.ones(VOCABULARY)
     for ids in after["train"]:
         np.add.at(seen, ids, 1)
-    expected = [-np.log(seen / seen.sum())[ids].sum() for ids in after["validation"]]
-    np.testing.assert_allclose(measure(tokens, "original")["trivial"], expected, rtol=1e-9)
+    expected = [-np.log(seen / seen.sum())[ids] for ids in after["validation"]]
+    np.testing.assert_allclose(measure(tokens, "original")["trivial"], np.concatenate(expected), rtol=1e-6)
 
 
 @pytest.mark.parametrize("constant", ["zeros", "average"])
 def test_losses_with_constants_are_those_of_the_models_logits(tokens, constant):
     model, made = papa.load_model(tokens.parent / "tiny", device="cpu"), tokens.parent / "average.h5"
-    jobs.average(ModelId(name="tiny"), tokens, made)
+    jobs.average(tokens.parent / "tiny", tokens, made)
     matrices = papa.Constants.load(made).mean
     matrices, more = (matrices, {"constants": made}) if constant == "average" else (0 * matrices, {})
     measured, split = measure(tokens, "run", variant=f"{constant}/all", **more), Tokens.read(tokens)["validation"]
     for example in (0, 5):
         ids, _ = stock_logits(tokens, example)
         replaced = model.logits(jobs.dense(split.batch(torch.tensor([example]))), matrices)[0, : len(ids)]
-        expected = cross_entropy(replaced[:-1], ids[1:], reduction="sum")
-        assert measured["loss"].iloc[example] == pytest.approx(float(expected), rel=1e-5)
-    run = jobs.run_of(tokens.parent / "run.json", 0)
-    assert (run["kept"], run["epochs"], run["curve"]) == (0, 0, [])
+        expected = cross_entropy(replaced[:-1], ids[1:], reduction="none").tolist()
+        assert measured["loss"][measured["example"] == example].tolist() == pytest.approx(expected, rel=1e-5)
+    assert jobs.facts_of(tokens.parent / "run.parquet") == {"kept": 0, "heads": 12, "curve": []}
 
 
 def test_lambda_is_learned_on_the_models_own_loss(tokens):
     """After one step of AdamW λ has moved by the learning rate against its gradient, worked out by differences."""
-    identity, made, lambdas = ModelId(name="tiny"), tokens.with_name("a.h5"), tokens.with_name("l.parquet")
+    identity, made, lambdas = tokens.with_name("tiny"), tokens.with_name("a.h5"), tokens.with_name("l.parquet")
     jobs.average(identity, tokens, made)
     how = jobs.training(learning_rate=1e-3, batch_size=TRAIN, epochs=1)
-    jobs.learn(identity, lambdas, how, tokens=tokens, constants=made, more={"metric": METRIC})
+    jobs.learn(identity, lambdas, how, tokens=tokens, constants=made, metric=METRIC)
     model, mean = papa.load_model(tokens.with_name("tiny"), device="cpu"), papa.Constants.load(made).mean
     objective = NextTokens(Tokens.read(tokens, "train"), model)
     batch, moved = objective.batch(torch.arange(TRAIN)), read_table(lambdas).to_pandas().set_index(["layer", "head"])
@@ -115,7 +115,7 @@ def test_encoders_and_decoders_are_asked_only_for_what_they_can_predict(tmp_path
     with pytest.raises(papa.InputError, match=r"sees later tokens.* needs a decoder"):
         NextTokens(Tokens.read(tokens), papa.load_model(tmp_path / "encoder", device="cpu"))
     with pytest.raises(papa.InputError, match=r"sees no later tokens.*log_likelihood"):
-        jobs.probe(ModelId(name="tiny"), tokens.parent / "run.json", "negative_log_perplexity", tokens=tokens)
+        MaskedTokens(Tokens.read(tokens), papa.load_model(tokens.parent / "tiny", device="cpu"), None, 1)
 
 
 def losses(*means):

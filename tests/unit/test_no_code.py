@@ -19,8 +19,7 @@ import papa
 from papa.cli import app
 from papa.config.reading import CarefulLoader
 from papa.config.settings import Machine, corpus_of
-from papa.config.stages import ModelId
-from papa.data.sources import load_rows
+from papa.data.sources import load_splits
 from papa.data.tokenize import sizes_of_model, tokenizer_of
 from papa.errors import DamagedArtefact, InputError
 
@@ -54,9 +53,6 @@ def folder(tmp_path, model, tokenizer, place_tiny):
     return tmp_path / "tiny"
 
 
-TINY = ModelId(name="tiny")
-
-
 def change(file, **keys):
     file.write_text(json.dumps({**json.loads(file.read_text()), **keys}))
 
@@ -70,9 +66,9 @@ def test_code_of_a_model_and_its_tokenizer(folder, trap, model_type, code):
     (folder / "own.py").write_text(trap.source + "class OwnConfig: pass\nclass OwnModel: pass\nclass Own: pass\n")
     change(folder / "config.json", model_type=model_type, **({"auto_map": code} if code is OWN else {}))
     change(folder / "tokenizer_config.json", tokenizer_class="Own", auto_map=code)
-    loads = [lambda: tokenizer_of(TINY, Machine.current())]
+    loads = [lambda: tokenizer_of(str(folder))]
     if code is OWN:
-        loads += [lambda: papa.load_model(str(folder), device="cpu"), lambda: sizes_of_model(TINY, Machine.current())]
+        loads += [lambda: papa.load_model(str(folder), device="cpu"), lambda: sizes_of_model(str(folder))]
     for load in loads:
         if model_type == "bert":  # transformers has code of its own for these
             assert load()
@@ -104,14 +100,13 @@ def test_a_link_out_of_a_model_shows_nothing_of_the_file(folder, tmp_path, name)
     (folder / name).symlink_to(tmp_path / "private")
     with pytest.raises(InputError) as refusal:
         papa.load_model(str(folder), device="cpu")
-        tokenizer_of(TINY, Machine.current())
+        tokenizer_of(str(folder))
     assert "hunter2" not in str(refusal.value) and "\n" not in str(refusal.value)
 
 
 @pytest.mark.parametrize("with_data", [True, False])
 @pytest.mark.parametrize(("code", "named"), [("data.py", False), ("data.py", True), ("train.pkl", True)])
-def test_code_of_a_data_set(tmp_path, trap, monkeypatch, with_data, code, named):
-    monkeypatch.setenv("PAPA_MACHINE", json.dumps({"hub_mirror": str(tmp_path / "hub")}))
+def test_code_of_a_data_set(tmp_path, trap, with_data, code, named):
     place = tmp_path / "hub/some/data"
     place.mkdir(parents=True)
     (place / code).write_bytes(pickle.dumps(trap) if code == "train.pkl" else trap.source.encode())
@@ -120,7 +115,8 @@ def test_code_of_a_data_set(tmp_path, trap, monkeypatch, with_data, code, named)
     if with_data:
         pq.write_table(pa.table({"text": ["a", "b"]}), place / "train.parquet")
     try:
-        assert load_rows(corpus_of(hub="some/data", first="text"), "train", machine=Machine.current()).table.num_rows
+        corpus = corpus_of(hub="some/data", first="text", validation=None)
+        assert load_splits(corpus, None, Machine(hub_mirror=str(tmp_path / "hub")))["train"].table.num_rows
     except InputError as refusal:
         assert str(refusal).startswith("some/data, split train cannot be loaded") and "\n" not in str(refusal)
 
@@ -131,7 +127,7 @@ def test_pickles_in_a_table(tmp_path, trap):
     field = pa.field("text", pa.string(), metadata=extension)
     corpus = corpus_of(files={"train": str(tmp_path / "a.parquet")}, first="text")
     pq.write_table(pa.table([["a"]], pa.schema([field], described)), tmp_path / "a.parquet")
-    assert load_rows(corpus, "train").table.column("text").to_pylist() == ["a"]
+    assert load_splits(corpus, None, Machine())["train"].table.column("text").to_pylist() == ["a"]
 
 
 @pytest.mark.parametrize("name", ["sum", "count", "mean"])

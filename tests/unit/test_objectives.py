@@ -6,12 +6,12 @@ import torch
 from families import stock
 from sizes import CORPUS_SLOTS, TRAIN, VALIDATION
 
-from papa.config.settings import Machine
 from papa.data.tokens import Tokens
-from papa.method.objective import objective_of
+from papa.method.objectives import objective_of
 from papa.method.probes import ProbeSizes
 from papa.method.states import StreamedStates
 from papa.model.load import model_of
+from papa.plan.jobs import Average
 
 PARTS = torch.arange(17).split([3, 1, 13])
 KINDS = [
@@ -32,9 +32,9 @@ def made(request, corpus, model, tokenizer, place_tiny):
         jobs.write_tokens(corpus, CORPUS_SLOTS, train=TRAIN, validation=VALIDATION)
         tokenizer.add_special_tokens({"mask_token": "[MASK]"})
     tiny = place_tiny(stock("llama") if metric == "log_likelihood" else model, tokenizer)
-    ours, splits = model_of(jobs.encoding(tiny), Machine.current()), Tokens.read(inputs["tokens"])
-    job = jobs.probe_job(tiny, corpus / "run.json", metric, **inputs)
-    objective = objective_of(job, splits, ProbeSizes.of(ours, CORPUS_SLOTS), ours, 1)
+    ours, splits = model_of(jobs.job(Average(), corpus / "a.h5", tiny)), Tokens.read(inputs["tokens"])
+    job = jobs.probe_job(tiny, corpus / "run.parquet", metric=metric, **inputs)
+    objective = objective_of(job, splits, ProbeSizes.of(ours, CORPUS_SLOTS), ours)
     objective.begin(1)
     objective.probe.eval()
     floor = ours.replacement(torch.zeros(ours.layers, ours.heads, CORPUS_SLOTS, CORPUS_SLOTS))

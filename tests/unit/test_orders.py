@@ -1,5 +1,7 @@
 """Orders with equal weights, and the agreement of seeds, against hand counts."""
 
+from types import SimpleNamespace
+
 import jobs
 import numpy as np
 import pandas as pd
@@ -7,43 +9,40 @@ import pytest
 from builders import head_rows
 from scipy.stats import kendalltau
 
-from papa.config.stages import OrderFromWeights
-from papa.files import Trace, digest_of, provenance_of, read_table, write_table
-from papa.method.orders import rank_heads, smallest_first
+from papa.files import write_table
+from papa.method.orders import ordered_heads, smallest_first
+from papa.plan.jobs import HiddenStates
 from papa.results.stability import stability_of, table_of
 
 LAYERS, HEADS = 3, 7
+SIZES = SimpleNamespace(layers=LAYERS, heads=HEADS)
 DIFFERENT = [0.1 + (5 * place % 21) / 50 for place in range(LAYERS * HEADS)]
 """A weight for each head, no two of them equal."""
-TRACE = Trace("lambda", 1, {}, {})
 
 
 def ranked(folder, weights, name="lambda-0"):
-    """The heads in an order by these weights, and the facts of the order."""
-    write_table(head_rows([0.0] * len(weights), weights, heads=HEADS), folder / "l.parquet", {}, TRACE)
-    settings = OrderFromWeights(order=name)
-    rank_heads(jobs.job("rank", settings, {"lambdas": folder / "l.parquet"}, order=folder / "o.parquet"))
-    table = read_table(folder / "o.parquet")
-    return list(zip(table["layer"].to_pylist(), table["head"].to_pylist(), strict=True)), provenance_of(table)
+    """The heads in an order by these weights."""
+    write_table(head_rows([0.0] * len(weights), weights, heads=HEADS), folder / "l.parquet", {})
+    settings = HiddenStates(constant="zeros", order=name)
+    return ordered_heads(jobs.job(settings, folder / "s.hidden", weights=folder / "l.parquet"), settings, SIZES)
 
 
 def test_equal_weights_are_in_a_random_order_that_the_name_determines(tmp_path):
-    heads, facts = ranked(tmp_path, DIFFERENT)
+    heads = ranked(tmp_path, DIFFERENT)
     places = sorted(range(len(DIFFERENT)), key=DIFFERENT.__getitem__)
-    assert heads == [divmod(place, HEADS) for place in places] and facts == {"order": "lambda-0"}
-    assert ranked(tmp_path, DIFFERENT, "lambda-reversed-0")[0] == heads[::-1]
+    assert heads == [divmod(place, HEADS) for place in places]
+    assert ranked(tmp_path, DIFFERENT, "lambda-reversed-0") == heads[::-1]
     weights = [0.5] * 21
     weights[4], weights[17] = 0.9, 0.2
     orders = {}
     for name in ("lambda-0", "lambda-1", "lambda-2"):
-        heads, _ = ranked(tmp_path, weights, name)
-        digest = digest_of(tmp_path / "o.parquet")
-        assert (heads, digest) == (ranked(tmp_path, weights, name)[0], digest_of(tmp_path / "o.parquet"))
+        heads = ranked(tmp_path, weights, name)
+        assert heads == ranked(tmp_path, weights, name)
         assert heads[0] == (2, 3) and heads[-1] == (0, 4) and len(set(heads)) == 21
         assert heads[1:-1] != sorted(heads[1:-1])
         orders[name] = heads
     assert len({tuple(heads) for heads in orders.values()}) == 3
-    assert ranked(tmp_path, weights, "lambda-reversed-1")[0] == orders["lambda-1"][::-1]
+    assert ranked(tmp_path, weights, "lambda-reversed-1") == orders["lambda-1"][::-1]
 
 
 def test_a_tied_head_is_at_every_rank_equally_often():
@@ -61,7 +60,7 @@ def test_seeds_are_compared_by_kendalls_tau(tmp_path):
     for order, seeds in (("lambda", "012"), ("gradient", "01")):
         for seed in seeds:
             path = tmp_path / f"{order}-{seed}.parquet"
-            write_table(head_rows([0.0] * 21, weights[seed], heads=HEADS), path, {}, TRACE)
+            write_table(head_rows([0.0] * 21, weights[seed], heads=HEADS), path, {})
             rows.append(about | {"order": order, "seed": seed, "path": str(path)})
     stability = stability_of(pd.DataFrame(rows))
     taus = stability.set_index(["order", "a", "b"])["tau"]

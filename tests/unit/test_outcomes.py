@@ -1,5 +1,6 @@
 """Outcomes of runs are joined with labels and subsets; floors and scores are those worked out by hand."""
 
+from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -7,52 +8,70 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 import pytest
-from builders import labelled, run_record, texts
+from builders import labelled, texts
 
 from papa.config.measures import MEASURES
-from papa.errors import DamagedArtefact
-from papa.files import Trace, write_table
+from papa.config.settings import Config
+from papa.files import write_table
+from papa.plan.jobs import AnyJob, Job, Probe, Training
+from papa.results.finished import Finished
 from papa.results.losses import losses_of
-from papa.results.outcomes import ALL, FLOOR, ORIGINALS, Setting, TaskOutcomes, read_task_outcomes
+from papa.results.outcomes import ALL, FLOOR, ORIGINALS, Setting, TaskOutcomes
 
-TRACE = Trace("probe", 1, {}, {})
 NAMES = ["O", "B-X", "I-X"]
-WORDS = {"example": [0, 0, 0, 2, 2], "word": [0, 1, 2, 0, 1], "gold": [0, 1, 2, 1, 0]}
-"""Two sentences of the validation split with labelled words; the sentence between them has none."""
-
-RECORD = {name: run_record()[name] for name in ("model", "task", "constant", "order", "fraction")}
-
-
-def write_outcomes(path: Path, predicted: list[int], seed: int, corpus: str = "c", **columns: Any) -> Path:
-    values = {"seed": [seed] * 5, "split": ["validation"] * 5} | WORDS | {"predicted": predicted} | columns
-    write_table(pa.table(values), path, {"weights": "w", "corpus": corpus, "label_names": NAMES, **RECORD}, TRACE)
-    return path
+ITEMS = {"example": [0, 0, 0, 2, 2], "word": [0, 1, 2, 0, 1]}
+"""Words of two sentences of the validation split; the sentence between them has no word with a token."""
+GOLD = [[0], [0, 1], [0, 1, 2], [0], [1, 0]]
+WORDS = [["a"], ["b", "c"], ["x", "c", "c"], ["b"], ["c", "c"]]
+"""Two training rows, of one and two words, and the three validation rows, with their labels."""
 
 
-def write_labels(path: Path, column: str, values: list[Any], **facts: Any) -> Path:
-    """Two training rows, of one and two words, and the three validation rows."""
-    splits = ["train"] * 2 + ["validation"] * 3
-    table = pa.table({"split": splits, "row": [0, 1, 0, 1, 2], column: values})
-    write_table(table, path, {"fingerprint": "c"} | facts, TRACE)
-    return path
+def finished_words(
+    folder: Path, predicted: Sequence[list[int]], cluster: Any = None, metric: str = "entity_f1"
+) -> Finished:
+    """A finished study with a run for each list of predictions."""
+    files = {"train": "a.jsonl", "validation": "b.jsonl"}
+    task = {
+        "corpus": "c",
+        "label": "l",
+        "subset": "s",
+        "metric": metric,
+        "learning_rate": 0.1,
+        "batch_size": 1,
+        "epochs": 1,
+    }
+    config = Config.model_validate(
+        {
+            "name": "words",
+            "run": {"models": ["m"], "tasks": ["t"], "fractions": ["1"], "seeds": [1, 2]},
+            "models": {"m": {"path": "m"}},
+            "corpora": {"c": {"files": files, "words": "w", "slots": 9} | ({"cluster": cluster} if cluster else {})},
+            "tasks": {"t": task},
+        }
+    )
+    marks = [[""], ["", ""], ["new", "", "new"], [""], ["", "new"]]
+    columns = {"split": ["train"] * 2 + ["validation"] * 3, "row": [0, 1, 0, 1, 2], "words": WORDS, "label t": GOLD}
+    columns |= {"subset t": marks} | ({"cluster": [0, 0, 3, 4, 5]} if isinstance(cluster, str) else {})
+    table = folder / "c.parquet"
+    write_table(pa.table(columns), table, {"labels": {"t": {"names": NAMES, "train_counts": [5, 2, 1]}}})
+    probes = []
+    about = {"model": "m", "task": "t", "corpus": "c", "constant": None, "order": None, "fraction": "1"}
+    for seed, labels in enumerate(predicted, start=1):
+        settings = Probe(kind="word", training=Training(learning_rate=0.1, batch_size=1, epochs=1), seed=seed)
+        job: AnyJob = Job(settings, {}, {}, "p", str(folder), about | {"seed": seed})
+        write_table(pa.table({"split": ["validation"] * 5} | ITEMS | {"predicted": labels}), job.output, {}, job.record)
+        probes.append(job)
+    return Finished(config, folder, probes, {"c": table})
 
 
 @pytest.fixture
 def words(tmp_path: Path) -> TaskOutcomes:
-    runs = [
-        (run_record(seed=seed), write_outcomes(tmp_path / f"{seed}.parquet", predicted, seed))
-        for seed, predicted in ((1, [0, 1, 2, 1, 0]), (2, [0, 1, 0, 1, 1]))
-    ]
-    tagged = [[0], [0, 1], [0, 1, 1], [0], [1, 1]]
-    labels = write_labels(tmp_path / "l.parquet", "by_word", tagged, label_names=NAMES, train_counts=[5, 2, 1])
-    marks = [[""], ["", ""], ["new", "", "new"], [""], ["", "new"]]
-    subsets = write_labels(tmp_path / "s.parquet", "subset", marks)
-    [outcomes] = read_task_outcomes(runs, {"t": "entity_f1"}, {"t": labels}, {"t": subsets})
+    [outcomes] = finished_words(tmp_path, [[0, 1, 2, 1, 0], [0, 1, 0, 1, 1]]).outcomes
     return outcomes
 
 
 def test_words_get_their_marks_and_labels_and_units_their_place_in_the_corpus(words):
-    assert words.items["by_word"].tolist() == [0, 1, 1, 1, 1]
+    assert words.items["by_word"].tolist() == [0, 1, 1, 1, 1], "x is in no training row, so it gets the usual label"
     assert words.items["subset"].tolist() == ["new", "", "new", "", "new"]
     masks = words.subsets()
     assert [*masks] == [ALL, "new"] and masks[ALL].all() and masks["new"].tolist() == [True, False, True, False, True]
@@ -60,7 +79,7 @@ def test_words_get_their_marks_and_labels_and_units_their_place_in_the_corpus(wo
     # so two tasks on one corpus are paired, though each has sentences without a label
     sample = words.sample("entity_f1", masks[ALL])
     assert words.units(masks[ALL]).tolist() == sample.units.tolist() == [0, 2] and sample.values.shape[1] == 2
-    assert texts({ORIGINALS: [1.0, 2.0, 3.0]}, [5, 0, 7]).units(np.ones(3, bool)).tolist() == [0, 2]
+    assert texts({ORIGINALS: [1.0, 2.0, 3.0]}, [5, 0, 7]).units(np.ones(12, bool)).tolist() == [0, 2]
 
 
 def test_subsets_are_of_validation_examples_and_further_splits_are_parts():
@@ -97,20 +116,3 @@ def test_losses_have_texts_as_units():
     assert sample.values.shape == (9, 30)
     loss = losses_of([outcomes]).set_index("constant").loc["average"]
     assert loss["loss"] == pytest.approx(0.5) and loss["loss_low"] < 0.5 < loss["loss_high"]
-
-
-@pytest.mark.parametrize(
-    ("recorded", "columns", "corpus", "message"),
-    [
-        (7, {}, "c", "the outcomes of another run"),
-        (2, {"example": [0, 0, 0, 2, 1]}, "c", "does not have the same examples as"),
-        (2, {}, "other", "and the outcomes were made from different texts"),
-    ],
-)
-def test_what_does_not_belong_together_is_refused(tmp_path, recorded, columns, corpus, message):
-    first = write_outcomes(tmp_path / "1.parquet", [0] * 5, 1, corpus)
-    second = write_outcomes(tmp_path / "2.parquet", [0] * 5, recorded, **columns)
-    labels = write_labels(tmp_path / "l.parquet", "by_word", [[0]] * 5, label_names=NAMES, train_counts=[1, 1, 1])
-    runs = [(run_record(seed=1), first), (run_record(seed=2), second)]
-    with pytest.raises(DamagedArtefact, match=message):
-        read_task_outcomes(runs, {"t": "entity_f1"}, {"t": labels}, {})

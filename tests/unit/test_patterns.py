@@ -1,19 +1,18 @@
 """Patterns of heads against matrices made by hand, whose pattern and numbers are known."""
 
-from pathlib import Path
 from typing import Any
 
-import jobs
 import pyarrow as pa
 import pytest
 import torch
-from builders import analysis_job
 
 import papa
 from papa.data.tokens import Tokens
-from papa.files import digest_of, provenance_of, read_table, trace_of, write_table
+from papa.files import write_table
 from papa.method.patterns import COLUMNS, measure_patterns, special_slots
-from papa.results.analysis import analyse
+from papa.plan.jobs import Average, Job, Tokenize
+from papa.results.attention_patterns import patterns_of as section_of
+from papa.results.table import arrow_of
 
 N, TIMES = 13, 7
 SPECIAL = [0, N - 1]
@@ -116,20 +115,6 @@ def test_wrong_special_slots_and_constants_of_nothing_are_refused(special, examp
         measure_patterns(averages(torch.ones(N, N), examples=examples), special)
 
 
-@pytest.fixture
-def corpus(tmp_path, model, tokenizer, place_tiny):
-    """Lay out texts that all begin alike, single ones or pairs, and return the path of the tokens."""
-    tiny = place_tiny(model, tokenizer)
-
-    def lay_out(**columns):
-        size = len(columns["first"])
-        table = pa.table({"split": ["train"] * (size - 1) + ["validation"], "row": range(size), **columns})
-        write_table(table, tmp_path / "texts.parquet", {"fingerprint": "f", "rows": {}, "rows_available": {}})
-        return jobs.lay_out(tiny, tmp_path, N)
-
-    return lay_out
-
-
 def test_two_separators_between_texts():
     """As RoBERTa has them; a text may hold a separator's id too, and all second texts may begin alike."""
     start, end, word = 0, 2, 7
@@ -141,26 +126,21 @@ def test_two_separators_between_texts():
     assert special_slots(Tokens.of_table(table, "train", 0, {"slots": N})) == [0, 6, 7, 12]
 
 
-def test_the_table_its_sentence_and_the_pictures(corpus, tmp_path):
-    constants = averages(shifted(1), column(12), torch.ones(N, N), column(5), shifted(0))
-    constants.about = {"model": "tiny", "corpus": "f", "style": "paper", "slots": "13"}
-    constants.save(tmp_path / "average.h5")
-    inputs = {"constants": tmp_path / "average.h5", "tokens": corpus(first=["a b", "a c d", "a"])}
-    job = analysis_job("patterns", {"heads": [[0, 4]]}, inputs, tmp_path / "patterns", drawn=True)
-    assert analyse(job) == "5 heads: 40 % diagonal, 20 % mostly on special tokens, 80 % with one dominant entry per row"
-    table = read_table(job.output("table"))
+def test_the_table_its_sentence_and_the_pictures(tmp_path):
+    names = {"model": "tiny", "corpus": "texts"}
+    made = {"average": Average(), "tokens": Tokenize(slots=N, layout="paper")}
+    about = {"average": names | {"slots": N, "kind": "average"}, "tokens": names}
+    jobs: dict[str, Any] = {n: Job(made[n], {}, {}, n, str(tmp_path), about[n]) for n in made}
+    averages(shifted(1), column(12), torch.ones(N, N), column(5), shifted(0)).save(jobs["average"].output)
+    lists = {name: pa.array([[0, 1, 12]] * 2, pa.list_(pa.int32())) for name in ("ids", "slots", "segments")}
+    columns = {"split": ["train"] * 2, "row": [0, 1], **lists, "cut": pa.array([0, 0], pa.int32())}
+    write_table(pa.table(columns), jobs["tokens"].output, {"slots": N, "rows": {"train": 2}})
+    section = section_of(jobs["average"], jobs["tokens"], [(0, 4)])
+    words = "5 heads: 40 % diagonal, 20 % mostly on special tokens, 80 % with one dominant entry per row"
+    assert section.sentence == words and section.name == "patterns-tiny-texts"
+    table = arrow_of(section.frame, section.columns)
     assert table.column_names == list(COLUMNS) and table.num_rows == 5
-    about = provenance_of(table)
-    assert about["special"] == [0, 12] and about["constants"]["model"] == "tiny" and about["examples"] == TIMES
-    assert about["thresholds"]["diagonal_lift"] == 2
-    trace = trace_of(job.output("table"))
-    assert trace is not None and trace.inputs["constants"] == digest_of(job.input("constants"))
-    assert "| 0 | 0 | 1 | 11.00 | 1.00 |" in Path(job.output("markdown")).read_text(encoding="utf-8")
-    assert ">layer 0, head 4<" in Path(job.output("svg")).read_text(encoding="utf-8")
-    for file in tmp_path.glob("patterns.*"):
-        file.unlink()
-    constants.about |= {"corpus": "other"}
-    constants.save(tmp_path / "average.h5")
-    with pytest.raises(papa.InputError, match=r"with corpus other, but .*tokens\.parquet has f"):
-        analyse(job)
-    assert not list(tmp_path.glob("patterns.*"))
+    assert section.facts["special"] == [0, 12] and section.facts["examples"] == TIMES
+    assert "| 0 | 0 | 1 | 11.00 | 1.00 |" in section.tables[1].markdown()
+    (picture,) = section.chart.to_dict()["concat"]
+    assert picture["title"] == "layer 0, head 4"

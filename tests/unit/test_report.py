@@ -3,19 +3,34 @@
 import json
 import re
 from base64 import b64encode
+from collections.abc import Iterator
+from dataclasses import replace
 from hashlib import sha256
 from html.parser import HTMLParser
 from pathlib import Path
 from typing import Any
+from unittest.mock import patch
 
 import pytest
-from finished import CONFIG, EXAMPLES, LABELS, NO_SKILL, SHARED, SUBSET, TEXTS, TITLE, page_job, write_results
+from finished import (
+    CONFIG,
+    EXAMPLES,
+    LABELS,
+    NO_SKILL,
+    SHARED,
+    SUBSET,
+    TEXTS,
+    TITLE,
+    page_of,
+    report_job,
+    write_results,
+)
 
-from papa.config.study import Plan
+import papa
 from papa.errors import DamagedArtefact
-from papa.files import digest_of, read_json, trace_of
-from papa.results.page import write_report
-from papa.results.page_data import first_rows
+from papa.files import read_provenance
+from papa.results.finished import Finished
+from papa.results.page_data import first_rows, versions_note
 
 SMALL: dict[str, Any] = {"run": CONFIG["run"] | {"models": ["small"], "tasks": ["second"]}, "grids": {}}
 """One model and one task, and no second grid."""
@@ -62,20 +77,20 @@ class Page(HTMLParser):
                 self.tables[self.table][-1][-1] += data.strip()
 
 
-def text_of(study: Plan) -> str:
-    job = page_job(study)
-    write_report(job)
-    return Path(job.output("page")).read_text(encoding="utf-8")
+@pytest.fixture(scope="module", autouse=True)
+def without_drawing() -> Iterator[None]:
+    with patch("papa.results.section.draw", return_value="<svg/>"):  # drawing takes seconds
+        yield
 
 
 @pytest.fixture(scope="module")
-def study(tmp_path_factory: pytest.TempPathFactory) -> Plan:
+def study(tmp_path_factory: pytest.TempPathFactory) -> Finished:
     return write_results(tmp_path_factory.mktemp("report"))
 
 
 @pytest.fixture(scope="module")
-def written(study: Plan) -> str:
-    return text_of(study)
+def written(study: Finished) -> str:
+    return page_of(study)
 
 
 @pytest.fixture(scope="module")
@@ -103,29 +118,28 @@ def test_the_first_rows_are_shown_as_they_were_read_with_the_labels_of_each_task
     assert header == ["first", TITLE, "Second"] and [row[1:] for row in rows] == [[LABELS[0]] * 2] * 3
     assert [row[0] for row in rows] == [TEXTS[0], "**a line** and another", "word " * 23 + "wor …"]
     tasks = {name: task.model_copy(update={"title": "first"}) for name, task in study.config.tasks.items()}
-    [row, *_] = first_rows(Plan(study.config.model_copy(update={"tasks": tasks}), study.results))["texts"]
+    [row, *_] = first_rows(replace(study, config=study.config.model_copy(update={"tasks": tasks})))["texts"]
     assert row == {"first": TEXTS[0], "first (label)": LABELS[0]}, "a task's title hides no text"
 
 
 def test_the_conclusion_comes_first_then_the_figure_of_losses_then_claims(page, study):
-    lines = read_json(page_job(study).input("claims"))["lines"]
-    sentences = [line["sentence"] for line in lines if line["grid"] == "score_by_fraction"]
+    sentences = [line.sentence for line in study.conclusion.lines if line.grid == "score_by_fraction"]
     parts = ["How much does attention depend on its input?", *sentences, "Each dot is a loss"]
     places = [page.words.index(" ".join(part.split())) for part in parts]
     assert places == sorted(places) and len(sentences) == 2
-    header, *lines = page.tables["claims-score_by_fraction-0"]
+    header, *lines = page.tables["claims-0"]
     assert header[:4] == ["line", "heads replaced", "tasks", "loss"]
     numbers = [[line, f"{replaced} of 15", "2"] for line in ("small", "other") for replaced in (8, 15)]
     assert [line[:3] for line in lines] == numbers
-    assert [row[0] for row in page.tables["claims-score_by_fraction-1"][1:]] == ["small", "small", "other", "other"]
+    assert [row[0] for row in page.tables["claims-1"][1:]] == ["small", "small", "other", "other"]
 
 
 def test_where_no_probe_beats_the_majority_nothing_is_claimed(tmp_path):
-    page = Page(text_of(write_results(tmp_path, {"second": NO_SKILL}, **SMALL)))
+    page = Page(page_of(write_results(tmp_path, {"second": NO_SKILL}, **SMALL)))
     nothing = "Nothing can be concluded about small with heads replaced by average constants in the order of λ."
     assert f"{nothing} Second: the probe is no better than the majority class, {LABELS[0]} (0.750)." in page.words
     assert "Nothing can be concluded, so there is no table of claims." in page.words
-    assert "claims-score_by_fraction-0" not in page.tables
+    assert "claims-0" not in page.tables
     # nor is there a section for the one dot of one model and one constant
     assert "section-score_and_drop" not in {attributes.get("id") for _, attributes in page.tags}
 
@@ -150,35 +164,37 @@ def test_data_and_subsets_say_what_was_used_and_what_training_had_already(page):
     assert cells["validation rows also in training"] == str(SHARED)
 
 
-def test_same_results_give_the_same_page_and_a_damaged_one_is_named(study, written):
-    job, path = page_job(study), study.results / "models/small/corpora/texts/average.h5"
-    write_report(job)
-    page = Path(job.output("page"))
-    assert page.read_text(encoding="utf-8") == written
-    trace = trace_of(page)
-    assert trace is not None and trace.stage == "page"
-    assert trace.inputs["summary"] == digest_of(job.input("summary"))
+def test_same_results_give_the_same_page_and_a_report_that_was_interrupted_is_unfinished(study, written):
+    assert page_of(study) == written and papa.load(study.folder).config == study.config
+    (averages, *_) = study.of_stage("average")
+    path = Path(averages.output)
     intact = path.read_bytes()
     path.write_bytes(intact[:-1])
-    page.unlink()
     try:
-        with pytest.raises(DamagedArtefact, match=r"average\.h5"):
-            write_report(job)
-        assert not page.exists()
+        with pytest.raises(DamagedArtefact, match=path.name):
+            page_of(study)
+        with pytest.raises(papa.InputError, match="not a finished study"):
+            papa.load(study.folder)
     finally:
         path.write_bytes(intact)
+    assert page_of(study) == written
+    made = read_provenance(report_job(study).output)
+    assert made is not None and made.record == report_job(study).record
 
 
-def test_a_report_reads_nothing_that_its_inputs_were_not_made_from(tmp_path):
-    """Then it is outdated whenever something that it shows changes."""
-    study = write_results(tmp_path, **SMALL)
-    before = text_of(study)
-    upstream, jobs = set[str](), [study.job("page")]
-    while jobs:
-        job = jobs.pop()
-        jobs += job.needed
-        upstream |= set(job.outputs.values())
-    for file in [file for file in study.results.rglob("*") if file.is_file()]:
-        if file.relative_to(study.results).as_posix() not in upstream:
-            file.write_bytes(b"")
-    assert text_of(study) == before
+def test_files_of_grids_that_are_no_longer_in_the_config_disappear(tmp_path):
+    finished = write_results(tmp_path)
+    page_of(finished)
+    tables = finished.folder / "tables"
+    assert {path.suffix for path in tables.glob("ends.*")} == {".parquet", ".md", ".tex"}
+    fewer = finished.config.model_copy(update={"grids": {}})
+    page_of(replace(finished, config=fewer))
+    left = {path.name for path in tables.iterdir()}
+    assert not list(tables.glob("ends.*")) and {"runs.parquet", "outcomes.parquet", "claims.json"} <= left
+
+
+def test_different_versions_of_packages_are_named():
+    finished = Finished(papa, Path(), [], {})  # type: ignore[arg-type]
+    finished.__dict__["packages"] = {"numpy": ["2.0"], "torch": ["2.9", "2.8"]}
+    said = "The study's files were made with different versions of packages: torch 2.8 and 2.9."
+    assert versions_note(finished) == said

@@ -15,8 +15,8 @@ from typer.testing import CliRunner
 
 from papa.cli import app
 from papa.config.reading import config_of
-from papa.config.study import Plan
 from papa.jobs import start
+from papa.plan.study import Plan
 
 DEFAULT = str(REPOSITORY / "workflow/profiles/default")
 
@@ -64,7 +64,12 @@ def test_snakemake_is_given_the_workflow_the_config_and_all_further_options(give
     invoke("run", *words.split())
     read = get_argument_parser().parse_args(given[0])
     assert {name: str(getattr(read, name)) for name in expected} == {name: str(expected[name]) for name in expected}
-    assert read.nolock and read.rerun_incomplete and ("--cores" in given[0]) == ("profile" not in words)
+    assert (
+        read.nolock
+        and read.keep_incomplete
+        and read.ignore_incomplete
+        and ("--cores" in given[0]) == ("profile" not in words)
+    )
 
 
 @pytest.mark.parametrize(
@@ -89,10 +94,12 @@ def test_without_a_config_it_says_what_to_do(here, words):
 
 HOLD = """
 import signal, sys
+from contextlib import redirect_stdout
 from papa.config.reading import read_config
-from papa.config.study import Plan
-from papa.jobs.start import begin
-begin(Plan(read_config("mine.yaml"), "results/tiny"))
+from papa.plan.study import Plan
+from papa.jobs.start import Planned, begin
+with redirect_stdout(sys.stderr):
+    begin(Planned("results/tiny", {}, 1, Plan(read_config("mine.yaml"), "results/tiny")))
 print("held", flush=True)
 signal.pause()
 """
@@ -104,8 +111,8 @@ def test_a_living_run_keeps_others_out_and_a_dead_one_does_not(here):
     environment = os.environ | {"PYTHONPATH": str(REPOSITORY)}
     run = subprocess.Popen([sys.executable, "-c", HOLD], stdout=subprocess.PIPE, text=True, env=environment)
     try:
-        assert run.stdout.readline() == "held\n"
-        study = Plan(config_of(CONFIG), "results/tiny")
+        assert "held\n" in iter(run.stdout.readline, ""), "after the reasons why files are made"
+        study = start.Planned("results/tiny", {}, 1, Plan(config_of(CONFIG), "results/tiny"))
         with pytest.raises(SystemExit, match=r"^Error: another run is writing to results/tiny; wait for it"):
             start.begin(study)
     finally:
@@ -113,7 +120,9 @@ def test_a_living_run_keeps_others_out_and_a_dead_one_does_not(here):
         run.wait()
         run.stdout.close()
     start.begin(study)
-    os.close(start._locks.pop())
+    for file in start._locks:
+        os.close(file)
+    start._locks.clear()
 
 
 @pytest.mark.parametrize(
@@ -137,7 +146,7 @@ def test_plan_takes_the_keys_that_run_takes(here):
     fewer = ["--config", "run={fractions: ['1', '0']}", "--config", "device=cuda"]
     same, changed = (json.loads(invoke("plan", "mine.yaml", "--json", *words).stdout) for words in ([], fewer))
     config = config_of(CONFIG | {"run": CONFIG["run"] | {"fractions": ["1", "0"]}})
-    assert changed["total"]["jobs"] == len(Plan(config, "results/tiny").jobs()) < same["total"]["jobs"]
+    assert changed["total"]["jobs"] == len(Plan(config, "results/tiny").missing) < same["total"]["jobs"]
     assert changed["device"] == "cuda", "an option --device that is not given replaces nothing"
     for wrong, command in product(["margin", "run.tasks=[a]"], ["plan", "run"]):
         message = invoke(command, "mine.yaml", "--config", wrong, code=2).stderr

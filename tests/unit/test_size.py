@@ -16,14 +16,14 @@ from papa.config.settings import RunSettings
 
 ROOT = Path(__file__).parents[2]
 CEILINGS = {
-    "lines of papa": 21_350,
-    "modules of papa": 115,
-    "lines of tests": 15_000,
+    "lines of papa": 20_250,
+    "modules of papa": 110,
+    "lines of tests": 14_350,
     "lines of benchmarks, workflow and templates": 3_000,
     "keys of a config": 55,
     "commands": 7,
     "public names": 12,
-    "modules in circles of imports": 13,
+    "modules in circles of imports": 7,
 }
 
 

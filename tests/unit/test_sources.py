@@ -14,11 +14,10 @@ import pytest
 from families import byte_tokenizer
 
 from papa.config.settings import Corpus, Machine, corpus_of
-from papa.config.stages import ModelId
 from papa.data.columns import Columns
 from papa.data.digests import digest_of_file
 from papa.data.readers import SourceRows, read_file
-from papa.data.sources import load_rows, source_digests
+from papa.data.sources import load_splits, source_digests
 from papa.data.splits import RowChanges
 from papa.data.tokenize import tokenizer_of
 from papa.errors import InputError
@@ -214,7 +213,7 @@ def test_two_slices_of_a_split_have_all_its_rows_and_none_twice(tmp_path, source
         if source == "files":
             corpus = corpus_of(files={"train": f"{file}{train}", "validation": f"{file}{validation}"}, first="text")
             assert corpus.paths == dict.fromkeys(("train", "validation"), str(file)), "the digest is that of the file"
-        return [load_rows(corpus, split, machine=machine).table["text"].to_pylist() for split in corpus.splits]
+        return [rows.table["text"].to_pylist() for rows in load_splits(corpus, None, machine).values()]
 
     assert texts("[1:]", "[:1]") == [TEXTS[1:], TEXTS[:1]]
     assert texts("", "[1:2]") == [TEXTS, TEXTS[1:2]]
@@ -251,18 +250,27 @@ def test_columns_that_nobody_wants_may_mix_types_and_are_not_all_listed(tmp_path
 
 def test_sources_that_cannot_be_read_as_asked(tmp_path):
     (tmp_path / "words.txt").write_text("EU rejects\n\nNew York", encoding="utf-8")
-    words = load_rows(in_file(tmp_path / "words.txt", words="words"), "train").table["words"]
+    words = load_splits(in_file(tmp_path / "words.txt", words="words"), None, Machine())["train"].table["words"]
     assert words.to_pylist() == [["EU"], ["New"]], "a text file has words if they are asked for"
-    for read in (lambda corpus: load_rows(corpus, "train"), lambda corpus: source_digests(corpus, None)):
+    for read in (lambda corpus: load_splits(corpus, None, Machine()), lambda corpus: source_digests(corpus, Machine())):
         with pytest.raises(InputError, match=r"There is no file .*nope\.csv"):
             read(in_file(tmp_path / "nope.csv"))
     (tmp_path / "a.json").mkdir()
     with pytest.raises(InputError, match=r"is a folder; give a file, or, if save_to_disk wrote it, .* to_parquet"):
         read_file(tmp_path / "a.json")
-    with pytest.raises(InputError, match="corpus of a/b, split train has no validation split; every task needs one"):
-        load_rows(corpus_of(hub="a/b", validation=None, first="text"), "validation")
-    with pytest.raises(InputError, match=r"corpus of a\.csv has no validation split"):
-        load_rows(in_file(Path("a.csv")), "validation")
+
+
+def test_a_file_is_read_once_for_all_its_slices(monkeypatch, tmp_path):
+    read = []
+
+    def reading(path, *more):
+        read.append(path)
+        return read_file(path, *more)
+
+    monkeypatch.setattr("papa.data.sources.read_file", reading)
+    file = rows_of(tmp_path / "a.csv", [{"text": text} for text in TEXTS])
+    corpus = corpus_of(files={"train": f"{file}[1:]", "validation": f"{file}[:1]"}, first="text")
+    assert [len(rows.table) for rows in load_splits(corpus, ["text"], Machine()).values()] == [2, 1] and read == [file]
 
 
 @pytest.mark.parametrize("change", ["in place", "moved over", "with its old time"])
@@ -300,7 +308,7 @@ def test_a_damaged_memory_of_digests_is_ignored(monkeypatch, tmp_path, damage):
 def test_byte_level_tokenizer_is_readied_for_words(tmp_path):
     byte_tokenizer("Roberta", ["<s>", "<pad>", "</s>", "<unk>", "<mask>"]).save_pretrained(tmp_path)
     (tmp_path / "config.json").write_text(json.dumps({"model_type": "roberta"}))
-    model, machine = ModelId(name="small"), Machine(models={"small": {"path": str(tmp_path)}})
-    words = tokenizer_of(model, machine, words=True)(["a", "b"], is_split_into_words=True, add_special_tokens=False)
+    tokenizer = tokenizer_of(str(tmp_path), words=True)
+    words = tokenizer(["a", "b"], is_split_into_words=True, add_special_tokens=False)
     assert words.tokens() == ["Ġ", "a", "Ġ", "b"]
-    assert tokenizer_of(model, machine)("a b", add_special_tokens=False).tokens() == ["a", "Ġ", "b"]
+    assert tokenizer_of(str(tmp_path))("a b", add_special_tokens=False).tokens() == ["a", "Ġ", "b"]

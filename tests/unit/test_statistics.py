@@ -8,8 +8,7 @@ import pytest
 from scipy import stats
 
 from benchmarks.error_rates import BASE, MARGIN, Case, Size, batch, rates_of
-from papa.config.measures import MEASURES
-from papa.method.metrics import Counts, Outcomes, pseudo_values
+from papa.config.measures import MEASURES, Counts, Outcomes, pseudo_values
 from papa.results.statistics import (
     UNSEEN_UNITS,
     Estimate,

@@ -1,35 +1,40 @@
 """Results loaded back from their folder: the numbers in its files, without model and texts."""
 
 import re
+import shutil
+from types import SimpleNamespace
+from unittest.mock import patch
 
 import numpy as np
-import pyarrow as pa
+import pandas as pd
 import pytest
-from finished import CHANCE, HEADS, LAYERS, TITLE, averages, learned, page_job, write_results
+from finished import CHANCE, CONFIG, HEADS, LAYERS, SLOTS, TASK, TITLE, averages, learned, page_of, write_results
 
 import papa
-from papa.files import Trace, read_json, read_table, write_table
+from papa.files import read_json, read_table
 from papa.results.caveats import data_caveats
-from papa.results.page import write_report
 
 
 @pytest.fixture(scope="module")
 def study(tmp_path_factory):
     made = write_results(tmp_path_factory.mktemp("loading"), {"second": CHANCE})
-    write_report(page_job(made))
+    with patch("papa.results.section.draw", return_value="<svg/>"):
+        page_of(made)
     return made
 
 
 @pytest.fixture(scope="module")
 def loaded(study):
-    return papa.load(study.results)
+    return papa.load(study.folder)
 
 
 def test_tables_are_those_in_the_folder(study, loaded):
-    claims = read_json(study.results / "tables/claims.json")
-    assert loaded.claims == claims | {"caveats": loaded.claims["caveats"]} and claims["sentence"] in str(loaded.claims)
-    outcomes = read_table(study.results / "tables/outcomes.parquet").to_pandas()
-    assert loaded.outcomes.equals(outcomes) and loaded.page == study.results / "report/index.html"
+    claims = read_json(study.folder / "tables/claims.json")
+    assert (
+        loaded.claims == claims and "11 of 600 rows" in str(loaded.claims) and claims["sentence"] in str(loaded.claims)
+    )
+    outcomes = read_table(study.folder / "tables/outcomes.parquet").to_pandas()
+    assert loaded.outcomes.equals(outcomes) and loaded.page == study.folder / "report/index.html"
     losses = loaded.losses[loaded.losses["subset"].isna()].set_index(["line", "task"])["loss"]
     (line,) = (line for line in claims["lines"] if line["grid"] == "score_by_fraction" and line["model"] == "small")
     assert losses["small", TITLE] == line["at_end"]["tasks"][0]["loss"] > 0.6 and np.isnan(losses["small", "Second"])
@@ -66,16 +71,28 @@ def test_constants_are_those_of_the_model_and_the_task_and_a_wrong_name_gets_a_s
         ((0, 0), None, "F1 is that of b, the class of 90% of the training rows; if a is the class of interest"),
     ],
 )
-def test_caveats_are_cut_texts_and_f1_of_the_more_frequent_class(tmp_path, cut, listed, expected):
+def test_caveats_are_cut_texts_and_f1_of_the_more_frequent_class(cut, listed, expected):
     sizes = {"rows_train": 100, "rows_validation": 100, "cut_train": cut[0], "cut_validation": cut[1]}
     row = {"main": True, "task": "t", "title": "T", "model": "m", "metric": "f1"} | sizes
-    (tmp_path / "tables").mkdir()
-    (tmp_path / "tasks/t").mkdir(parents=True)
-    write_table(pa.Table.from_pylist([row]), tmp_path / "tables/summary.parquet", {})
-    facts, trace = {"label_names": ["a", "b"], "train_counts": [10, 90]}, Trace("labels", 1, {"labels": listed}, {})
-    write_table(pa.table({"label": [0]}), tmp_path / "tasks/t/labels.parquet", facts, trace)
-    said = data_caveats(tmp_path, {"t": "texts"})
+    labels = {"t": {"names": ["a", "b"], "train_counts": [10, 90]}}
+    facts = {"texts": {"labels": labels, "shared": {}, "rows": {"validation": 100}}}
+    config = SimpleNamespace(tasks={"t": SimpleNamespace(corpus="texts", labels=listed)}, pairs=[("m", "t")])
+    said = data_caveats(SimpleNamespace(config=config, facts=facts, summary=pd.DataFrame([row])))
     assert expected in said and bool(said) == bool(expected)
+
+
+def test_a_saved_study_needs_nothing_else(study, loaded, tmp_path):
+    page = loaded.save(tmp_path / "saved")
+    assert page == tmp_path / "saved/report/index.html" and page.read_text() == loaded.page.read_text()
+    with pytest.raises(papa.InputError, match="saved exists"):
+        loaded.save(tmp_path / "saved")
+    moved = shutil.move(tmp_path / "saved", tmp_path / "moved")
+    again = papa.load(moved)
+    assert again.summary.equals(loaded.summary) and again.heads.equals(loaded.heads) and again.claims == loaded.claims
+    np.testing.assert_array_equal(again.constants("second", "other").mean, averages().mean)
+    shutil.rmtree(tmp_path / "moved/cache")
+    with pytest.raises(papa.InputError, match="are missing; run the study again to compute them"):
+        again.constants("second", "other")
 
 
 def test_only_a_finished_study_can_be_loaded(tmp_path):
@@ -83,3 +100,22 @@ def test_only_a_finished_study_can_be_loaded(tmp_path):
         papa.load(tmp_path / "nowhere")
     with pytest.raises(papa.InputError, match="has no HTML report, so it is not a finished study"):
         papa.load(tmp_path)
+
+
+def test_cut_texts_are_those_of_the_slots_that_probes_see(tmp_path):
+    """To average the texts of the second corpus for the first, they are tokenized with the slots of the first."""
+    texts = CONFIG["corpora"]["texts"]
+    corpora = {"texts": texts, "long": texts | {"slots": SLOTS + 4}}
+    tasks = {name: TASK | {"corpus": corpus, "label": name} for name, corpus in zip("ab", corpora, strict=True)}
+    run = CONFIG["run"] | {"tasks": ["a", "b"], "constants": ["average-of-long"]}
+    runs = write_results(tmp_path, grids={}, corpora=corpora, tasks=tasks, run=run).runs
+    assert runs.groupby("task")["cut_validation"].unique().map(list).to_dict() == {"a": [0], "b": [4]}
+
+
+def test_outcomes_of_the_same_texts_are_paired_whatever_other_tasks_there_are(tmp_path):
+    run, tasks = CONFIG["run"] | {"tasks": ["first"]}, {"first": CONFIG["tasks"]["first"]}
+    both, one = (
+        write_results(tmp_path / name, grids={}, **changes).outcomes_table()[1]["tasks"]["first"]["texts"]
+        for name, changes in (("both", {}), ("one", {"run": run, "tasks": tasks}))
+    )
+    assert both == one

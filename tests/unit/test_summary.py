@@ -1,21 +1,16 @@
 """Runs and their summary against values worked out by hand: Student's t, relative drops, what is null, what is read."""
 
-import re
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pandas as pd
-import pyarrow as pa
 import pytest
 from builders import labelled, run_record
 
-from papa.config.artefacts import ARTEFACTS
-from papa.errors import DamagedArtefact, InputError
-from papa.files import PathLike, Trace, digest_of, write_json, write_page, write_table
-from papa.method.runs import SPLITS, Run, read_runs
-from papa.results.conclusion import Conclusion
+from papa.errors import DamagedArtefact
+from papa.files import write_json, write_table
 from papa.results.losses import LOSS_COLUMNS
 from papa.results.scores import RECIPE_COLUMNS, RUN_COLUMNS, collect_runs, without_draws
 from papa.results.summary import (
@@ -32,7 +27,6 @@ from papa.results.table import arrow_of, read_frame, write_pages
 
 # Student's t at 97.5 %, from printed tables.
 T_OF_2_DEGREES = 4.302653
-TRACE = Trace("summary", 1, {}, {})
 Scores = Mapping[str, Sequence[float]]
 
 
@@ -43,9 +37,6 @@ def scored(scores: Scores, task: str = "t", subsets: Any = None, readings: Any =
         for seed, score in enumerate(of_seeds):
             record = run_record(task, fraction, seed)
             row = {name: record[name] for name in RUN_COLUMNS if name in record} | {"title": task}
-            row |= {
-                f"{name}_{split}": record[name][split] for name in ("rows", "rows_available", "cut") for split in SPLITS
-            }
             row |= {"metric": "accuracy", "main": True, "subset": "all", "score": score, "examples": 53} | columns
             rows.append(row)
             for name, more in (subsets or {}).items():
@@ -72,21 +63,12 @@ def page_of(folder: Path, *runs: pd.DataFrame) -> str:
     return (folder / "summary.md").read_text(encoding="utf-8")
 
 
-def read(folder: Path, *records: dict[str, Any]) -> list[tuple[Run, PathLike]]:
-    """Runs that were written and read again, each in a file of its own."""
-    folder.mkdir(exist_ok=True)
-    paths = [folder / f"{number}.json" for number in range(len(records))]
-    for record, path in zip(records, paths, strict=True):
-        write_json({"runs": [record]}, path)
-    return [(run, path) for path in paths for run in read_runs(path)]
-
-
-def test_runs_become_one_row_per_metric_and_subset(tmp_path):
+def test_runs_become_one_row_per_metric_and_subset():
     setting = ("average", "lambda-0", "1/2")
     right = {setting: [1, 1, 0, 1, 1, 0]}
     about = {"task": "pos", "model": "tiny", "metric": "f1", "subset": ["a", "a", "", "", "b", "b"]}
     outcomes = labelled(right, gold=[0, 0, 0, 1, 1, 1], **about)
-    table = collect_runs(read(tmp_path, run_record("pos", "1/2", 1)), [outcomes], {"pos": "POS"})
+    table = collect_runs([run_record("pos", "1/2", 1)], [outcomes], {"pos": "POS"})
     assert list(table.columns) == list(RUN_COLUMNS) and without_draws(table)["order"].tolist() == ["lambda"] * 4
     assert table[["metric", "main", "subset", "score", "examples"]].to_numpy().tolist() == [
         ["f1", True, "all", pytest.approx(4 / 6), 6],
@@ -170,105 +152,23 @@ def test_markdown_says_what_was_used(tmp_path):
 
 
 def write_summary(path: Path, score: float = 0.8) -> None:
-    write_table(arrow_of(summary(scored({"1": [score]})), SUMMARY_COLUMNS), path, {}, TRACE)
+    write_table(arrow_of(summary(scored({"1": [score]})), SUMMARY_COLUMNS), path, {})
 
 
-def write_claims(sentence: str, path: Path, trace: Trace | None = None) -> None:
-    write_json(Conclusion(sentence=sentence, margin=0.1, lines=()).to_json(), path, trace)
-
-
-def printed(folder: Path, capsys: pytest.CaptureFixture[str]) -> str:
-    print_results(folder)
-    return " ".join(capsys.readouterr().out.split())
-
-
-@pytest.mark.parametrize(
-    ("shared", "note"), [(8, "Validation rows that are also in training: 8 of 53 rows of c. Probes"), (0, "")]
-)
-def test_validation_rows_that_are_in_training_stand_next_to_the_claim(tmp_path, capsys, shared, note):
+def test_the_end_of_a_run_prints_claims_caveats_and_scores(tmp_path, capsys):
     write_summary(tmp_path / "tables/summary.parquet")
-    claims = Trace("claims", 1, {"grids": [{"tasks": {"t": "c", "u": "c"}}]}, {})
-    write_claims("Much is lost.", tmp_path / "tables/claims.json", claims)
-    for corpus, number in (("c", shared), ("other", 7)):
-        facts = {"rows": {"train": 9, "validation": 53}, "shared": {"validation": number}}
-        write_table(pa.table({"row": [0]}), tmp_path / ARTEFACTS["texts"].path(corpus=corpus), facts, None)
-    text = printed(tmp_path, capsys)
-    assert f"Much is lost. {note}" in text and text.count("also in training") == bool(note)
-
-
-def test_what_is_older_than_the_summary_is_not_shown(tmp_path, capsys):
-    """After `snakemake --until claims` the report is older; after `--until summarise` the claims are, too."""
-    summary_file, claims, page = (tmp_path / ARTEFACTS[name].path() for name in ("summary", "claims_json", "page"))
-    page.parent.mkdir()
-
-    def made_of(stage, **sources):
-        return Trace(stage, 1, {}, {name: digest_of(path) for name, path in sources.items()})
-
-    write_summary(summary_file)
-    write_claims("Much is lost.", claims, made_of("claims", summary=summary_file))
-    write_page("<html><head></head></html>", page, made_of("page", summary=summary_file, claims=claims))
-    first = printed(tmp_path, capsys)
-    assert "Much is lost. tiny (24 heads)" in first and first.endswith(f"Report: {page}")
-    write_claims("Little is lost.", claims, made_of("claims", summary=summary_file))
-    second = printed(tmp_path, capsys)
-    assert "Little is lost. tiny (24 heads)" in second and f"Report: {page} is out of date" in second
-    write_summary(summary_file, 0.7)
-    third = printed(tmp_path, capsys)
-    assert "Little is lost" not in third and "claims.json is out of date" in third
-
-
-@pytest.mark.parametrize(
-    ("damage", "message"),
-    [
-        ("{ half", r"0\.json cannot be read"),
-        ({"model": None}, r"The runs in .*0\.json are damaged \('model' is None\); delete it"),
-        ({"rows": {"train": 5}}, "'validation' is missing"),
-    ],
-)
-def test_bad_runs_are_named(tmp_path, damage, message):
-    path = tmp_path / "0.json"
-    if isinstance(damage, str):
-        path.write_text(damage)
-    else:
-        write_json({"runs": [run_record() | damage]}, path)
-    with pytest.raises(InputError, match=message):
-        read_runs(path)
+    claims = {"sentence": "Much is lost.", "caveats": "Rows are also in training."}
+    write_json(claims, tmp_path / "tables/claims.json")
+    print_results(tmp_path)
+    text = " ".join(capsys.readouterr().out.split())
+    assert "Much is lost. Rows are also in training. tiny (24 heads)" in text and "Report" not in text
 
 
 def test_bad_tables_are_named(tmp_path):
-    with pytest.raises(InputError, match=r"1\.json and .*0\.json contain the same run"):
-        collect_runs(read(tmp_path, *[run_record()] * 2), [], {})
     path = tmp_path / "table.parquet"
     write_summary(path)
     with pytest.raises(DamagedArtefact, match="has no column 'seed', so it is not a table of runs"):
         read_frame(path, RUN_COLUMNS, "table of runs")
-    write_table(arrow_of(scored({"1": [0.8]}), RUN_COLUMNS), path, {}, TRACE)
+    write_table(arrow_of(scored({"1": [0.8]}), RUN_COLUMNS), path, {})
     with pytest.raises(DamagedArtefact, match="has no column 'mean', so it is not a summary"):
         read_summary(path)
-
-
-STYLED, DECODER = ({"provenance": {"style": style}} for style in ("paper", "contiguous"))
-
-
-@pytest.mark.parametrize(
-    ("first", "second", "message"),
-    [
-        ({}, {"learning_rate": 2e-3}, "learning_rate 0.002, but {} of the same task t has 0.001"),
-        ({}, {"provenance": {"slots": 13}}, "slots 13, but {} of the same task t has 9"),
-        ({}, {"provenance": {"corpus": "f"}}, "corpus 'f', but {} of the same task t has"),
-        ({}, {"provenance": {"encoder_dropout": True}}, "encoder_dropout True, but {} of the same task t has False"),
-        ({}, {"provenance": {"weights": "f"}}, "weights 'f', but {} of the same model tiny has"),
-        # decoders lay out texts without gaps, while encoders have them
-        (STYLED, DECODER, "style 'contiguous', but {} of the same model tiny and task t has 'paper'"),
-        (STYLED, DECODER | {"model": "decoder"}, None),
-        *(({}, {"task": "other", name: 7}, None) for name in ("batch_size", "epochs")),
-        ({}, {"model": "other", "provenance": {"weights": "f"}}, None),
-    ],
-)
-def test_runs_that_were_not_made_alike_are_refused(tmp_path, first, second, message):
-    runs = read(tmp_path, run_record(**first), run_record(seed=2, **second))
-    if message is None:
-        collect_runs(runs, [], {})
-        return
-    with pytest.raises(InputError, match=re.escape(f"1.json has {message.format(tmp_path / '0.json')}")):
-        collect_runs(runs, [], {})

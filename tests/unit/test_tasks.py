@@ -1,7 +1,7 @@
-"""Normalised tables: texts and labels by name, and a sentence for everything that can be wrong with them."""
+"""The table of a corpus: texts, labels by name, subsets, clusters, and a sentence for everything that can be wrong."""
 
+import csv
 import json
-import logging
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -9,65 +9,34 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
+from pydantic import TypeAdapter
 
-from papa.config.job import Job
-from papa.config.settings import Corpus, corpus_of
-from papa.config.stages import LabelsOf, SubsetsOf, TextsOf
-from papa.data.prepare import prepare_labels, prepare_subsets, prepare_texts
+from papa.config.settings import Corpus, Machine, Task, corpus_of
+from papa.data import prepare as preparing
+from papa.data.prepare import Prepared, prepared, texts_in
 from papa.data.readers import SourceRows
-from papa.data.sources import source_digests
 from papa.errors import DamagedArtefact, InputError
-from papa.files import digest_of, digest_of_table, provenance_of, read_table, trace_of
+from papa.files import read_table
 
 Prepare = Callable[..., pa.Table]
 TEXT = {"text": ["a", "b", "c"], "label": ["yes", "no", "yes"]}
 WORDS = {"words": [["a", "b"], ["c"]], "tag": [["X", "Y"], ["Y"]]}
 PAIRS = {"text": ["a", "b"], "other": ["x", "y"]}
+TRAINING = {"learning_rate": 0.1, "batch_size": 2, "epochs": 1}
 
 
-def texts_of(corpus: Corpus, folder: Path) -> str:
-    """Write the texts of a corpus below a folder; returns what the stage says."""
-    settings = TextsOf(corpus=corpus, source={})
-    return prepare_texts(Job("texts", settings, {}, {"texts": str(folder / "texts.parquet")}))
+def task_of(**keys: Any) -> Task:
+    task: Task = TypeAdapter(Task).validate_python({"corpus": "c", "metric": "accuracy"} | TRAINING | keys)
+    return task
 
 
-def labels_of(corpus: Corpus, folder: Path, **task: Any) -> pa.Table:
-    """Write labels next to the texts, and subsets if the task has some; returns the table of the last of them."""
-    texts = {"texts": (str(folder / "texts.parquet"),)}
-    subset = task.pop("subset", None)
-    settings = LabelsOf(corpus=corpus, source={}, **task)
-    prepare_labels(Job("labels", settings, texts, {"labels": str(folder / "labels.parquet")}))
-    if subset is None:
-        return read_table(folder / "labels.parquet")
-    marked = SubsetsOf(corpus=corpus, source={}, subset=subset)
-    prepare_subsets(Job("subsets", marked, texts, {"subsets": str(folder / "subsets.parquet")}))
-    return read_table(folder / "subsets.parquet")
-
-
-@pytest.mark.parametrize("stage", ["texts", "labels", "subsets"])
-def test_a_source_that_was_replaced_after_planning_is_refused(stage, tmp_path):
-    files = {split: str(tmp_path / f"{split}.csv") for split in ("train", "validation")}
-    for path in files.values():
-        Path(path).write_text("text,label,kind\na,yes,x\nb,no,y\n", encoding="utf-8")
-    corpus = corpus_of(files=files, first="text")
-    planned = source_digests(corpus, None)
-    texts = Job("texts", TextsOf(corpus=corpus, source=planned), {}, {"texts": str(tmp_path / "texts.parquet")})
-    prepare_texts(texts)
-    Path(files["train"]).write_text("text,label,kind\na,no,y\nb,yes,x\n", encoding="utf-8")
-    late, settings = {
-        "texts": (prepare_texts, texts.settings),
-        "labels": (prepare_labels, LabelsOf(corpus=corpus, source=planned, label="label", metric="accuracy")),
-        "subsets": (prepare_subsets, SubsetsOf(corpus=corpus, source=planned, subset="kind")),
-    }[stage]
-    new = tmp_path / "new.parquet"
-    with pytest.raises(InputError, match=r"train\.csv has changed since this run began; run again"):
-        late(Job(stage, settings, {"texts": (texts.output("texts"),)}, {stage: str(new)}))
-    assert not new.exists()
+def table_of(corpus: Corpus, folder: Path, **tasks: Task) -> Prepared:
+    return prepared(corpus, tasks, Machine(), folder / "data", "c")
 
 
 @pytest.fixture
 def prepare(tmp_path: Path) -> Prepare:
-    """Prepare texts and labels of a corpus of two Parquet files; gives the table of labels, or of subsets."""
+    """Prepare a corpus of two Parquet files and a task `t`; gives the table, and keeps all else as `prepare.made`."""
 
     def run(
         train: dict[str, Any],
@@ -84,47 +53,185 @@ def prepare(tmp_path: Path) -> Prepare:
         column = {"words": "words"} if "words" in train else {"first": "text"}
         paths = {split: str(file) for split, file in files.items()}
         source = corpus_of(**{"files": paths, **column, **(corpus or {})})
-        given = {"label": "tag" if "words" in train else "label"}
-        given["metric"] = "token_accuracy" if "words" in train else "accuracy"
-        texts_of(source, tmp_path)
-        return labels_of(source, tmp_path, **(given | task))
+        given = {"label": "tag", "metric": "token_accuracy"} if "words" in train else {"label": "label"}
+        run.made = table_of(source, tmp_path, t=task_of(**(given | task)))  # type: ignore[attr-defined]
+        return read_table(run.made.path)  # type: ignore[attr-defined]
 
     return run
 
 
-def test_texts_and_labels_have_the_same_rows(prepare, tmp_path):
-    labels = prepare(TEXT, {"text": ["d"], "label": ["no"]})
-    texts = read_table(tmp_path / "texts.parquet")
-    rows = {"split": ["train"] * 3 + ["validation"], "row": [0, 1, 2, 0], "first": ["a", "b", "c", "d"]}
-    assert texts.to_pydict() == rows
-    assert labels.select(["split", "row"]) == texts.select(["split", "row"])
-    assert labels["label"].to_pylist() == [1, 0, 1, 0]
-    about, fingerprint = provenance_of(texts), digest_of_table(texts)
-    assert about["fingerprint"] == provenance_of(labels)["fingerprint"] == fingerprint
-    assert about["rows"] == about["rows_available"] == {"train": 3, "validation": 1}
-    assert provenance_of(labels)["label_names"] == ["no", "yes"]
-    assert provenance_of(labels)["train_counts"] == [1, 2]
-    trace = trace_of(tmp_path / "labels.parquet")
-    assert trace is not None and trace.stage == "labels" and "metric" not in trace.settings
-    assert trace.inputs == {"texts": digest_of(tmp_path / "texts.parquet")}
-    # labels of texts that were read from another state of the source are refused
-    files = {split: str(tmp_path / f"{split}.parquet") for split in ("train", "validation")}
-    pq.write_table(pa.table(TEXT | {"text": ["a", "b", "changed"]}), files["train"])
-    with pytest.raises(DamagedArtefact, match=r"texts\.parquet no longer matches the texts of its source"):
-        labels_of(corpus_of(files=files, first="text"), tmp_path, label="label", metric="accuracy")
+def test_the_table_has_texts_labels_subsets_and_clusters_of_the_same_rows(prepare, tmp_path):
+    rows = TEXT | {"kind": ["easy", None, "hard"], "document": [7, 7, 3]}
+    table = prepare(rows, {"text": ["d"], "label": ["no"], "kind": ["x"], "document": [4]}, subset="kind")
+    columns = {"split": ["train"] * 3 + ["validation"], "row": [0, 1, 2, 0], "first": ["a", "b", "c", "d"]}
+    columns |= {"label t": [1, 0, 1, 0], "subset t": ["easy", "", "hard", "x"]}
+    assert table.to_pydict() == columns and [*texts_in(prepare.made.path)] == columns["first"]
+    facts = prepare.made.facts
+    assert facts["rows"] == facts["rows_available"] == {"train": 3, "validation": 1}
+    assert facts["labels"] == {"t": {"names": ["no", "yes"], "train_counts": [1, 2]}}
+    assert facts["characters"] == {"train": 3, "validation": 1} and facts["warnings"] == []
+    assert facts["sizes"]["train"] == {"words": 1, "design_effect": 1}
+    by_column = prepare(rows, rows, corpus={"cluster": "document"})
+    assert by_column.column_names[-1] == "cluster" and by_column["cluster"].to_pylist() == [0, 0, 1] * 2
+    assert prepare.made.facts["sizes"]["train"]["design_effect"] == pytest.approx(5 / 3)
+    prepare(rows, corpus={"cluster": 3})
+    assert prepare.made.facts["sizes"]["validation"]["design_effect"] == 3
+    assert not prepare(rows, corpus={"cluster": 3}).column_names[4:]
+
+
+ROWS = [["text", "label", "kind", "doc"], ["a b", "yes", "x", "1"], ["c", "no", "", "1"], ["d", "yes", "y", "2"]]
+FIRST, LABEL, SUBSET = ("first",), ("label t", "label u"), ("subset t",)
+EVERY, ONLY_ALL = (*FIRST, *LABEL, *SUBSET), ("all",)
+
+
+@pytest.mark.parametrize(
+    ("file", "cell", "value", "changed", "parts"),
+    [
+        ("train", (1, 0), "a  b", FIRST, ("train", "all")),
+        ("train", (2, 1), "yes", LABEL, ("train", "all")),
+        ("train", (2, 2), "z", SUBSET, ("train", "all")),
+        ("train", (2, 3), "9", (), ()),
+        ("validation", (1, 0), "other", FIRST, ONLY_ALL),
+        ("validation", (2, 1), "yes", LABEL, ONLY_ALL),
+        ("validation", (2, 2), "z", SUBSET, ONLY_ALL),
+        ("train", "a row less", None, EVERY, ("train", "all")),
+        ("validation", "a row less", None, EVERY, ONLY_ALL),
+        ("train", "a column more", None, (), ()),
+        ("train", "a label renamed", "maybe", LABEL, ("train", "all")),
+        ("train", "other quotes", None, (), ()),
+    ],
+)
+def test_an_edit_changes_the_digests_of_what_it_changes(tmp_path, file, cell, value, changed, parts):
+    """Every edit of a file gives a new key."""
+    more = ["e", "no", "x", "3"]
+
+    def made(edited=None):
+        files = {}
+        for split in ("train", "validation"):
+            rows, quoting = [[*row] for row in ([*ROWS, more] if split == "train" else ROWS)], csv.QUOTE_MINIMAL
+            if split == edited or (edited and cell == "a label renamed"):
+                match cell:
+                    case "a row less":
+                        rows = rows[:-1]
+                    case "a column more":
+                        rows = [[*row, str(number)] for number, row in enumerate(rows)]
+                    case "a label renamed":
+                        rows = [[value if field == "no" else field for field in row] for row in rows]
+                    case "other quotes":
+                        quoting = csv.QUOTE_ALL
+                    case row, column:
+                        rows[row][column] = value
+            files[split] = str(tmp_path / f"{split}.csv")
+            with open(files[split], "w", newline="", encoding="utf-8") as target:
+                csv.writer(target, quoting=quoting).writerows(rows)
+        corpus = corpus_of(files=files, first="text")
+        return table_of(corpus, tmp_path, t=task_of(label="label", subset="kind"), u=task_of(label="label"))
+
+    before, after = made(), made(file)
+    different = {
+        (part, column)
+        for part, digests in before.facts["digests"].items()
+        for column, digest in digests.items()
+        if digest != after.facts["digests"][part][column]
+    }
+    assert before.key != after.key and before.path != after.path
+    expected = {(part, column) for part in parts for column in changed}
+    assert different == expected
+    assert made() == before and Path(before.path).exists() and Path(after.path).exists()
+    for digests in before.facts["digests"].values():
+        assert digests["label t"] == digests["label u"], "the name of a task decides nothing"
+
+
+@pytest.mark.parametrize(
+    ("corpus", "task", "key", "digest"),
+    [
+        ({"slots": 99}, {}, False, False),
+        ({}, {"learning_rate": 0.2, "title": "T", "batch_size": 9, "train_rows": "1/2"}, False, False),
+        ({}, {"metric": "f1"}, False, False),
+        ({}, {"labels": ["no", "yes"]}, True, False),
+        ({}, {"labels": ["yes", "no"]}, True, True),
+        ({}, {"labels": ["no", "yes", "maybe"]}, True, True),
+        ({"cluster": 2}, {}, True, False),
+        ({"train_limit": 99}, {}, True, False),
+        ({"train_limit": 5}, {}, True, True),
+    ],
+)
+def test_settings_that_decide_on_the_table_are_in_its_key(prepare, corpus, task, key, digest):
+    rows = {"text": list("abcdef"), "label": ["yes", "no", "yes"] * 2}
+    prepare(rows)
+    before = prepare.made
+    prepare(rows, corpus=corpus, **task)
+    assert (prepare.made.key != before.key) == key
+    assert (prepare.made.facts["digests"]["train"]["label t"] != before.facts["digests"]["train"]["label t"]) == digest
+
+
+def test_a_table_that_exists_is_not_read_again(prepare, monkeypatch, tmp_path):
+    prepare(TEXT, metric="accuracy")
+    first = prepare.made
+    monkeypatch.setattr(preparing, "load_splits", None)
+    prepare(TEXT)
+    assert prepare.made == first
+    prepare(TEXT, metric="f1")
+    assert prepare.made.warnings[1:] == [
+        "F1 is that of yes, the class of 67% of the training rows; if no is the class of interest, list it second "
+        "under `labels`."
+    ]
+    assert prepare.made.facts == first.facts, "the metric decides only on sentences"
+    Path(first.path).write_bytes(Path(first.path).read_bytes()[:-9])
+    with pytest.raises(DamagedArtefact, match=f"{first.path} cannot be read"):
+        prepare(TEXT)
+
+
+def test_a_table_need_not_be_stored(tmp_path):
+    (tmp_path / "a.txt").write_text("one text\nanother\n", encoding="utf-8")
+    corpus = corpus_of(files={"train": str(tmp_path / "a.txt")})
+    made = prepared(corpus, {}, Machine(), tmp_path / "data", "c", save=False)
+    assert made.known and made.facts["rows"] == {"train": 2} and not (tmp_path / "data").exists()
+    assert table_of(corpus, tmp_path).facts == made.facts
+
+
+def test_a_dataset_that_is_not_here_has_provisional_digests(tmp_path):
+    corpus = corpus_of(hub="some/data", first="text", revision="abc")
+    task, machine = {"t": task_of(label="label")}, Machine(hub_mirror=str(tmp_path))
+    made = prepared(corpus, task, machine, tmp_path, "c")
+    assert not made.known and not Path(made.path).exists()
+    assert made.facts["rows"] == {} and {*made.facts["digests"]["train"]} == {"first", "label t"}
+    (tmp_path / "some/data").mkdir(parents=True)
+    pq.write_table(pa.table(TEXT), tmp_path / "some/data/train.parquet")
+    pq.write_table(pa.table(TEXT), tmp_path / "some/data/validation.parquet")
+    here = prepared(corpus, task, machine, tmp_path, "c")
+    assert here.known and here.key != made.key and here.facts["rows"] == {"train": 3, "validation": 3}
+
+
+def test_a_source_that_is_replaced_while_it_is_read_is_refused(monkeypatch, tmp_path):
+    files = {split: str(tmp_path / f"{split}.csv") for split in ("train", "validation")}
+    for path in files.values():
+        Path(path).write_text("text,label\na,yes\nb,no\n", encoding="utf-8")
+    corpus, load = corpus_of(files=files, first="text"), preparing.load_splits
+
+    def loaded(*given):
+        rows = load(*given)
+        Path(files["train"]).write_text("text,label\na,no\nb,yes\n", encoding="utf-8")
+        return rows
+
+    monkeypatch.setattr(preparing, "load_splits", loaded)
+    with pytest.raises(InputError, match=r"train\.csv has changed since this run began; run again"):
+        table_of(corpus, tmp_path)
+    assert not (tmp_path / "data").exists()
 
 
 def test_pairs_and_words_of_all_types_of_strings_and_lists(prepare, tmp_path):
     pairs = {"text": pa.array(TEXT["text"], pa.large_string()), "other": ["x", "y", "z"]}
     prepare(pairs | {"label": pa.array(TEXT["label"]).dictionary_encode()}, corpus={"second": "other"})
-    assert read_table(tmp_path / "texts.parquet")["second"].to_pylist()[:3] == ["x", "y", "z"]
+    assert read_table(prepare.made.path)["second"].to_pylist()[:3] == ["x", "y", "z"]
     large, plain = pa.large_list(pa.large_string()), pa.large_list(pa.string())
     for words in (WORDS, {"words": pa.array(WORDS["words"], large), "tag": pa.array(WORDS["tag"], plain)}):
         labels = prepare(words)
-        assert read_table(tmp_path / "texts.parquet")["words"].to_pylist()[:2] == WORDS["words"]
-        assert read_table(tmp_path / "texts.parquet").schema.field("words").type.value_type == pa.string()
-        assert labels["label"].to_pylist()[:2] == [[0, 1], [1]]
-        assert labels.schema.field("label").type.value_type == pa.int64()
+        assert labels["words"].to_pylist()[:2] == WORDS["words"]
+        assert labels.schema.field("words").type.value_type == pa.string()
+        assert labels["label t"].to_pylist()[:2] == [[0, 1], [1]]
+        assert labels.schema.field("label t").type.value_type == pa.int64()
+        assert prepare.made.facts["characters"]["train"] == 6, "a space before each word"
 
 
 @pytest.mark.parametrize(
@@ -143,8 +250,8 @@ def test_pairs_and_words_of_all_types_of_strings_and_lists(prepare, tmp_path):
 )
 def test_labels_go_by_name(prepare, values, class_names, given, expected_names, expected):
     table = prepare(TEXT | {"label": values}, names={"label": class_names} if class_names else None, labels=given)
-    assert provenance_of(table)["label_names"] == expected_names
-    assert table["label"].to_pylist() == expected * 2
+    assert prepare.made.facts["labels"]["t"]["names"] == expected_names
+    assert table["label t"].to_pylist() == expected * 2
 
 
 def test_train_limit_is_a_fixed_nested_sample_in_order(prepare, tmp_path):
@@ -152,18 +259,19 @@ def test_train_limit_is_a_fixed_nested_sample_in_order(prepare, tmp_path):
     train = {"text": [f"text {n}" for n in range(rows)], "label": [n % 2 for n in range(rows)]}
 
     def numbers(limit):
-        labels = prepare(train, TEXT | {"label": [0, 1, 0]}, corpus={"train_limit": limit})
-        texts = read_table(tmp_path / "texts.parquet")
-        assert provenance_of(texts)["rows"] == {"train": min(limit, rows), "validation": 3}
-        assert provenance_of(texts)["rows_available"] == {"train": rows, "validation": 3}
+        texts = prepare(train, TEXT | {"label": [0, 1, 0]}, corpus={"train_limit": limit})
+        facts = prepare.made.facts
+        assert facts["rows"] == {"train": min(limit, rows), "validation": 3}
+        assert facts["rows_available"] == {"train": rows, "validation": 3}
         taken = texts.slice(0, min(limit, rows))
         assert taken["first"].to_pylist() == [f"text {n}" for n in taken["row"].to_pylist()]
         of_rows = [n % 2 for n in taken["row"].to_pylist()]
-        assert labels["label"].to_pylist()[: len(taken)] == of_rows
-        assert provenance_of(labels)["train_counts"] == [of_rows.count(0), of_rows.count(1)]
+        assert taken["label t"].to_pylist() == of_rows
+        assert facts["labels"]["t"]["train_counts"] == [of_rows.count(0), of_rows.count(1)]
         return taken["row"].to_pylist()
 
     assert numbers(23) == numbers(23) == sorted(numbers(23))
+    assert numbers(5) == [5, 20, 23, 36, 96], "the draws of all versions of papa"
     assert set(numbers(11)) < set(numbers(23)), "a larger limit adds rows and keeps the others"
     assert numbers(rows) == numbers(rows + 5) == list(range(rows))
     assert numbers(23) != list(range(23))
@@ -173,17 +281,17 @@ def test_blank_lines_of_running_text_are_left_out(tmp_path):
     pq.write_table(pa.table({"text": [" \n", "= a =", "", "b", None, "c"]}), tmp_path / "lines.parquet")
     files = dict.fromkeys(("train", "validation"), str(tmp_path / "lines.parquet"))
     blocks = corpus_of(files=files, first="text", blocks=True, train_limit=2)
-    texts_of(blocks, tmp_path)
-    table = read_table(tmp_path / "texts.parquet")
+    made = table_of(blocks, tmp_path)
+    table = read_table(made.path)
     assert table["row"].to_pylist()[2:] == [1, 3, 5] and len(set(table["row"].to_pylist()[:2])) == 2
     assert set(table["first"].to_pylist()) <= {"= a =", "b", "c"}
-    assert provenance_of(table)["rows_available"] == {"train": 3, "validation": 3}
-    assert provenance_of(table)["shared"] == {}, "lines of running text recur"
+    assert made.facts["rows_available"] == {"train": 3, "validation": 3}
+    assert made.facts["shared"] == {}, "lines of running text recur"
     with pytest.raises(InputError, match="has no text in column text in 3 of 6 rows"):
-        texts_of(blocks.model_copy(update={"blocks": False}), tmp_path)
+        table_of(blocks.model_copy(update={"blocks": False}), tmp_path)
     pq.write_table(pa.table({"text": ["", " "]}), tmp_path / "lines.parquet")
     with pytest.raises(InputError, match="has no text; every split needs some"):
-        texts_of(blocks, tmp_path)
+        table_of(blocks, tmp_path)
 
 
 @pytest.mark.parametrize(
@@ -198,50 +306,46 @@ def test_validation_rows_that_are_in_training_too_are_a_warning(tmp_path, train,
     for split, columns in (("train", train), ("validation", validation)):
         pq.write_table(pa.table(columns), tmp_path / f"{split}.parquet")
     files = {split: str(tmp_path / f"{split}.parquet") for split in ("train", "validation")}
-    said = texts_of(corpus_of(files=files, **column), tmp_path)
-    assert provenance_of(read_table(tmp_path / "texts.parquet"))["shared"] == {"validation": shared}
-    assert f"Warning: {shared} of {len(next(iter(validation.values())))} validation rows" in said
+    made = table_of(corpus_of(files=files, **column), tmp_path)
+    assert made.facts["shared"] == {"validation": shared}
+    are = "is" if shared == 1 else "are"
+    number = len(next(iter(validation.values())))
+    assert made.warnings == [f"{shared} of {number} validation rows {are} also in training."]
 
 
-def test_a_label_that_only_the_limit_leaves_out_is_no_fault(prepare, caplog):
+def test_a_label_that_only_the_limit_leaves_out_is_no_fault(prepare):
     train = {"text": list("abcdefghij"), "label": ["x", "y"] * 4 + ["x", "rare"]}
-    with caplog.at_level(logging.WARNING):
-        table = prepare(train, {"text": ["a"], "label": ["rare"]}, corpus={"train_limit": 4})
-    assert provenance_of(table)["label_names"] == ["rare", "x", "y"], "names do not depend on the limit"
-    assert table["label"].to_pylist()[-1] == 0
-    assert ("'rare'" in caplog.text) == (0 not in table["label"].to_pylist()[:4])
+    table = prepare(train, {"text": ["a"], "label": ["rare"]}, corpus={"train_limit": 4})
+    assert prepare.made.facts["labels"]["t"]["names"] == ["rare", "x", "y"], "names do not depend on the limit"
+    assert table["label t"].to_pylist()[-1] == 0
+    assert ("'rare'" in " ".join(prepare.made.warnings)) == (0 not in table["label t"].to_pylist()[:4])
     # nor is one that is listed
     validation = {"text": ["d", "e"], "label": ["no", "maybe"]}
     table = prepare(TEXT, validation, labels=["no", "yes", "maybe"])
-    assert table["label"].to_pylist() == [1, 0, 1, 0, 2]
-    assert "'maybe' in validation rows, but in none of the training rows" in caplog.text
+    assert table["label t"].to_pylist() == [1, 0, 1, 0, 2]
+    assert "'maybe' in validation rows, but in none of the training rows" in prepare.made.warnings[-1]
     for names, given in ((None, validation), (["no", "yes", "maybe"], validation | {"label": [0, 2]})):
         rows = TEXT | ({"label": [0, 1, 0]} if names else {})
         with pytest.raises(InputError, match=r"contains 'maybe' in .*validation\.parquet, but in no training row"):
             prepare(rows, given, names=names and {"label": names})
 
 
-def test_every_word_has_its_most_frequent_label_of_the_training_rows(prepare):
-    """Of labels as frequent as each other it is the first; a word that no training row has gets the usual label."""
-    train = {"words": [["a", "b"], ["a", "b", "c"], ["a", "B"]], "tag": [["X", "Z"], ["Y", "Y", "Y"], ["X", "Y"]]}
-    table = prepare(train, {"words": [["b", "a", "new"], ["B", "c"]], "tag": [["Y", "Y", "X"], ["X", "X"]]})
-    facts = provenance_of(table)
-    assert (facts["label_names"], facts["train_counts"]) == (["X", "Y", "Z"], [2, 4, 1])
-    assert table["by_word"].to_pylist() == [[0, 2], [0, 2, 1], [0, 1], [2, 0, 1], [1, 1]]
-    assert table.schema.field("by_word").type == table.schema.field("label").type
-    words = prepare({"words": [["a", "b"]], "tag": [["Y", "X"]]}, {"words": [["new"]], "tag": [["Y"]]})
-    assert words["by_word"].to_pylist() == [[1, 0], [0]], "of labels as frequent, the first of the names"
+@pytest.mark.parametrize(
+    ("train", "validation", "cluster", "both"),
+    [(["p", "q", "p"], ["r", "s", "r"], [0, 1, 0, 2, 3, 2], 0), ([7, 7, 3], [7, 4, 3], [0, 0, 1, 0, 2, 1], 2)],
+)
+def test_rows_with_the_same_value_share_a_cluster(prepare, train, validation, cluster, both):
+    other = {"text": ["d", "e", "f"], "label": TEXT["label"], "doc": validation}
+    table = prepare(TEXT | {"doc": train}, other, corpus={"cluster": "doc"})
+    assert table["cluster"].to_pylist() == cluster and table.schema.field("cluster").type == pa.int32()
+    said = "In column doc, 2 of 3 validation rows have the cluster of a training row, so scores may be too high for new"
+    assert [sentence.startswith(said) for sentence in prepare.made.warnings] == [True] * bool(both)
 
 
-def test_subsets_leave_labels_as_they_are(prepare, tmp_path):
-    rows = TEXT | {"kind": ["easy", None, "hard"]}
-    assert prepare(rows).column_names == ["split", "row", "label"]
-    before, table = digest_of(tmp_path / "labels.parquet"), prepare(rows, subset="kind")
-    assert digest_of(tmp_path / "labels.parquet") == before and table.column_names == ["split", "row", "subset"]
-    assert table["subset"].to_pylist() == ["easy", "", "hard"] * 2
+def test_subsets_are_of_rows_or_of_words(prepare):
     for kinds in ([["easy", ""], ["hard"]], [1, 2]):
         table = prepare(WORDS | {"kind": kinds}, subset="kind")
-        assert table["subset"].to_pylist() == [kind if isinstance(kind, list) else str(kind) for kind in kinds] * 2
+        assert table["subset t"].to_pylist() == [kind if isinstance(kind, list) else str(kind) for kind in kinds] * 2
 
 
 def test_further_validation_splits_follow_the_validation_split(monkeypatch, tmp_path):
@@ -251,23 +355,20 @@ def test_further_validation_splits_follow_the_validation_split(monkeypatch, tmp_
         "more": {"text": ["e", "a"], "label": ["yes", "rare"]},
     }
     tables = {split: pa.table(columns | {"kind": ["more"] * len(columns["text"])}) for split, columns in rows.items()}
-
-    def loaded(corpus, split, wanted, machine):
-        return SourceRows(tables[split], tables[split].column_names)
-
-    monkeypatch.setattr("papa.data.prepare.load_rows", loaded)
+    loaded = {split: SourceRows(table, table.column_names) for split, table in tables.items()}
+    monkeypatch.setattr(preparing, "load_splits", lambda *_: loaded)
+    monkeypatch.setattr(preparing, "source_digests", lambda *_: {"files": "d"})
     corpus = corpus_of(hub="some/data", first="text", validation=["validation", "more"])
-    task = {"label": "label", "metric": "accuracy", "labels": ("no", "yes", "rare")}
-    texts_of(corpus, tmp_path)
-    labels, texts = labels_of(corpus, tmp_path, **task), read_table(tmp_path / "texts.parquet")
-    assert texts["split"].to_pylist() == ["train"] * 3 + ["validation"] + ["more"] * 2
-    assert labels["label"].to_pylist() == [1, 0, 1, 0, 1, 2]
-    assert provenance_of(texts)["rows"] == {"train": 3, "validation": 1, "more": 2}
-    assert provenance_of(texts)["shared"] == {"validation": 0, "more": 1}
+    made = table_of(corpus, tmp_path, t=task_of(label="label", labels=["no", "yes", "rare"]))
+    table = read_table(made.path)
+    assert table["split"].to_pylist() == ["train"] * 3 + ["validation"] + ["more"] * 2
+    assert table["label t"].to_pylist() == [1, 0, 1, 0, 1, 2]
+    assert made.facts["rows"] == {"train": 3, "validation": 1, "more": 2}
+    assert made.facts["shared"] == {"validation": 0, "more": 1}
     with pytest.raises(InputError, match=r"contains 'rare' in some/data, split more, but in no training row"):
-        labels_of(corpus, tmp_path, **task | {"labels": None})
+        table_of(corpus, tmp_path, t=task_of(label="label"))
     with pytest.raises(InputError, match="subset 'more', a name reserved for a further validation split"):
-        labels_of(corpus, tmp_path, **task, subset="kind")
+        table_of(corpus, tmp_path, t=task_of(label="label", labels=["no", "yes", "rare"], subset="kind"))
 
 
 @pytest.mark.parametrize(
@@ -277,8 +378,8 @@ def test_labels_that_look_the_same_are_one_class(prepare, values):
     rows = {"text": list("abcd"), "label": [*values, "neg"]}
     for names in (None, (f" {values[0]}", "neg")):
         table = prepare(rows, labels=names)
-        assert sorted(provenance_of(table)["label_names"]) == sorted(["neg", values[0]])
-        assert len(set(table["label"].to_pylist()[:3])) == 1
+        assert sorted(prepare.made.facts["labels"]["t"]["names"]) == sorted(["neg", values[0]])
+        assert len(set(table["label t"].to_pylist()[:3])) == 1
 
 
 NO_YES = {"names": {"label": ["no", "yes"]}}
@@ -303,8 +404,11 @@ NO_YES = {"names": {"label": ["no", "yes"]}}
         (TEXT | {"label": [0, 1, -7]}, NO_YES, r"out of range for 2 classes in 1 of 3"),
         (TEXT | {"label": [True, False, True]}, {"labels": ("True", "False")}, "'false', 'true', .* only True, False"),
         (TEXT, {"labels": ("yes", "maybe")}, r"Column label contains 'no', but `labels` lists only yes, maybe"),
-        (TEXT, {"labels": ["yes", "no", "yes"]}, r"`labels` lists a name twice"),
+        (TEXT, {"labels": ["yes", "no", " yes"]}, r"`labels` lists a name twice"),
         (TEXT | {"label": ["yes"] * 3}, {}, r"All training rows have the label 'yes'"),
+        (TEXT | {"doc": [1, None, 2]}, {"corpus": {"cluster": "doc"}}, r"no cluster in column doc in 1 of 3 rows"),
+        (TEXT | {"doc": [[1], [2], [3]]}, {"corpus": {"cluster": "doc"}}, r"must contain one cluster in each row"),
+        (TEXT, {"corpus": {"cluster": "doc"}}, r"has no column 'doc'"),
         (TEXT, {"metric": "entity_f1"}, r"entity_f1 is for tasks with one label per word.*use one of accuracy"),
         (TEXT | {"label": ["a", "b", "c"]}, {"metric": "f1"}, r"f1 needs two labels, but there are 3 \(a, b, c\)"),
         (WORDS, {"metric": "entity_f1"}, r"needs labels O, B-.*but there is 'X', 'Y'"),
@@ -319,17 +423,18 @@ NO_YES = {"names": {"label": ["no", "yes"]}}
 def test_bad_input_leaves_nothing(prepare, tmp_path, train, options, said):
     with pytest.raises(InputError, match=said):
         prepare(train, **options)
-    assert not (tmp_path / ("subsets.parquet" if "subset" in options else "labels.parquet")).exists()
-    assert not list(tmp_path.glob(".*"))
+    assert not (tmp_path / "data").exists()
 
 
-def test_the_same_texts_have_the_same_fingerprint_from_any_form(tmp_path):
-    fingerprints = set()
-    (tmp_path / "a.csv").write_text("text\none\ntwo\n")
-    (tmp_path / "a.jsonl").write_text('{"text": "one"}\n{"text": "two"}\n')
-    pq.write_table(pa.table({"text": pa.array(["one", "two"], pa.large_string())}), tmp_path / "a.parquet")
+def test_the_same_rows_have_the_same_digests_in_any_form(tmp_path):
+    rows, digests = [["one", "yes"], ["two", "no"]], []
+    (tmp_path / "a.csv").write_text("text,label\none,yes\ntwo,no\n")
+    (tmp_path / "a.jsonl").write_text("\n".join(json.dumps({"text": text, "label": label}) for text, label in rows))
+    columns = dict(zip(("text", "label"), map(list, zip(*rows, strict=True)), strict=True))
+    table = pa.table({name: pa.array(values, pa.large_string()) for name, values in columns.items()})
+    pq.write_table(table, tmp_path / "a.parquet")
     for form in ("csv", "jsonl", "parquet"):
         files = dict.fromkeys(("train", "validation"), str(tmp_path / f"a.{form}"))
-        texts_of(corpus_of(files=files, first="text"), tmp_path)
-        fingerprints.add(provenance_of(read_table(tmp_path / "texts.parquet"))["fingerprint"])
-    assert len(fingerprints) == 1
+        made = table_of(corpus_of(files=files, first="text"), tmp_path, t=task_of(label="label"))
+        digests.append(made.facts["digests"])
+    assert digests[0] == digests[1] == digests[2]

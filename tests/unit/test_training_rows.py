@@ -46,7 +46,7 @@ def test_a_probe_learns_from_its_sample_as_a_plain_loop_does(tiny, corpus, data,
 
     def objective():
         torch.manual_seed(3)
-        return Labelled(splits, sizes, GoldLabels.read(splits, data["labels"]))
+        return Labelled(splits, sizes, GoldLabels.read(data["labels"], "label t", splits["train"]))
 
     ours, plain, read = objective(), objective(), set()
     batch_of = ours.batch
@@ -69,19 +69,16 @@ def test_a_probe_learns_from_its_sample_as_a_plain_loop_does(tiny, corpus, data,
 
 
 @pytest.mark.parametrize("corpus", ["text"], indirect=True)
-def test_lambda_and_gradients_learn_from_the_sample_too_and_a_run_records_it(tiny, corpus, data, monkeypatch):
+def test_lambda_and_gradients_learn_from_the_sample_too(tiny, corpus, data, monkeypatch):
     read, batch = set(), Labelled.batch
     monkeypatch.setattr(Labelled, "batch", lambda self, rows: read.update(rows.tolist()) or batch(self, rows))
     how = training(rows="1/3", epochs=2)
     expected = set(training_rows(TRAIN, how, 0).tolist())
-    weighed = {"training": how, "seed": 0, "constant": "zeros"}
     for stage in (
         lambda: jobs.learn(tiny, corpus / "lambda.parquet", how, constant="zeros", **data),
-        lambda: jobs.weigh(tiny, corpus / "weights.parquet", weighed, **data),
-        lambda: jobs.probe(tiny, corpus / "run.json", how=how, **data),
+        lambda: jobs.weigh(tiny, corpus / "weights.parquet", how, constant="zeros", **data),
+        lambda: jobs.probe(tiny, corpus / "run.parquet", how, **data),
     ):
         read.clear()
         stage()
         assert read == expected and len(read) == TRAIN // 3
-    run = jobs.run_of(corpus / "run.json")
-    assert run["rows"]["train"] == TRAIN // 3 and run["rows_available"]["train"] == 99

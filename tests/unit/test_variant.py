@@ -48,9 +48,3 @@ def test_a_variant_has_a_path_or_is_refused(constant: str, order: str, fraction:
     # a point of a grid names a constant and an order even where neither is used
     grid = Variant.of(Constant.parse(constant or "zeros"), Order.parse(order or "lambda-0"), fraction)
     assert grid == Variant(*given)
-
-
-def test_kept_heads_are_rounded_down() -> None:
-    for fraction, kept in {"1": 144, "1/2": 72, "1/16": 9, "0": 0, "1/7": 20}.items():
-        variant = Variant.of(Constant.parse("average"), Order.parse("lambda-0"), fraction)
-        assert (variant.kept_count(144), variant.shared_by_tasks) == (kept, fraction in "01")

@@ -12,7 +12,6 @@ from torch.nn.functional import cross_entropy
 
 import papa
 from papa.data.tokens import Tokens
-from papa.errors import DamagedArtefact
 from papa.files import read_table
 from papa.method import head_weights
 from papa.method.labelled import GoldLabels, Labelled
@@ -22,7 +21,7 @@ from papa.model.load import load_model
 SEED, BATCH = 3, 5
 HOW = jobs.training(batch_size=BATCH)
 STEP = 1 / 32
-BY_PROBE = {"constant": "average", "seed": SEED, "training": HOW, "encoder_dropout": False}
+BY_PROBE = {"how": HOW, "seed": SEED}
 
 
 @pytest.fixture
@@ -33,7 +32,7 @@ def constants(tiny, corpus, data):
 
 def weighed(tiny, path, more, **inputs):
     """Weights `[layer, head]` as a job writes them."""
-    jobs.weigh(tiny, path, more, **inputs)
+    jobs.weigh(tiny, path, **more, **inputs)
     frame = read_table(path).to_pandas()
     assert set(frame["epoch"]) == {1}
     values = frame.sort_values(["layer", "head"])["value"].to_numpy()
@@ -43,13 +42,15 @@ def weighed(tiny, path, more, **inputs):
 class Lossy:
     """The loss of the original's own probe on batches of training examples; one example may be changed."""
 
-    def __init__(self, model, data, run, mean):
+    def __init__(self, model, data, state, mean):
         self.model, self.mean = model, mean
         self.split = Tokens.read(data["tokens"], "train")
         self.objective = Labelled(
-            self.split, ProbeSizes.of(self.model, self.split["train"].n), GoldLabels.read(self.split, data["labels"])
+            self.split,
+            ProbeSizes.of(self.model, self.split["train"].n),
+            GoldLabels.read(data["labels"], "label t", self.split["train"]),
         )
-        self.objective.probe.load_state_dict(jobs.state_of(run, SEED))
+        self.objective.probe.load_state_dict(state)
         self.objective.probe.eval()
 
     def states(self, example, **changed):
@@ -64,9 +65,9 @@ class Lossy:
 
 
 @pytest.fixture
-def lossy(tiny, corpus, data, metric, constants, loaded):
-    jobs.probe(tiny, corpus / "original.json", metric, HOW, SEED, **data)
-    return Lossy(loaded, data, corpus / "original.json", papa.Constants.load(constants).mean)
+def lossy(tiny, corpus, data, constants, loaded):
+    state = jobs.trained(tiny, corpus / "original.parquet", HOW, SEED, **data)
+    return Lossy(loaded, data, state, papa.Constants.load(constants).mean)
 
 
 def test_a_gradient_is_the_slope_of_the_loss_of_each_example(lossy, tiny, corpus, data, constants):
@@ -95,19 +96,15 @@ def test_the_probe_may_read_stored_states(tiny, corpus, data, constants):
     """They are those of the model as it goes, and the probe and its loss are the same."""
     inputs = {"constants": constants, **data}
     streamed = weighed(tiny, corpus / "streamed.parquet", BY_PROBE, **inputs)
-    index = corpus / "states.json"
-    jobs.store(tiny, index, tokens=data["tokens"])
-    read = weighed(tiny, corpus / "read.parquet", BY_PROBE, index=index, **inputs)
+    jobs.store(tiny, corpus / "states.hidden", tokens=data["tokens"])
+    read = weighed(tiny, corpus / "read.parquet", BY_PROBE, states=corpus / "states.hidden", **inputs)
     torch.testing.assert_close(read, streamed, rtol=1e-3, atol=1e-6)
-    jobs.store(tiny, index, "zeros/all", tokens=data["tokens"])
-    with pytest.raises(DamagedArtefact, match="belongs to hidden states with constant zeros instead of None"):
-        weighed(tiny, corpus / "read.parquet", BY_PROBE, index=index, **inputs)
 
 
 def test_weights_that_are_not_finite_are_refused(tiny, corpus, data, constants, monkeypatch):
     monkeypatch.setattr(head_weights, "gate_slopes", lambda *_: torch.full((LAYERS, HEADS), torch.nan))
     with pytest.raises(papa.InputError, match="The gradient of a head of tiny is not finite; lower the learning"):
-        jobs.weigh(tiny, corpus / "w.parquet", BY_PROBE, constants=constants, **data)
+        jobs.weigh(tiny, corpus / "w.parquet", HOW, constants=constants, **data)
 
 
 @pytest.mark.parametrize("name", ["distilbert", "deberta-v2", "t5"])
@@ -131,8 +128,7 @@ def test_each_example_of_a_batch_can_have_gates_of_its_own(name):
 
 
 LENGTH, FINE = 7, 1 / 128
-DIRECT = {"seed": 0, "training": jobs.training(batch_size=5, epochs=0), "encoder_dropout": False}
-DIRECT["metric"] = "log_likelihood"
+DIRECT = {"how": jobs.training(batch_size=5, epochs=0), "metric": "log_likelihood"}
 
 
 @pytest.fixture

@@ -39,8 +39,7 @@ def compared(tmp_path, model, monkeypatch):
     comparison = InOneProcess(work, arguments)
     files = {split: str(tmp_path / f"{split}.csv") for split in ("train", "validation")}
     corpus = {"files": files, "first": "sentence", "train_limit": 17}
-    comparison.settings |= {"model": {"name": "minilm"}, "corpus": corpus, "slots": SLOTS}
-    monkeypatch.setenv("PAPA_MACHINE", compare.json.dumps(comparison.machine))
+    comparison.settings |= {"corpus": corpus, "slots": SLOTS}
     return work, comparison, compare.compare(comparison, inexact=True)
 
 
@@ -54,7 +53,7 @@ def test_both_sides_are_compared_and_do_the_same_work(compared):
     exact = compare.compare(comparison, inexact=False)
     assert not any("precision" in more for more in comparison.asked)
     assert [row.part for row in exact] == [row.part for row in (*rows[:4], *rows[7:])]
-    assert sorted(path.name for path in work.glob("seed-*.json")) == ["seed-1.json", "seed-2.json", "seed-3.json"]
+    assert sorted(path.name for path in work.glob("seed-*.parquet")) == [f"seed-{n}.parquet" for n in (1, 2, 3)]
 
 
 def test_products_are_timed_and_nothing_else():

@@ -1,126 +1,122 @@
-"""A damaged or swapped artefact: the job that reads it says so in one sentence and makes nothing.
+"""A damaged or exchanged file: the job that reads it says so in one sentence, makes nothing and deletes nothing.
 
 Which damage to a format is found is tested with the formats (tests/unit/test_files.py, test_hidden.py).
 """
 
 import json
-import re
-import shutil
-from dataclasses import asdict
-from importlib import import_module
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 from tiny import CONFIG
 
-from papa.config.freshness import FRESH
-from papa.config.job import Job
 from papa.config.reading import config_of
-from papa.config.settings import Machine
-from papa.config.study import Plan
-from papa.data.local_digests import LocalSourceDigests
 from papa.errors import InputError
-from papa.files import REBUILD
-from papa.jobs.stage import check_inputs
+from papa.files import REBUILD, digest_of_table, read_table
+from papa.plan.execute import function_of, run
+from papa.plan.jobs import AnyJob, Report
+from papa.plan.study import PLAN, Plan
 
 RESULTS = Path("results/tiny")
-ANIMALS = "models/tiny/tasks/animals"
-JOBS = Plan(config_of(CONFIG), RESULTS).jobs()
-READERS = {
-    (job.rule, name, needed.rule): (job, job.inputs[name][number])
-    for job in reversed(JOBS)
-    for name, needs in job.needs.items()
-    for number, needed in enumerate(needs)
-}
-"""For each rule, each name of its inputs and each rule that makes them: a job, and the one of its inputs to damage."""
-FOREIGN = {
-    "swapped with another of its kind": lambda path: next(
-        (other for other in sorted(RESULTS.rglob(path.name)) if other.read_bytes() != path.read_bytes()), None
-    ),
-    "of another kind": lambda path: RESULTS / "corpora/words/texts.parquet",
-}
+READS = [
+    ("tokenize", "texts"),
+    ("average", "tokens"),
+    ("learn_lambda", "tokens"),
+    ("learn_lambda", "labels"),
+    ("learn_lambda", "constants"),
+    ("hidden_states", "tokens"),
+    ("hidden_states", "constants"),
+    ("hidden_states", "weights"),
+    ("probe", "tokens"),
+    ("probe", "states"),
+    ("probe", "labels"),
+]
+"""For each stage, the files of papa that it reads."""
 
 
 @pytest.fixture(scope="module")
-def folder(computed, tmp_path_factory):
-    """A copy of the workflow with its results; what runs here runs in its folder."""
-    copied = computed.copied(tmp_path_factory.mktemp("damage") / "papa").folder
+def jobs(fresh, computed, tmp_path_factory):
+    """All jobs of the study; what runs here runs in a copy of the workflow with its results."""
     with pytest.MonkeyPatch.context() as patch:
-        patch.chdir(copied)
-        patch.setenv(Machine.VARIABLE, json.dumps(asdict(config_of(CONFIG).machine)))
-        yield copied
-
-
-def opened() -> Plan:
-    """The study as a run of the workflow sees it when it begins."""
-    return Plan(config_of(CONFIG), RESULTS, LocalSourceDigests(config_of(CONFIG).machine))
-
-
-def ready(rule: str, name: str, made_by: str, out: Path) -> Job:
-    """A job of the study as its script gets it, with outputs in another folder."""
-    study, (job, _) = opened(), READERS[rule, name, made_by]
-    job = study.job(rule, **job.wildcards)
-    inputs = {key: tuple(str(RESULTS / path) for path in paths) for key, paths in job.inputs.items()}
-    outputs = {key: str(out / Path(path).name) for key, path in job.outputs.items()}
-    return Job.of(study.parameters(job), inputs, outputs, study.config.machine)
-
-
-def run(job: Job) -> str:
-    check_inputs(job)
-    module, _, name = job.settings.function.partition(":")
-    return getattr(import_module(module), name)(job)
+        patch.chdir(fresh.folder)
+        batches = Plan(config_of(CONFIG), RESULTS, save=False).missing
+        patch.chdir(computed.copied(tmp_path_factory.mktemp("damage") / "papa").folder)
+        yield [job for batch in reversed(batches) for job in batch.jobs]
 
 
 def damages(path: Path) -> dict[str, bytes]:
+    """What may be found in place of a file."""
     content = path.read_bytes()
-    contents = {"cut in the middle": content[: len(content) // 2], "cut at the end": content[:-2], "emptied": b""}
-    for what, other in FOREIGN.items():
-        if (source := other(path)) and source != path:
-            contents[what] = source.read_bytes()
+    middle = len(content) // 2
+    edited = content[:middle] + bytes([content[middle] ^ 1]) + content[middle + 1 :]
+    contents = {"cut in the middle": content[:middle], "cut at the end": content[:-2], "emptied": b"", "edited": edited}
+    alike = next(
+        other for other in Path("results").rglob(f"*{path.suffix}") if other != path and _is_alike(other, path)
+    )
+    contents["exchanged with another of its kind"] = alike.read_bytes()
+    kind = "tokenize" if path.suffix == ".h5" else "average"
+    contents["exchanged with another kind"] = next(Path("results/cache", kind).iterdir()).read_bytes()
     return contents
 
 
-@pytest.mark.parametrize(("rule", "name", "made_by"), READERS)
-def test_damage_is_said_and_nothing_made(folder, tmp_path, rule, name, made_by):
-    job, path = ready(rule, name, made_by, tmp_path), RESULTS / READERS[rule, name, made_by][1]
+def _is_alike(one: Path, other: Path) -> bool:
+    same = other.suffix == ".hidden" or one.parent == other.parent
+    return same and one.read_bytes() != other.read_bytes()
+
+
+def test_every_stage_that_reads_files_of_papa_is_tested(jobs):
+    reads = {(job.stage, name) for job in jobs for name in job.reads if name != "model"}
+    assert reads == set(READS)
+
+
+def checked(path: Path, made: Path, work) -> None:
+    """Put damage in place of a file; assert that `work` names the file, or makes what it makes of the intact file."""
     intact = path.read_bytes()
+    work()
+    expected = content_of(made)
     try:
         for what, content in damages(path).items():
+            made.unlink()
             path.write_bytes(content)
             try:
-                run(job)
+                work()
             except InputError as error:
                 said = str(error)
+                assert str(path) in said and said.endswith(f"; {REBUILD}.") and "\n" not in said, (what, said)
+                assert not made.exists() and path.read_bytes() == content, what
+                made.touch()
             else:
-                said = said_before(path)
-                shutil.rmtree(tmp_path)
-                tmp_path.mkdir()
-            advice = said.rpartition("; ")[2]
-            assert said.endswith(".") and ("again" in advice or "rebuild" in advice) and "\n" not in said, (what, said)
-            assert str(path) in said or str(path.with_suffix(".hidden")) in said, (what, said)
-            assert not list(tmp_path.iterdir()), what
+                assert what == "edited" and content_of(made) == expected, (what, "was not found")
     finally:
         path.write_bytes(intact)
 
 
-def said_before(path: Path) -> str:
-    """What is said before any job runs, of an artefact that was made as asked, but of the texts of another task."""
-    study = opened()
-    (maker,) = [job for job in study.jobs() if str(path.relative_to(RESULTS)) in job.outputs.values()]
-    assert study.state(maker) != FRESH
-    return f"{path}: {study.state(maker)}; {REBUILD}."
+def content_of(made: Path) -> str | bytes:
+    return digest_of_table(read_table(made)) if made.suffix == ".parquet" else made.read_bytes()
 
 
-def test_hidden_states_that_were_cut(folder, tmp_path):
-    job = ready("probe", "index", "hidden_states", tmp_path)
-    path = Path(job.input("index")).with_suffix(".hidden")
+@pytest.mark.parametrize(("stage", "name"), READS)
+def test_damage_is_said_and_nothing_made(jobs, tmp_path, stage, name):
+    job: AnyJob = next(job for job in jobs if job.stage == stage and name in job.reads)
+    job = replace(job, folder=str(tmp_path))
+    checked(Path(job.reads[name]), Path(job.output), lambda: function_of(stage)([job]))
+
+
+@pytest.mark.usefixtures("no_figures")
+@pytest.mark.parametrize("stage", ["tokenize", "learn_lambda", "probe", "data"])
+def test_damage_is_said_by_the_report(jobs, stage):
+    plan = json.loads((RESULTS / PLAN).read_text())
+    [batch] = [batch for batch in plan["batches"] if batch["rule"] == Report.stage]
+    made = Path(batch["handle"])
+    made.unlink(missing_ok=True)
+    path = next(Path("results/cache", stage).glob("*.parquet"))
+    checked(path, made, lambda: run(plan, batch, str(RESULTS)))
+
+
+def test_a_damaged_table_of_a_corpus_is_said_before_any_job_runs(jobs):
+    path = next(Path("results/cache/data").glob("*.parquet"))
     intact = path.read_bytes()
-    path.write_bytes(intact[:-1])
-    with pytest.raises(InputError, match=f"{re.escape(str(path))} .*; {REBUILD}"):
-        run(job)
+    path.write_bytes(intact[:-2])
+    with pytest.raises(InputError, match=f"^{path} .*; {REBUILD}.$"):
+        Plan(config_of(CONFIG), RESULTS).missing  # noqa: B018
     path.write_bytes(intact)
-    assert run(job)
-
-
-def test_every_stage_has_a_reader_above():
-    assert {made_by for _, _, made_by in READERS} == {job.rule for job in JOBS} - {"page"}

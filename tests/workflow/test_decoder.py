@@ -40,9 +40,10 @@ def test_a_decoder_goes_through_the_workflow(workflow):
     config = with_next_tokens()
     config["run"] |= {"tasks": ["animals", "next"], "seeds": [1, 2]}
     results = workflow.compute(config)
-    (path,) = results.glob("models/tiny/corpora/sentences/average.h5")
+    (path,) = results.glob("../cache/average/tiny-sentences-average-*.h5")
     assert not Constants.load(path).sum.triu(1).any()  # no token looks ahead
-    tokens = read_table(path.with_name("tokens.parquet"))
+    (path,) = results.glob("../cache/tokenize/tiny-sentences-*.parquet")
+    tokens = read_table(path)
     assert provenance_of(tokens)["style"] == "contiguous"
     assert all(row == list(range(len(row))) for row in tokens["slots"].to_pylist())
     summary = read_table(results / "tables/summary.parquet").to_pandas()
@@ -50,13 +51,13 @@ def test_a_decoder_goes_through_the_workflow(workflow):
     direct = summary[summary["task"].ne("animals")]
     assert (direct["seeds"] == 1).all() and direct.query("metric == 'log_likelihood'")["half_width"].notna().all()
     assert set(direct["metric"]) == {"log_likelihood", "perplexity"}
-    curves = read_table(results / "tables/curves.parquet").to_pandas().query("task == 'next'")
-    assert (curves["epoch"] == 0).all() and set(curves["seed"]) == {0}
+    runs = read_table(results / "tables/runs.parquet").to_pandas().query("task == 'next'")
+    assert set(runs["seed"]) == {0}
     claims = json.loads((results / "tables/claims.json").read_text())
     assert "next" in claims["sentence"] and "based on 2 seeds" in claims["sentence"]
     assert workflow.planned(config) == {}
     config["run"]["seeds"] = [1, 2, 3]  # its own head has no seed, so a further seed trains only probes
-    assert "stream_probe" not in workflow.planned(config)
+    assert "probe_encoder" not in workflow.planned(config)
 
 
 def with_next_tokens():
@@ -83,16 +84,13 @@ def test_every_order_is_in_the_report_and_is_compared(fresh_copy):
     write_decoder(workflow.folder / "models/decoder")
     results = workflow.compute(config)
     summary = read_table(results / "tables/summary.parquet").to_pandas()
+    ranked = read_table(results / "tables/heads.parquet").to_pandas()
     for task, heads in (("animals", 4), ("next", 6)):
         assert set(summary[summary["task"].eq(task)]["order"].dropna()) == set(ORDERS)
-        paths = list(results.glob(f"models/*/tasks/{task}/average/*/order.parquet"))
-        assert len(paths) == len(ORDERS)
-        for path in paths:
-            order, weights = read_table(path), read_table(path.parent.with_suffix(".parquet")).to_pandas()
-            assert len(order) == heads and provenance_of(order)["order"] == path.parent.name
-            weight = weights.query("epoch == epoch.max()").set_index(["layer", "head"])["value"]
-            ranked = zip(order["layer"].to_pylist(), order["head"].to_pylist(), strict=True)
-            values = [weight[head] for head in ranked]
+        of_task = ranked[ranked["task"].eq(task)]
+        assert len(of_task) == heads * len(ORDERS)
+        for _, order in of_task.groupby("order"):
+            values = order.sort_values("rank")["value"].tolist()
             assert values == sorted(values) and len(set(values)) > 1
     claims = json.loads((results / "tables/claims.json").read_text())
     assert {line["order"] for line in claims["lines"]} == set(ORDERS)
@@ -100,4 +98,4 @@ def test_every_order_is_in_the_report_and_is_compared(fresh_copy):
     # an edit of how probes are trained weighs heads again where a probe has the loss
     config["tasks"]["animals"]["learning_rate"] = 0.002
     left = workflow.planned(config)
-    assert (left["weigh_heads"], left["train_lambda"]) == (1, 1)
+    assert left["learn_lambda"] == 2

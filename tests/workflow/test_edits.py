@@ -8,7 +8,7 @@ import json
 import os
 import random
 import shutil
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -17,19 +17,16 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 from test_decoder import write_decoder
-from tiny import ABSENT, ROWS, WORDS, with_keys, write_data, write_model
+from tiny import ABSENT, ROWS, WORDS, Copy, with_keys, write_data, write_model
 from tiny import CONFIG as TINY
 
-from papa.config.freshness import FRESH
-from papa.config.job import AnyJob
 from papa.config.reading import config_of, schema
 from papa.config.reading import keys as keys_of
-from papa.config.study import Plan
 from papa.data.digests import digest_of_file
-from papa.data.local_digests import LocalSourceDigests
 from papa.errors import InputError
-from papa.files import digest_of, read_json, read_table
+from papa.files import digest_of_json, digest_of_table, read_table
 from papa.jobs.measure import run_here
+from papa.plan.study import Plan
 
 STEPS = 12
 """Steps of the walk; each costs about two runs of the study."""
@@ -199,6 +196,30 @@ def write_dataset(folder: Path, seed: int) -> None:
         pq.write_table(pa.table(table), folder / f"{split}-00000-of-00001.parquet")
 
 
+DATA_EDITS = ("nothing", "column", "training label", "label", "subset", "text", "swapped files")
+"""Edits of sentences.train.csv and sentences.validation.csv."""
+
+
+def edit_data(kind: str, chance: random.Random) -> None:
+    train, validation = (Path(f"data/sentences.{split}.csv") for split in ROWS)
+    if kind == "swapped files":
+        contents = [path.read_text() for path in (train, validation)]
+        train.write_text(contents[1])
+        validation.write_text(contents[0])
+    path = train if kind == "training label" else chance.choice([train, validation])
+    rows = pd.read_csv(path, dtype=str)
+    row = chance.randrange(len(rows))
+    if kind == "column":
+        rows[f"new {chance.random()}"] = "x"
+    elif "label" in kind:
+        rows.loc[row, "animal"] = "1" if rows.loc[row, "animal"] == "0" else "0"
+    elif kind == "subset":
+        rows.loc[row, "long"] = chance.choice(["long", "short"])
+    elif kind == "text":
+        rows.loc[row, "sentence"] = " ".join(chance.choices(WORDS, k=5))
+    rows.to_csv(path, index=False)
+
+
 @pytest.mark.slow
 @pytest.mark.usefixtures("files", "no_figures")
 def test_results_after_edits_are_those_of_a_fresh_run():
@@ -214,15 +235,21 @@ def test_results_after_edits_are_those_of_a_fresh_run():
             edit = edited(asked, chance.choice(DRAWN[key := keys.pop()]))
             if is_legal(edit):
                 asked, drawn = edit, [*drawn, key]
+        drawn.append(chance.choice(DATA_EDITS))
+        edit_data(drawn[-1], chance)
         fresh = Path(f"fresh {compared}")
         refused = finish(asked, Path("walk"))
         assert refused == finish(asked, fresh), drawn
         if refused is None:
-            jobs = [job for job in study_of(asked, fresh).jobs() if job.rule != "page"]
-            assert [job.main for job in jobs if not is_same(job, Path("walk"), fresh)] == [], (drawn, asked)
+            assert tables_in(Path("walk")) == tables_in(fresh), (drawn, asked)
             config = asked
             compared += 1
         shutil.rmtree(fresh, ignore_errors=True)
+
+
+def tables_in(folder: Path) -> dict[str, str]:
+    """Return the values of all tables of a study."""
+    return {path.name: digest_of_table(read_table(path)) for path in sorted(folder.glob("tables/*.parquet"))}
 
 
 def is_legal(config: dict[str, Any]) -> bool:
@@ -234,31 +261,98 @@ def is_legal(config: dict[str, Any]) -> bool:
 
 
 def finish(config: dict[str, Any], folder: Path) -> str | None:
-    """Run what is not done yet; returns the sentence of a refusal."""
-    study = study_of(config, folder)
+    """Run what is missing; returns the sentence of a refusal."""
     try:
-        study.check_weights()
-        run_here(study)
+        run_here(Plan(config_of(config), folder, cache=folder / "cache"))
     except InputError as error:
         return str(error)
-    left = study_of(config, folder)
-    assert {job.main: left.state(job) for job in left.jobs() if left.state(job) != FRESH} == {}
+    assert Plan(config_of(config), folder, cache=folder / "cache").missing == []
     return None
 
 
-def study_of(config: dict[str, Any], folder: Path) -> Plan:
-    checked = config_of(config)
-    return Plan(checked, folder, LocalSourceDigests(checked.machine))
+SEED_2 = {"run.seeds": [1, 2]}
+LATER = {"learn_lambda": 1, "hidden_states": 1, "probe": 4, "report": 1}
+"""What corrected training labels of a task need: λ, its probes, and the states of the order."""
 
 
-def is_same(job: AnyJob, folder: Path, fresh: Path) -> bool:
-    """Whether an artefact has the same values in both folders; the first may have probes of further seeds."""
-    if job.stage != "probe":
-        paths = [path for path in job.outputs.values() if path.endswith((".parquet", ".h5", ".json"))]
-        return all(digest_of(folder / path) == digest_of(fresh / path) for path in paths)
-    runs = [{run["seed"]: run for run in read_json(place / job.outputs["runs"])["runs"]} for place in (folder, fresh)]
-    outcomes = [read_table(place / job.outputs["outcomes"]).to_pandas() for place in (folder, fresh)]
-    wanted = runs[1].keys()
-    rows = [table[table["seed"].isin(wanted)].reset_index(drop=True) for table in outcomes]
-    pd.testing.assert_frame_equal(*rows)
-    return {seed: runs[0][seed] for seed in wanted} == runs[1]
+def rows_of(split: str, change: Callable[[pd.DataFrame], object]) -> Callable[[Path], None]:
+    def edit(folder: Path) -> None:
+        rows = pd.read_csv(path := folder / f"data/sentences.{split}.csv", dtype=str)
+        change(rows)
+        rows.to_csv(path, index=False)
+
+    return edit
+
+
+def switched(rows: pd.DataFrame) -> None:
+    rows.loc[:2, "animal"] = rows.loc[:2, "animal"].map({"0": "1", "1": "0"})
+
+
+EDITED: dict[str, tuple[Callable[[Path], object], dict[str, Any], dict[str, int]]] = {
+    "nothing": (lambda folder: None, {}, {}),
+    "a new column": (rows_of("train", lambda rows: rows.insert(0, "new", "x")), {}, {}),
+    "training labels": (rows_of("train", switched), {}, LATER),
+    "validation labels": (rows_of("validation", switched), {}, {"report": 1}),
+    "a subset": (rows_of("validation", lambda rows: rows.loc.__setitem__((0, "long"), "tall")), {}, {"report": 1}),
+    "a cluster": (lambda folder: None, {"corpora.sentences.cluster": "long"}, {"report": 1}),
+    "a validation text": (
+        rows_of("validation", lambda rows: rows.loc.__setitem__((0, "sentence"), "the cat runs")),
+        {},
+        {"tokenize": 1, "hidden_states": 2, "probe": 4, "report": 1},
+    ),
+    "a training text": (
+        rows_of("train", lambda rows: rows.loc.__setitem__((0, "sentence"), "the cat runs")),
+        {},
+        {"tokenize": 1, "average": 1, "learn_lambda": 1, "hidden_states": 2, "probe": 4, "report": 1},
+    ),
+    "the learning rate": (lambda folder: None, {"tasks.animals.learning_rate": 0.002}, LATER),
+    "one more seed": (lambda folder: None, SEED_2, {"probe": 8, "report": 1}),
+    "a title": (lambda folder: None, {"tasks.animals.title": "Animals"}, {"report": 1}),
+    "a margin": (lambda folder: None, {"margin": 0.2}, {"report": 1}),
+    "another config": (lambda folder: None, {"name": "second", "run.tasks": ["animals"]}, {"report": 1}),
+    "other names": (
+        lambda folder: None,
+        {
+            "name": "renamed",
+            "models": {"other": {"path": "models/tiny"}},
+            "corpora.texts": TINY["corpora"]["sentences"],
+            "tasks.again": TINY["tasks"]["animals"] | {"corpus": "texts", "title": "Again"},
+            "run.models": ["other"],
+            "run.tasks": ["again", "tags"],
+        },
+        {"report": 1},
+    ),
+    "a task removed": (lambda folder: None, {"run.tasks": ["tags"]}, {"report": 1}),
+    "a fraction": (
+        lambda folder: None,
+        {"run.fractions": ["1", "1/2", "1/4", "0"]},
+        {"hidden_states": 2, "probe": 2, "report": 1},
+    ),
+    "a moved model": (
+        lambda folder: (folder / "models/tiny").rename(folder / "models/moved"),
+        {"models.tiny": {"path": "models/moved"}},
+        {},
+    ),
+    "touched scripts": (lambda folder: [path.touch() for path in folder.rglob("*") if path.is_file()], {}, {}),
+}
+"""Edits of the files and of the config, and the jobs that they need."""
+CONDITIONS: dict[str, Callable[[Path], object]] = {
+    "defaults": lambda folder: None,
+    "no .snakemake": lambda folder: shutil.rmtree(folder / ".snakemake", ignore_errors=True),
+    "scrambled": lambda folder: [
+        os.utime(path, (1.6e9 + place, 1.6e9 + place))
+        for place, path in enumerate(sorted(folder.rglob("*"), key=lambda path: digest_of_json(str(path))))
+    ],
+}
+
+
+@pytest.mark.parametrize(
+    "condition",
+    ["defaults", *(pytest.param(name, marks=pytest.mark.slow) for name in list(CONDITIONS)[1:])],
+)
+@pytest.mark.parametrize("edit", EDITED)
+def test_only_what_an_edit_changes_is_computed(computed_copy: Copy, edit: str, condition: str):
+    change, keys, expected = EDITED[edit]
+    change(computed_copy.folder)
+    CONDITIONS[condition](computed_copy.folder)
+    assert computed_copy.planned(with_keys(TINY, keys)) == expected

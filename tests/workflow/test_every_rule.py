@@ -6,14 +6,11 @@ import pytest
 from random_models import random_model
 from tiny import CONFIG, copy_of_repository, first_rows
 
-from papa.config.reading import config_of
-from papa.config.study import Plan
-from papa.config.wiring import BUILDERS
 from papa.files import read_json, read_table
+from papa.plan.jobs import STAGES, HiddenStates, Report
+from papa.plan.study import read_plan
 
 pytestmark = pytest.mark.slow
-NOT_RUN = {"weigh_heads", "prepare_clusters"}
-"""Other weights than λ are in test_decoder; clusters are in test_clusters and in the walk of test_edits."""
 FAMILIES = ("roberta", "deberta", "electra")
 LADDER = ["mean-output", "uniform", "sink", "by-distance", "average", "toeplitz-trained"]
 TRAINING = {"learning_rate": 1.0e-3, "batch_size": 16, "epochs": 1}
@@ -54,8 +51,8 @@ def families(tmp_path_factory):
 
 
 def test_every_rule_ran(families):
-    study = Plan(config_of(config_of_families(families.folder / "texts")), "results/families")
-    assert BUILDERS.keys() - NOT_RUN <= {job.rule for job in study.jobs()}
+    made = {artefact["stage"] for artefact in read_plan(families.folder / "results/families")["artefacts"]}
+    assert made >= STAGES.keys() - {HiddenStates.stage, Report.stage}
     assert families.planned(None, "--configfile", "config.yaml") == {}
 
 
@@ -77,8 +74,8 @@ def test_every_family_has_every_score(families):
 def test_every_grid_and_pattern_has_its_table_and_figure(families):
     results = families.folder / "results/families"
     for model in FAMILIES:
-        assert read_table(results / f"models/{model}/corpora/roles/patterns.parquet").num_rows == 8
-        assert (results / f"figures/patterns/{model}/roles.png").exists()
+        assert read_table(results / f"tables/patterns-{model}-roles.parquet").num_rows == 8
+        assert (results / f"figures/patterns-{model}-roles.png").exists()
     kinds = read_table(results / "tables/kinds.parquet").to_pandas()
     assert set(kinds.model) == {"electra"} and set(kinds.fraction) == {"1", "0"}
     assert "| Toeplitz, trained |" in (results / "tables/kinds.md").read_text(encoding="utf-8")

@@ -24,12 +24,10 @@ CHANGES = {
 """For a heading, the keys of a config that use the change, and a table with a row that has these values."""
 COMPUTE = """
 from papa.config.reading import read_config
-from papa.config.study import Plan
-from papa.data.local_digests import LocalSourceDigests
 from papa.jobs.measure import run_here
+from papa.plan.study import Plan
 
-config = read_config("config.yaml")
-run_here(Plan(config, "results/tiny", LocalSourceDigests(config.machine)))
+run_here(Plan(read_config("config.yaml"), "results/tiny"))
 """
 
 
@@ -67,9 +65,9 @@ def test_a_task_has_its_labels(changed):
         (workflow.folder / f"data/questions.{split}.csv").write_text(text, encoding="utf-8")
     config = yaml.safe_load((workflow.folder / "config/config.yaml").read_text(encoding="utf-8"))
     config["models"]["minilm"] = CONFIG["models"]["tiny"]
-    labels = "results/demo/tasks/topics/labels.parquet"
-    workflow.run(labels, "--cores", "1", "--configfile", workflow.write(config))
-    assert provenance_of(read_table(workflow.folder / labels))["label_names"] == ["animals", "colours"]
+    workflow.planned(config)
+    [table] = workflow.folder.glob("results/cache/data/questions-*.parquet")
+    assert provenance_of(read_table(table))["labels"]["topics"]["names"] == ["animals", "colours"]
 
 
 @pytest.mark.slow

@@ -5,12 +5,11 @@ import re
 
 import pytest
 import yaml
-from tiny import CONFIG, JOBS, REPOSITORY, with_keys
+from tiny import CONFIG, JOBS, REPOSITORY
 
-from papa.config.freshness import SourceDigests
 from papa.config.reading import config_of
-from papa.config.study import Plan
-from papa.config.variant import STORED_PATTERN, VARIANT_PATTERN
+from papa.plan.jobs import STAGES
+from papa.plan.study import Plan
 
 PROFILES = {path.parent.name: yaml.safe_load(path.read_text("utf-8")) for path in REPOSITORY.glob("profiles/*/*.yaml")}
 MORE = copy.deepcopy(CONFIG)
@@ -21,8 +20,7 @@ MORE["run"]["orders"] = ["lambda", "gradient"]
 MORE["threads"] = 3
 MORE["floors"] = ["zeros", "identity"]
 """A config that has a job of every rule that runs the encoder."""
-STUDY = Plan(config_of(MORE), "nowhere", SourceDigests())
-ENCODER = {job.rule for job in STUDY.jobs() if job.settings.runs_encoder}
+ENCODER = {name for name, settings in STAGES.items() if settings.runs_encoder}
 """The rules that run the encoder, according to the settings of their stages."""
 
 
@@ -37,11 +35,10 @@ def jobs_of(workflow, config, profile, *arguments):
 
 
 def test_profiles_have_the_same_memory():
-    """A profile that did not say so would rerun what is done, or lock what nobody unlocks."""
+    """A profile that did not say so would delete what a job has written, or lock what nobody unlocks."""
     for profile in PROFILES.values():
-        assert profile["rerun-triggers"] == ["mtime"] and profile["rerun-incomplete"] and profile["nolock"]
+        assert profile["nolock"] and profile["keep-incomplete"] and profile["ignore-incomplete"]
         assert profile["scheduler"] == "greedy"
-        assert set(profile.get("groups", {})) <= {"probe", "stream_probe"}
 
 
 def test_on_slurm_every_job_says_what_it_needs(fresh):
@@ -58,6 +55,13 @@ def test_rules_that_run_the_encoder_ask_for_a_gpu_and_for_threads(fresh):
     threads = {rule: set(re.findall(r"threads: (\d)", "".join(jobs))) for rule, jobs in planned.items()}
     asked = {rule: number for rule, number in threads.items() if number}
     assert asked == {name: {"3"} for name in (*ENCODER, "probe")}
+
+
+def test_every_rule_is_a_stage(fresh, monkeypatch):
+    monkeypatch.chdir(fresh.folder)
+    assert {batch.rule for batch in Plan(config_of(MORE), "nowhere", save=False).missing} == STAGES.keys()
+    rules = re.findall("^rule (.*):", (REPOSITORY / "Snakefile").read_text(encoding="utf-8"), re.MULTILINE)
+    assert {*rules} == STAGES.keys() | {"all"}
 
 
 def test_the_gpu_block_of_the_slurm_profile_has_all_rules_that_run_the_encoder():
@@ -78,8 +82,8 @@ def test_jobs_ask_for_memory_and_walltime(computed_copy):
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
-        (["--config", "token_budget=many"], "Config error: token_budget must be a whole number, but it is 'many'."),
-        (["--configfile", "refused.yaml"], "Config error: corpora.words.files.train: there is no file data/nowhere"),
+        (["--config", "token_budget=many"], "Error: token_budget must be a whole number, but it is 'many'."),
+        (["--configfile", "refused.yaml"], "Error: corpora.words.files.train: there is no file data/nowhere"),
         (["--configfile", "twice.yaml"], "twice.yaml contains the key 'name' twice in one block"),
     ],
 )
@@ -106,25 +110,6 @@ def test_encoders_at_once_have_a_gpu_each(fresh_copy, tmp_path, monkeypatch):
     limits = ["--workflow-profile", "workflow/profiles/gpu", "--cores", "2", "--resources", "gpu=2"]
     for rule in ("tokenize", "average"):  # both averages are ready at once
         fresh_copy.run(*config, *limits, "--until", rule)
-    logs = [path.read_text(encoding="utf-8") for path in fresh_copy.folder.glob("results/tiny/logs/**/average.log")]
+    logs = [path.read_text(encoding="utf-8") for path in fresh_copy.folder.glob("results/tiny/logs/average-*.log")]
     got = [re.findall(r"this job uses GPU (\d)$", log, re.MULTILINE) for log in logs]
     assert sorted(got) == [["7"], ["9"]]
-
-
-@pytest.mark.parametrize("keys", [{}, {"fidelity": "published_code"}])
-def test_a_run_belongs_to_one_rule(keys):
-    """If its path matched both, snakemake would also create the jobs of the other; the study knows the right one."""
-    grid = {"trained": {"fractions": ["1/2"], "constants": ["average", "average-trained"], "seeds": [1]}}
-    study = Plan(config_of(with_keys(CONFIG, keys) | {"grids": grid}), "results/tiny")
-    jobs = study.probes()
-    tasks = {"probe": f"(?:{study.stored_tasks_pattern()})", "stream_probe": study.streamed_tasks_pattern()}
-    variants = {"probe": STORED_PATTERN, "stream_probe": VARIANT_PATTERN}
-    for job in jobs:
-        for path in job.outputs.values():
-            matching = [
-                rule
-                for rule in tasks
-                if re.fullmatch(f"models/tiny/tasks/{tasks[rule]}/runs/{variants[rule]}/[a-z.]+", path)
-            ]
-            assert matching == [job.rule], path
-    assert {job.rule for job in jobs} == ({"stream_probe"} if keys else {"probe", "stream_probe"})

@@ -1,4 +1,4 @@
-"""Run one job of the workflow in its script: set threads and GPU, write a log, print one line, and shorten errors."""
+"""Run one batch of a plan in its process: set threads and GPU, write a log, print one line, and shorten errors."""
 
 from __future__ import annotations
 
@@ -6,74 +6,98 @@ import io
 import logging
 import os
 import resource
+import shutil
 import sys
 import time
 import traceback
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, suppress
+from dataclasses import replace
 from pathlib import Path
-from pkgutil import resolve_name
-from typing import Protocol, TextIO, cast
+from typing import Any, TextIO
 
-from papa.config.job import AnyJob, Job, JobParameters
-from papa.config.settings import Machine
 from papa.errors import InputError, first_line, without_secrets
-from papa.files import REBUILD, trace_of
 from papa.jobs import gpu
 from papa.jobs.stopping import stop_once
+from papa.plan.jobs import (
+    STAGES,
+    AnyJob,
+    Average,
+    HiddenStates,
+    LearnLambda,
+    Probe,
+    ProbeEncoder,
+    Report,
+    Tokenize,
+)
+from papa.plan.study import jobs_of, read_plan
 
 Say = Callable[[str], None]
 log = logging.getLogger(__name__)
 
 
-class Snakemake(Protocol):
-    """The object that snakemake passes to a script."""
-
-    rule: str
-    threads: int
-    wildcards: Sequence[str]
-    log: Sequence[str]
-    params: Mapping[str, JobParameters]
-    input: Mapping[str, str | Sequence[str]]
-    output: Mapping[str, str]
-
-
-def run(snakemake: Snakemake) -> None:
-    """Run one job from a script of the workflow.
-
-    `snakemake` is the object that snakemake passes to the script; its parameter `parameters` comes from
-    `Plan.parameters`.
-    """
-    # inputs that only order jobs are no part of the record
-    inputs = {name: _paths(value) for name, value in snakemake.input.items() if name != "outdated"}
-    machine = Machine.current()
-    job = Job.of(dict(snakemake.params.items())["parameters"], inputs, dict(snakemake.output.items()), machine)
-    with stage(snakemake, machine, job.settings.runs_encoder) as say:
-        say(performed(job))
+def main(folder: str, key: str, threads: str, path: str) -> None:
+    """Run the batch with this key in the plan of the study in `folder`; `path` is that of its log."""
+    plan = read_plan(folder)
+    [batch] = [batch for batch in plan["batches"] if batch["key"] == key]
+    stage = STAGES[batch["rule"]]
+    name = f"{batch['rule']} {batch['name']}"
+    with process(name, Path(path), threads) as say:
+        if stage.runs_encoder:
+            gpu.claim(jobs_of(batch)[0].machine.device)
+        say(run(plan, batch, folder))
 
 
-def performed(job: AnyJob) -> str:
-    """Import and run a job's function, and return the line that it reports."""
-    check_inputs(job)
-    call = cast(Callable[[AnyJob], str], resolve_name(job.settings.function))
-    return call(job)
+def run(plan: dict[str, Any], batch: dict[str, Any], folder: str) -> str:
+    """Make the files of a batch that do not exist, and return the line that its stage reports."""
+    jobs = [job for job in jobs_of(batch) if not os.path.exists(job.output)]
+    if not jobs:
+        return "another run has made it"
+    if batch["rule"] == Report.stage:
+        from papa.results.finished import Finished
+        from papa.results.report import write_report
+
+        return write_report(jobs[0], Finished.of_plan(plan, folder))
+    line = _in_folder(jobs) if batch["rule"] == HiddenStates.stage else function_of(batch["rule"])(jobs)
+    for states, readers in plan["states"].items():
+        if all(map(os.path.exists, readers)):
+            shutil.rmtree(states, ignore_errors=True)
+    return line
 
 
-def check_inputs(job: AnyJob) -> None:
-    """Raise `InputError` unless each input was made by the stage, version and settings that the config requires."""
-    for name, requests in job.requests.items():
-        for path, request in zip(job.inputs[name], requests, strict=True):
-            trace = trace_of(path)
-            if trace is None:
-                raise InputError(f"{path} does not record how it was made; {REBUILD}.")
-            if trace.request != request:
-                settings = ", ".join(f"{key} {value}" for key, value in trace.settings.items()) or "no settings"
-                made = f"it was made by stage {trace.stage}, version {trace.version}, with {settings}"
-                raise InputError(f"{path} does not match the config: {made}; {REBUILD}.")
+def function_of(stage: str) -> Callable[[Sequence[Any]], str]:
+    """Return the function of a stage; only what it needs is imported, because torch takes a second."""
+    functions: dict[str, Callable[[Any], str]] = {}
+    if stage == Tokenize.stage:
+        from papa.data.tokenize import tokenize_corpus
+
+        return tokenize_corpus
+    if stage in (Probe.stage, ProbeEncoder.stage):
+        from papa.method.training import train_probes
+
+        return train_probes
+    from papa.method.corpus_averages import average_corpus
+    from papa.method.features import store_states
+    from papa.method.head_weights import learn_weights
+
+    functions |= {Average.stage: average_corpus, LearnLambda.stage: learn_weights, HiddenStates.stage: store_states}
+    return functions[stage]
+
+
+def _in_folder(jobs: Sequence[AnyJob]) -> str:
+    """Make the files of a new folder, which appears when all of them are complete."""
+    folder = Path(jobs[0].folder)
+    partial = folder.with_name(f".{folder.name}.{os.getpid()}")
+    try:
+        line = function_of(HiddenStates.stage)([replace(job, folder=str(partial)) for job in jobs])
+        os.replace(partial, folder)
+    finally:
+        shutil.rmtree(partial, ignore_errors=True)
+    return line
 
 
 @contextmanager
-def stage(snakemake: Snakemake, machine: Machine, runs_encoder: bool = False) -> Iterator[Say]:
+def process(name: str, path: Path, threads: str) -> Iterator[Say]:
     """Redirect stderr to the job's log, and yield `say`, which prints the job's result as one line.
 
     Heavy imports belong inside the `with` block, because threads and GPU must be set before them. No job
@@ -81,16 +105,16 @@ def stage(snakemake: Snakemake, machine: Machine, runs_encoder: bool = False) ->
     also write a traceback to the log. The line in the terminal is also the last line of the log.
     """
     for variable in ("OMP_NUM_THREADS", "MKL_NUM_THREADS", "OPENBLAS_NUM_THREADS", "RAYON_NUM_THREADS"):
-        os.environ[variable] = str(snakemake.threads)
+        os.environ[variable] = threads
     os.environ["HF_HUB_OFFLINE"] = "1"  # the run has downloaded everything when it started
     os.environ.setdefault("ARROW_DEFAULT_MEMORY_POOL", "system")  # pyarrow's own pool would take 13 MB in every job
-    name, begin = " ".join([snakemake.rule, *map(str, snakemake.wildcards)]), time.monotonic()
-    with _stderr_to(Path(snakemake.log[0])) as terminal:
+    begin = time.monotonic()
+    with _stderr_to(path) as terminal:
         logging.basicConfig(stream=sys.stderr, level=logging.INFO, format="%(asctime)s %(message)s")
 
         def end(line: str, code: int) -> SystemExit:
             print(line, file=sys.stderr, flush=True)
-            _show(f"{line}\nLog: {snakemake.log[0]}" if code == 1 else line, terminal)
+            _show(f"{line}\nLog: {path}" if code == 1 else line, terminal)
             return SystemExit(code)
 
         def say(result: str) -> None:
@@ -100,8 +124,6 @@ def stage(snakemake: Snakemake, machine: Machine, runs_encoder: bool = False) ->
 
         stop_once()  # from now on, a signal raises an exception, so partial files are removed
         try:
-            if runs_encoder:
-                gpu.claim(machine.device)
             yield say
         except InputError as error:
             raise end(f"Error in {name}: {error}", 1) from None
@@ -119,10 +141,6 @@ def limit_on_memory() -> str:
     if limit == resource.RLIM_INFINITY:
         return ""
     return f" (a cause may be the limit of {limit >> 20:,} MB of virtual memory; raise it with ulimit -v unlimited)"
-
-
-def _paths(value: str | Sequence[str]) -> tuple[str, ...]:
-    return (str(value),) if isinstance(value, str) else tuple(map(str, value))
 
 
 def _show(line: str, stream: TextIO) -> None:
@@ -166,3 +184,7 @@ class _Log(io.TextIOBase):
 
     def fileno(self) -> int:
         return 2
+
+
+if __name__ == "__main__":
+    main(*sys.argv[1:])

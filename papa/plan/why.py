@@ -1,0 +1,110 @@
+"""Why a file has to be made: what differs from the nearest file that exists."""
+
+from __future__ import annotations
+
+import operator
+import os
+import re
+from collections import Counter
+from collections.abc import Iterator, Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+from papa.errors import count
+from papa.files import KEYED, PathLike, Provenance, digest_of_json, read_provenance, read_table
+from papa.plan.jobs import AnyJob, HiddenStates, Report, Tokenize
+from papa.plan.study import TEXT_COLUMNS, Plan
+
+LISTED = 10
+"""Most lines that are printed."""
+COMPARED = 8
+"""The number of files with the same name that a job is compared with, newest first."""
+OWN_INPUTS = {"texts": "text", "labels": "training label"}
+"""The inputs that come from tables of corpora, and what one of their values is."""
+
+
+def reasons(plan: Plan) -> Iterator[str]:
+    """Yield a line for each cause: what is made, and the setting or the column that differs from an existing file."""
+    causes = Counter[tuple[str, str]]()
+    for batch in plan.missing:
+        if batch.rule not in (HiddenStates.stage, Report.stage):
+            for job in batch.jobs:
+                if why := reason(plan, job):
+                    causes[job.stage, why] += 1
+    for (stage, why), number in list(causes.items())[:LISTED]:
+        yield f"{stage}, {count(number, 'file')}: {why}."
+    if len(causes) > LISTED:
+        yield f"{count(len(causes) - LISTED, 'more cause')}."
+
+
+def reason(plan: Plan, job: AnyJob) -> str:
+    """Return what differs from the nearest existing file; empty if only its inputs are made again."""
+    found = [made for path in _alike(job) if (made := read_provenance(path)) and made.record]
+    if not found:
+        return "new"
+    differences = sorted((_differences(plan, job, made) for made in found), key=len)
+    return ", ".join(differences[0])
+
+
+def _alike(job: AnyJob) -> list[Path]:
+    """Return the files of the stage whose names differ from the job's only in the key and a number, newest first."""
+    folder, name = Path(job.folder), re.sub("-[0-9]+$", "", job.name)
+    with_name = re.compile(re.escape(name) + "(-[0-9]+)?" + KEYED.pattern)
+    try:
+        files = [entry for entry in os.scandir(folder) if with_name.match(Path(entry.name).stem)]
+    except FileNotFoundError:
+        return []
+    newest = sorted(files, key=lambda entry: entry.stat().st_mtime, reverse=True)
+    return [Path(entry.path) for entry in newest[:COMPARED]]
+
+
+def _differences(plan: Plan, job: AnyJob, made: Provenance) -> list[str]:
+    record = made.record
+    if record is None:
+        return []
+    found = list(_settings(record.settings, job.record.settings))
+    if record.version != job.record.version:
+        found.append(f"version {record.version} of the stage → {job.record.version}")
+    for name, thing in OWN_INPUTS.items():
+        if name in job.inputs and record.inputs.get(name) != job.inputs[name]:
+            changed = _changed(plan, job, name, record.inputs.get(name, ""))
+            found.append(count(changed, thing) if changed else f"other {thing}s")
+    if job.inputs.get("model") != record.inputs.get("model"):
+        found.append("other files of the model")
+    return found
+
+
+def _settings(old: Mapping[str, Any], new: Mapping[str, Any]) -> Iterator[str]:
+    for name in sorted(old.keys() | new.keys()):
+        before, after = old.get(name), new.get(name)
+        if isinstance(before, Mapping) and isinstance(after, Mapping):
+            yield from _settings(before, after)
+        elif before != after:
+            yield f"`{name}` {'default' if before is None else before} → {'default' if after is None else after}"
+
+
+def _changed(plan: Plan, job: AnyJob, name: str, digest: str) -> int:
+    """Return how many values differ from those with another digest, if a table with that digest is in the cache.
+
+    Only rows of equal place are compared, so if rows were added or removed, the result is 0.
+    """
+    part = "all" if job.stage == Tokenize.stage else "train"
+    columns = [f"label {job.about['task']}"] if name == "labels" else list(TEXT_COLUMNS)
+    new = plan.data(job.about["corpus"]).path
+    for old in (plan.cache / "data").glob("*.parquet"):
+        made = read_provenance(old)
+        digests = made.facts["digests"][part] if made else {}
+        known = [column for column in columns if column in digests] if name == "texts" else [*digests]
+        same = digest_of_json({column: digests[column] for column in known}) == digest
+        found = known if name == "texts" and same else [column for column in known if digests[column] == digest][:1]
+        if found and os.path.exists(new):
+            return _unlike(old, found, new, [column for column in columns if column in found or name == "labels"], part)
+    return 0
+
+
+def _unlike(old: PathLike, columns: Sequence[str], new: PathLike, others: Sequence[str], part: str) -> int:
+    rows = []
+    for path, names in ((old, columns), (new, others)):
+        table = read_table(path).select(["split", *names]).to_pylist()
+        rows.append([[row[name] for name in names] for row in table if part == "all" or row["split"] == part])
+    return sum(map(operator.ne, *rows)) if len(rows[0]) == len(rows[1]) else 0

@@ -1,0 +1,93 @@
+"""The last stage: the tables, figures, claims and the HTML report of a study.
+
+Everything is computed from the study's outcomes, weights and averages. The list of what it was made from is written
+last, so a report that was interrupted is made again.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable, Iterator, Sequence
+from pathlib import Path
+
+from papa.errors import InputError, count
+from papa.files import read_provenance, write_json, write_page, write_table
+from papa.plan.jobs import AnyJob
+from papa.results.attention_patterns import patterns
+from papa.results.caveats import data_caveats
+from papa.results.claims import claims
+from papa.results.drops import drops
+from papa.results.finished import Finished
+from papa.results.forest import losses
+from papa.results.grids import grids
+from papa.results.heads_map import HEAD_COLUMNS, heads_of
+from papa.results.page import page_of
+from papa.results.published import published
+from papa.results.scores import RUN_COLUMNS
+from papa.results.section import Section
+from papa.results.stability import stability
+from papa.results.summary import summary
+from papa.results.table import arrow_of
+
+Analysis = Callable[[Finished], Section | Sequence[Section] | None]
+"""Returns sections; None if the study lacks what the analysis needs."""
+ANALYSES: tuple[Analysis, ...] = (grids, summary, claims, losses, stability, drops, published, patterns)
+"""All analyses, in the order of the HTML report. To add one, write a module, and add its function here."""
+
+
+def write_report(job: AnyJob, finished: Finished) -> str:
+    """Stage *report*: write the tables, figures, claims and the HTML report of a study."""
+    folder, made_from = finished.folder, Path(job.output)
+    for outdated in made_from.parent.glob("*.json"):
+        outdated.unlink()  # from now on, the report is unfinished until it is listed again
+    sections = list(_sections(finished))
+    names = [section.name for section in sections]
+    if double := next((name for name in names if names.count(name) > 1), None):
+        raise InputError(f"{double} is the name of a table and of a grid; rename the grid.")
+    caveats = data_caveats(finished)
+    written, drawn = set[Path](), list[tuple[Section, str]]()
+    for section in sections:
+        paths, svg = section.write(folder, job.record)
+        written |= set(paths)
+        drawn.append((section, svg))
+    outcomes, facts = finished.outcomes_table()
+    tables = {
+        "runs": arrow_of(finished.runs, RUN_COLUMNS),
+        "heads": arrow_of(heads_of(finished.jobs), HEAD_COLUMNS),
+        "outcomes": outcomes,
+    }
+    for name, table in tables.items():
+        path = folder / "tables" / f"{name}.parquet"
+        write_table(table, path, {"table": name} | (facts if name == "outcomes" else {}), job.record)
+        written.add(path)
+    claimed = folder / "tables" / "claims.json"
+    write_json({**finished.conclusion.to_json(), **({"caveats": caveats} if caveats else {})}, claimed, job.record)
+    _remove_others(folder, written)
+    write_page(page_of(finished, drawn, caveats), folder / "report" / "index.html", job.record)
+    write_json(_made_from(finished), made_from, job.record)
+    return f"{count(len(sections), 'table')} and {count(sum(bool(svg) for _, svg in drawn), 'figure')}"
+
+
+def _made_from(finished: Finished) -> dict[str, object]:
+    artefacts = [
+        {"stage": job.stage, "name": job.name, "key": job.key, "about": dict(job.about)}
+        | {"path": os.path.relpath(job.output, finished.folder)}
+        for job in finished.jobs
+    ]
+    config = finished.config.model_dump(mode="json", exclude_none=True)
+    return {"config": config, "artefacts": artefacts, "packages": finished.packages}
+
+
+def _sections(finished: Finished) -> Iterator[Section]:
+    for analysis in ANALYSES:
+        found = analysis(finished)
+        yield from [found] if isinstance(found, Section) else found or ()
+
+
+def _remove_others(folder: Path, written: set[Path]) -> None:
+    """Delete the tables and figures of analyses that no longer exist; files that are not papa's stay."""
+    for table in [path for path in (folder / "tables").glob("*.parquet") if read_provenance(path)]:
+        figures = [folder / "figures" / f"{table.stem}.{suffix}" for suffix in ("svg", "png")]
+        for path in (*figures, table.with_suffix(".md"), table.with_suffix(".tex"), table):
+            if path not in written:
+                path.unlink(missing_ok=True)

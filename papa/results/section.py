@@ -1,0 +1,97 @@
+"""A section: rows that an analysis computed, and the tables, chart and sentences that present them.
+
+A section is written as Parquet, Markdown, LaTeX, SVG and PNG, and the HTML report shows it.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import pandas as pd
+import vl_convert
+
+from papa.errors import InputError
+from papa.files import Record, replacing, write_table
+from papa.results.table import Table, arrow_of, write_pages
+
+if TYPE_CHECKING:
+    import altair as alt
+
+UNDRAWABLE = re.compile("[\x00-\x08\x0b\x0c\x0e-\x1f\ufffe\uffff]")
+"""Characters that XML, and so SVG, cannot contain; any of them makes vl-convert abort the whole process."""
+PNG_SCALE = 2
+"""The resolution of PNG figures, as a multiple of their size on the screen."""
+
+
+@dataclass(frozen=True)
+class Section:
+    """The result of an analysis.
+
+    Args:
+        name: the name of its files, and the target of links.
+        title: the heading.
+        frame: the rows to be written as Parquet.
+        columns: the columns of `frame` that are written: name → type.
+        tables: the tables for readers.
+        note: the note that explains the tables.
+        facts: the facts that the Parquet table records.
+        chart: an Altair chart; None if there is nothing to draw.
+        alternative: the alternative text of the chart.
+        caption: the text below the chart; empty if there is nothing to compare, so the report leaves out the chart.
+        sentence: the result in words, for the terminal.
+        in_report: whether the HTML report has the section; otherwise there are only files.
+    """
+
+    name: str
+    title: str
+    frame: pd.DataFrame
+    columns: Mapping[str, str]
+    tables: Sequence[Table] = ()
+    note: str = ""
+    facts: Mapping[str, object] = field(default_factory=dict)
+    chart: alt.TopLevelMixin | None = None
+    alternative: str = ""
+    caption: str = ""
+    sentence: str = ""
+    in_report: bool = True
+
+    def write(self, results: Path, record: Record | None = None) -> tuple[list[Path], str]:
+        """Write all files of the section to `tables/` and `figures/`; return their paths, and the chart as SVG."""
+        table, markdown, latex = (results / "tables" / f"{self.name}.{suffix}" for suffix in ("parquet", "md", "tex"))
+        paths, svg = [table], ""
+        if self.tables:
+            write_pages(self.title, self.tables, self.note, markdown, latex)
+            paths += [markdown, latex]
+        if self.chart is not None:
+            figures = [results / "figures" / f"{self.name}.{suffix}" for suffix in ("svg", "png")]
+            svg = draw(self.chart, *figures)
+            paths += figures
+        write_table(arrow_of(self.frame, self.columns), table, {"table": self.name, **self.facts}, record)
+        return paths, svg
+
+
+def draw(chart: alt.TopLevelMixin, svg: Path, png: Path) -> str:
+    """Write a chart as SVG and as PNG; return the SVG."""
+    specification = chart.to_dict()
+    if bad := next((text for text in _texts_of(specification) if UNDRAWABLE.search(text)), None):
+        raise InputError(
+            f"The text {bad!r} contains a control character, which cannot be drawn; remove it from the data."
+        )
+    text = vl_convert.vegalite_to_svg(specification)
+    with replacing(svg) as temporary:
+        temporary.write_text(text, encoding="utf-8")
+    with replacing(png) as temporary:
+        temporary.write_bytes(vl_convert.vegalite_to_png(specification, scale=PNG_SCALE))
+    return text
+
+
+def _texts_of(specification: object) -> Iterator[str]:
+    if isinstance(specification, str):
+        yield specification
+    elif isinstance(specification, Mapping | list):
+        for value in specification.values() if isinstance(specification, Mapping) else specification:
+            yield from _texts_of(value)

@@ -1,0 +1,44 @@
+"""Whether two runs of a workflow came to the same results, and whether everything that one left is intact."""
+
+from collections.abc import Iterator
+from pathlib import Path
+
+from papa.files import read_provenance, read_table
+from papa.jobs.inspect import READERS, inspect
+
+DRAWN = (".svg", ".png", ".html")
+PASSING = (".log", "/.lock", "/plan.json", "/.snakemake_timestamp")
+"""What tells of runs, and so differs from run to run."""
+
+
+def same_results(one: Path, two: Path) -> None:
+    """Assert that two folders contain the same: files of the same names, the same numbers in them.
+
+    Tables have the same rows and provenance, other files the same bytes; of figures and pages only the names are
+    compared.
+    """
+    left, right = set(results_in(one)), set(results_in(two))
+    assert left == right, f"only in {one}: {sorted(left - right)}; only in {two}: {sorted(right - left)}"
+    differ = [name for name in sorted(left) if _content(one / name) != _content(two / name)]
+    assert not differ, f"{one} and {two} differ in {', '.join(differ)}"
+
+
+def all_intact(folder: Path) -> None:
+    """Assert that every file below a folder that a finished job may have left is what was written."""
+    for name in results_in(folder):
+        path = folder / name
+        if path.suffix in READERS and not path.name.startswith(".") and not path.parent.name.startswith("."):
+            assert (shown := inspect(path))["intact"], shown["damage"]
+
+
+def results_in(folder: Path) -> Iterator[str]:
+    """Names of the files below a folder, without logs and plans."""
+    for path in folder.rglob("*"):
+        if path.is_file() and not str(path).endswith(PASSING):
+            yield path.relative_to(folder).as_posix()
+
+
+def _content(path: Path) -> str | bytes:
+    if path.suffix == ".parquet":  # as text, in which what is not a number equals itself
+        return f"{read_provenance(path)} {read_table(path).to_pydict()}"
+    return b"" if path.suffix in DRAWN else path.read_bytes()

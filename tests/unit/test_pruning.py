@@ -1,0 +1,65 @@
+"""`papa inspect RESULTS --prune`: lists and deletes what no plan names, unless a run holds the cache."""
+
+import fcntl
+import os
+
+import pytest
+from typer.testing import CliRunner
+
+from papa.cli import app
+from papa.files import write_json
+from papa.jobs.inspect import prune, unneeded
+from papa.jobs.start import locked
+from papa.plan.study import PLAN
+
+NAMES = {name: f"{name}-{number:016x}" for number, name in enumerate(("needed", "old", "data", "kept", "unread"))}
+
+PLANNED = {
+    "data": {"sentences": f"../cache/data/{NAMES['data']}.parquet"},
+    "artefacts": [{"path": f"../cache/probe/{NAMES['needed']}.parquet"}],
+    "batches": [],
+    "kept": [NAMES["kept"][-16:]],
+}
+
+
+@pytest.fixture
+def results(tmp_path):
+    cache, study = tmp_path / "cache", tmp_path / "study"
+    write_json(PLANNED, study / PLAN)
+    for stage, name in (("probe", "needed"), ("probe", "old"), ("data", "data")):
+        (cache / stage).mkdir(parents=True, exist_ok=True)
+        (cache / stage / f"{NAMES[name]}.parquet").write_bytes(b"1234")
+    for name in ("kept", "unread"):
+        (study / "states" / NAMES[name]).mkdir(parents=True)
+    return tmp_path
+
+
+def pruned(results, answer, code=0):
+    result = CliRunner().invoke(app, ["inspect", str(results), "--prune"], input=f"{answer}\n")
+    assert result.exit_code == code, result.output
+    return result
+
+
+def test_prune_lists_and_deletes_only_what_no_plan_names(results):
+    before = set(results.rglob("*"))
+    listed = pruned(results, "n").stdout
+    assert set(results.rglob("*")) == before and NAMES["old"] in listed and NAMES["unread"] in listed
+    assert not any(NAMES[name] in listed for name in ("needed", "data", "kept"))
+    pruned(results, "y")
+    gone = {results / f"cache/probe/{NAMES['old']}.parquet", results / "study/states" / NAMES["unread"]}
+    assert before - set(results.rglob("*")) == gone
+    assert "Every file is needed." in pruned(results, "y").stdout
+
+
+def test_prune_refuses_while_a_run_holds_the_cache(results):
+    held = locked(results / "cache", fcntl.LOCK_SH, "")
+    before = set(results.rglob("*"))
+    assert "A run holds" in pruned(results, "y", code=2).stderr and set(results.rglob("*")) == before
+    os.close(held)
+
+
+def test_prune_keeps_what_a_run_has_named_since_it_was_listed(results):
+    listed = list(unneeded(results))
+    write_json(PLANNED | {"kept": [NAMES[name][-16:] for name in ("kept", "unread")]}, results / "study" / PLAN)
+    prune(results, listed)
+    assert [path.exists() for path in listed] == [False, True]

@@ -131,12 +131,14 @@ def planned(config: Mapping[str, object], files: Iterable[str | Path], is_main_p
     # third of the time of a dry run of 20,000 jobs.
     gc.set_threshold(YOUNG_OBJECTS, *gc.get_threshold()[1:])
     atexit.register(gc.freeze)
+    if not is_main_process:  # the config may have been edited since
+        folder = f"results/{config['name']}"
+        content = read_plan(folder)
+        return Planned(folder, {batch["key"]: batch for batch in content["batches"]}, content["config"]["threads"])
     for path in files:
         check_yaml(path)
     checked = config_of(config)
     folder, threads = f"results/{checked.name}", checked.threads
-    if not is_main_process:
-        return Planned(folder, {batch["key"]: batch for batch in read_plan(folder)["batches"]}, threads)
     check_files(checked)
     if (home() / "papa").is_dir():  # only for a clone: an installed papa's folder would shadow other modules
         path = os.pathsep.join(filter(None, [str(home()), os.environ.get("PYTHONPATH")]))

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import fcntl
 import os
+import shutil
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, TypedDict, cast
@@ -131,8 +132,6 @@ def unneeded(results: Path) -> dict[Path, int]:
 
 def prune(results: Path, unwanted: Sequence[Path]) -> None:
     """Delete those of these files that are still unneeded; raise `InputError` if a run holds the cache."""
-    import shutil
-
     taken = f"A run holds {results / 'cache'}; wait until it has ended."
     with os.fdopen(locked(results / "cache", fcntl.LOCK_EX, taken)):
         for path in unneeded(results).keys() & set(unwanted):  # a run may have ended since they were listed

@@ -26,6 +26,13 @@ TRANSFORMERS = {
     "model/reference.py": "the attention of the stock model, which papa's is compared with",
 }
 """Modules that import transformers when they run, and for what."""
+LATE = set("__init__ __main__ cli data/choose jobs/inspect jobs/plan jobs/verify method/averages plan/execute".split())
+"""Modules that import others of papa inside functions, so that a light command or stage loads no torch or pandas."""
+HEAVY = set(
+    "altair datasets h5py huggingface_hub numpy pandas psutil pyarrow rich safetensors scipy snakemake torch"
+    " transformers".split()
+)
+"""Packages that may be imported inside functions: to load them takes time."""
 MODULES = {path.relative_to(PAPA): ast.parse(path.read_text(encoding="utf-8")) for path in sorted(PAPA.rglob("*.py"))}
 UNTYPED_ALLOWED = 102
 
@@ -74,6 +81,13 @@ def test_no_modules_import_each_other_in_a_circle() -> None:
     graph = {name: imported(module, inside=False) & NAMES.keys() for name, module in NAMES.items()}
     graph["papa"] = set()  # its names are loaded when they are used
     assert len(list(TopologicalSorter(graph).static_order())) == len(MODULES), "a CycleError names a circle"
+
+
+def test_functions_import_only_what_is_heavy() -> None:
+    late = {str(m.with_suffix("")): imported(m) - imported(m, inside=False) for m in MODULES}
+    packages = {m: {name.split(".")[0] for name in names} for m, names in late.items()}
+    assert {m for m, names in packages.items() if "papa" in names} == LATE
+    assert {m: names - HEAVY - {"papa"} for m, names in packages.items() if names - HEAVY - {"papa"}} == {}
 
 
 def test_few_modules_know_transformers_and_kinds_of_tasks() -> None:

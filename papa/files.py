@@ -142,6 +142,11 @@ def replacing(path: PathLike) -> Iterator[Path]:
             temporary.unlink()
 
 
+def checkpoint_of(path: PathLike) -> Path:
+    """Return the path of the last state of the job that makes a file, from which a job that was stopped resumes."""
+    return Path(path).with_name(f".{Path(path).name}.checkpoint")
+
+
 def _is_running(process: str) -> bool:
     """Return whether there is a process with this id on this machine."""
     try:

@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, TypedDict, cast
 
 from papa.errors import DamagedArtefact, InputError, format_bytes
-from papa.files import KEY_DIGITS, REBUILD, opened_table, read_json, read_provenance, read_tensors
+from papa.files import KEY_DIGITS, REBUILD, checkpoint_of, opened_table, read_json, read_provenance, read_tensors
 from papa.jobs.start import locked
 from papa.plan.jobs import STAGES
 from papa.plan.study import PLAN
@@ -126,6 +126,7 @@ def unneeded(results: Path) -> dict[Path, int]:
         files = [*path.parent.glob("states/*"), *path.parent.glob("states/*/*")]
         found = [file for file in files if file.stem[-KEY_DIGITS:] in states]
         needed |= {os.path.normpath(file if file.is_dir() else file.parent) for file in found}
+    needed |= {str(checkpoint_of(path)) for path in needed}  # from which a job that was stopped resumes
     files = [*cache.glob("*/*"), *results.glob("*/states/*")]
     return {path: _bytes(path) for path in sorted(files) if os.path.normpath(path) not in needed}
 

@@ -9,7 +9,6 @@ from collections.abc import Callable, Mapping
 from contextlib import suppress
 from dataclasses import dataclass
 from importlib.metadata import version
-from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import torch
@@ -17,7 +16,7 @@ from torch import Tensor
 
 from papa.config.settings import budget_on
 from papa.errors import DamagedArtefact, InputError
-from papa.files import digest_of_json, read_tensors, write_tensors
+from papa.files import checkpoint_of, digest_of_json, read_tensors, write_tensors
 
 if TYPE_CHECKING:
     from papa.config.settings import Machine
@@ -52,8 +51,7 @@ class Checkpoint:
     """
 
     def __init__(self, job: AnyJob, device: str = "cpu", to_the_end: bool = False):
-        path, self.to_the_end = Path(job.output), to_the_end
-        self.path = path.with_name(f".{path.name}.checkpoint")
+        self.path, self.to_the_end = checkpoint_of(job.output), to_the_end
         self.resumed = ""
         self.identity = digest_of_json([job.key, environment_of(job.machine, device)])
         self._saved = time.monotonic()

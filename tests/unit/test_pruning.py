@@ -7,7 +7,7 @@ import pytest
 from typer.testing import CliRunner
 
 from papa.cli import app
-from papa.files import write_json
+from papa.files import checkpoint_of, write_json
 from papa.jobs.inspect import prune, unneeded
 from papa.jobs.start import locked
 from papa.plan.study import PLAN
@@ -29,6 +29,7 @@ def results(tmp_path):
     for stage, name in (("probe", "needed"), ("probe", "old"), ("data", "data")):
         (cache / stage).mkdir(parents=True, exist_ok=True)
         (cache / stage / f"{NAMES[name]}.parquet").write_bytes(b"1234")
+        checkpoint_of(cache / stage / f"{NAMES[name]}.parquet").write_bytes(b"12")
     for name in ("kept", "unread"):
         (study / "states" / NAMES[name]).mkdir(parents=True)
     return tmp_path
@@ -46,8 +47,8 @@ def test_prune_lists_and_deletes_only_what_no_plan_names(results):
     assert set(results.rglob("*")) == before and NAMES["old"] in listed and NAMES["unread"] in listed
     assert not any(NAMES[name] in listed for name in ("needed", "data", "kept"))
     pruned(results, "y")
-    gone = {results / f"cache/probe/{NAMES['old']}.parquet", results / "study/states" / NAMES["unread"]}
-    assert before - set(results.rglob("*")) == gone
+    old = results / f"cache/probe/{NAMES['old']}.parquet"
+    assert before - set(results.rglob("*")) == {old, checkpoint_of(old), results / "study/states" / NAMES["unread"]}
     assert "Every file is needed." in pruned(results, "y").stdout
 
 
@@ -62,4 +63,4 @@ def test_prune_keeps_what_a_run_has_named_since_it_was_listed(results):
     listed = list(unneeded(results))
     write_json(PLANNED | {"kept": [NAMES[name][-16:] for name in ("kept", "unread")]}, results / "study" / PLAN)
     prune(results, listed)
-    assert [path.exists() for path in listed] == [False, True]
+    assert [path.exists() for path in listed] == [False, False, True]

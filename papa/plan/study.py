@@ -6,7 +6,6 @@ it runs no model.
 
 from __future__ import annotations
 
-import json
 import os
 from collections.abc import Iterable, Sequence
 from dataclasses import asdict, dataclass, field, replace
@@ -21,7 +20,7 @@ from papa.config.variant import BY_LAMBDA, ORIGINAL, RANDOM, SEEDED, Constant, O
 from papa.data.digests import digest_of_file
 from papa.data.prepare import Prepared, prepared
 from papa.data.weights import ModelFiles, model_source
-from papa.files import KEY_DIGITS, PathLike, Record, digest_of_json, write_json
+from papa.files import KEY_DIGITS, PathLike, Record, digest_of_json, read_json, write_json
 from papa.plan.jobs import (
     STAGES,
     AnyJob,
@@ -98,6 +97,8 @@ class Plan:
         self.cache = self.results.parent / "cache" if cache is None else Path(cache)
         self.grids: dict[str, Grid] = config.analyses
         self._save = save
+        self._states: dict[str, AnyJob] = {}
+        """The jobs of hidden states by path; those of one key are one job."""
 
     # -- variants -----------------------------------------------------------------------------------------------------
 
@@ -261,7 +262,8 @@ class Plan:
         about = {"model": model, "corpus": corpus, "task": task if order else None, "variant": variant.path}
         job = self._job(settings, variant.path.replace("/", "-"), needs, about)
         stored = self._stored.get(job.key[:KEY_DIGITS])
-        return job.named_like(stored) if stored else replace(job, folder=str(self.results / "states"))
+        job = job.named_like(stored) if stored else replace(job, folder=str(self.results / "states"))
+        return self._states.setdefault(job.output, job)
 
     @cache  # noqa: B019
     def probes_of(self, model: str, task: str, variant: Variant) -> list[AnyJob]:
@@ -341,7 +343,7 @@ class Plan:
         groups: dict[tuple[str, str], dict[AnyJob, None]] = {}
         for job in (*lacking, *(job for group in probes for job in group[:1])):
             if "states" in job.reads:
-                states = self._states_read(job)
+                states = self._states[job.reads["states"]]
                 if states.key[:KEY_DIGITS] not in self._stored:
                     owner = states.about["task"] or states.about["corpus"]
                     groups.setdefault((states.about["model"], owner), {})[states] = None
@@ -363,15 +365,6 @@ class Plan:
         before = {batch.handle: batch.waits for batch in batches}  # gradients, unlike λ, read hidden states
         place = {handle: number for number, handle in enumerate(TopologicalSorter(before).static_order())}
         return sorted(batches, key=lambda batch: place[batch.handle])
-
-    def _states_read(self, job: AnyJob) -> AnyJob:
-        about = job.about
-        variant = Variant.parse(ORIGINAL)
-        if isinstance(job.settings, Probe):
-            every = self.variants(about["model"], about["task"])
-            names = (about["constant"], about["order"], about["fraction"])
-            variant = next(each for each in every if _names(each) == names)
-        return self.states(about["model"], about["task"], variant)
 
     def _shared(self, name: str, group: Iterable[AnyJob], moved: dict[str, str]) -> Iterable[Batch]:
         """Yield batches of hidden states that share a folder; `moved` gets the new path of each."""
@@ -471,11 +464,6 @@ class Plan:
         write_json(self.content(), self.results / PLAN)
 
 
-def _names(variant: Variant) -> tuple[str | None, str | None, str]:
-    parts = (None if part is None else part.name for part in (variant.constant, variant.order))
-    return (*parts, str(variant.fraction))  # type: ignore[return-value]
-
-
 def jobs_of(batch: dict[str, Any]) -> list[AnyJob]:
     """Return the jobs of a batch in plan.json."""
     return [
@@ -489,6 +477,5 @@ def jobs_of(batch: dict[str, Any]) -> list[AnyJob]:
 
 
 def read_plan(folder: PathLike) -> dict[str, Any]:
-    """Read the plan of a study."""
-    content: dict[str, Any] = json.loads(Path(folder, PLAN).read_text(encoding="utf-8"))
-    return content
+    """Read the plan of a study; raise `DamagedArtefact` if it is missing or damaged."""
+    return read_json(Path(folder, PLAN))

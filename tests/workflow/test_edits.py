@@ -356,3 +356,19 @@ def test_only_what_an_edit_changes_is_computed(computed_copy: Copy, edit: str, c
     change(computed_copy.folder)
     CONDITIONS[condition](computed_copy.folder)
     assert computed_copy.planned(with_keys(TINY, keys)) == expected
+
+
+@pytest.mark.usefixtures("no_figures", "files")
+def test_states_that_are_not_kept_are_gone_and_change_no_number():
+    one, two = ({**CONFIG, "keep_hidden_states": keep} for keep in (True, False))
+    assert finish(one, Path("kept")) is None and finish(two, Path("gone")) is None
+    assert [len([*Path(name).glob("states/*/*.hidden")]) for name in ("kept", "gone")] == [6, 0]
+    assert tables_in(Path("kept")) == tables_in(Path("gone"))
+
+
+@pytest.mark.usefixtures("files")
+def test_tasks_with_one_order_of_heads_share_its_hidden_states():
+    tasks = {"tasks.longer": CONFIG["tasks"]["animals"] | {"epochs": 2}, "run.tasks": ["animals", "longer"]}
+    config = with_keys(CONFIG, tasks | {"ranking": {"epochs": 1}})
+    rules = [batch.rule for batch in Plan(config_of(config), Path("shared")).missing]
+    assert [rules.count(rule) for rule in ("learn_lambda", "hidden_states", "probe")] == [1, 2, 12]

@@ -33,8 +33,10 @@ WEIGHT_COPIES = 4
 JOB_MINUTES, MODEL_MINUTES = 60, 240
 """Walltime of a job without and with a model; a job that is stopped resumes at its last checkpoint."""
 SHOWING = (
-    *("dryrun", "lint", "list_rules", "summary", "detailed_summary", "dag", "rulegraph", "d3dag"),
-    *("print_compilation", "list_changes", "cleanup_metadata", "unlock", "archive", "report"),
+    *("dryrun", "lint", "summary", "detailed_summary", "dag", "rulegraph", "filegraph", "d3dag", "print_compilation"),
+    *("list_rules", "list_target_rules", "list_changes", "list_input_changes", "list_params_changes"),
+    *("list_untracked", "list_conda_envs", "cleanup_metadata", "cleanup_shadow", "unlock", "archive", "report"),
+    *("containerize", "export_cwl", "generate_unit_tests", "delete_all_output", "delete_temp_output"),
 )
 """Options with which snakemake runs no job."""
 ALLOCATOR = {"MALLOC_MMAP_THRESHOLD_": str(2**25), "MALLOC_TRIM_THRESHOLD_": str(2**28)}

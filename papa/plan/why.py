@@ -7,10 +7,11 @@ import os
 import re
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
-from papa.errors import count
+from papa.errors import DamagedArtefact, count
 from papa.files import KEYED, PathLike, Provenance, digest_of_json, read_provenance, read_table
 from papa.plan.jobs import AnyJob, HiddenStates, Report, Tokenize
 from papa.plan.study import TEXT_COLUMNS, Plan
@@ -98,7 +99,9 @@ def _changed(plan: Plan, job: AnyJob, name: str, digest: str) -> int:
         same = digest_of_json({column: digests[column] for column in known}) == digest
         found = known if name == "texts" and same else [column for column in known if digests[column] == digest][:1]
         if found and os.path.exists(new):
-            return _unlike(old, found, new, [column for column in columns if column in found or name == "labels"], part)
+            others = [column for column in columns if column in found or name == "labels"]
+            with suppress(DamagedArtefact):  # the number is no reason to stop a run
+                return _unlike(old, found, new, others, part)
     return 0
 
 

@@ -36,11 +36,7 @@ class MaskedTokens(TokenPrediction):
     probe: MlmProbe
 
     def __init__(self, splits: Mapping[str, Tokens], model: Model, masking: Masking, seed: int):
-        if model.causal:
-            raise InputError(
-                f"{type(model.model).__name__} sees no later tokens, so it cannot predict masked tokens from both "
-                "sides; measure it by log_likelihood, or leave it out of masked language modelling."
-            )
+        self.check(model)
         self.splits, self.model, self.masking, self.seed = splits, model, masking, seed
         self.masks: dict[str, Masks] = {}
         if "validation" in splits:
@@ -50,6 +46,15 @@ class MaskedTokens(TokenPrediction):
         embeddings = _embeddings_of(model)
         self.vocabulary, config = len(embeddings), model.config
         self.probe = MlmProbe(model.states, model.hidden, embeddings.float(), activation_of(config), spread_of(config))
+
+    @staticmethod
+    def check(model: Model) -> None:
+        """Raise `InputError` if the model is a decoder."""
+        if model.causal:
+            raise InputError(
+                f"{type(model.model).__name__} sees no later tokens, so it cannot predict masked tokens from both "
+                "sides; measure it by log_likelihood, or leave it out of masked language modelling."
+            )
 
     def begin(self, epoch: int) -> None:
         self.masks["train"] = self.masking.draw(self.splits["train"].ids, self.seed, epoch)

@@ -27,6 +27,7 @@ def objective_of(job: Job[OfTask], splits: Mapping[str, Tokens], sizes: ProbeSiz
         labels = GoldLabels.read(job.reads["labels"], f"label {job.about['task']}", splits["train"])
         objective = Labelled(splits, sizes, labels)
     elif model is not None and target.probed:
+        MaskedTokens.check(model)  # first, because the tokenizer of a decoder has no mask
         name = job.about["model"]
         masking = Masking.of(tokenizer_of(job.reads["model"], name), name)
         objective = MaskedTokens(splits, model, masking, job.settings.seed)

@@ -20,7 +20,7 @@ from papa.data.hub import HOW_TO_FETCH
 from papa.data.prepare import texts_in
 from papa.errors import WARNING, InputError, count, format_bytes, format_duration
 from papa.plan.jobs import AnyJob, Average, HiddenStates, LearnLambda, Probe, ProbeEncoder, Report, Tokenize
-from papa.plan.study import Batch, Plan
+from papa.plan.study import JobGroup, Plan
 from papa.plan.why import reasons
 
 if TYPE_CHECKING:
@@ -207,7 +207,7 @@ def _sizes(study: Plan, model: str) -> dict[str, int]:
         return {}
 
 
-def _passes(batch: Batch) -> float:
+def _passes(batch: JobGroup) -> float:
     """Return the cost of a batch in passes of the model over all texts of its corpus."""
     match batch.jobs[0].settings:
         case LearnLambda(weights="lambda", training=training):

@@ -104,7 +104,7 @@ def writing_hidden(
             writer.close(facts, record)
 
 
-class HiddenStates:
+class StoredStates:
     """Hidden states on disk, read example by example; see `opened`. `index` contains the facts about them."""
 
     def __init__(self, path: PathLike, file: BinaryIO):
@@ -118,7 +118,7 @@ class HiddenStates:
 
     @classmethod
     @contextmanager
-    def opened(cls, path: PathLike) -> Iterator[HiddenStates]:
+    def opened(cls, path: PathLike) -> Iterator[StoredStates]:
         """Open a file of hidden states; raise `DamagedArtefact` if it is damaged."""
         with reading(path, "hidden states"):
             file = open(path, "rb", buffering=0)  # noqa: SIM115  closed below, where other files can cause errors

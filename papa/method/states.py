@@ -10,7 +10,7 @@ import torch
 from torch import Tensor
 
 from papa.files import PathLike
-from papa.method.hidden import HiddenStates, Index
+from papa.method.hidden import Index, StoredStates
 from papa.method.objective import Batch, States
 from papa.model.model import Model
 from papa.model.replacement import Replacement
@@ -51,5 +51,5 @@ class StreamedStates:
 @contextmanager
 def stored_states(path: PathLike) -> Iterator[tuple[States, Index]]:
     """Open stored hidden states, and yield them with the facts about them."""
-    with HiddenStates.opened(path) as hidden:
+    with StoredStates.opened(path) as hidden:
         yield (lambda batch: hidden.read(batch.examples, batch.tokens, batch.positions)), hidden.index

@@ -47,7 +47,7 @@ PLAN = "plan.json"
 
 
 @dataclass
-class Batch:
+class JobGroup:
     """Jobs of one stage that run together in one process, such as the seeds of a probe.
 
     Args:
@@ -332,7 +332,7 @@ class Plan:
         return {file.stem[-KEY_DIGITS:]: file for file in (self.results / "states").glob("[!.]*/*.hidden")}
 
     @cached_property
-    def missing(self) -> list[Batch]:
+    def missing(self) -> list[JobGroup]:
         """The batches that have to run, each after those that it needs."""
         by_output: dict[str, AnyJob] = {}  # tasks that only differ in their names share files
         for job in self.jobs:
@@ -347,15 +347,15 @@ class Plan:
                 if states.key[:KEY_DIGITS] not in self._stored:
                     owner = states.about["task"] or states.about["corpus"]
                     groups.setdefault((states.about["model"], owner), {})[states] = None
-        others = [Batch(job.stage, job.name, [job]) for job in lacking if not isinstance(job.settings, Probe)]
+        others = [JobGroup(job.stage, job.name, [job]) for job in lacking if not isinstance(job.settings, Probe)]
         moved: dict[str, str] = {}
         stored = [batch for names, group in groups.items() for batch in self._shared("-".join(names), group, moved)]
-        trained = [Batch(group[0].stage, group[-1].name.rpartition("-")[0], group) for group in probes if group]
+        trained = [JobGroup(group[0].stage, group[-1].name.rpartition("-")[0], group) for group in probes if group]
         for batch in (*others, *trained):
             batch.jobs = [self._with_states(job, moved) for job in batch.jobs]
         batches = [*others, *stored, *trained]
         if batches or not os.path.exists(self.report.output):
-            batches.append(Batch(Report.stage, self.config.name, [self.report]))
+            batches.append(JobGroup(Report.stage, self.config.name, [self.report]))
         makers = {job.output: batch for batch in batches for job in batch.jobs}
         for batch in batches:
             needed = {makers[path].handle for job in batch.jobs for path in job.reads.values() if path in makers}
@@ -366,7 +366,7 @@ class Plan:
         place = {handle: number for number, handle in enumerate(TopologicalSorter(before).static_order())}
         return sorted(batches, key=lambda batch: place[batch.handle])
 
-    def _shared(self, name: str, group: Iterable[AnyJob], moved: dict[str, str]) -> Iterable[Batch]:
+    def _shared(self, name: str, group: Iterable[AnyJob], moved: dict[str, str]) -> Iterable[JobGroup]:
         """Yield batches of hidden states that share a folder; `moved` gets the new path of each."""
         together: list[AnyJob] = []
         size = 0
@@ -377,7 +377,7 @@ class Plan:
                 folder = str(self.results / "states" / f"{name}-{key}")
                 jobs = [replace(each, folder=folder) for each in together]
                 moved |= {each.output: new.output for each, new in zip(together, jobs, strict=True)}
-                yield Batch(HiddenStates.stage, name, jobs)
+                yield JobGroup(HiddenStates.stage, name, jobs)
                 together, size = [], 0
             if job is not None:
                 together.append(job)
@@ -440,7 +440,7 @@ class Plan:
         stored = (group[0] for group in self.probes if group and "states" in group[0].reads)
         return sorted({Path(job.reads["states"]).stem[-KEY_DIGITS:] for job in stored})
 
-    def _batch(self, batch: Batch) -> dict[str, Any]:
+    def _batch(self, batch: JobGroup) -> dict[str, Any]:
         jobs = [
             {
                 "stage": job.stage,

@@ -12,7 +12,7 @@ from papa.data.tokens import Tokens
 from papa.errors import InputError
 from papa.files import read_table
 from papa.method.averaging import Averaging
-from papa.method.hidden import HiddenStates
+from papa.method.hidden import StoredStates
 from papa.model.budget import TokenBudget
 from papa.model.model import Model
 
@@ -137,7 +137,7 @@ def test_a_training_example_that_does_not_fit_is_an_error(tiny, corpus, data, sc
 
 
 def states_of(index, tokens):
-    with HiddenStates.opened(index) as hidden:
+    with StoredStates.opened(index) as hidden:
         return hidden.read(torch.arange(TRAIN), tokens)
 
 

@@ -17,7 +17,7 @@ from papa.data.packed import Packed
 from papa.data.tokens import Tokens
 from papa.files import provenance_of, read_table
 from papa.method.averaging import Averaging
-from papa.method.hidden import HiddenStates
+from papa.method.hidden import StoredStates
 from papa.model.model import Model
 
 TEXTS = pytest.mark.parametrize("corpus", ["text"], indirect=True)
@@ -76,7 +76,7 @@ def numbers(path):
         frame = table.to_pandas()
         curve = provenance_of(table).get("curve", [])
         return [np.array(curve), *(frame[name].to_numpy(float) for name in frame.select_dtypes("number"))]
-    with HiddenStates.opened(path) as hidden:
+    with StoredStates.opened(path) as hidden:
         tokens = Tokens.read(path.with_name("tokens.parquet"))["train"]
         return [hidden.read(torch.arange(len(tokens)), tokens).numpy().astype(np.float16)]
 

@@ -13,7 +13,7 @@ from sizes import CHANNELS, CORPUS_SLOTS, HEADS, LAYERS
 import papa
 from papa.data.tokens import Tokens
 from papa.errors import DamagedArtefact
-from papa.method.hidden import HiddenStates, read_index
+from papa.method.hidden import StoredStates, read_index
 
 
 @pytest.fixture
@@ -33,7 +33,7 @@ def test_hidden_states_are_those_of_the_model(tiny, corpus, tokens, variant):
     given = {"constants": average} if name == "average" else {}  # others are read from no file
     model = papa.load_model(str(corpus / "tiny"), device="cpu")
     constants = papa.Constants.load(average) if given else papa.Constants.of(name, LAYERS, HEADS, CORPUS_SLOTS)
-    with HiddenStates.opened(stored(tiny, corpus, variant=variant, **given)) as hidden:
+    with StoredStates.opened(stored(tiny, corpus, variant=variant, **given)) as hidden:
         sizes = [hidden.index[key] for key in ("layers", "hidden", "kept")]
         assert sizes == [LAYERS + 1, HEADS * CHANNELS, 0]
         for part in Tokens.read(tokens).values():
@@ -52,20 +52,20 @@ def test_damage_is_found_when_hidden_states_are_read(tiny, corpus, tokens):
     place, end = int(train.offsets[5]) * row + 3, read_index(path)[0]["tokens"] * row
     sums = hashlib.blake2b(content[end : end + 4 * read_index(path)[0]["rows"]], digest_size=20)
     assert read_index(path)[0]["checksums"] == sums.hexdigest()
-    with pytest.raises(OSError, match="of another file"), HiddenStates.opened(path):
+    with pytest.raises(OSError, match="of another file"), StoredStates.opened(path):
         raise OSError(errno.ENOSPC, "no space left for an output, of another file")
 
     def changed(at):
         path.write_bytes(content[:at] + bytes([content[at] ^ 8]) + content[at + 1 :])
 
     changed(place)
-    with HiddenStates.opened(path) as states:
+    with StoredStates.opened(path) as states:
         states.read(torch.tensor([4, 6]), train)
         with pytest.raises(DamagedArtefact, match=r"states\.hidden is damaged: the hidden states of row 5 are not"):
             states.read(torch.tensor([5]), train)
     read_index(path)  # only checksums of the whole
     changed(end + 1)
-    with pytest.raises(DamagedArtefact, match=r"is damaged \(its checksums have changed"), HiddenStates.opened(path):
+    with pytest.raises(DamagedArtefact, match=r"is damaged \(its checksums have changed"), StoredStates.opened(path):
         pass
     for damaged, said in (
         (content[:-2], "its end is missing"),

@@ -3,7 +3,6 @@
 from collections.abc import Iterable, Mapping, Sequence
 from fractions import Fraction
 from math import floor
-from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -11,7 +10,6 @@ import numpy.typing as npt
 import pandas as pd
 import pyarrow as pa
 
-from papa.files import write_table
 from papa.results.conclusion import JointStep, LineClaim
 from papa.results.grids import GRID_COLUMNS
 from papa.results.outcomes import RUN_KEYS, Setting, TaskOutcomes
@@ -103,12 +101,6 @@ def frame_of(rows: Sequence[Mapping[str, Any]], columns: Mapping[str, str] = SUM
     """Return rows as a table has them when it is read, by default those of a summary."""
     frame: pd.DataFrame = pa.Table.from_pylist(list(rows), schema=pa.schema(list(columns.items()))).to_pandas()
     return frame
-
-
-def write_rows(rows: Sequence[Mapping[str, Any]], path: Path, columns: Mapping[str, str] = SUMMARY_COLUMNS) -> Path:
-    """Write rows as a table, by default that of a summary."""
-    write_table(pa.Table.from_pylist(list(rows), schema=pa.schema(list(columns.items()))), path, {})
-    return path
 
 
 def head_rows(*epochs: Iterable[float], heads: int = 5) -> pa.Table:

@@ -15,9 +15,9 @@ from papa.data.tokens import Tokens
 from papa.errors import InputError
 from papa.method.averages import Constants
 from papa.method.checkpoints import State
-from papa.model.attention import Layer
 from papa.model.budget import TokenBudget, memory_of
 from papa.model.model import Batches, Model, check_model, packed_batches
+from papa.model.replacement import Layer
 
 log = logging.getLogger(__name__)
 SHARE_OF_GPU = 0.85

@@ -3,15 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, TypeVar
+from typing import TYPE_CHECKING, Protocol, TypeVar
 
 from papa.errors import InputError
 
 if TYPE_CHECKING:
     import altair as alt
     import pandas as pd
-
-    from papa.method.averages import Constants
+    from torch import Tensor
 
 Figure = TypeVar("Figure", bound="alt.TopLevelMixin")
 PANELS_PER_ROW = 3
@@ -25,7 +24,19 @@ MINIMUM_SHARE = 0.02
 """A picture shows only slots that are used by at least this share of the examples."""
 
 
-def drawn_slots(averages: Constants, maximum: int = MAXIMUM_SLOTS) -> list[int]:
+class Averages(Protocol):
+    """The parts of `papa.Constants` that a picture shows."""
+
+    sum: Tensor
+    count: Tensor
+    examples: int
+    kind: str
+
+    @property
+    def mean(self) -> Tensor: ...
+
+
+def drawn_slots(averages: Averages, maximum: int = MAXIMUM_SLOTS) -> list[int]:
     """Return at most `maximum` slots for a picture, in ascending order: those that the most examples use."""
     uses = averages.count.diagonal().tolist()
     used = [slot for slot, use in enumerate(uses) if use and use >= MINIMUM_SHARE * averages.examples]
@@ -34,7 +45,7 @@ def drawn_slots(averages: Constants, maximum: int = MAXIMUM_SLOTS) -> list[int]:
     return sorted(sorted(used, key=lambda slot: -uses[slot])[:maximum])
 
 
-def pictures(averages: Constants, heads: Sequence[tuple[int, int]]) -> alt.ConcatChart:
+def pictures(averages: Averages, heads: Sequence[tuple[int, int]]) -> alt.ConcatChart:
     """Draw the average attention of some heads: rows are queries, columns are keys.
 
     Each head has a separate colour scale up to its largest entry; otherwise a diagonal of 0.2 would vanish next to a

@@ -9,7 +9,6 @@ running model.
 from __future__ import annotations
 
 import sys
-from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from contextvars import ContextVar
@@ -22,7 +21,7 @@ from torch import Tensor, nn
 
 from papa.data.packed import Examples
 from papa.errors import InputError
-from papa.model.replacement import Attending, CausalMask, Keep, Mix, PaddingMask, Replace, Replacement, kept_context
+from papa.model.replacement import Attending, CausalMask, Layer, PaddingMask, Replacement
 
 if TYPE_CHECKING:
     from transformers import PreTrainedModel
@@ -342,46 +341,6 @@ def context_of(session: Session, layer: Layer) -> Tensor:
     if layer.index == session.last_layer:
         raise Observed
     return contexts[0] if len(contexts) == 1 else torch.cat(contexts, dim=2)
-
-
-@dataclass(frozen=True)
-class Layer(ABC):
-    """A layer's attention; only the requested parts are computed.
-
-    Args:
-        index: index among the layers with attention.
-        examples: the layout of the batch.
-        allowed: see `restrict` in `replacement.py`.
-        dropout: probability with which entries of attention and constants are dropped.
-    """
-
-    index: int
-    examples: Examples
-    allowed: Tensor | None
-    dropout: float
-
-    @abstractmethod
-    def attending(self, heads: Tensor | None) -> Attending:
-        """Return the attention parameters of these heads (None: all)."""
-
-    @abstractmethod
-    def values(self, heads: Tensor | None) -> Tensor:
-        """Return the values of these heads (None: all), `[example, head, position, channel]`."""
-
-    def context(self, instruction: Keep | Replace | Mix) -> Tensor:
-        """Return the context of all heads, `[example, head, position, channel]`."""
-        if isinstance(instruction, Keep):
-            return self.kept(None)
-        if isinstance(instruction, Mix):
-            return instruction.substitute.mixed(self, instruction.weights)
-        if not len(instruction.kept):
-            return instruction.substitute.context(self, None)
-        replaced = instruction.substitute.context(self, instruction.heads)
-        return torch.cat([self.kept(instruction.kept), replaced], dim=1).index_select(1, instruction.order)
-
-    def kept(self, heads: Tensor | None) -> Tensor:
-        """Return the context of these heads (None: all) with their attention."""
-        return kept_context(self.attending(heads), self.values(heads), self.dropout)
 
 
 @dataclass(frozen=True)

@@ -16,9 +16,9 @@ from torch import Tensor, nn
 
 from papa.data.packed import Examples
 from papa.errors import InputError
-from papa.model.attention import Layer, context_of, current
+from papa.model.attention import context_of, current
 from papa.model.linear import some_outputs
-from papa.model.replacement import Attending, PaddingMask, Replace
+from papa.model.replacement import Attending, Layer, PaddingMask, Replace
 
 if TYPE_CHECKING:
     from transformers.models.deberta.modeling_deberta import DisentangledSelfAttention

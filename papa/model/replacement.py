@@ -10,7 +10,7 @@ from abc import ABC, abstractmethod
 from collections.abc import Iterable
 from dataclasses import dataclass, replace
 from functools import cached_property, lru_cache
-from typing import TYPE_CHECKING, Protocol
+from typing import Protocol
 
 import torch
 from torch import Tensor
@@ -18,9 +18,6 @@ from torch.nn.functional import scaled_dot_product_attention, softmax
 
 from papa.data.packed import Examples
 from papa.errors import InputError
-
-if TYPE_CHECKING:
-    from papa.model.attention import Layer
 
 Head = tuple[int, int]
 """The index of a layer, and the index of a head in this layer."""
@@ -379,3 +376,43 @@ def kept_context(heads: Attending, values: Tensor, dropout: float) -> Tensor:
 def _dropped(attention: Tensor, examples: int, dropout: float) -> Tensor:
     # examples may share constants, but dropout is drawn separately for each
     return torch.dropout(attention.expand(examples, -1, -1, -1), dropout, True) if dropout else attention
+
+
+@dataclass(frozen=True)
+class Layer(ABC):
+    """A layer's attention; only the requested parts are computed.
+
+    Args:
+        index: index among the layers with attention.
+        examples: the layout of the batch.
+        allowed: see `restrict`.
+        dropout: probability with which entries of attention and constants are dropped.
+    """
+
+    index: int
+    examples: Examples
+    allowed: Tensor | None
+    dropout: float
+
+    @abstractmethod
+    def attending(self, heads: Tensor | None) -> Attending:
+        """Return the attention parameters of these heads (None: all)."""
+
+    @abstractmethod
+    def values(self, heads: Tensor | None) -> Tensor:
+        """Return the values of these heads (None: all), `[example, head, position, channel]`."""
+
+    def context(self, instruction: Keep | Replace | Mix) -> Tensor:
+        """Return the context of all heads, `[example, head, position, channel]`."""
+        if isinstance(instruction, Keep):
+            return self.kept(None)
+        if isinstance(instruction, Mix):
+            return instruction.substitute.mixed(self, instruction.weights)
+        if not len(instruction.kept):
+            return instruction.substitute.context(self, None)
+        replaced = instruction.substitute.context(self, instruction.heads)
+        return torch.cat([self.kept(instruction.kept), replaced], dim=1).index_select(1, instruction.order)
+
+    def kept(self, heads: Tensor | None) -> Tensor:
+        """Return the context of these heads (None: all) with their attention."""
+        return kept_context(self.attending(heads), self.values(heads), self.dropout)

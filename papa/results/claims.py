@@ -13,7 +13,6 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from math import inf, isnan
-from typing import TYPE_CHECKING
 
 import numpy as np
 import pandas as pd
@@ -33,15 +32,11 @@ from papa.results.conclusion import (
 from papa.results.losses import COUNTS, Loss, examples_needed, loss_of, mean_loss
 from papa.results.outcomes import ALL, Sample, Setting, TaskOutcomes, is_probed
 from papa.results.phrases import MORE_THAN_ALL, bound_text, conclusion_of, interval_text, percent
-from papa.results.section import Section
 from papa.results.simultaneous import ClaimSequence, corrected_margins, corrected_p_values
 from papa.results.statistics import Interval
 from papa.results.summary import is_main
 from papa.results.table import Table, texts
 from papa.results.views import GridView, rows_of
-
-if TYPE_CHECKING:
-    from papa.results.finished import Finished
 
 CLAIM_COLUMNS = dict.fromkeys(("grid", "line", "model", "constant", "order", "fraction"), "string")
 CLAIM_COLUMNS |= {"replaced": "int64", "heads": "int64", "tasks": "int64"}
@@ -142,14 +137,6 @@ class Line:
         ]
         mean = mean_loss(terms) if terms else None
         return None if mean is None else (mean, len(terms))
-
-
-def claims(finished: Finished) -> Section:
-    """Conclude how many heads are replaceable along each line of each grid; the HTML report opens with this."""
-    rows, margin = finished.claims, finished.config.margin
-    tables = [table for of_grid in tables_of(rows, margin).values() for table in of_grid]
-    facts = {"margin": margin}
-    return Section("claims", "Claims", rows, CLAIM_COLUMNS, tables, CLAIMS_NOTE, facts, in_report=False)
 
 
 def lines_of(grid: GridView, summary: pd.DataFrame, task_outcomes: Sequence[TaskOutcomes]) -> list[Line]:

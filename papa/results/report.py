@@ -15,7 +15,8 @@ from papa.files import read_provenance, write_json, write_page, write_table
 from papa.plan.jobs import AnyJob
 from papa.results.attention_patterns import patterns
 from papa.results.caveats import data_caveats
-from papa.results.claims import claims
+from papa.results.claims import CLAIM_COLUMNS, CLAIMS_NOTE
+from papa.results.claims import tables_of as tables_of_claims
 from papa.results.drops import drops
 from papa.results.finished import Finished
 from papa.results.forest import losses
@@ -23,11 +24,32 @@ from papa.results.grids import grids
 from papa.results.heads_map import HEAD_COLUMNS, heads_of
 from papa.results.page import page_of
 from papa.results.published import published
-from papa.results.scores import RUN_COLUMNS
+from papa.results.scores import RECIPE_COLUMNS, RUN_COLUMNS
 from papa.results.section import Section
 from papa.results.stability import stability
-from papa.results.summary import summary
+from papa.results.statistics import LEVEL
+from papa.results.summary import SUMMARY_COLUMNS, TITLE, cluster_note, legend, tables_of
 from papa.results.table import arrow_of
+
+
+def summary(finished: Finished) -> Section:
+    """Return the mean scores of all settings; each grid shows its rows, so the report does not."""
+    rows, config = finished.summary, finished.config
+    titles = {name: task.title or name for name, task in config.tasks.items()}
+    clusters = {task: config.corpora[config.tasks[task].corpus].cluster for _, task in config.pairs}
+    units = {task: unit for task, unit in clusters.items() if unit is not None}
+    note = " ".join(filter(None, (legend(rows), cluster_note(titles, units))))
+    columns, facts = SUMMARY_COLUMNS | RECIPE_COLUMNS, {"confidence": LEVEL}
+    return Section("summary", TITLE, rows, columns, tables_of(rows), note, facts, in_report=False)
+
+
+def claims(finished: Finished) -> Section:
+    """Conclude how many heads are replaceable along each line of each grid; the HTML report opens with this."""
+    rows, margin = finished.claims, finished.config.margin
+    tables = [table for of_grid in tables_of_claims(rows, margin).values() for table in of_grid]
+    facts = {"margin": margin}
+    return Section("claims", "Claims", rows, CLAIM_COLUMNS, tables, CLAIMS_NOTE, facts, in_report=False)
+
 
 Analysis = Callable[[Finished], Section | Sequence[Section] | None]
 """Returns sections; None if the study lacks what the analysis needs."""

@@ -20,14 +20,11 @@ from papa.results.losses import COUNTS, LOSS_COLUMNS, losses_of
 from papa.results.outcomes import ALL, VARIANT_KEYS, TaskOutcomes, is_probed
 from papa.results.phrases import LOSS_NOTE, floor_name, loss_text, mean_text, without_loss
 from papa.results.scores import DATA_COLUMNS, METRIC_COLUMNS, RECIPE_COLUMNS, SETTING_COLUMNS, without_draws
-from papa.results.section import Section
 from papa.results.statistics import LEVEL
 from papa.results.table import Table, metric_name, printable, read_frame, score_text, texts, used
 
 if TYPE_CHECKING:
     from rich.console import Console
-
-    from papa.results.finished import Finished
 
 DROP_NOTE = (
     "Drop: (original - score) / |original|. It is undefined (-) for log-scale scores, and if the original's interval"
@@ -51,17 +48,6 @@ SUMMARY_COLUMNS = SUMMARY_COLUMNS | {"same_heads_as": "string"} | LOSS_COLUMNS |
 SETTING = ["model", "task", *VARIANT_KEYS]
 SHARED_WITH_ORIGINAL = ["model", "task", "metric", "subset"]
 """The columns in which a setting and its original agree."""
-
-
-def summary(finished: Finished) -> Section:
-    """Return the mean scores of all settings; each grid shows its rows, so the report does not."""
-    rows, config = finished.summary, finished.config
-    titles = {name: task.title or name for name, task in config.tasks.items()}
-    clusters = {task: config.corpora[config.tasks[task].corpus].cluster for _, task in config.pairs}
-    units = {task: unit for task, unit in clusters.items() if unit is not None}
-    note = " ".join(filter(None, (legend(rows), cluster_note(titles, units))))
-    columns, facts = SUMMARY_COLUMNS | RECIPE_COLUMNS, {"confidence": LEVEL}
-    return Section("summary", TITLE, rows, columns, tables_of(rows), note, facts, in_report=False)
 
 
 def with_losses(runs: pd.DataFrame, outcomes: Sequence[TaskOutcomes]) -> pd.DataFrame:

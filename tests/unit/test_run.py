@@ -18,8 +18,6 @@ from papa.config.reading import config_of
 from papa.jobs import start
 from papa.plan.study import Plan
 
-DEFAULT = str(REPOSITORY / "workflow/profiles/default")
-
 
 @pytest.fixture
 def here(tmp_path, monkeypatch):

@@ -23,7 +23,7 @@ CEILINGS = {
     "keys of a config": 55,
     "commands": 7,
     "public names": 12,
-    "modules in circles of imports": 7,
+    "modules in circles of imports": 0,
 }
 
 

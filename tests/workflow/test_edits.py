@@ -270,7 +270,6 @@ def finish(config: dict[str, Any], folder: Path) -> str | None:
     return None
 
 
-SEED_2 = {"run.seeds": [1, 2]}
 LATER = {"learn_lambda": 1, "hidden_states": 1, "probe": 4, "report": 1}
 """What corrected training labels of a task need: λ, its probes, and the states of the order."""
 
@@ -306,7 +305,7 @@ EDITED: dict[str, tuple[Callable[[Path], object], dict[str, Any], dict[str, int]
         {"tokenize": 1, "average": 1, "learn_lambda": 1, "hidden_states": 2, "probe": 4, "report": 1},
     ),
     "the learning rate": (lambda folder: None, {"tasks.animals.learning_rate": 0.002}, LATER),
-    "one more seed": (lambda folder: None, SEED_2, {"probe": 8, "report": 1}),
+    "one more seed": (lambda folder: None, {"run.seeds": [1, 2]}, {"probe": 8, "report": 1}),
     "a title": (lambda folder: None, {"tasks.animals.title": "Animals"}, {"report": 1}),
     "a margin": (lambda folder: None, {"margin": 0.2}, {"report": 1}),
     "another config": (lambda folder: None, {"name": "second", "run.tasks": ["animals"]}, {"report": 1}),
@@ -362,7 +361,7 @@ def test_only_what_an_edit_changes_is_computed(computed_copy: Copy, edit: str, c
 def test_states_that_are_not_kept_are_gone_and_change_no_number():
     one, two = ({**CONFIG, "keep_hidden_states": keep} for keep in (True, False))
     assert finish(one, Path("kept")) is None and finish(two, Path("gone")) is None
-    assert [len([*Path(name).glob("states/*/*.hidden")]) for name in ("kept", "gone")] == [6, 0]
+    assert [len([*Path(name).glob("states/*/*")]) for name in ("kept", "gone")] == [6, 0]
     assert tables_in(Path("kept")) == tables_in(Path("gone"))
 
 

@@ -78,10 +78,10 @@ class ModelFiles:
     @property
     def sizes(self) -> dict[str, int]:
         """The numbers of layers and of hidden units, by which disk space is estimated; empty if they are not known."""
-        found = {
+        sizes = {
             key: next((self.facts[name] for name in names if name in self.facts), None) for key, names in SIZES.items()
         }
-        return {key: value for key, value in found.items() if isinstance(value, int)} if all(found.values()) else {}
+        return {key: value for key, value in sizes.items() if isinstance(value, int)} if all(sizes.values()) else {}
 
 
 def model_source(name: str, model: ModelSettings, machine: Machine) -> ModelFiles:

@@ -124,8 +124,8 @@ def unneeded(results: Path) -> dict[Path, int]:
         needed |= {os.path.normpath(path.parent / name) for name in names}
         states = [*plan["kept"], *(batch["key"] for batch in plan["batches"])]
         files = [*path.parent.glob("states/*"), *path.parent.glob("states/*/*")]
-        found = [file for file in files if file.stem[-KEY_DIGITS:] in states]
-        needed |= {os.path.normpath(file if file.is_dir() else file.parent) for file in found}
+        stored = [file for file in files if file.stem[-KEY_DIGITS:] in states]
+        needed |= {os.path.normpath(file if file.is_dir() else file.parent) for file in stored}
     needed |= {str(checkpoint_of(path)) for path in needed}  # from which a job that was stopped resumes
     files = [*cache.glob("*/*"), *results.glob("*/states/*")]
     return {path: _bytes(path) for path in sorted(files) if os.path.normpath(path) not in needed}

@@ -143,8 +143,8 @@ class Plan:
     def data(self, corpus: str) -> Prepared:
         """Return the table of a corpus; one that is not on this machine yet has provisional digests."""
         tasks = {task: self.config.tasks[task] for _, task in self.config.pairs}
-        own = {name: task for name, task in tasks.items() if task.corpus == corpus}
-        return prepared(self.config.corpora[corpus], own, self.machine, self.cache / "data", corpus, self._save)
+        of_corpus = {name: task for name, task in tasks.items() if task.corpus == corpus}
+        return prepared(self.config.corpora[corpus], of_corpus, self.machine, self.cache / "data", corpus, self._save)
 
     @cache  # noqa: B019
     def model(self, name: str) -> ModelFiles:
@@ -295,10 +295,10 @@ class Plan:
     @cached_property
     def jobs(self) -> list[AnyJob]:
         """All jobs of the study but hidden states and the report, each after the jobs that it needs."""
-        found: dict[str, dict[AnyJob, None]] = {stage: {} for stage in STAGES}
+        by_stage: dict[str, dict[AnyJob, None]] = {stage: {} for stage in STAGES}
         for model, task in self.config.pairs:
             corpus = self.config.tasks[task].corpus
-            add = lambda job: found[job.stage].setdefault(job)  # noqa: E731
+            add = lambda job: by_stage[job.stage].setdefault(job)  # noqa: E731
             for variant in self.variants(model, task):
                 add(self.tokens(model, corpus))
                 if averages := self.average(model, corpus, variant.constant):
@@ -311,7 +311,7 @@ class Plan:
                     add(job)
             if self.config.patterns and task in self.config.patterns.tasks:
                 add(self.average(model, corpus, Constant("average")))
-        return [job for of_stage in found.values() for job in of_stage]
+        return [job for of_stage in by_stage.values() for job in of_stage]
 
     @cached_property
     def report(self) -> AnyJob:

@@ -39,11 +39,11 @@ def reasons(plan: Plan) -> Iterator[str]:
 
 
 def reason(plan: Plan, job: AnyJob) -> str:
-    """Return what differs from the nearest existing file; empty if only its inputs are made again."""
-    found = [made for path in _alike(job) if (made := read_provenance(path)) and made.record]
-    if not found:
+    """Return what differs from the nearest existing file; empty if only its inputs are computed anew."""
+    existing = [made for path in _alike(job) if (made := read_provenance(path)) and made.record]
+    if not existing:
         return "new"
-    differences = sorted((_differences(plan, job, made) for made in found), key=len)
+    differences = sorted((_differences(plan, job, made) for made in existing), key=len)
     return ", ".join(differences[0])
 
 
@@ -63,16 +63,16 @@ def _differences(plan: Plan, job: AnyJob, made: Provenance) -> list[str]:
     record = made.record
     if record is None:
         return []
-    found = list(_settings(record.settings, job.record.settings))
+    differences = list(_settings(record.settings, job.record.settings))
     if record.version != job.record.version:
-        found.append(f"version {record.version} of the stage → {job.record.version}")
+        differences.append(f"version {record.version} of the stage → {job.record.version}")
     for name, thing in OWN_INPUTS.items():
         if name in job.inputs and record.inputs.get(name) != job.inputs[name]:
             changed = _changed(plan, job, name, record.inputs.get(name, ""))
-            found.append(count(changed, thing) if changed else f"other {thing}s")
+            differences.append(count(changed, thing) if changed else f"other {thing}s")
     if job.inputs.get("model") != record.inputs.get("model"):
-        found.append("other files of the model")
-    return found
+        differences.append("other files of the model")
+    return differences
 
 
 def _settings(old: Mapping[str, Any], new: Mapping[str, Any]) -> Iterator[str]:
@@ -97,11 +97,11 @@ def _changed(plan: Plan, job: AnyJob, name: str, digest: str) -> int:
         digests = made.facts["digests"][part] if made else {}
         known = [column for column in columns if column in digests] if name == "texts" else [*digests]
         same = digest_of_json({column: digests[column] for column in known}) == digest
-        found = known if name == "texts" and same else [column for column in known if digests[column] == digest][:1]
-        if found and os.path.exists(new):
-            others = [column for column in columns if column in found or name == "labels"]
+        read = known if name == "texts" and same else [column for column in known if digests[column] == digest][:1]
+        if read and os.path.exists(new):
+            others = [column for column in columns if column in read or name == "labels"]
             with suppress(DamagedArtefact):  # the number is no reason to stop a run
-                return _unlike(old, found, new, others, part)
+                return _unlike(old, read, new, others, part)
     return 0
 
 

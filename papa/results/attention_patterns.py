@@ -86,8 +86,8 @@ def tokens_of(finished: Finished, averages: AnyJob) -> AnyJob:
     """Return the job of the tokens that were averaged."""
     about = {name: averages.about[name] for name in ("model", "corpus")}
     slots = averages.about["slots"]
-    found = finished.of_stage("tokenize", **about)
-    return next((job for job in found if isinstance(job.settings, Tokenize) and job.settings.slots == slots), found[0])
+    jobs = finished.of_stage("tokenize", **about)
+    return next((job for job in jobs if isinstance(job.settings, Tokenize) and job.settings.slots == slots), jobs[0])
 
 
 def _shares(rows: pd.DataFrame) -> dict[str, str]:

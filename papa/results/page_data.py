@@ -77,7 +77,7 @@ def models_table(finished: Finished) -> Table:
 
 def versions_note(finished: Finished) -> str:
     """Return a sentence if the study's artefacts were made with different versions of packages; otherwise nothing."""
-    several = [f"{name} {' and '.join(sorted(found))}" for name, found in finished.packages.items() if len(found) > 1]
+    several = [f"{name} {' and '.join(sorted(used))}" for name, used in finished.packages.items() if len(used) > 1]
     return f"The study's files were made with different versions of packages: {'; '.join(several)}." if several else ""
 
 

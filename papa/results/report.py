@@ -1,7 +1,7 @@
 """The last stage: the tables, figures, claims and the HTML report of a study.
 
 Everything is computed from the study's outcomes, weights and averages. The list of what it was made from is written
-last, so a report that was interrupted is made again.
+last, so a report that was interrupted is written anew.
 """
 
 from __future__ import annotations
@@ -102,8 +102,8 @@ def _made_from(finished: Finished) -> dict[str, object]:
 
 def _sections(finished: Finished) -> Iterator[Section]:
     for analysis in ANALYSES:
-        found = analysis(finished)
-        yield from [found] if isinstance(found, Section) else found or ()
+        sections = analysis(finished)
+        yield from [sections] if isinstance(sections, Section) else sections or ()
 
 
 def _remove_others(folder: Path, written: set[Path]) -> None:

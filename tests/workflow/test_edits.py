@@ -73,6 +73,7 @@ VALUES |= {"grids.*.seeds": ([3], [1, 3]), "grids.*.title": ("More", "Even more"
 VALUES |= {"corpora.*.first": ("sentence", "long"), "corpora.*.second": ("long", ABSENT), "corpora.*.slots": (7, 13)}
 VALUES |= {"corpora.*.train_limit": (17, 1000, ABSENT), "corpora.*.cluster": ("long", "sentence", 3, ABSENT)}
 VALUES |= {"tasks.*.title": ("Animals", ABSENT), "tasks.*.label": ("long", "animal")}
+VALUES |= {"tasks.*.labels": (["0", "1"], ["1", "0"], ["0", "1", "2"], ["short", "long"], ABSENT)}
 VALUES |= {"tasks.*.subset": ("long", ABSENT), "tasks.*.metric": ("f1", "matthews_correlation", "accuracy")}
 VALUES |= {"tasks.*.learning_rate": (0.02, 0.01), "tasks.*.batch_size": (5, 8), "tasks.*.epochs": (2, 1)}
 VALUES |= {"tasks.*.train_rows": ("1/2", 17, ABSENT), "fidelity": ("published_code", ABSENT), "margin": (0.3, ABSENT)}
@@ -114,9 +115,6 @@ DRAWN: dict[str, list[dict[str, Any]]] = {
     "corpora.*.blocks": [NEXT, NEXT | {"corpora.running.blocks": False}],
     "tasks": [MASKED],
     "tasks.*.corpus": [{"corpora.again": RUNNING, f"{TASK}.corpus": "again"}, {f"{TASK}.corpus": "sentences"}],
-    "tasks.*.labels": [
-        {f"{TASK}.labels": value} for value in (["0", "1"], ["1", "0"], ["0", "1", "2"], ["short", "long"], ABSENT)
-    ],
     "tasks.*.resample_training": [
         {f"{TASK}.train_rows": "1/5", f"{TASK}.resample_training": True},
         {f"{TASK}.resample_training": False},

@@ -15,7 +15,7 @@ from sizes import CHANNELS, HEADS, LAYERS, VOCABULARY
 import papa
 from papa.config.settings import FolderModel, Machine
 from papa.data.weights import model_source
-from papa.model import attention, forms, settling
+from papa.model import forms, replacement, settling
 from papa.model.load import model_of
 from papa.model.replacement import kept_context, replacement_of
 from papa.plan.jobs import Average
@@ -64,7 +64,7 @@ def test_pickled_weights_are_loaded_weights_only_and_that_is_said(saved, model, 
         (settling, "patch", lambda *_: None, "does not look up its attention by name"),
         (forms.Form, "_positions", lambda _, batch: batch.slots, None),
         (settling, "replacement_of", lambda shape, *_, **__: replacement_of(shape), "changes nothing"),
-        (attention, "kept_context", lambda *_: 0.99 * kept_context(*_), "from those of"),
+        (replacement, "kept_context", lambda *_: 0.99 * kept_context(*_), "from those of"),
         (forms.Form, "tokens", lambda *_: torch.tensor([torch.inf]), "not finite"),
     ],
 )

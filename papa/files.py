@@ -52,7 +52,7 @@ PAGE_PROVENANCE = re.compile(r'<meta name="papa-provenance" content="([^"]*)">')
 
 @dataclass(frozen=True)
 class Record:
-    """What an artefact was made from: a stage, its version and settings, and the keys of its inputs.
+    """The origin of an artefact: a stage, its version and settings, and the keys of its inputs.
 
     Whatever decides a number is in the record, and nothing else: no paths, names, titles, threads or devices. The
     version of a stage is raised when a change to the code changes its numbers.

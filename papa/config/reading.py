@@ -89,7 +89,7 @@ def config_of(content: object) -> Config:
 
 def _rank(error: ErrorDetails) -> int:
     """Rank errors; the first is reported. What decides on the kind of a block comes before what follows."""
-    _, _, block = _found(error["loc"])
+    _, _, block = _rules_at(error["loc"])
     name = error["loc"][-1] if error["loc"] else ""
     if error["type"] == "extra_forbidden" and name not in _family(block):  # it may be a misspelt key that is missing
         return 0
@@ -203,7 +203,7 @@ def _sentence(error: ErrorDetails) -> str:
     """Describe an error in one sentence that names the key."""
     value, context = error["input"], error.get("ctx", {})
     name = error["loc"][-1] if error["loc"] else ""
-    where, rules, block = _found(error["loc"])
+    where, rules, block = _rules_at(error["loc"])
     family = _family(block)
     match error["type"]:
         case "value_error":
@@ -383,7 +383,7 @@ def _resolved(rules: JsonSchemaValue) -> JsonSchemaValue:
     return rules | {"type": "object", "properties": merged, "required": required}
 
 
-def _found(place: tuple[int | str, ...]) -> tuple[str, JsonSchemaValue, JsonSchemaValue]:
+def _rules_at(place: tuple[int | str, ...]) -> tuple[str, JsonSchemaValue, JsonSchemaValue]:
     """Follow the place of an error through the schema.
 
     Returns:

@@ -283,7 +283,7 @@ class _Model(Block):
     """SHA-256 of model.safetensors, checked when a run is planned"""
 
     @model_validator(mode="after")
-    def _has_a_hub_for_its_revision(self) -> _Model:
+    def _has_a_hub_for_the_revision(self) -> _Model:
         if self.revision and not self.hub:
             raise InputError("`revision` is one on the hub, but there is no `hub`; add it, or remove `revision`.")
         return self

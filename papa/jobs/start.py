@@ -88,7 +88,7 @@ def called_with(words: Sequence[str]) -> Iterator[None]:
 
 @dataclass(frozen=True)
 class Planned:
-    """What the Snakefile needs: the plan of the main process, or the one that it wrote for its jobs.
+    """The plan of a study for the Snakefile, made by the main process or read from the file that it wrote for its jobs.
 
     Args:
         folder: the folder of the study's results.

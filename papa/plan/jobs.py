@@ -121,7 +121,7 @@ class OfTask(Settings):
 
     @property
     def target(self) -> Target:
-        """What a model has to predict."""
+        """The target that a model has to predict."""
         return target_of(self.kind)
 
 
@@ -200,7 +200,7 @@ STAGES: dict[str, type[Settings]] = {
 
 @dataclass(frozen=True)
 class Job(Generic[S]):
-    """What one file is made from, and where it is.
+    """The settings and inputs from which one file is made, and the place of the file.
 
     Args:
         settings: the settings of the stage.
@@ -222,7 +222,7 @@ class Job(Generic[S]):
 
     @cached_property
     def record(self) -> Record:
-        """What the file has to record."""
+        """The record that the file contains."""
         kind = self.settings
         return Record(kind.stage, kind.version, kind.recorded(), dict(sorted(self.inputs.items())))
 

@@ -20,7 +20,7 @@ LISTED = 10
 """Most lines that are printed."""
 COMPARED = 8
 """The number of files with the same name that a job is compared with, newest first."""
-OWN_INPUTS = {"texts": "text", "labels": "training label"}
+CORPUS_INPUTS = {"texts": "text", "labels": "training label"}
 """The inputs that come from tables of corpora, and what one of their values is."""
 
 
@@ -66,7 +66,7 @@ def _differences(plan: Plan, job: AnyJob, made: Provenance) -> list[str]:
     differences = list(_settings(record.settings, job.record.settings))
     if record.version != job.record.version:
         differences.append(f"version {record.version} of the stage → {job.record.version}")
-    for name, thing in OWN_INPUTS.items():
+    for name, thing in CORPUS_INPUTS.items():
         if name in job.inputs and record.inputs.get(name) != job.inputs[name]:
             changed = _changed(plan, job, name, record.inputs.get(name, ""))
             differences.append(count(changed, thing) if changed else f"other {thing}s")

@@ -1,4 +1,4 @@
-"""What the tables, figures and claims of a grid need to know of the config."""
+"""The part of a config that the tables, figures and claims of a grid need."""
 
 from __future__ import annotations
 

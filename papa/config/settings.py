@@ -650,7 +650,7 @@ class Config(Block):
     device: Annotated[str, Field(pattern=r"^(auto|cpu|mps|cuda(:[0-9]{1,2})?)$")] = "auto"
     """device that encoders run on: auto (a GPU if there is one), cpu, mps, cuda or cuda:N; changing it reruns
     nothing"""
-    threads: Annotated[int, Field(ge=1, le=1024), unit("threads")] = 2
+    threads: Annotated[int, Field(ge=1, le=1024), unit("threads")] = 1
     """threads of a job that runs the encoder or trains probes, independent of --cores, so results are bit-identical
     everywhere"""
     precision: Literal["float32", "tf32", "bfloat16"] = "float32"

@@ -117,16 +117,20 @@ def unneeded(results: Path) -> dict[Path, int]:
     cache = results / "cache"
     if not cache.is_dir():
         raise InputError(f"{results} has no folder cache; give the folder that contains the results of all studies.")
-    needed: set[str] = set()
+    needed, models = set[str](), set[str]()
     for path in results.glob(f"*/{PLAN}"):
         plan = read_json(path)
         names = [*plan["data"].values(), *(artefact["path"] for artefact in plan["artefacts"])]
         needed |= {os.path.normpath(path.parent / name) for name in names}
+        models |= {artefact["inputs"].get("model") for artefact in plan["artefacts"]}
         states = [*plan["kept"], *(batch["key"] for batch in plan["batches"])]
         files = [*path.parent.glob("states/*"), *path.parent.glob("states/*/*")]
         stored = [file for file in files if file.stem[-KEY_DIGITS:] in states]
         needed |= {os.path.normpath(file if file.is_dir() else file.parent) for file in stored}
     needed |= {str(checkpoint_of(path)) for path in needed}  # from which a job that was stopped resumes
+    for path in cache.glob("check/*.json"):
+        if (made := read_provenance(path)) and made.record and made.record.inputs["model"] in models:
+            needed.add(os.path.normpath(path))
     files = [*cache.glob("*/*"), *results.glob("*/states/*")]
     return {path: _bytes(path) for path in sorted(files) if os.path.normpath(path) not in needed}
 

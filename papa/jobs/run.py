@@ -58,9 +58,15 @@ def call(config: Path, cores: str | None, profile: str, options: Sequence[str]) 
         *("--workflow-profile", str(shipped if shipped.is_dir() else profile)),
         *("--configfile", argument(config)),
         *(["--cores", cores] if cores else []),
+        *(["--resources", f"mem_mb={memory_mb()}"] if profile == DEFAULT and "--resources" not in options else []),
         *("--nolock", "--keep-incomplete", "--ignore-incomplete"),
         *options,
     ]
+
+
+def memory_mb() -> int:
+    """Return the memory of this machine, in megabytes; jobs that request more in total do not run at once."""
+    return os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES") // 10**6
 
 
 def run(config: Path, cores: str | None, profile: str, options: Sequence[str]) -> None:

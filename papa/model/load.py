@@ -9,12 +9,15 @@ import re
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from contextvars import ContextVar
+from importlib.metadata import version
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal, get_args
 
 import torch
+from pydantic import TypeAdapter
 
 from papa.config.settings import budget_on
+from papa.data.digests import digest_of_file
 from papa.data.weights import (
     NO_CODE,
     WEIGHT_FILES,
@@ -23,8 +26,10 @@ from papa.data.weights import (
     without_progress_bars,
 )
 from papa.errors import InputError, count, first_line
+from papa.files import KEY_DIGITS, PACKAGES, Record, read_json, write_json
 from papa.model.check import refused
 from papa.model.model import Model, check_stock
+from papa.model.settling import Checked
 from papa.plan.jobs import AnyJob
 
 if TYPE_CHECKING:
@@ -32,6 +37,7 @@ if TYPE_CHECKING:
 
 log = logging.getLogger(__name__)
 Dtype = Literal["float32", "bfloat16"]
+CHECKED = TypeAdapter(Checked)
 _kept: ContextVar[dict[tuple[str, str, str], Model] | None] = ContextVar("papa_kept", default=None)
 
 
@@ -81,13 +87,28 @@ def model_of(job: AnyJob) -> Model:
     """
     folder, precision = folder_of_model(job), getattr(job.settings, "precision", "float32")
     kept, key = _kept.get(), (job.inputs["model"], folder, job.machine.device)
-    model = load_model(folder, device=job.machine.device) if kept is None or key not in kept else kept[key]
+    model = _checked_model(job, folder) if kept is None or key not in kept else kept[key]
     if kept is not None:
         kept[key] = model
     model.precision = torch.bfloat16 if precision == "bfloat16" else torch.float32
     if model.device.type == "cuda":  # CPUs would also use another algorithm
         torch.set_float32_matmul_precision("high" if precision == "tf32" else "highest")
     model.token_budget = budget_on(model.device.type, job.machine.token_budget)
+    return model
+
+
+def _checked_model(job: AnyJob, folder: str) -> Model:
+    """Load a model, and check it unless a job has checked the same files with the same code on such a device."""
+    stock, name = stock_model(folder, device=job.machine.device), job.about["model"]
+    code = digest_of_file(*sorted(Path(__file__).parent.glob("*.py")))
+    settings = {"code": code, "device": stock.device.type, "packages": {name: version(name) for name in PACKAGES}}
+    record = Record("check", 1, settings, {"model": job.inputs["model"]})
+    path = Path(job.reads["checks"], f"{name}-{record.key[:KEY_DIGITS]}.json")
+    with refused(folder):
+        if path.exists():
+            return Model(stock, CHECKED.validate_python(read_json(path)))
+        model = Model(stock)
+    write_json(CHECKED.dump_python(model.checked, mode="json"), path, record)
     return model
 
 

@@ -16,7 +16,7 @@ from papa.model.attention import BlockObserver, Observed, Session
 from papa.model.forms import options_of, slots_limit
 from papa.model.projections import PrunedProjection
 from papa.model.replacement import AnyConstants, Head, Replacement, check_slots, replacement_of
-from papa.model.settling import settle
+from papa.model.settling import Checked, settle
 
 if TYPE_CHECKING:
     from transformers import PreTrainedConfig, PreTrainedModel
@@ -40,12 +40,13 @@ class Model:
 
     Args:
         model: a transformers model, with or without a prediction head; it is modified in place.
+        checked: what an earlier check of the same model found, which is then not repeated.
 
     Raises:
         InputError: the model's attention cannot be replaced, or the model fails the check.
     """
 
-    def __init__(self, model: PreTrainedModel):
+    def __init__(self, model: PreTrainedModel, checked: Checked | None = None):
         check_stock(model)
         if any(isinstance(module, PrunedProjection) for module in model.modules()):
             raise InputError(f"This {type(model).__name__} was already passed to papa.Model; load it again.")
@@ -62,11 +63,11 @@ class Model:
         """The SHA-256 digest of the weight files, if `model_of` loaded the model."""
         self.session = Session()
         with torch.no_grad(), torch.inference_mode(False):
-            settled = settle(model, self.session)
-        self.form, facts = settled.form, settled.facts
+            self.checked = settle(model, self.session, checked)
+        self.form, facts = self.checked.form, self.checked.facts
         self.layers, self.heads, self.groups, self.causal = facts.layers, facts.heads, facts.key_heads, facts.causal
-        self.numbers, self.states, self.hidden = facts.layer_indices, settled.states, settled.hidden
-        self.padding_before, self.slots_limit = settled.padding_before, slots_limit(self.config, self.form)
+        self.numbers, self.states, self.hidden = facts.layer_indices, self.checked.states, self.checked.hidden
+        self.padding_before, self.slots_limit = self.checked.padding_before, slots_limit(self.config, self.form)
 
     def __repr__(self) -> str:
         return (

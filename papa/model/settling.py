@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager, suppress
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, cast
 
 import torch
@@ -33,20 +34,39 @@ Stock = tuple[Packed, list[Tensor]]
 """A batch, and the hidden states of its tokens in the stock model."""
 
 
-def settle(full: PreTrainedModel, session: Session) -> Trial:
+@dataclass(frozen=True)
+class Checked:
+    """What the checks of a model found.
+
+    Args:
+        form: the fastest form of batches that gives correct results.
+        facts: facts about the model's attention.
+        states: the number of hidden states, embeddings included.
+        hidden: the size of the last hidden state.
+        padding_before: whether padding may precede the tokens.
+    """
+
+    form: Form
+    facts: AttentionFacts
+    states: int
+    hidden: int
+    padding_before: bool
+
+
+def settle(full: PreTrainedModel, session: Session, checked: Checked | None = None) -> Checked:
     """Replace a model's attention with papa's, in place, and check it; the model may have a prediction head.
+
+    A model that was `checked` before, with the same files and the same code, is not checked again.
 
     Raises:
         InputError: the model's attention cannot be replaced, or a check fails.
     """
     model = cast("PreTrainedModel", full.base_model)
-    stock = _stock_by_padding(model)
+    stock = {} if checked else _stock_by_padding(model)
     with _errors_as_input_errors(type(model).__name__):
         patch(model)
         freeze_linears(full)
-        trial = Trial(full, session)
-        trial.settle(stock)
-    return trial
+        return Trial(full, session).settle(stock, checked)
 
 
 def settle_plain(model: PreTrainedModel, before: Stock | None) -> tuple[AttentionFacts, bool]:
@@ -103,15 +123,10 @@ def _stock_by_padding(model: PreTrainedModel) -> dict[Padding, Stock]:
 class Trial:
     """A patched model while it is compared with the stock model.
 
-    `form` is the fastest form of batches that gives correct results, and `facts` describe the model's attention.
-    `states` is the number of hidden states, embeddings included, and `hidden` is the size of the last one.
-    `padding_before` is True if padding may precede the tokens.
+    `form` is the form of batches that is tried, and `facts` describe the model's attention.
     """
 
     facts: AttentionFacts
-    states: int
-    hidden: int
-    padding_before: bool
 
     def __init__(self, full: PreTrainedModel, session: Session):
         self.full, self.base, self.session = full, cast("PreTrainedModel", full.base_model), session
@@ -123,23 +138,31 @@ class Trial:
             return self.form.states(self.base, batch)
 
     def read_facts(self, name: str, batch: Packed) -> AttentionFacts:
-        self.facts = AttentionFacts.of(name, self.session, lambda: self.run(batch))
-        self.session.facts, self.session.replacement = self.facts, [Keep() for _ in range(self.facts.layers)]
-        return self.facts
+        return self._accept(AttentionFacts.of(name, self.session, lambda: self.run(batch)))
+
+    def _accept(self, facts: AttentionFacts) -> AttentionFacts:
+        self.facts = self.session.facts = facts
+        self.session.replacement = [Keep() for _ in range(facts.layers)]
+        return facts
 
     def replacement(self, constants: AnyConstants, heads: list[Head]) -> Replacement:
         return replacement_of((self.facts.layers, self.facts.heads), constants, heads, like=self.weight)
 
-    def settle(self, stock: Mapping[Padding, Stock]) -> None:
-        """Run all checks, and choose the form of batches."""
+    def settle(self, stock: Mapping[Padding, Stock], checked: Checked | None) -> Checked:
+        """Run all checks, and choose the form of batches; or take both from those of an earlier process."""
+        if checked is not None:
+            self.form = checked.form
+            batch = tiny_batch(self.base, "after" if self._accept(checked.facts).causal else "between")
+            prune_projections(self.full, self.session, lambda: self.run(batch)[-1])
+            return checked
         facts = self.read_facts(type(self.base).__name__, stock["after"][0])
         batch, expected = stock["after" if facts.causal else "between"]
-        self.states, self.hidden = len(expected), int(expected[-1].shape[-1])
-        self.padding_before = self._choose_form(stock, batch)
+        padding_before = self._choose_form(stock, batch)
         self._check_effect(batch)
         self.check_formula(batch)
         prune_projections(self.full, self.session, lambda: self.run(batch)[-1])
         self._check_pruning(batch)
+        return Checked(self.form, facts, len(expected), int(expected[-1].shape[-1]), padding_before)
 
     def _choose_form(self, stock: Mapping[Padding, Stock], batch: Packed) -> bool:
         """Choose the fastest correct form; return whether padding may precede the tokens."""

@@ -157,7 +157,7 @@ class Plan:
 
     def _of_model(self, name: str) -> tuple[dict[str, str], dict[str, str]]:
         files = self.model(name)
-        return {"model": files.digest}, {"model": files.folder}
+        return {"model": files.digest}, {"model": files.folder, "checks": str(self.cache / "check")}
 
     def _job(self, settings: Settings, name: str, needs: Any, about: dict[str, Any]) -> AnyJob:
         inputs, reads = dict[str, str](), dict[str, str]()

@@ -33,7 +33,7 @@ def job(settings, output, model=None, machine=None, about=None, **reads):
     reads = {name: str(path) for name, path in reads.items() if path is not None}
     inputs = {name: name for name in reads}
     if model is not None:
-        reads["model"] = str(model)
+        reads |= {"model": str(model), "checks": str(Path(model).parent / "check")}
         inputs["model"] = digest_of_model(str(model), weights_digest(str(model), "tiny"))
     about = {"model": "tiny", "task": "t", "corpus": "c"} | (about or {})
     made = Job(settings, inputs, reads, "name", str(Path(output).parent), about, machine or MACHINE)

@@ -9,9 +9,7 @@ import sys
 
 import torch
 
-from papa.model import forms, linear, model
-from papa.model.projections import PrunedProjection
-from papa.model.replacement import Keep
+from papa.model import model
 
 SMALL_MODEL = 1_000_000
 """A model with more parameters is always checked."""
@@ -33,25 +31,17 @@ class SettledModels:
         self.settle, self.remembered, self.checked = model.settle, {}, 0
         self.parts = parts_of_models()
 
-    def __call__(self, full, session):
+    def __call__(self, full, session, checked=None):
         usual = all(
             vars(owner).get(name) is value for owner, name, value in self.parts if (owner, name) != (model, "settle")
         )
         small = sum(weight.numel() for weight in full.parameters()) < SMALL_MODEL
         key = identity(full) if usual and small else None
-        if key not in self.remembered:
-            settled, self.checked = self.settle(full, session), self.checked + 1
-            if key is None:
-                return settled
-            pruned = {name: part for name, part in full.named_modules() if isinstance(part, PrunedProjection)}
-            self.remembered[key] = settled, {name: part.feeds for name, part in pruned.items()}
-            return settled
-        settled, pruned = self.remembered[key]
-        forms.patch(full.base_model)
-        linear.freeze_linears(full)
-        for name, feeds in pruned.items():
-            full.set_submodule(name, PrunedProjection(full.get_submodule(name), feeds, session))
-        session.facts, session.replacement = settled.facts, [Keep() for _ in range(settled.facts.layers)]
+        checked = checked or self.remembered.get(key)
+        self.checked += not checked
+        settled = self.settle(full, session, checked)
+        if key is not None:
+            self.remembered[key] = settled
         return settled
 
 

@@ -8,9 +8,9 @@ import jobs
 import pytest
 import torch
 import transformers
-from families import FAMILIES, close, needs_t5, only, real, stock_states
+from families import FAMILIES, close, laid, needs_t5, only, real, stock_states
 from safetensors.torch import load_file, save_file
-from sizes import CHANNELS, HEADS, LAYERS, VOCABULARY
+from sizes import CHANNELS, HEADS, LAYERS, SLOTS, VOCABULARY
 
 import papa
 from papa.config.settings import FolderModel, Machine
@@ -209,6 +209,30 @@ def test_a_job_gets_its_model_in_its_precision_and_only_with_its_weights(tiny, t
     model.save_pretrained(tmp_path / "tiny")
     with pytest.raises(papa.InputError, match=r"model tiny in .*tiny .*changed since .* start"):
         model_of(job)
+
+
+@only("bert")
+def test_a_model_is_checked_once_for_its_files_and_the_code(tiny, tmp_path, model, monkeypatch):
+    given = []
+    monkeypatch.setattr("papa.model.model.settle", lambda *parts: given.append(parts[2]) or settling.settle(*parts))
+    job, batch = jobs.job(Average(), tmp_path / "a.h5", tiny), laid(model, "between")
+    first, again = model_of(job), model_of(job)
+    assert given == [None, first.checked], "only the first one is checked"
+    constants, heads = torch.rand(LAYERS, HEADS, SLOTS, SLOTS), [(0, 1), (1, 0)]
+    states = [each.hidden_states(batch, constants, heads) for each in (first, again)]
+    assert torch.equal(*states)
+    with monkeypatch.context() as patch:
+        patch.setattr("papa.model.load.version", lambda name: "0")
+        model_of(job)
+    with torch.no_grad():
+        model.embeddings.LayerNorm.bias += 1
+    model.save_pretrained(tiny)
+    model_of(jobs.job(Average(), tmp_path / "a.h5", tiny))
+    assert given[2:] == [None, None], "other packages, other files"
+    for path in (tmp_path / "check").iterdir():
+        path.write_text("{}")
+    with pytest.raises(papa.InputError, match=r"check/tiny-\w+\.json .*delete it"):
+        model_of(jobs.job(Average(), tmp_path / "a.h5", tiny))
 
 
 @pytest.mark.parametrize("kind", ["Bart", "Pegasus", "Marian"])

@@ -7,7 +7,7 @@ import pytest
 from typer.testing import CliRunner
 
 from papa.cli import app
-from papa.files import checkpoint_of, write_json
+from papa.files import Record, checkpoint_of, write_json
 from papa.jobs.inspect import prune, unneeded
 from papa.jobs.start import locked
 from papa.plan.study import PLAN
@@ -16,7 +16,7 @@ NAMES = {name: f"{name}-{number:016x}" for number, name in enumerate(("needed", 
 
 PLANNED = {
     "data": {"sentences": f"../cache/data/{NAMES['data']}.parquet"},
-    "artefacts": [{"path": f"../cache/probe/{NAMES['needed']}.parquet"}],
+    "artefacts": [{"path": f"../cache/probe/{NAMES['needed']}.parquet", "inputs": {"model": "here"}}],
     "batches": [],
     "kept": [NAMES["kept"][-16:]],
 }
@@ -30,6 +30,9 @@ def results(tmp_path):
         (cache / stage).mkdir(parents=True, exist_ok=True)
         (cache / stage / f"{NAMES[name]}.parquet").write_bytes(b"1234")
         checkpoint_of(cache / stage / f"{NAMES[name]}.parquet").write_bytes(b"12")
+    for model in ("here", "gone"):
+        checked = Record("check", 1, {}, {"model": model})
+        write_json({}, cache / f"check/{model}-{checked.key[:16]}.json", checked)
     for name in ("kept", "unread"):
         (study / "states" / NAMES[name]).mkdir(parents=True)
     return tmp_path
@@ -46,9 +49,10 @@ def test_prune_lists_and_deletes_only_what_no_plan_names(results):
     listed = pruned(results, "n").stdout
     assert set(results.rglob("*")) == before and NAMES["old"] in listed and NAMES["unread"] in listed
     assert not any(NAMES[name] in listed for name in ("needed", "data", "kept"))
+    old, [gone] = results / f"cache/probe/{NAMES['old']}.parquet", (results / "cache/check").glob("gone-*")
+    unread = results / "study/states" / NAMES["unread"]
     pruned(results, "y")
-    old = results / f"cache/probe/{NAMES['old']}.parquet"
-    assert before - set(results.rglob("*")) == {old, checkpoint_of(old), results / "study/states" / NAMES["unread"]}
+    assert before - set(results.rglob("*")) == {old, checkpoint_of(old), gone, unread}
     assert "Every file is needed." in pruned(results, "y").stdout
 
 
@@ -63,4 +67,4 @@ def test_prune_keeps_what_a_run_has_named_since_it_was_listed(results):
     listed = list(unneeded(results))
     write_json(PLANNED | {"kept": [NAMES[name][-16:] for name in ("kept", "unread")]}, results / "study" / PLAN)
     prune(results, listed)
-    assert [path.exists() for path in listed] == [False, False, True]
+    assert [path.exists() for path in listed] == [False, False, False, True]

@@ -92,12 +92,12 @@ rule learn_lambda:
         MAKE
 
 
-# The states of several variants in one folder. Unless `keep_hidden_states` is set, their last reader deletes it.
+# Small states of several variants are one job. Unless `keep_hidden_states` is set, their last reader deletes them.
 rule hidden_states:
     input:
         waits,
     output:
-        directory("results/{study}/states/{name}-{key}"),
+        update("results/{study}/states/{name}-{key}.hidden"),
     log:
         "results/{study}/logs/hidden_states-{name}-{key}.log",
     priority: -1  # first read the states that are there

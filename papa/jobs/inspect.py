@@ -4,13 +4,12 @@ from __future__ import annotations
 
 import fcntl
 import os
-import shutil
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, TypedDict, cast
 
 from papa.errors import DamagedArtefact, InputError, format_bytes
-from papa.files import KEY_DIGITS, REBUILD, checkpoint_of, opened_table, read_json, read_provenance, read_tensors
+from papa.files import REBUILD, checkpoint_of, opened_table, read_json, read_provenance, read_tensors
 from papa.jobs.start import locked
 from papa.plan.jobs import STAGES
 from papa.plan.study import PLAN
@@ -109,7 +108,7 @@ READERS: dict[str, Callable[[Path], Facts]] = {
 
 
 def unneeded(results: Path) -> dict[Path, int]:
-    """Return the files of the cache, and folders of hidden states, that no plan of a study names, with their bytes.
+    """Return the files of the cache, and hidden states, that no plan of a study names, with their bytes.
 
     Raises:
         InputError: the folder has no cache, or a plan cannot be read.
@@ -118,21 +117,17 @@ def unneeded(results: Path) -> dict[Path, int]:
     if not cache.is_dir():
         raise InputError(f"{results} has no folder cache; give the folder that contains the results of all studies.")
     needed, models = set[str](), set[str]()
-    for path in results.glob(f"*/{PLAN}"):
+    for path in (*results.glob(PLAN), *results.glob(f"*/{PLAN}")):  # `papa measure` writes the first
         plan = read_json(path)
-        names = [*plan["data"].values(), *(artefact["path"] for artefact in plan["artefacts"])]
+        names = [*plan["data"].values(), *plan["states"], *(artefact["path"] for artefact in plan["artefacts"])]
         needed |= {os.path.normpath(path.parent / name) for name in names}
         models |= {artefact["inputs"].get("model") for artefact in plan["artefacts"]}
-        states = [*plan["kept"], *(batch["key"] for batch in plan["batches"])]
-        files = [*path.parent.glob("states/*"), *path.parent.glob("states/*/*")]
-        stored = [file for file in files if file.stem[-KEY_DIGITS:] in states]
-        needed |= {os.path.normpath(file if file.is_dir() else file.parent) for file in stored}
     needed |= {str(checkpoint_of(path)) for path in needed}  # from which a job that was stopped resumes
     for path in cache.glob("check/*.json"):
         if (made := read_provenance(path)) and made.record and made.record.inputs["model"] in models:
             needed.add(os.path.normpath(path))
-    files = [*cache.glob("*/*"), *results.glob("*/states/*")]
-    return {path: _bytes(path) for path in sorted(files) if os.path.normpath(path) not in needed}
+    files = [*cache.glob("*/*"), *results.glob("states/*"), *results.glob("*/states/*")]
+    return {path: path.stat().st_size for path in sorted(files) if os.path.normpath(path) not in needed}
 
 
 def prune(results: Path, unwanted: Sequence[Path]) -> None:
@@ -140,12 +135,7 @@ def prune(results: Path, unwanted: Sequence[Path]) -> None:
     taken = f"A run holds {results / 'cache'}; wait until it has ended."
     with os.fdopen(locked(results / "cache", fcntl.LOCK_EX, taken)):
         for path in unneeded(results).keys() & set(unwanted):  # a run may have ended since they were listed
-            shutil.rmtree(path) if path.is_dir() else path.unlink(missing_ok=True)
-
-
-def _bytes(path: Path) -> int:
-    files = path.rglob("*") if path.is_dir() else [path]
-    return sum(file.stat().st_size for file in files if file.is_file())
+            path.unlink(missing_ok=True)
 
 
 def print_inspected(shown: Inspected, out: Console) -> None:

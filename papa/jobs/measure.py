@@ -5,12 +5,12 @@ The study has an ordinary config and ordinary results, so `papa inspect`, `papa 
 
 from __future__ import annotations
 
-import fcntl
 import os
 import sys
 import tempfile
 import time
 from collections.abc import Iterable, Mapping, Sequence
+from contextlib import ExitStack
 from dataclasses import replace
 from fractions import Fraction
 from functools import partial
@@ -31,7 +31,7 @@ from papa.data.weights import locate
 from papa.errors import WARNING, InputError
 from papa.files import PathLike
 from papa.jobs.init import config_text
-from papa.jobs.start import locked
+from papa.jobs.start import lock
 from papa.model.load import keeping_models, saved
 from papa.plan.execute import run
 from papa.plan.study import Plan, read_plan
@@ -108,7 +108,9 @@ def measure(
     if isinstance(model, str):
         named(model)  # a wrong name fails before texts are read
     data = _data_of(train, labels, validation, results / "data", options)
-    with os.fdopen(locked(results, fcntl.LOCK_EX, f"another run is writing to {results}; wait for it.")):
+    with ExitStack() as held:
+        for file in lock(results, results / "cache"):
+            held.callback(os.close, file)
         location = os.fspath(model) if isinstance(model, str | os.PathLike) else saved(model, results / "model")
         config, chosen = _config(location, data, settings or {}, options)
         chosen.write()

@@ -7,7 +7,6 @@ import fcntl
 import gc
 import os
 import shlex
-import shutil
 import subprocess
 import sys
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
@@ -188,8 +187,9 @@ def begin(started: Planned) -> None:
     if started.plan is None:
         raise RuntimeError("nothing was planned")
     try:
-        _locks.extend(lock(started.plan))
+        _locks.extend(lock(started.plan.results, started.plan.cache))
         started.plan.write()
+        Path(started.plan.report.output).unlink(missing_ok=True)  # it is written last; now it is out of date
     except InputError as error:
         raise SystemExit(f"Error: {error}") from None
     for line in (*reasons(started.plan), *(f"{WARNING}{text}" for text in started.plan.warnings)):
@@ -220,7 +220,7 @@ def argument(path: str | Path) -> str:
     return f"./{path}" if str(path).startswith("-") else str(path)
 
 
-def lock(plan: Plan) -> list[int]:
+def lock(results: Path, cache: Path) -> list[int]:
     """Lock the results of a study, and share the cache with other runs, until the returned files are closed.
 
     They are kernel locks, so a killed run leaves nothing to unlock.
@@ -228,12 +228,9 @@ def lock(plan: Plan) -> list[int]:
     Raises:
         InputError: another run holds the lock, or the folder is not writable.
     """
-    other = f"another run is writing to {plan.results}; wait for it, or give this config another name or folder."
-    deletes = f"files in {plan.cache} are being deleted; wait until that has ended, and run again."
-    files = [locked(plan.results, fcntl.LOCK_EX, other), locked(plan.cache, fcntl.LOCK_SH, deletes)]
-    for partial in (plan.results / "states").glob(".*"):  # of a run that was killed
-        shutil.rmtree(partial, ignore_errors=True)
-    return files
+    other = f"another run is writing to {results}; wait for it, or give this config another name or folder."
+    deletes = f"files in {cache} are being deleted; wait until that has ended, and run again."
+    return [locked(results, fcntl.LOCK_EX, other), locked(cache, fcntl.LOCK_SH, deletes)]
 
 
 def locked(folder: Path, kind: int, taken: str) -> int:

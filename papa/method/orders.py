@@ -2,17 +2,15 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Mapping
 from hashlib import sha256
 from itertools import product
-from pathlib import Path
 from typing import TYPE_CHECKING
 
 import torch
 
 from papa.config.variant import BY_POSITION, Order
-from papa.errors import InputError, count, first_line
+from papa.errors import InputError, count
 from papa.files import PathLike, read_table
 
 if TYPE_CHECKING:
@@ -29,13 +27,19 @@ def ordered_heads(job: Job[Settings], variant: HiddenStates, model: Model) -> li
     are in random order, which the name of the order determines. Orders by position, by a list and random ones need no
     data (Figure 5). `random-1`, `random-2`, … are determined by their number and the seed.
     """
-    order = Order.parse(variant.order or "")
     every = list(product(range(model.layers), range(model.heads)))
+    if variant.heads is not None:
+        for layer, head in variant.heads:
+            if (layer, head) not in every:
+                has = f"{count(model.layers, 'layer')} of {count(model.heads, 'head')}, counted from 0"
+                raise InputError(
+                    f"A list has head {head} of layer {layer}, but the model has {has}; use a list for this model."
+                )
+        return [head for head in every if head not in variant.heads] + list(variant.heads[::-1])
+    order = Order.parse(variant.order or "")
     if order.by_weight:
         heads = smallest_first(last_weights(job.reads["weights"]), order.name.replace("lambda-reversed", "lambda"))
         return heads[::-1] if order.base == "lambda-reversed" else heads
-    if "heads" in job.reads:
-        return listed_heads(job.reads["heads"], model.layers, model.heads)
     if order.base in BY_POSITION:
         return sorted(every, key=lambda head: BY_POSITION[order.base](*head))
     seed = sha256(f"{variant.order_seed}/{order.draw}".encode()).digest()[:6]
@@ -49,34 +53,6 @@ def last_weights(path: PathLike) -> dict[Head, float]:
     rows = list(zip(*(table.column(key).to_pylist() for key in ("epoch", "value", "layer", "head")), strict=True))
     last = max(row[0] for row in rows)
     return {(layer, head): value for epoch, value, layer, head in rows if epoch == last}
-
-
-def listed_heads(path: str, layers: int, heads: int) -> list[Head]:
-    """Return the heads of a model in the order in which they are replaced, from a CSV with the columns layer and head.
-
-    The first line of the file is the head that is replaced last. Heads that are not listed are replaced before all
-    listed ones, from the first layer on.
-    """
-    try:
-        header, *lines = Path(path).read_text(encoding="utf-8-sig").splitlines() or [""]
-    except (OSError, UnicodeDecodeError) as error:
-        raise InputError(f"{path} cannot be read ({first_line(error)}); give a CSV with the heads.") from error
-    if header.replace(" ", "") != "layer,head":
-        raise InputError(f"{path} begins with {header!r}; a list of heads begins with the line layer,head.")
-    best: list[Head] = []
-    for line in filter(str.strip, lines):
-        numbers = re.fullmatch(r"\s*([0-9]+)\s*,\s*([0-9]+)\s*", line)
-        if numbers is None:
-            raise InputError(f"{path} has the line {line!r}; name a head by two numbers, layer and head, such as 4,7.")
-        best.append((int(numbers[1]), int(numbers[2])))
-    every = list(product(range(layers), range(heads)))
-    for place, (layer, head) in enumerate(best):
-        if (layer, head) not in every:
-            has = f"the model has {count(layers, 'layer')} of {count(heads, 'head')}, counted from 0"
-            raise InputError(f"{path} lists head {head} of layer {layer}, but {has}; use a list for this model.")
-        if (layer, head) in best[:place]:
-            raise InputError(f"{path} lists head {head} of layer {layer} twice; list each head once.")
-    return [head for head in every if head not in best] + best[::-1]
 
 
 def smallest_first(weights: Mapping[Head, float], name: str) -> list[Head]:

@@ -26,7 +26,7 @@ def replaced_by(
     if variant.constant is None:
         return None, None
     constants = constants_for(Constant(variant.constant), job.reads.get("constants"), model, slots)
-    if variant.order is None:
+    if variant.order is None and variant.heads is None:
         return constants, None
     ranked = ordered_heads(job, variant, model)
     return constants, ranked[: len(ranked) - floor(Fraction(variant.fraction) * len(ranked))]

@@ -17,6 +17,7 @@ import torch
 from pydantic import TypeAdapter
 
 from papa.config.settings import budget_on
+from papa.data import packed
 from papa.data.digests import digest_of_file
 from papa.data.weights import (
     NO_CODE,
@@ -100,15 +101,15 @@ def model_of(job: AnyJob) -> Model:
 def _checked_model(job: AnyJob, folder: str) -> Model:
     """Load a model, and check it unless a job has checked the same files with the same code on such a device."""
     stock, name = stock_model(folder, device=job.machine.device), job.about["model"]
-    code = digest_of_file(*sorted(Path(__file__).parent.glob("*.py")))
+    code = digest_of_file(*sorted(Path(__file__).parent.glob("*.py")), packed.__file__)
     settings = {"code": code, "device": stock.device.type, "packages": {name: version(name) for name in PACKAGES}}
     record = Record("check", 1, settings, {"model": job.inputs["model"]})
-    path = Path(job.reads["checks"], f"{name}-{record.key[:KEY_DIGITS]}.json")
+    checks, key = Path(job.reads["checks"]), record.key[:KEY_DIGITS]
     with refused(folder):
-        if path.exists():
+        if path := next(checks.glob(f"*-{key}.json"), None):
             return Model(stock, CHECKED.validate_python(read_json(path)))
         model = Model(stock)
-    write_json(CHECKED.dump_python(model.checked, mode="json"), path, record)
+    write_json(CHECKED.dump_python(model.checked, mode="json"), checks / f"{name}-{key}.json", record)
     return model
 
 

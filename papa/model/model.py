@@ -59,8 +59,6 @@ class Model:
         """The dtype of computations: that of the weights, or a lower precision, used by autocast."""
         self.token_budget = budget_on(self.device.type)
         """The default number of tokens per batch."""
-        self.weights: str | None = None
-        """The SHA-256 digest of the weight files, if `model_of` loaded the model."""
         self.session = Session()
         with torch.no_grad(), torch.inference_mode(False):
             self.checked = settle(model, self.session, checked)

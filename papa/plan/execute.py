@@ -6,13 +6,11 @@ import io
 import logging
 import os
 import resource
-import shutil
 import sys
 import time
 import traceback
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, suppress
-from dataclasses import replace
 from pathlib import Path
 from typing import Any, TextIO
 
@@ -21,9 +19,7 @@ from papa.jobs import gpu
 from papa.jobs.stopping import stop_once
 from papa.plan.jobs import (
     STAGES,
-    AnyJob,
     Average,
-    HiddenStates,
     LearnLambda,
     Probe,
     ProbeEncoder,
@@ -39,35 +35,35 @@ log = logging.getLogger(__name__)
 def main(folder: str, key: str, threads: str, path: str) -> None:
     """Run the batch with this key in the plan of the study in `folder`; `path` is that of its log."""
     plan = read_plan(folder)
-    [batch] = [batch for batch in plan["batches"] if batch["key"] == key]
-    stage = STAGES[batch["rule"]]
-    name = f"{batch['rule']} {batch['name']}"
+    batch = next((batch for batch in plan["batches"] if batch["key"] == key), None)
+    name = f"job {key}" if batch is None else f"{batch['rule']} {batch['name']}"
     with process(name, Path(path), threads) as say:
-        if stage.runs_encoder:
+        if batch is None:
+            raise InputError(f"another run has begun, whose plan in {folder} has no such job, so nothing is made.")
+        if STAGES[batch["rule"]].runs_encoder:
             gpu.claim(jobs_of(batch)[0].machine.device)
         say(run(plan, batch, folder))
 
 
 def run(plan: dict[str, Any], batch: dict[str, Any], folder: str) -> str:
     """Make the files of a batch that do not exist, and return the line that its stage reports."""
-    jobs = [job for job in jobs_of(batch) if not os.path.exists(job.output)]
-    if not jobs:
-        return "another run has made it"
+    jobs = jobs_of(batch)
     if batch["rule"] == Report.stage:
         from papa.results.finished import Finished
         from papa.results.report import write_report
 
         return write_report(jobs[0], Finished.of_plan(plan, folder))
-    line = _in_folder(jobs) if batch["rule"] == HiddenStates.stage else function_of(batch["rule"])(jobs)
-    for states, readers in plan["states"].items():
-        if all(map(os.path.exists, readers)):
-            shutil.rmtree(states, ignore_errors=True)
+    lacking = [job for job in jobs if not os.path.exists(job.output)]
+    line = function_of(batch["rule"])(lacking) if lacking else "another run has made it"
+    for states in read_plan(folder)["deleted"]:  # a new run may have begun, with more readers
+        if all(map(os.path.exists, states["readers"])):
+            for path in states["files"]:
+                Path(path).unlink(missing_ok=True)
     return line
 
 
 def function_of(stage: str) -> Callable[[Sequence[Any]], str]:
     """Return the function of a stage; only what it needs is imported, because torch takes a second."""
-    functions: dict[str, Callable[[Any], str]] = {}
     if stage == Tokenize.stage:
         from papa.data.tokenize import tokenize_corpus
 
@@ -80,20 +76,8 @@ def function_of(stage: str) -> Callable[[Sequence[Any]], str]:
     from papa.method.features import store_states
     from papa.method.head_weights import learn_weights
 
-    functions |= {Average.stage: average_corpus, LearnLambda.stage: learn_weights, HiddenStates.stage: store_states}
-    return functions[stage]
-
-
-def _in_folder(jobs: Sequence[AnyJob]) -> str:
-    """Make the files of a new folder, which appears when all of them are complete."""
-    folder = Path(jobs[0].folder)
-    partial = folder.with_name(f".{folder.name}.{os.getpid()}")
-    try:
-        line = function_of(HiddenStates.stage)([replace(job, folder=str(partial)) for job in jobs])
-        os.replace(partial, folder)
-    finally:
-        shutil.rmtree(partial, ignore_errors=True)
-    return line
+    functions: dict[str, Callable[[Any], str]] = {Average.stage: average_corpus, LearnLambda.stage: learn_weights}
+    return functions.get(stage, store_states)
 
 
 @contextmanager

@@ -142,7 +142,7 @@ class LearnLambda(OfTask):
 class HiddenStates(Settings):
     """Hidden states of a corpus under a variant.
 
-    Inputs: tokens, model, constants, weights (of the heads, which give their order), heads (a list in a file).
+    Inputs: tokens, model, constants, weights (of the heads, which give their order).
     """
 
     stage = "hidden_states"
@@ -153,7 +153,9 @@ class HiddenStates(Settings):
     trained: bool = False
     """whether the constant is trained with the probe, so these states are never stored"""
     order: str | None = None
-    """the name of the order of heads (`Order.name`)"""
+    """the name of the order of heads (`Order.name`); None for a list"""
+    heads: tuple[tuple[int, int], ...] | None = None
+    """a list of heads (layer, head); the first one is replaced last"""
     order_seed: int = 0
     """the seed of random orders"""
     fraction: str = "1"

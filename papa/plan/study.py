@@ -7,8 +7,9 @@ it runs no model.
 from __future__ import annotations
 
 import os
+import re
 from collections.abc import Iterable, Sequence
-from dataclasses import asdict, dataclass, field, replace
+from dataclasses import asdict, dataclass, field
 from functools import cache, cached_property
 from graphlib import TopologicalSorter
 from itertools import product
@@ -20,6 +21,7 @@ from papa.config.variant import BY_LAMBDA, ORIGINAL, RANDOM, SEEDED, Constant, O
 from papa.data.digests import digest_of_file
 from papa.data.prepare import Prepared, prepared
 from papa.data.weights import ModelFiles, model_source
+from papa.errors import InputError, first_line
 from papa.files import KEY_DIGITS, PathLike, Record, digest_of_json, read_json, write_json
 from papa.plan.jobs import (
     STAGES,
@@ -44,6 +46,8 @@ ANALYSES = Path(__file__).parents[1] / "results" / "report.py"
 TOGETHER = 2 * 10**9
 """Variants share one job while their hidden states together have fewer bytes."""
 PLAN = "plan.json"
+Needs = dict[str, tuple[str | None, str | None]]
+"""The key and the path of each input of a job; None for what is only read, or only in the key."""
 
 
 @dataclass
@@ -64,8 +68,8 @@ class JobGroup:
 
     @property
     def handle(self) -> str:
-        """The only path that Snakemake knows: the file that is written last, or the folder of hidden states."""
-        return self.jobs[-1].folder if self.rule == HiddenStates.stage else self.jobs[-1].output
+        """The only path that Snakemake knows: the file that is written last."""
+        return self.jobs[-1].output
 
     @property
     def key(self) -> str:
@@ -155,26 +159,23 @@ class Plan:
         digests = self.data(corpus).facts["digests"][part]
         return digest_of_json({name: digests[name] for name in TEXT_COLUMNS if name in digests})
 
-    def _of_model(self, name: str) -> tuple[dict[str, str], dict[str, str]]:
+    def _of_model(self, name: str) -> Needs:
         files = self.model(name)
-        return {"model": files.digest}, {"model": files.folder, "checks": str(self.cache / "check")}
+        return {"model": (files.digest, files.folder), "checks": (None, str(self.cache / "check"))}
 
-    def _job(self, settings: Settings, name: str, needs: Any, about: dict[str, Any]) -> AnyJob:
-        inputs, reads = dict[str, str](), dict[str, str]()
-        for more_inputs, more_reads in needs:
-            inputs |= more_inputs
-            reads |= more_reads
-        folder = str(self.cache / settings.stage)
+    def _job(self, settings: Settings, name: str, needs: Needs, about: dict[str, Any]) -> AnyJob:
+        states = settings.stage == HiddenStates.stage
+        folder = self.results / "states" if states else self.cache / settings.stage
+        inputs = {need: key for need, (key, _) in needs.items() if key is not None}
+        reads = {need: path for need, (_, path) in needs.items() if path is not None}
         machine = Machine(device=self.machine.device, token_budget=self.machine.token_budget)
-        job = Job(settings, inputs, reads, name, folder, about, machine)
-        made = self._made(settings.stage)
-        return job.named_like(made.setdefault(job.key[:KEY_DIGITS], job.output))
+        job = Job(settings, inputs, reads, name, str(folder), about, machine)
+        return job.named_like(self._made(folder).setdefault(job.key[:KEY_DIGITS], job.output))
 
     @cache  # noqa: B019
-    def _made(self, stage: str) -> dict[str, PathLike]:
+    def _made(self, folder: Path) -> dict[str, PathLike]:
         """Return the files of a stage by the digits of their keys, whatever the names in other configs were."""
-        files = (self.cache / stage).glob("[!.]*")
-        return {file.stem[-KEY_DIGITS:]: file for file in files}
+        return {file.stem[-KEY_DIGITS:]: file for file in folder.glob("[!.]*")}
 
     # -- the jobs of each stage, in the order of the workflow ---------------------------------------------------------
 
@@ -183,15 +184,14 @@ class Plan:
         """Return the job of a corpus's tokens; a corpus that is only averaged has the slots of the task."""
         block = self.config.corpora[corpus]
         settings = Tokenize(slots=slots or block.slots or 0, layout=self.config.layout, blocks=block.blocks)
-        texts = {"texts": self._texts(corpus, "all")}, {"texts": self.data(corpus).path}
-        about = {"model": model, "corpus": corpus}
-        return self._job(settings, f"{model}-{corpus}", [texts, self._of_model(model)], about)
+        needs = {"texts": (self._texts(corpus, "all"), str(self.data(corpus).path))} | self._of_model(model)
+        return self._job(settings, f"{model}-{corpus}", needs, {"model": model, "corpus": corpus})
 
-    def _training_tokens(self, tokens: AnyJob) -> tuple[dict[str, str], dict[str, str]]:
+    def _training_tokens(self, tokens: AnyJob) -> Needs:
         """Return the key of the tokens of training texts, on which validation texts have no influence."""
         inputs = {**tokens.inputs, "texts": self._texts(tokens.about["corpus"], "train")}
         record = Record(tokens.stage, tokens.settings.version, tokens.settings.recorded(), inputs)
-        return {"tokens": record.key}, {"tokens": tokens.output}
+        return {"tokens": (record.key, tokens.output)}
 
     def average(self, model: str, corpus: str, constant: Constant | None) -> AnyJob | None:
         """Return the job of a constant for a model on a corpus; None if the constant needs no text."""
@@ -202,18 +202,18 @@ class Plan:
         settings = Average(kind=constant.averaged, precision=self.config.precision)
         about: dict[str, Any] = {"model": model, "corpus": source, "slots": slots, "kind": constant.averaged}
         name = f"{model}-{source}-{constant.averaged}"
-        return self._job(settings, name, [self._training_tokens(tokens), self._of_model(model)], about)
+        return self._job(settings, name, self._training_tokens(tokens) | self._of_model(model), about)
 
-    def _constants(self, model: str, corpus: str, constant: Constant | None) -> tuple[dict[str, str], dict[str, str]]:
+    def _constants(self, model: str, corpus: str, constant: Constant | None) -> Needs:
         averages = self.average(model, corpus, constant)
-        return ({}, {}) if averages is None else ({"constants": averages.key}, {"constants": averages.output})
+        return {} if averages is None else {"constants": (averages.key, averages.output)}
 
-    def _labels(self, task: str) -> tuple[dict[str, str], dict[str, str]]:
+    def _labels(self, task: str) -> Needs:
         """Return the digest of the labels of training rows, and their table; nothing for a task without labels."""
         if self.config.tasks[task].label is None:
-            return {}, {}
+            return {}
         data = self.data(self.config.tasks[task].corpus)
-        return {"labels": data.facts["digests"]["train"][f"label {task}"]}, {"labels": data.path}
+        return {"labels": (data.facts["digests"]["train"][f"label {task}"], str(data.path))}
 
     def _of_task(self, task: str, seed: int, training: Training) -> dict[str, Any]:
         target, config = self.config.tasks[task].target, self.config
@@ -228,11 +228,11 @@ class Plan:
         training = training or Training.of(block, self.config.ranking.epochs)
         learned = "gradient" if gradient else "lambda"
         settings = LearnLambda(**self._of_task(task, seed, training), constant=constant.start, weights=learned)
-        needs = [self._training_tokens(self.tokens(model, block.corpus)), self._of_model(model), self._labels(task)]
-        needs += [self._constants(model, block.corpus, constant)]
+        needs = self._training_tokens(self.tokens(model, block.corpus)) | self._of_model(model) | self._labels(task)
+        needs |= self._constants(model, block.corpus, constant)
         original = Variant.parse(ORIGINAL)
         if gradient and not self.streamed(task, original):
-            needs.append(({}, {"states": self.states(model, task, original).output}))
+            needs["states"] = None, self.states(model, task, original).output
         about: dict[str, Any] = {"model": model, "task": task, "corpus": block.corpus}
         about |= {"constant": constant.untrained}
         about |= {"order": learned, "seed": seed}
@@ -242,27 +242,26 @@ class Plan:
     def states(self, model: str, task: str, variant: Variant) -> AnyJob:
         """Return the job of the hidden states of a task's corpus under a variant."""
         constant, order, corpus = variant.constant, variant.order, self.config.tasks[task].corpus
+        listed = self.config.lists.get(order.name) if order else None
         settings = HiddenStates(
             constant=constant.start if constant else None,
             trained=variant.trained,
-            order=order.name if order else None,
+            order=order.name if order and not listed else None,
+            heads=listed_heads(listed.file) if listed else None,
             order_seed=self.config.ranking.seeds[0] if order and order.base == RANDOM else 0,
             fraction=str(variant.fraction),
             precision=self.config.precision,
         )
         tokens = self.tokens(model, corpus)
-        needs: Any = [({"tokens": tokens.key}, {"tokens": tokens.output}), self._of_model(model)]
-        needs.append(self._constants(model, corpus, constant))
+        needs = {"tokens": (tokens.key, tokens.output)} | self._of_model(model)
+        needs |= self._constants(model, corpus, constant)
         if constant and order and order.by_weight:
             untrained = Constant(constant.start, constant.corpus)
             learned = self.weights(model, task, untrained, order.base, order.draw or 0)
-            needs.append(({"weights": learned.key}, {"weights": learned.output}))
-        elif order and (listed := self.config.lists.get(order.name)):
-            needs.append(({"heads": digest_of_file(listed.file)}, {"heads": os.path.abspath(listed.file)}))
+            needs["weights"] = learned.key, learned.output
         about = {"model": model, "corpus": corpus, "task": task if order else None, "variant": variant.path}
-        job = self._job(settings, variant.path.replace("/", "-"), needs, about)
-        stored = self._stored.get(job.key[:KEY_DIGITS])
-        job = job.named_like(stored) if stored else replace(job, folder=str(self.results / "states"))
+        name = "-".join((model, task if order else corpus, *variant.path.split("/")))
+        job = self._job(settings, name, needs, about)
         return self._states.setdefault(job.output, job)
 
     @cache  # noqa: B019
@@ -271,16 +270,20 @@ class Plan:
         block, states = self.config.tasks[task], self.states(model, task, variant)
         streamed = self.streamed(task, variant)
         kind, jobs = ProbeEncoder if streamed else Probe, []
-        reads = dict(states.reads) if streamed else {"tokens": states.reads["tokens"], "states": states.output}
-        inputs = {"states": states.key} | ({"model": states.inputs["model"]} if streamed else {})
+        if streamed:
+            needs: Needs = {name: (None, path) for name, path in states.reads.items()} | self._of_model(model)
+            needs["states"] = states.key, None
+        else:
+            needs = {"tokens": (None, states.reads["tokens"]), "states": (states.key, states.output)}
+        needs |= self._labels(task)
         parts = {"constant": variant.constant, "order": variant.order}
         about: dict[str, Any] = {"model": model, "task": task, "corpus": block.corpus}
         about |= {name: None if part is None else part.name for name, part in parts.items()}
         about |= {"fraction": str(variant.fraction), "metric": block.metric, "variant": states.settings.recorded()}
         for seed in self.variants(model, task)[variant]:
             settings = kind(**self._of_task(task, seed, Training.of_probe(block)))
-            name = f"{model}-{task}-{states.name}-{seed}"
-            jobs.append(self._job(settings, name, [(inputs, reads), self._labels(task)], about | {"seed": seed}))
+            name = "-".join((model, task, *variant.path.split("/"), str(seed)))
+            jobs.append(self._job(settings, name, needs, about | {"seed": seed}))
         return jobs
 
     @cached_property
@@ -315,46 +318,44 @@ class Plan:
 
     @cached_property
     def report(self) -> AnyJob:
-        """The job of the tables, figures and the page."""
-        keys = sorted(job.key for job in self.jobs)
+        """The job of the tables, figures and the page; names, too, decide what they show."""
+        keys = sorted(digest_of_json([job.key, job.about]) for job in self.jobs)
         corpora = dict.fromkeys(self.config.tasks[task].corpus for _, task in self.config.pairs)
         inputs = {"artefacts": digest_of_json(keys), "published": digest_of_file(PUBLISHED)}
         inputs["analyses"] = digest_of_file(ANALYSES)
-        inputs |= {f"data {name}": digest_of_json(self.data(name).facts["digests"]["all"]) for name in corpora}
+        inputs |= {f"data {name}": digest_of_json(self.data(name).facts) for name in corpora}
         folder = str(self.results / "report")
         return Job(Report(config=self.config.shown()), inputs, {}, "made-from", folder, {})
+
+    @property
+    def reported(self) -> bool:
+        """Whether the report has been written, and all of its tables and figures are still there."""
+        if not os.path.exists(self.report.output):
+            return False
+        return all((self.results / name).exists() for name in read_json(self.report.output)["files"])
 
     # -- what is missing ----------------------------------------------------------------------------------------------
 
     @cached_property
-    def _stored(self) -> dict[str, Path]:
-        """The hidden states that earlier runs left, by the digits of their keys."""
-        return {file.stem[-KEY_DIGITS:]: file for file in (self.results / "states").glob("[!.]*/*.hidden")}
-
-    @cached_property
     def missing(self) -> list[JobGroup]:
         """The batches that have to run, each after those that it needs."""
-        by_output: dict[str, AnyJob] = {}  # tasks that only differ in their names share files
+        lacking: dict[str, AnyJob] = {}  # tasks that only differ in their names share files
         for job in self.jobs:
             if not os.path.exists(job.output):
-                by_output.setdefault(job.output, job)
-        lacking = dict.fromkeys(by_output.values())
-        probes = [[job for job in group if job in lacking] for group in self.probes]
-        groups: dict[tuple[str, str], dict[AnyJob, None]] = {}
-        for job in (*lacking, *(job for group in probes for job in group[:1])):
-            if "states" in job.reads:
+                lacking.setdefault(job.output, job)
+        wanted = dict.fromkeys(lacking.values())
+        stored: dict[tuple[str, str], dict[AnyJob, None]] = {}
+        for job in lacking.values():
+            if "states" in job.reads and not os.path.exists(job.reads["states"]):
                 states = self._states[job.reads["states"]]
-                if states.key[:KEY_DIGITS] not in self._stored:
-                    owner = states.about["task"] or states.about["corpus"]
-                    groups.setdefault((states.about["model"], owner), {})[states] = None
-        others = [JobGroup(job.stage, job.name, [job]) for job in lacking if not isinstance(job.settings, Probe)]
-        moved: dict[str, str] = {}
-        stored = [batch for names, group in groups.items() for batch in self._shared("-".join(names), group, moved)]
-        trained = [JobGroup(group[0].stage, group[-1].name.rpartition("-")[0], group) for group in probes if group]
-        for batch in (*others, *trained):
-            batch.jobs = [self._with_states(job, moved) for job in batch.jobs]
-        batches = [*others, *stored, *trained]
-        if batches or not os.path.exists(self.report.output):
+                owner = states.about["model"], states.about["task"] or states.about["corpus"]
+                stored.setdefault(owner, {})[states] = None
+        batches = [JobGroup(job.stage, job.name, [job]) for job in wanted if not isinstance(job.settings, Probe)]
+        batches += [batch for owner, jobs in stored.items() for batch in self._together("-".join(owner), jobs)]
+        for group in self.probes:
+            if jobs := [job for job in group if job in wanted]:
+                batches.append(JobGroup(jobs[0].stage, jobs[-1].name.rpartition("-")[0], jobs))
+        if batches or not self.reported:
             batches.append(JobGroup(Report.stage, self.config.name, [self.report]))
         makers = {job.output: batch for batch in batches for job in batch.jobs}
         for batch in batches:
@@ -366,22 +367,16 @@ class Plan:
         place = {handle: number for number, handle in enumerate(TopologicalSorter(before).static_order())}
         return sorted(batches, key=lambda batch: place[batch.handle])
 
-    def _shared(self, name: str, group: Iterable[AnyJob], moved: dict[str, str]) -> Iterable[JobGroup]:
-        """Yield batches of hidden states that share a folder; `moved` gets the new path of each."""
-        together: list[AnyJob] = []
-        size = 0
-        for job in (*group, None):
-            needed = 0 if job is None else self._bytes(job)
-            if together and (job is None or size + needed > TOGETHER):
-                key = digest_of_json([each.key for each in together])[:KEY_DIGITS]
-                folder = str(self.results / "states" / f"{name}-{key}")
-                jobs = [replace(each, folder=folder) for each in together]
-                moved |= {each.output: new.output for each, new in zip(together, jobs, strict=True)}
-                yield JobGroup(HiddenStates.stage, name, jobs)
-                together, size = [], 0
-            if job is not None:
-                together.append(job)
-                size += needed
+    def _together(self, name: str, jobs: Iterable[AnyJob]) -> Iterable[JobGroup]:
+        """Yield batches of hidden states that are made by one process, because together they are small."""
+        batch, size = JobGroup(HiddenStates.stage, name, []), 0
+        for job in jobs:
+            size += self._bytes(job)
+            if batch.jobs and size > TOGETHER:
+                yield batch
+                batch, size = JobGroup(HiddenStates.stage, name, []), self._bytes(job)
+            batch.jobs.append(job)
+        yield batch
 
     def _bytes(self, job: AnyJob) -> int:
         """Return the most bytes that the hidden states of a corpus can have."""
@@ -392,12 +387,6 @@ class Plan:
         rows, characters = sum(facts["rows"].values()), sum(facts["characters"].values())
         return int(min(rows * slots, characters + 4 * rows) * (sizes["layers"] + 1) * sizes["hidden"] * 2)
 
-    @staticmethod
-    def _with_states(job: AnyJob, moved: dict[str, str]) -> AnyJob:
-        if job.reads.get("states") not in moved:
-            return job
-        return replace(job, reads={**job.reads, "states": moved[job.reads["states"]]})
-
     @property
     def warnings(self) -> list[str]:
         """Sentences about what may be wrong with the data."""
@@ -407,11 +396,18 @@ class Plan:
 
     def content(self) -> dict[str, Any]:
         """Return what jobs and people need to know of the plan, as JSON."""
-        batches, readers = self.missing, dict[str, list[str]]()
-        for batch in batches if not self.config.keep_hidden_states else ():
-            for job in batch.jobs:
-                if states := job.reads.get("states"):
-                    readers.setdefault(str(Path(states).parent), []).append(job.output)
+        batches, kept = self.missing, self.config.keep_hidden_states
+        readers = [job for batch in batches for job in batch.jobs if "states" in job.reads]
+        makers = {job.output: batch.handle for batch in batches for job in batch.jobs}
+        shared: dict[
+            str, dict[str, list[str]]
+        ] = {}  # one batch's states are deleted together, as they are one to Snakemake
+        for job in readers:
+            states = job.reads["states"]
+            entry = shared.setdefault(makers.get(states, states), {"files": [], "readers": []})
+            entry["files"].append(states)
+            entry["readers"].append(job.output)
+        stored = {job.reads["states"] for job in (self.jobs if kept else readers) if "states" in job.reads}
         artefacts = [
             {
                 "stage": job.stage,
@@ -430,15 +426,10 @@ class Plan:
             "config": self.config.model_dump(mode="json", exclude_none=True),
             "data": {name: os.path.relpath(self.data(name).path, self.results) for name in corpora},
             "artefacts": artefacts,
-            "states": readers,
-            "kept": self._kept() if self.config.keep_hidden_states else [],
+            "states": sorted(os.path.relpath(path, self.results) for path in stored),
+            "deleted": [] if kept else list(shared.values()),
             "batches": [self._batch(batch) for batch in batches],
         }
-
-    def _kept(self) -> list[str]:
-        """Return the digits of the keys of all hidden states that probes read from files."""
-        stored = (group[0] for group in self.probes if group and "states" in group[0].reads)
-        return sorted({Path(job.reads["states"]).stem[-KEY_DIGITS:] for job in stored})
 
     def _batch(self, batch: JobGroup) -> dict[str, Any]:
         jobs = [
@@ -479,3 +470,27 @@ def jobs_of(batch: dict[str, Any]) -> list[AnyJob]:
 def read_plan(folder: PathLike) -> dict[str, Any]:
     """Read the plan of a study; raise `DamagedArtefact` if it is missing or damaged."""
     return read_json(Path(folder, PLAN))
+
+
+def listed_heads(path: PathLike) -> tuple[tuple[int, int], ...]:
+    """Return the heads in a CSV with the columns layer and head; the first one is replaced last.
+
+    Raises:
+        InputError: the file cannot be read, or has something else.
+    """
+    try:
+        header, *lines = Path(path).read_text(encoding="utf-8-sig").splitlines() or [""]
+    except (OSError, UnicodeDecodeError) as error:
+        raise InputError(f"{path} cannot be read ({first_line(error)}); give a CSV with the heads.") from error
+    if header.replace(" ", "") != "layer,head":
+        raise InputError(f"{path} begins with {header!r}; a list of heads begins with the line layer,head.")
+    heads: dict[tuple[int, int], None] = {}
+    for line in filter(str.strip, lines):
+        numbers = re.fullmatch(r"\s*([0-9]+)\s*,\s*([0-9]+)\s*", line)
+        if numbers is None:
+            raise InputError(f"{path} has the line {line!r}; name a head by two numbers, layer and head, such as 4,7.")
+        head = int(numbers[1]), int(numbers[2])
+        if head in heads:
+            raise InputError(f"{path} lists head {head[1]} of layer {head[0]} twice; list each head once.")
+        heads[head] = None
+    return tuple(heads)

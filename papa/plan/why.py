@@ -16,21 +16,22 @@ from papa.files import KEYED, PathLike, Provenance, digest_of_json, read_provena
 from papa.plan.jobs import AnyJob, HiddenStates, Report, Tokenize
 from papa.plan.study import TEXT_COLUMNS, Plan
 
+Files = dict[str, list[Path]]
 LISTED = 10
 """Most lines that are printed."""
 COMPARED = 8
-"""The number of files with the same name that a job is compared with, newest first."""
+"""The number of files with the same name, or only another number, that a job is compared with, newest first."""
 CORPUS_INPUTS = {"texts": "text", "labels": "training label"}
 """The inputs that come from tables of corpora, and what one of their values is."""
 
 
 def reasons(plan: Plan) -> Iterator[str]:
     """Yield a line for each cause: what is made, and the setting or the column that differs from an existing file."""
-    causes = Counter[tuple[str, str]]()
+    causes, listed = Counter[tuple[str, str]](), dict[str, Files]()
     for batch in plan.missing:
         if batch.rule not in (HiddenStates.stage, Report.stage):
             for job in batch.jobs:
-                if why := reason(plan, job):
+                if why := reason(plan, job, listed):
                     causes[job.stage, why] += 1
     for (stage, why), number in list(causes.items())[:LISTED]:
         yield f"{stage}, {count(number, 'file')}: {why}."
@@ -38,25 +39,30 @@ def reasons(plan: Plan) -> Iterator[str]:
         yield f"{count(len(causes) - LISTED, 'more cause')}."
 
 
-def reason(plan: Plan, job: AnyJob) -> str:
+def reason(plan: Plan, job: AnyJob, listed: dict[str, Files]) -> str:
     """Return what differs from the nearest existing file; empty if only its inputs are computed anew."""
-    existing = [made for path in _alike(job) if (made := read_provenance(path)) and made.record]
+    by_name = listed.get(job.folder) or listed.setdefault(job.folder, _files_in(job.folder))
+    alike = by_name.get(job.name) or by_name.get(_without_number(job.name), [])
+    existing = [made for path in alike[:COMPARED] if (made := read_provenance(path)) and made.record]
     if not existing:
         return "new"
     differences = sorted((_differences(plan, job, made) for made in existing), key=len)
     return ", ".join(differences[0])
 
 
-def _alike(job: AnyJob) -> list[Path]:
-    """Return the files of the stage whose names differ from the job's only in the key and a number, newest first."""
-    folder, name = Path(job.folder), re.sub("-[0-9]+$", "", job.name)
-    with_name = re.compile(re.escape(name) + "(-[0-9]+)?" + KEYED.pattern)
-    try:
-        files = [entry for entry in os.scandir(folder) if with_name.match(Path(entry.name).stem)]
-    except FileNotFoundError:
-        return []
-    newest = sorted(files, key=lambda entry: entry.stat().st_mtime, reverse=True)
-    return [Path(entry.path) for entry in newest[:COMPARED]]
+def _files_in(folder: str) -> Files:
+    """Return the files of a stage by their names, with and without the number at the end, newest first."""
+    by_name: Files = {}
+    files = [file for file in Path(folder).glob("[!.]*") if KEYED.search(file.stem)]
+    for file in sorted(files, key=os.path.getmtime, reverse=True):
+        name = KEYED.sub("", file.stem)
+        for each in {name, _without_number(name)}:
+            by_name.setdefault(each, []).append(file)
+    return by_name
+
+
+def _without_number(name: str) -> str:
+    return re.sub("-[0-9]+$", "", name)
 
 
 def _differences(plan: Plan, job: AnyJob, made: Provenance) -> list[str]:

@@ -85,8 +85,10 @@ def write_report(job: AnyJob, finished: Finished) -> str:
     claimed = folder / "tables" / "claims.json"
     write_json({**finished.conclusion.to_json(), **({"caveats": caveats} if caveats else {})}, claimed, job.record)
     _remove_others(folder, written)
-    write_page(page_of(finished, drawn, caveats), folder / "report" / "index.html", job.record)
-    write_json(_made_from(finished), made_from, job.record)
+    page = folder / "report" / "index.html"
+    write_page(page_of(finished, drawn, caveats), page, job.record)
+    files = sorted(os.path.relpath(path, folder) for path in (*written, claimed, page))
+    write_json(_made_from(finished) | {"files": files}, made_from, job.record)
     return f"{count(len(sections), 'table')} and {count(sum(bool(svg) for _, svg in drawn), 'figure')}"
 
 

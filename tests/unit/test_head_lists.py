@@ -10,19 +10,25 @@ from tiny import CONFIG, with_keys, write_data
 import papa
 from papa.config.reading import config_of
 from papa.config.settings import check_files
-from papa.method.orders import listed_heads, ordered_heads
+from papa.method.orders import ordered_heads
 from papa.plan.jobs import HiddenStates
-from papa.plan.study import Plan
+from papa.plan.study import Plan, listed_heads
 
 SIZES = SimpleNamespace(layers=2, heads=4)
 LIST = {"file": "heads.csv", "name": "mine"}
 
 
 def test_the_first_listed_head_is_replaced_last_and_others_before_all_listed_ones(tmp_path):
-    path, settings = tmp_path / "heads.csv", HiddenStates(constant="zeros", order="list-mine")
-    path.write_text("layer,head\n1,2\n0, 3\n\n1,0\n")
-    heads = ordered_heads(jobs.job(settings, tmp_path / "s.hidden", heads=path), settings, SIZES)
-    assert heads == [(0, 0), (0, 1), (0, 2), (1, 1), (1, 3), (1, 0), (0, 3), (1, 2)]
+    (path := tmp_path / "heads.csv").write_text("layer,head\n1,2\n0, 3\n\n1,0\n")
+    settings = HiddenStates(constant="zeros", heads=listed_heads(path))
+    job = jobs.job(settings, tmp_path / "s.hidden")
+    assert ordered_heads(job, settings, SIZES) == [(0, 0), (0, 1), (0, 2), (1, 1), (1, 3), (1, 0), (0, 3), (1, 2)]
+    for head in ((2, 0), (0, 4)):
+        settings = HiddenStates(constant="zeros", heads=((1, 2), head))
+        with pytest.raises(
+            papa.InputError, match=f"head {head[1]} of layer {head[0]}, but the model has 2 layers of 4"
+        ):
+            ordered_heads(job, settings, SIZES)
 
 
 @pytest.mark.parametrize(
@@ -31,18 +37,16 @@ def test_the_first_listed_head_is_replaced_last_and_others_before_all_listed_one
         ("", "begins with ''; a list of heads begins with the line layer,head."),
         ("layer,head\n1\n", "has the line '1'; name a head by two numbers, layer and head, such as 4,7."),
         ("layer,head\n1,2\n0,0\n1,2\n", "lists head 2 of layer 1 twice; list each head once."),
-        ("layer,head\n2,0\n", "lists head 0 of layer 2, but the model has 2 layers of 4 heads, counted from 0; use a"),
-        ("layer,head\n0,4\n", "lists head 4 of layer 0, but the model"),
     ],
 )
 def test_a_wrong_list_gets_one_sentence(text, message, tmp_path):
     path = tmp_path / "heads.csv"
     path.write_text(text)
     with pytest.raises(papa.InputError) as error:
-        listed_heads(str(path), 2, 4)
+        listed_heads(path)
     assert str(error.value).startswith(f"{path} {message}")
     with pytest.raises(papa.InputError, match="cannot be read"):
-        listed_heads(str(tmp_path / "nothing.csv"), 2, 4)
+        listed_heads(tmp_path / "nothing.csv")
 
 
 @pytest.fixture
@@ -55,18 +59,19 @@ def with_texts(tmp_path, monkeypatch):
 
 @pytest.mark.usefixtures("with_texts")
 def test_a_changed_list_changes_keys_and_a_moved_one_does_not(tmp_path):
-    def keys(file):
-        changes = {"models.tiny": {"path": random_model("llama")}, "run.orders": ["lambda", LIST | {"file": file}]}
+    def keys(file, name="mine"):
+        listed = {"file": file, "name": name}
+        changes = {"models.tiny": {"path": random_model("llama")}, "run.orders": ["lambda", listed]}
         plan = Plan(config_of(with_keys(CONFIG, changes)), tmp_path / "results" / "s")
         found = {}
         for job in plan.jobs:
             found.setdefault(job.about.get("order"), set()).add(job.key)
-        return found["list-mine"], found["lambda-0"]
+        return found[f"list-{name}"], found["lambda-0"]
 
     for name, head in {"a.csv": "1,2", "b.csv": "1,2", "c.csv": "0,0"}.items():
         (tmp_path / name).write_text(f"layer,head\n{head}\n")
     (first, by_lambda), moved, (changed, others) = map(keys, ("a.csv", "b.csv", "c.csv"))
-    assert moved == (first, by_lambda) and not first & changed and others == by_lambda
+    assert moved == keys("a.csv", "other") == (first, by_lambda) and not first & changed and others == by_lambda
 
 
 @pytest.mark.usefixtures("with_texts")

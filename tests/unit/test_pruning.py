@@ -18,7 +18,7 @@ PLANNED = {
     "data": {"sentences": f"../cache/data/{NAMES['data']}.parquet"},
     "artefacts": [{"path": f"../cache/probe/{NAMES['needed']}.parquet", "inputs": {"model": "here"}}],
     "batches": [],
-    "kept": [NAMES["kept"][-16:]],
+    "states": [f"states/{NAMES['kept']}.hidden"],
 }
 
 
@@ -34,7 +34,8 @@ def results(tmp_path):
         checked = Record("check", 1, {}, {"model": model})
         write_json({}, cache / f"check/{model}-{checked.key[:16]}.json", checked)
     for name in ("kept", "unread"):
-        (study / "states" / NAMES[name]).mkdir(parents=True)
+        (study / "states").mkdir(exist_ok=True)
+        (study / "states" / f"{NAMES[name]}.hidden").write_bytes(b"1")
     return tmp_path
 
 
@@ -50,7 +51,7 @@ def test_prune_lists_and_deletes_only_what_no_plan_names(results):
     assert set(results.rglob("*")) == before and NAMES["old"] in listed and NAMES["unread"] in listed
     assert not any(NAMES[name] in listed for name in ("needed", "data", "kept"))
     old, [gone] = results / f"cache/probe/{NAMES['old']}.parquet", (results / "cache/check").glob("gone-*")
-    unread = results / "study/states" / NAMES["unread"]
+    unread = results / f"study/states/{NAMES['unread']}.hidden"
     pruned(results, "y")
     assert before - set(results.rglob("*")) == {old, checkpoint_of(old), gone, unread}
     assert "Every file is needed." in pruned(results, "y").stdout
@@ -65,6 +66,7 @@ def test_prune_refuses_while_a_run_holds_the_cache(results):
 
 def test_prune_keeps_what_a_run_has_named_since_it_was_listed(results):
     listed = list(unneeded(results))
-    write_json(PLANNED | {"kept": [NAMES[name][-16:] for name in ("kept", "unread")]}, results / "study" / PLAN)
+    states = [f"states/{NAMES[name]}.hidden" for name in ("kept", "unread")]
+    write_json(PLANNED | {"states": states}, results / "study" / PLAN)
     prune(results, listed)
     assert [path.exists() for path in listed] == [False, False, False, True]

@@ -25,8 +25,10 @@ from papa.config.reading import keys as keys_of
 from papa.data.digests import digest_of_file
 from papa.errors import InputError
 from papa.files import digest_of_json, digest_of_table, read_table
+from papa.jobs.inspect import unneeded
 from papa.jobs.measure import run_here
-from papa.plan.study import Plan
+from papa.plan.execute import run
+from papa.plan.study import Plan, read_plan
 
 STEPS = 12
 """Steps of the walk; each costs about two runs of the study."""
@@ -359,8 +361,41 @@ def test_only_what_an_edit_changes_is_computed(computed_copy: Copy, edit: str, c
 def test_states_that_are_not_kept_are_gone_and_change_no_number():
     one, two = ({**CONFIG, "keep_hidden_states": keep} for keep in (True, False))
     assert finish(one, Path("kept")) is None and finish(two, Path("gone")) is None
-    assert [len([*Path(name).glob("states/*/*")]) for name in ("kept", "gone")] == [6, 0]
+    assert [len([*Path(name).glob("states/*")]) for name in ("kept", "gone")] == [6, 0]
     assert tables_in(Path("kept")) == tables_in(Path("gone"))
+    assert not unneeded(Path("kept"))
+
+
+@pytest.mark.usefixtures("no_figures", "files")
+def test_states_stay_for_readers_that_another_run_has_added():
+    """The last job of a killed run may still run on a cluster when the study has been started again."""
+    one, two = (
+        {**CONFIG, "keep_hidden_states": False, "run": CONFIG["run"] | {"seeds": seeds}} for seeds in ([1], [1, 2])
+    )
+    Plan(config_of(one), Path("s"), cache=Path("s/cache")).write()
+    old = read_plan("s")
+    *before, last = [batch for batch in old["batches"] if batch["rule"] != "report"]
+    for batch in before:
+        run(old, batch, "s")
+    Plan(config_of(two), Path("s"), cache=Path("s/cache")).write()
+    run(old, last, "s")
+    assert Path(last["jobs"][0]["reads"]["states"]).exists() and finish(two, Path("s")) is None
+
+
+@pytest.mark.usefixtures("no_figures", "files")
+def test_the_report_follows_names_and_deleted_files():
+    """Files have the same keys if two models change places; and a table that was deleted is written again."""
+    write_model(Path("models/second"), seed=7)
+    keys = {"run.models": ["a", "b"], "run.tasks": ["animals"], "run.fractions": ["1", "0"]}
+    paths = {"a": {"path": "models/tiny"}, "b": {"path": "models/second"}}
+    assert finish(with_keys(CONFIG, keys | {"models": paths}), Path("s")) is None
+    swapped = with_keys(CONFIG, keys | {"models": {"a": paths["b"], "b": paths["a"]}})
+    rules = [batch.rule for batch in Plan(config_of(swapped), Path("s"), cache=Path("s/cache")).missing]
+    assert rules == ["report"] and finish(swapped, Path("s")) is finish(swapped, Path("fresh")) is None
+    expected = tables_in(Path("fresh"))
+    assert tables_in(Path("s")) == expected
+    Path("s/tables/summary.parquet").unlink()
+    assert finish(swapped, Path("s")) is None and tables_in(Path("s")) == expected
 
 
 @pytest.mark.usefixtures("files")

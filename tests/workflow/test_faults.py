@@ -271,6 +271,9 @@ def test_a_job_reads_only_the_plan(unfinished, monkeypatch):
     assert [batch["handle"] for batch in after.batches.values()] == [
         batch["handle"] for batch in before.batches.values()
     ]
+    words = ["-m", "papa.plan.execute", before.folder, "0" * 16, "1", "log"]
+    late = subprocess.run([sys.executable, *words], capture_output=True, text=True, check=False)
+    assert late.returncode == 1 and "another run has begun" in late.stderr and "Traceback" not in late.stderr
 
 
 FULL_TEMPORARY_FOLDER = """

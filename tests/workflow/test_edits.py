@@ -369,9 +369,8 @@ def test_states_that_are_not_kept_are_gone_and_change_no_number():
 @pytest.mark.usefixtures("no_figures", "files")
 def test_states_stay_for_readers_that_another_run_has_added():
     """The last job of a killed run may still run on a cluster when the study has been started again."""
-    one, two = (
-        {**CONFIG, "keep_hidden_states": False, "run": CONFIG["run"] | {"seeds": seeds}} for seeds in ([1], [1, 2])
-    )
+    deletes = CONFIG | {"keep_hidden_states": False}
+    one, two = (with_keys(deletes, {"run.seeds": seeds}) for seeds in ([1], [1, 2]))
     Plan(config_of(one), Path("s"), cache=Path("s/cache")).write()
     old = read_plan("s")
     *before, last = [batch for batch in old["batches"] if batch["rule"] != "report"]
@@ -385,9 +384,8 @@ def test_states_stay_for_readers_that_another_run_has_added():
 @pytest.mark.usefixtures("no_figures", "files")
 def test_the_report_follows_names_and_deleted_files():
     """Files have the same keys if two models change places; and a table that was deleted is written again."""
-    write_model(Path("models/second"), seed=7)
     keys = {"run.models": ["a", "b"], "run.tasks": ["animals"], "run.fractions": ["1", "0"]}
-    paths = {"a": {"path": "models/tiny"}, "b": {"path": "models/second"}}
+    paths = {"a": {"path": "models/tiny"}, "b": {"path": "models/other"}}
     assert finish(with_keys(CONFIG, keys | {"models": paths}), Path("s")) is None
     swapped = with_keys(CONFIG, keys | {"models": {"a": paths["b"], "b": paths["a"]}})
     rules = [batch.rule for batch in Plan(config_of(swapped), Path("s"), cache=Path("s/cache")).missing]

@@ -1,11 +1,12 @@
-"""Checkpoints of long jobs: a job that was killed resumes from its last checkpoint, with a bit-identical result."""
+"""Long jobs: their progress bars, and checkpoints, from which a killed job resumes with a bit-identical result."""
 
 from __future__ import annotations
 
 import glob
 import logging
+import sys
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Generator, Iterable, Mapping
 from contextlib import suppress
 from dataclasses import dataclass
 from importlib.metadata import version
@@ -13,6 +14,7 @@ from typing import TYPE_CHECKING, Any
 
 import torch
 from torch import Tensor
+from tqdm import tqdm
 
 from papa.config.settings import budget_on
 from papa.errors import DamagedArtefact, InputError
@@ -99,3 +101,26 @@ class Checkpoint:
         for path in (self.path, *partial.parent.glob(partial.name)):
             with suppress(OSError):
                 path.unlink(missing_ok=True)
+
+
+def progress(batches: Iterable[Tensor], title: str, total: int, begun: int = 0) -> Generator[Tensor, None, None]:
+    """Yield `batches` of examples, and show on stderr how many of `total` are done; `begun` is the initial number.
+
+    In a log file, a line is written every half minute, and none for a shorter job.
+    """
+    interactive = sys.stderr.isatty()
+    with tqdm(
+        total=total,
+        initial=begun,
+        desc=title,
+        unit=" examples",
+        unit_scale=True,
+        file=sys.stderr,
+        mininterval=0.2 if interactive else 30,
+        delay=0 if interactive else 30,
+        leave=False,
+        dynamic_ncols=interactive,
+    ) as bar:
+        for batch in batches:
+            yield batch
+            bar.update(len(batch))

@@ -6,8 +6,9 @@ killed resumes from its checkpoint, with the same result.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
+from functools import cached_property
 from itertools import chain, islice
 from math import isfinite
 from typing import TYPE_CHECKING
@@ -16,16 +17,17 @@ import torch
 from torch import Tensor, nn
 from torch.optim.adamw import adamw
 
+from papa.config.settings import parts_of
 from papa.errors import InputError
-from papa.method.checkpoints import Checkpoint, State
-from papa.method.progress import progress
+from papa.method.checkpoints import Checkpoint, State, progress
+from papa.method.objective import Objective, Recorded, States
 from papa.model.budget import BatchParts
 
 if TYPE_CHECKING:
-    from papa.plan.jobs import Training
+    from papa.plan.jobs import OfTask, Training
 
-Recorded = Mapping[str, Tensor]
-"""Small tensors by name, recorded at the end of an epoch."""
+SAMPLE_SEED = 1
+"""The seed of the order from which samples of training rows are cut; the same in every job."""
 
 
 @dataclass(frozen=True)
@@ -44,31 +46,34 @@ class Diverged(InputError):
 
 @dataclass(frozen=True)
 class TrainingTask:
-    """The parameters to train, their loss, and what happens before and after each epoch.
+    """The modules to train, and where their loss comes from.
 
     Args:
-        rows: the training examples, by index.
-        loss: maps indices of training examples to their mean loss.
-        before_epoch: called with the number of each epoch, from 1.
-        after_epoch: called after each epoch; returns the tensors to record.
-        shares: the weights with which the losses of a batch's parts add up to the loss of the batch.
+        name: names the task in messages.
+        modules: a new probe, and any λ or constants.
+        objective: the loss of training examples.
+        states: the hidden states of examples.
+        record: called after each epoch; returns the tensors to record.
     """
 
     name: str
-    parameters: Sequence[nn.Parameter]
-    rows: Tensor
-    loss: Callable[[Tensor], Tensor]
-    before_epoch: Callable[[int], None]
-    after_epoch: Callable[[], Recorded]
-    shares: Callable[[Sequence[Tensor]], list[float]]
+    modules: Sequence[nn.Module]
+    objective: Objective
+    states: States
+    record: Callable[[], Recorded] = dict
+
+    @cached_property
+    def parameters(self) -> list[nn.Parameter]:
+        return [values for module in self.modules for values in module.parameters()]
 
     def backward(self, parts: Sequence[Tensor]) -> Tensor:
         """Compute the gradients of a batch in parts, and return its mean loss."""
         for values in self.parameters:
             values.grad = None
         losses = []
-        for part, share in zip(parts, self.shares(parts), strict=True):
-            loss = self.loss(part) if share == 1 else self.loss(part) * share
+        for part, share in zip(parts, self.objective.shares(parts), strict=True):
+            loss = self.objective.loss_on(self.states, part)
+            loss = loss if share == 1 else loss * share
             loss.backward()
             losses.append(loss.detach())
         return sum(losses[1:], start=losses[0])
@@ -156,8 +161,22 @@ def _finite(tensors: Iterable[Tensor]) -> bool:
     return all(bool(values.isfinite().all()) for values in tensors)
 
 
-def fit(task: TrainingTask, training: Training, seed: int, checkpoint: Checkpoint | None = None) -> list[Epoch]:
-    """Train on the mean loss of shuffled batches, whose order the seed determines.
+def training_rows(available: int, training: Training, seed: int) -> Tensor:
+    """Choose the training rows of a seed; every setting of attention with this seed learns from the same rows.
+
+    Samples are cut from one random order of all rows, so a smaller sample is part of a larger one. If `training` is
+    `resampled`, the order is divided into parts, and seed s has part s modulo the number of parts.
+    """
+    if training.rows is None:
+        return torch.arange(available)
+    part = seed % parts_of(str(training.rows)) if training.resampled else 0
+    size = training.row_count(available)
+    order = torch.randperm(available, generator=torch.Generator().manual_seed(SAMPLE_SEED))
+    return order[part * size : (part + 1) * size].sort().values
+
+
+def fit(task: TrainingTask, settings: OfTask, checkpoint: Checkpoint | None = None) -> list[Epoch]:
+    """Train on the mean loss of shuffled batches, whose order the seed determines; without parameters, do nothing.
 
     The checkpoint may have a state to resume from; the caller discards it after writing the result.
 
@@ -165,16 +184,19 @@ def fit(task: TrainingTask, training: Training, seed: int, checkpoint: Checkpoin
         Diverged: the loss of an epoch, the parameters or a recorded tensor is not finite. The parameters are then reset
             to those after the last good epoch.
     """
+    if not task.parameters:
+        return []
+    training = settings.training
     state = TrainingState(task.parameters, training.learning_rate)
-    examples, parts = len(task.rows), BatchParts(state.device)
-    generator = torch.Generator().manual_seed(seed)
+    rows = training_rows(task.objective.examples, training, settings.seed)
+    examples, parts = len(rows), BatchParts(state.device)
+    generator = torch.Generator().manual_seed(settings.seed)
     steps_per_epoch = -(-examples // training.batch_size)
     if checkpoint is not None and (saved := checkpoint.restore()) is not None:
         state.resume(saved)
         checkpoint.resumed = f", resumed in epoch {min(len(state.epochs) + 1, training.epochs)}"
     order = chain.from_iterable(
-        task.rows[torch.randperm(examples, generator=generator)].split(training.batch_size)
-        for _ in range(training.epochs)
+        rows[torch.randperm(examples, generator=generator)].split(training.batch_size) for _ in range(training.epochs)
     )
     finished, steps = divmod(state.steps, steps_per_epoch)
     done = finished * examples + steps * training.batch_size
@@ -186,7 +208,7 @@ def fit(task: TrainingTask, training: Training, seed: int, checkpoint: Checkpoin
 
     try:
         for epoch in range(len(state.epochs) + 1, training.epochs + 1):
-            task.before_epoch(epoch)
+            task.objective.begin(epoch)
             while state.steps < epoch * steps_per_epoch:
                 batch = next(batches)
                 loss = parts.run(batch, task.backward)
@@ -198,7 +220,7 @@ def fit(task: TrainingTask, training: Training, seed: int, checkpoint: Checkpoin
             fault = None if isfinite(mean) else f"loss became {mean}"
             if fault is None and not _finite(task.parameters):  # the loss does not reflect the last step
                 fault = "learned weights are not finite"
-            recorded = dict(task.after_epoch()) if fault is None else {}
+            recorded = dict(task.record()) if fault is None else {}
             if fault is None and not _finite(recorded.values()):
                 fault = "score is not finite"
             if fault is not None:

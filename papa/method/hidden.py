@@ -126,7 +126,7 @@ class StoredStates:
             yield cls(path, file)
 
     def read(self, examples: Tensor, tokens: Tokens, positions: Tensor | None = None) -> Tensor:
-        """Return the hidden states of a split's `examples` as float32.
+        """Return the hidden states of a split's `examples`, float32 `[position, L+1, hidden]`.
 
         `positions` selects some of their tokens; None means all. Each example is compared with its checksum when it is
         first read.

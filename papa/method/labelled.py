@@ -13,8 +13,7 @@ from torch.nn.functional import cross_entropy
 from papa.config.measures import TEXT, WORD
 from papa.data.tokens import Tokens, whole_numbers
 from papa.files import PathLike, provenance_of, read_table
-from papa.method.fitting import Recorded
-from papa.method.objective import IGNORED, Batch, Objective, outcomes_table
+from papa.method.objective import IGNORED, Batch, Objective, Recorded, outcomes_table
 from papa.method.probes import ProbeSizes, SequenceProbe, TokenProbe
 
 if TYPE_CHECKING:

@@ -4,14 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from papa.data.masking import Masking
 from papa.data.tokenize import tokenizer_of
 from papa.data.tokens import Tokens
 from papa.method.labelled import GoldLabels, Labelled
-from papa.method.likelihoods import NextTokens
-from papa.method.masked_tokens import MaskedTokens
 from papa.method.objective import Objective
 from papa.method.probes import ProbeSizes
+from papa.method.token_prediction import MaskedTokens, Masking, NextTokens
 from papa.model.model import Model
 from papa.plan.jobs import Job, OfTask
 

@@ -76,9 +76,9 @@ def function_of(stage: str) -> Callable[[Sequence[Any]], str]:
         from papa.method.training import train_probes
 
         return train_probes
-    from papa.method.corpus_averages import average_corpus
-    from papa.method.features import store_states
+    from papa.method.averaging import average_corpus
     from papa.method.head_weights import learn_weights
+    from papa.method.states import store_states
 
     functions |= {Average.stage: average_corpus, LearnLambda.stage: learn_weights, HiddenStates.stage: store_states}
     return functions[stage]

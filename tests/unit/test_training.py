@@ -1,5 +1,7 @@
 """From laid-out tokens and labels to λ and predictions, on a tiny random model and learnable labels."""
 
+from types import SimpleNamespace
+
 import jobs
 import numpy as np
 import pyarrow as pa
@@ -16,9 +18,10 @@ from papa.method import labelled
 from papa.method.fitting import Diverged, TrainingTask, _clip, fit
 from papa.method.labelled import GoldLabels, Labelled
 from papa.method.objective import IGNORED
-from papa.method.orders import ordered_heads
 from papa.method.probes import ProbeSizes, SequenceProbe, TokenProbe
 from papa.method.training import train_probes
+from papa.method.variants import ordered_heads
+from papa.plan.jobs import OfTask
 
 
 def test_a_probe_learns_and_the_same_seed_gives_the_same_bytes(tiny, corpus, data):
@@ -147,16 +150,15 @@ def test_scores_and_learned_weights_are_finite_too():
     kept = iter([{"validation": torch.ones(2)}, {"validation": torch.tensor([1.0, torch.inf])}, {}])
 
     def fitted(loss, how):
-        task = TrainingTask(
-            "fitting", [weight], torch.arange(5), loss, lambda epoch: None, lambda: next(kept), lambda parts: [1.0]
-        )
+        objective = SimpleNamespace(examples=5, begin=int, shares=lambda parts: [1.0], loss_on=loss)
+        task = TrainingTask("fitting", [nn.ParameterList([weight])], objective, None, lambda: next(kept))
         with pytest.raises(Diverged) as error:
-            fit(task, how, 1)
+            fit(task, OfTask(kind="text", training=how, seed=1))
         return error.value
 
-    score = fitted(lambda rows: weight.sum(), training())
+    score = fitted(lambda states, rows: weight.sum(), training())
     assert "The score is not finite in epoch 2 of fitting" in str(score) and score.finite_epochs == 1
     # a loss that is finite, and has no finite gradient
-    learned = fitted(lambda rows: (weight - weight).sqrt().sum(), training(batch_size=5))
+    learned = fitted(lambda states, rows: (weight - weight).sqrt().sum(), training(batch_size=5))
     assert "The learned weights are not finite in epoch 1 of fitting" in str(learned)
     assert next(kept) == {} and bool(weight.isfinite().all())

@@ -20,7 +20,6 @@ from typing import TYPE_CHECKING, Any, TypeVar
 from papa.config.measures import check_metric, frequent_class
 from papa.config.settings import SPLITS, Corpus, InFiles, Machine, OnHub, Task
 from papa.data.columns import Columns, class_name
-from papa.data.readers import SourceRows
 from papa.data.sources import describe, load_splits, source_digests
 from papa.errors import InputError, count, listing
 from papa.files import (
@@ -338,21 +337,20 @@ def _splits(corpus: Corpus, tasks: Mapping[str, Task], machine: Machine) -> list
         *(part for task in tasks.values() for part in (task.label, task.subset)),
     ]
     wanted = {name for name in (*used, corpus.cluster) if name and isinstance(name, str)}
-    return [_split(corpus, split, rows, wanted) for split, rows in load_splits(corpus, wanted, machine).items()]
+    return [_split(corpus, split, columns, wanted) for split, columns in load_splits(corpus, wanted, machine).items()]
 
 
-def _split(corpus: Corpus, name: str, rows: SourceRows, wanted: set[str]) -> PreparedSplit:
+def _split(corpus: Corpus, name: str, columns: Columns, wanted: set[str]) -> PreparedSplit:
     import numpy as np
 
-    columns = Columns(source := describe(corpus, name), rows)
     columns.check(sorted(wanted))
-    indices = np.arange(rows.table.num_rows)
+    indices = np.arange(columns.table.num_rows)
     if corpus.blocks and corpus.first:  # blank lines separate the paragraphs of running text
         indices = indices[[bool(text and text.strip()) for text in columns.texts(corpus.first, blank=True)]]
     available = len(indices)
     if available == 0:
-        missing = "text" if rows.table.num_rows else "rows"
-        raise InputError(f"{source} has no {missing}; every split needs some.")
+        missing = "text" if columns.table.num_rows else "rows"
+        raise InputError(f"{columns.source} has no {missing}; every split needs some.")
     if name == "train" and corpus.train_limit is not None:
         order = np.random.default_rng(SAMPLE_SEED).permutation(available)
         indices = indices[np.sort(order[: corpus.train_limit])]
@@ -402,7 +400,7 @@ def _listed_names(labels: Sequence[str] | None) -> list[str] | None:
 
 
 def _names_in_data(columns: Columns, column: str) -> list[str]:
-    return list(dict.fromkeys(map(class_name, columns.rows.class_names.get(column) or ())))
+    return list(dict.fromkeys(map(class_name, columns.class_names.get(column) or ())))
 
 
 def _check_classes(

@@ -66,7 +66,7 @@ rule average:
     input:
         waits,
     output:
-        update("results/cache/average/{name}-{key}.h5"),
+        update("results/cache/average/{name}-{key}.safetensors"),
     log:
         f"{STUDY.folder}/logs/average-{{name}}-{{key}}.log",
     priority: 3

@@ -104,7 +104,7 @@ class Average(Settings):
     """
 
     stage = "average"
-    suffix = ".h5"
+    suffix = ".safetensors"
 
     kind: str = "average"
     precision: str = "float32"

@@ -18,10 +18,9 @@ from typing import TYPE_CHECKING
 from papa.config.measures import MASKED, METRICS, NEXT
 from papa.config.settings import SPLITS
 from papa.data.columns import Columns
-from papa.data.named import Facts
 from papa.data.readers import read_file
 from papa.data.splits import ANYTHING, Wanted, write_rows
-from papa.data.weights import predicts_next
+from papa.data.weights import Facts, predicts_next
 from papa.errors import WARNING, InputError, count, listing
 from papa.files import PathLike
 

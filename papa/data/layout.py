@@ -132,17 +132,12 @@ def lay_out(
     """
     import torch  # the stage that tokenizes does not need it
 
-    shape = (len(first), slots)
-    inputs = {
-        "input_ids": torch.full(shape, tokenizer.pad_token_id or 0, dtype=torch.long),
-        "attention_mask": torch.zeros(shape, dtype=torch.long),
-        "token_type_ids": torch.zeros(shape, dtype=torch.long),
-    }
+    padding = {"input_ids": tokenizer.pad_token_id or 0, "attention_mask": 0, "token_type_ids": 0}
+    inputs = {name: torch.full((len(first), slots), value, dtype=torch.long) for name, value in padding.items()}
     for row, placed in enumerate(place_texts(tokenizer, first, second, slots=slots, style=style)):
         used = torch.tensor(placed.slots, dtype=torch.long)  # an empty text may have no token
-        inputs["input_ids"][row, used] = torch.tensor(placed.ids, dtype=torch.long)
-        inputs["attention_mask"][row, used] = 1
-        inputs["token_type_ids"][row, used] = torch.tensor(placed.segments, dtype=torch.long)
+        for name, values in zip(inputs, (placed.ids, [1] * len(used), placed.segments), strict=True):
+            inputs[name][row, used] = torch.tensor(values, dtype=torch.long)
     return inputs
 
 

@@ -91,10 +91,10 @@ def _read_parquet(path: Path, wanted: Collection[str] | None, _: object) -> Colu
     with pq.ParquetFile(path.absolute()) as file:  # pyarrow takes a relative path such as "a: b" for a URI
         names = file.schema_arrow.names
         table = file.read(columns=names if wanted is None else [name for name in names if name in wanted])
+        features = None
         with suppress(ValueError, LookupError, TypeError):  # other programs may store anything under this key
-            described = json.loads((file.schema_arrow.metadata or {})[b"huggingface"])
-            return Columns(str(path), table, names, class_names_of(described["info"]["features"]))
-    return Columns(str(path), table, names)
+            features = json.loads(file.schema_arrow.metadata[b"huggingface"])["info"]["features"]
+    return Columns(str(path), table, names, class_names_of(features))
 
 
 def _read_json(path: Path, wanted: Collection[str] | None, _: object) -> Columns:
@@ -113,7 +113,7 @@ def _read_json(path: Path, wanted: Collection[str] | None, _: object) -> Columns
             raise InputError(f"{path} contains {shortened(record)}, not only objects; {ONE_OBJECT_PER_ROW}.")
         names.update(dict.fromkeys(record))
         lines.append(number)
-        records.append({name: value for name, value in record.items() if wanted is None or name in wanted})
+        records.append(record)
     if len(records) == 1:  # perhaps a table, as pandas writes it by default, or a data set such as SQuAD
         items = chain.from_iterable(value if isinstance(value, list) else [value] for value in record.values())
         if any(isinstance(item, list | dict) for item in items):
@@ -142,9 +142,7 @@ def _read_csv(path: Path, wanted: Collection[str] | None, columns: Sequence[str]
     names = [name.strip() for name in header]
     if not any(names):
         raise InputError(f"{path} must start with a line of column names, but it has none; add this line.")
-    indices = [index for index, name in enumerate(names) if name and (wanted is None or name in wanted)]
-    values: list[list[str]] = [[] for _ in indices]
-    numbers = array("q")
+    rows, numbers = list[list[str]](), array("q")
     quoting: dict[bool | None, int] = {True: start} if tabs and {True, None} & {*map(_in_quotes, header)} else {}
     for number, record in records:
         if len(record) != len(names):
@@ -157,12 +155,12 @@ def _read_csv(path: Path, wanted: Collection[str] | None, columns: Sequence[str]
             if '"' in value:
                 quoting.setdefault(_in_quotes(value), number)
         numbers.append(number)
-        for column, index in zip(values, indices, strict=True):
-            column.append(record[index])
+        rows.append(record)
     if line := quoting.get(True) or (False not in quoting and quoting.get(None)):
         problem = f"{path} line {line} has a value in quotes, which TSV does not have"
         raise InputError(f"{problem}, so they may not belong to the text; if they do not, save the rows as .csv.")
-    table = _table(path, [names[index] for index in indices], values)
+    read = [(name, index) for index, name in enumerate(names) if name and (wanted is None or name in wanted)]
+    table = _table(path, [name for name, _ in read], [[row[index] for row in rows] for _, index in read])
     return Columns(str(path), table, [name for name in names if name], lines=numbers)
 
 

@@ -23,9 +23,8 @@ from papa.config.settings import FORMATS, Config, Machine, check_files
 from papa.data.choose import DataSet, data_in_files, described, validation_file
 from papa.data.columns import Columns
 from papa.data.hub import fetch, folder_of
-from papa.data.named import facts_in, named
 from papa.data.splits import Wanted, columns_of_table, is_table
-from papa.data.weights import locate
+from papa.data.weights import facts_in, locate, named
 from papa.errors import WARNING, InputError
 from papa.files import PathLike
 from papa.jobs.init import config_text

@@ -190,7 +190,7 @@ def average_corpus(jobs: Sequence[Job[Average]]) -> str:
     budget, checkpoint = TokenBudget(model.token_budget), Checkpoint(job, model.device.type)
     with TokensFile.opened(job.reads["tokens"]) as file:
         train = file.extent("train")
-        averaging, groups = Averaging(model, int(file.provenance["slots"]), job.settings.kind), 0
+        averaging, groups = Averaging(model, file.slots, job.settings.kind), 0
         if (state := checkpoint.restore()) is not None:
             groups = averaging.resume(state)
             checkpoint.resumed = f", resumed after {averaging.examples:,}"

@@ -49,12 +49,11 @@ class Checkpoint:
 
     A state is used only by a job with the same key, type of device, library versions, number of threads and token
     budget. A job that cannot save its state continues without a checkpoint. A caller that resumes sets `resumed`, a
-    suffix for the line that the job reports. With `to_the_end`, the final state is also saved.
+    suffix for the line that the job reports.
     """
 
-    def __init__(self, job: AnyJob, device: str = "cpu", to_the_end: bool = False):
-        self.path, self.to_the_end = checkpoint_of(job.output), to_the_end
-        self.resumed = ""
+    def __init__(self, job: AnyJob, device: str = "cpu"):
+        self.path, self.resumed = checkpoint_of(job.output), ""
         self.identity = digest_of_json([job.key, environment_of(job.machine, device)])
         self._saved = time.monotonic()
 
@@ -80,12 +79,9 @@ class Checkpoint:
         log.info("This job resumes from %s.", self.path)
         return State(tensors, facts["values"])
 
-    def save(self, state: Callable[[], State], ended: bool = False) -> None:
-        """Save the result of `state` if the last save is old enough, or if the job `ended` and `to_the_end` is set.
-
-        Errors are only logged.
-        """
-        if time.monotonic() - self._saved < SECONDS and not (ended and self.to_the_end):
+    def save(self, state: Callable[[], State]) -> None:
+        """Save the result of `state` if the last save is old enough; errors are only logged."""
+        if time.monotonic() - self._saved < SECONDS:
             return
         try:
             current = state()

@@ -202,9 +202,9 @@ def fit(task: TrainingTask, settings: OfTask, checkpoint: Checkpoint | None = No
     done = finished * examples + steps * training.batch_size
     batches = progress(islice(order, state.steps, None), task.name, examples * training.epochs, done)
 
-    def keep(at_end: bool = False) -> None:
+    def keep() -> None:
         if checkpoint is not None:
-            checkpoint.save(state.snapshot, at_end)
+            checkpoint.save(state.snapshot)
 
     try:
         for epoch in range(len(state.epochs) + 1, training.epochs + 1):
@@ -229,7 +229,7 @@ def fit(task: TrainingTask, settings: OfTask, checkpoint: Checkpoint | None = No
                     "the learning rate."
                 )
             state.end_epoch(Epoch(mean, recorded))
-            keep(epoch == training.epochs)
+            keep()
     except Diverged as error:
         state.restore()
         error.finite_epochs = len(state.epochs)

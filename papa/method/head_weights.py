@@ -45,7 +45,7 @@ def learn_weights(jobs: Sequence[Job[LearnLambda]]) -> str:
     constants = constants_for(Constant(settings.constant), job.reads.get("constants"), model, train.n)
     torch.manual_seed(settings.seed)
     objective = objective_of(job, split, ProbeSizes.of(model, train.n), model)
-    checkpoint = Checkpoint(job, model.device.type, to_the_end=settings.weights == "gradient")
+    checkpoint = Checkpoint(job, model.device.type)
     if settings.weights == "gradient":
         _train_probe(job, model, objective, checkpoint)
         values = gate_slopes(model, constants, objective, settings)[None].float().cpu()

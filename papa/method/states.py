@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import asdict, dataclass
 
@@ -12,7 +13,7 @@ from papa.data.packed import Packed
 from papa.data.tokens import Tokens, TokensFile
 from papa.errors import InputError, format_bytes
 from papa.method.checkpoints import progress
-from papa.method.hidden import Extent, HiddenWriter, writing_hidden
+from papa.method.hidden import HiddenWriter, writing_hidden
 from papa.method.objective import Batch
 from papa.method.probes import ProbeSizes
 from papa.method.variants import replaced_by
@@ -57,31 +58,29 @@ class StreamedStates:
 
 def store_states(jobs: Sequence[Job[HiddenStates]]) -> str:
     """Stage *hidden states*: store the hidden states of a corpus under each variant."""
-    model, size = model_of(jobs[0]), 0
+    model = model_of(jobs[0])
     for job in jobs:
-        size += _store(job, model)
+        _store(job, model)
+    size = sum(os.path.getsize(job.output) for job in jobs)
     return f"hidden states of {len(jobs)} variants, {format_bytes(size)}"
 
 
-def _store(job: Job[HiddenStates], model: Model) -> int:
+def _store(job: Job[HiddenStates], model: Model) -> None:
     with TokensFile.opened(job.reads["tokens"]) as file:
-        sizes = ProbeSizes.of(model, int(file.provenance["slots"]))
+        sizes = ProbeSizes.of(model, file.slots)
         replacement = model.replacement(*replaced_by(job, job.settings, model, sizes.slots))
-        tokens = sum(group.tokens for group in file.groups)
-        extent = Extent(file.rows, tokens, sizes.layers * sizes.hidden * 2)
         replaced, total = replaced_in(replacement), model.layers * model.heads
         facts = {
-            "rows": extent.rows,
-            "tokens": extent.tokens,
+            "rows": file.rows,
+            "tokens": sum(group.tokens for group in file.groups),
             "splits": [[group.split, group.first, group.rows, group.tokens] for group in file.splits.values()],
             **asdict(sizes),
             "heads": total,
             "kept": total - len(replaced),
         }
-        with writing_hidden(job.output, extent, facts, job.record) as writer, torch.inference_mode():
+        with writing_hidden(job.output, facts, job.record) as writer, torch.inference_mode():
             for _ in progress(_write_rows(model, replacement, file, writer), "encoding", file.rows):
                 pass
-    return extent.bytes
 
 
 def _write_rows(model: Model, replacement: Replacement, file: TokensFile, writer: HiddenWriter) -> Iterator[Tensor]:

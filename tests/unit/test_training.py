@@ -14,10 +14,10 @@ from torch import nn
 
 from papa.data.tokens import Tokens
 from papa.files import provenance_of, read_table, write_table
-from papa.method import labelled
+from papa.method import objectives
 from papa.method.fitting import Diverged, TrainingTask, _clip, fit
-from papa.method.labelled import GoldLabels, Labelled
 from papa.method.objective import IGNORED
+from papa.method.objectives import GoldLabels, Labelled
 from papa.method.probes import ProbeSizes, SequenceProbe, TokenProbe
 from papa.method.training import train_probes
 from papa.method.variants import ordered_heads
@@ -55,7 +55,7 @@ def test_seeds_that_are_trained_together_have_the_bytes_of_each_alone(tiny, corp
 @pytest.mark.parametrize("corpus", ["words"], indirect=True)
 @pytest.mark.parametrize("at_once", [1, 64])
 def test_batches_and_sentences_without_a_labelled_word_count_nothing(tiny, corpus, data, monkeypatch, at_once):
-    monkeypatch.setattr(labelled, "EVALUATED_AT_ONCE", at_once)
+    monkeypatch.setattr(objectives, "EVALUATED_AT_ONCE", at_once)
     table, splits, sizes = read_table(data["labels"]), Tokens.read(data["tokens"]), (LAYERS + 1, 35, CORPUS_SLOTS)
 
     def outcomes(name, bare):

@@ -13,7 +13,7 @@ from torch.nn.functional import cross_entropy
 import papa
 from papa.data.tokens import Tokens
 from papa.method.fitting import TrainingTask, fit, training_rows
-from papa.method.labelled import GoldLabels, Labelled
+from papa.method.objectives import GoldLabels, Labelled
 from papa.method.probes import ProbeSizes
 from papa.method.states import StreamedStates
 from papa.plan.jobs import OfTask

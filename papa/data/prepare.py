@@ -6,7 +6,6 @@ reported here, before any model runs.
 
 from __future__ import annotations
 
-import hashlib
 import os
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
@@ -46,8 +45,6 @@ TEXTS = ("first", "second", "words")
 SAMPLE_SEED = 0
 SAMPLED_ROWS = 2000
 """Number of rows per split in which words are counted."""
-CHUNK_ROWS = 4096
-"""Number of rows that are converted to Python objects at a time."""
 
 
 @dataclass(frozen=True)
@@ -249,8 +246,10 @@ def _sizes(table: pa.Table, rows: Mapping[str, int], cluster: str | int | None) 
         texts = [
             [text if isinstance(text, list) else text.split() for text in sample[name].to_pylist()] for name in names
         ]
-        by_column = isinstance(cluster, str)
-        clusters = part["cluster"].to_pylist() if by_column else [row // (cluster or 1) for row in range(number)]
+        if isinstance(cluster, str):
+            clusters = part["cluster"].to_pylist()
+        else:
+            clusters = [row // (cluster or 1) for row in range(number)]
         # the mean size of the cluster of a row: by so much the variance of a mean grows if a cluster's rows are alike
         effect = sum(size**2 for size in Counter(clusters).values()) / number
         sizes[split] = {"words": sum(fmean(map(len, column)) for column in texts), "design_effect": effect}
@@ -370,17 +369,14 @@ def _texts(corpus: Corpus, splits: Sequence[PreparedSplit]) -> dict[str, pa.Arra
 
 def _shared(texts: pa.Table) -> dict[str, int]:
     """Count the rows of each validation split that equal a training row, ignoring surrounding spaces."""
-    train: set[bytes] = set()
-    shared: dict[str, int] = {}
-    for chunk in texts.to_batches(CHUNK_ROWS):
-        splits, _, *columns = (column.to_pylist() for column in chunk.columns)
-        for split, *row in zip(splits, *columns, strict=True):
-            texts_of_row = [[part.strip() for part in ([text] if isinstance(text, str) else text)] for text in row]
-            key = hashlib.blake2b(repr(texts_of_row).encode(), digest_size=16).digest()  # needs less memory than texts
-            if split == "train":
-                train.add(key)
-            else:
-                shared[split] = shared.get(split, 0) + (key in train)
+    splits, _, *columns = (column.to_pylist() for column in texts.columns)
+    train, shared = set[int](), dict[str, int]()
+    for split, *row in zip(splits, *columns, strict=True):
+        key = hash(tuple(text.strip() if isinstance(text, str) else (*map(str.strip, text),) for text in row))
+        if split == "train":
+            train.add(key)
+        else:
+            shared[split] = shared.get(split, 0) + (key in train)
     return shared
 
 

@@ -91,22 +91,16 @@ class Averaging:
         block = examples, begin, end
         if self._entries_of is None or self._entries_of[0] != block:
             self._entries_of = None  # free the memory of the last block
-            entries, mask = self._entries(examples, slice(begin, end))
-            if mask is None:
-                self._entries_of = block, entries.flatten(), None
-            else:
-                counted = mask.expand(entries.shape).flatten().nonzero().squeeze(1)
-                self._entries_of = block, entries.flatten()[counted], counted
+            slots, real = examples.slots[:1] if examples.same_slots else examples.slots, examples.real
+            entries, counted = slots[:, begin:end], None if real is None else real[:, begin:end]
+            if not self.outputs:  # pairs of slots, [example, query, key]
+                entries = entries[:, :, None] * self.n + slots[:, None, :]
+                counted = None if counted is None or real is None else counted[:, :, None] & real[:, None, :]
+            if counted is not None:
+                counted = counted.expand(entries.shape).flatten().nonzero().squeeze(1)
+            entries = entries.flatten()
+            self._entries_of = block, entries if counted is None else entries[counted], counted
         return self._entries_of[1:]
-
-    def _entries(self, examples: Examples, rows: slice) -> tuple[Tensor, Tensor | None]:
-        """Return the entry to which each slot or pair of slots is added, and a mask of those that count (None: all)."""
-        slots, real = examples.slots[:1] if examples.same_slots else examples.slots, examples.real
-        if self.outputs:
-            return slots[:, rows], None if real is None else real[:, rows]
-        queries, keys = slots[:, rows, None], slots[:, None, :]
-        counted = None if real is None else real[:, rows, None] & real[:, None, :]
-        return queries * self.n + keys, counted  # [example, query, key]
 
     def add_group(self, group: Tokens, budget: TokenBudget) -> Iterator[Tensor]:
         """Add all examples of a group, and yield their indices batch by batch."""

@@ -6,7 +6,7 @@ killed resumes from its checkpoint, with the same result.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from itertools import chain, islice
@@ -20,7 +20,7 @@ from torch.optim.adamw import adamw
 from papa.config.settings import parts_of
 from papa.errors import InputError
 from papa.method.checkpoints import Checkpoint, State, progress
-from papa.method.objective import Objective, Recorded, States
+from papa.method.objective import Objective, States
 from papa.model.budget import BatchParts
 
 if TYPE_CHECKING:
@@ -32,16 +32,10 @@ SAMPLE_SEED = 1
 
 @dataclass(frozen=True)
 class Epoch:
-    """A finished epoch: its mean loss, and the tensors recorded at its end."""
+    """A finished epoch: its mean loss, and the tensor recorded at its end."""
 
     loss: float
-    recorded: Recorded
-
-
-class Diverged(InputError):
-    """Training diverged; the loss was finite for the first `finite_epochs` epochs."""
-
-    finite_epochs = 0
+    recorded: Tensor
 
 
 @dataclass(frozen=True)
@@ -53,14 +47,14 @@ class TrainingTask:
         modules: a new probe, and any λ or constants.
         objective: the loss of training examples.
         states: the hidden states of examples.
-        record: called after each epoch; returns the tensors to record.
+        record: called after each epoch; returns the tensor to record.
     """
 
     name: str
     modules: Sequence[nn.Module]
     objective: Objective
     states: States
-    record: Callable[[], Recorded] = dict
+    record: Callable[[], Tensor] = lambda: torch.empty(0)
 
     @cached_property
     def parameters(self) -> list[nn.Parameter]:
@@ -88,8 +82,6 @@ class TrainingState:
         self.means, self.squares = ([torch.zeros_like(values) for values in parameters] for _ in range(2))
         self.counts = [torch.zeros((), device=values.device) for values in parameters]
         self.epochs: list[Epoch] = []
-        self.last_good = [values.detach().cpu().clone() for values in parameters]
-        """The parameters after the last finished epoch."""
         self.steps, self.total = 0, torch.zeros((), dtype=torch.float64)
         """Number of steps taken, and the summed loss of the current epoch."""
 
@@ -106,38 +98,18 @@ class TrainingState:
             values.grad = None
         self.steps += 1
 
-    def end_epoch(self, epoch: Epoch) -> None:
-        self.epochs.append(epoch)
-        self.last_good = [values.detach().cpu().clone() for values in self.parameters]
-        self.total.zero_()
-
-    @torch.no_grad()
-    def restore(self) -> None:
-        """Set the parameters to those after the last good epoch."""
-        for values, earlier in zip(self.parameters, self.last_good, strict=True):
-            values.copy_(earlier)
-
     def snapshot(self) -> State:
-        recorded = {
-            f"kept/{index}/{name}": values
-            for index, epoch in enumerate(self.epochs)
-            for name, values in epoch.recorded.items()
-        }
+        recorded = torch.stack([epoch.recorded for epoch in self.epochs]) if self.epochs else torch.empty(0)
         draws = {"draws/cpu": torch.get_rng_state()}  # dropout draws from these generators
         if self.device.type == "cuda":
             draws["draws/cuda"] = torch.cuda.get_rng_state(self.device)
         values = {"steps": self.steps, "losses": [epoch.loss for epoch in self.epochs]}
-        return State(self._tensors() | recorded | draws, values)
+        return State(self._tensors() | {"recorded": recorded} | draws, values)
 
     @torch.no_grad()
     def resume(self, state: State) -> None:
         self.steps = state.values["steps"]
-        recorded: list[dict[str, Tensor]] = [{} for _ in state.values["losses"]]
-        for path, values in state.tensors.items():
-            if path.startswith("kept/"):
-                _, index, name = path.split("/", 2)
-                recorded[int(index)][name] = values
-        self.epochs = list(map(Epoch, state.values["losses"], recorded))
+        self.epochs = list(map(Epoch, state.values["losses"], state.tensors["recorded"]))
         for name, values in self._tensors().items():
             values.copy_(state.tensors[name])
         torch.set_rng_state(state.tensors["draws/cpu"])
@@ -145,8 +117,8 @@ class TrainingState:
             torch.cuda.set_rng_state(state.tensors["draws/cuda"], self.device)
 
     def _tensors(self) -> dict[str, Tensor]:
-        lists = {"parameters": self.parameters, "means": self.means, "squares": self.squares, "counts": self.counts}
-        lists |= {"good": self.last_good, "total": [self.total]}
+        lists = {"parameters": self.parameters, "means": self.means, "squares": self.squares}
+        lists |= {"counts": self.counts, "total": [self.total]}
         return {f"{name}/{index}": values for name, tensors in lists.items() for index, values in enumerate(tensors)}
 
 
@@ -155,10 +127,6 @@ def _clip(parameters: Sequence[nn.Parameter]) -> None:
     norm = nn.utils.get_total_norm([values.grad for values in parameters if values.grad is not None])
     if not float(norm) + 1e-6 <= 1:
         nn.utils.clip_grads_with_norm_(parameters, 1.0, norm)
-
-
-def _finite(tensors: Iterable[Tensor]) -> bool:
-    return all(bool(values.isfinite().all()) for values in tensors)
 
 
 def training_rows(available: int, training: Training, seed: int) -> Tensor:
@@ -181,8 +149,7 @@ def fit(task: TrainingTask, settings: OfTask, checkpoint: Checkpoint | None = No
     The checkpoint may have a state to resume from; the caller discards it after writing the result.
 
     Raises:
-        Diverged: the loss of an epoch, the parameters or a recorded tensor is not finite. The parameters are then reset
-            to those after the last good epoch.
+        InputError: the loss of an epoch or a parameter is not finite.
     """
     if not task.parameters:
         return []
@@ -217,26 +184,19 @@ def fit(task: TrainingTask, settings: OfTask, checkpoint: Checkpoint | None = No
                 state.step()
                 keep()
             mean = float(state.total) / examples
-            fault = None if isfinite(mean) else f"loss became {mean}"
-            if fault is None and not _finite(task.parameters):  # the loss does not reflect the last step
-                fault = "learned weights are not finite"
-            recorded = dict(task.record()) if fault is None else {}
-            if fault is None and not _finite(recorded.values()):
-                fault = "score is not finite"
-            if fault is not None:
-                raise Diverged(
+            # the loss does not reflect the last step
+            finite = isfinite(mean) and all(bool(values.isfinite().all()) for values in task.parameters)
+            if not finite:
+                if checkpoint is not None:
+                    checkpoint.discard()
+                fault = "learned weights are not finite" if isfinite(mean) else f"loss became {mean}"
+                raise InputError(
                     f"The {fault} in epoch {epoch} of {task.name} at learning rate {training.learning_rate}; lower "
                     "the learning rate."
                 )
-            state.end_epoch(Epoch(mean, recorded))
+            state.epochs.append(Epoch(mean, task.record()))
+            state.total.zero_()
             keep()
-    except Diverged as error:
-        state.restore()
-        error.finite_epochs = len(state.epochs)
-        if checkpoint is not None:
-            checkpoint.discard()
-        raise
-    else:
         for _ in batches:  # complete the progress bar
             pass
     finally:

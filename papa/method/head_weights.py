@@ -85,8 +85,8 @@ def learn_gates(
 
     states = StreamedStates(model, mixed, settings.encoder_dropout, probed=objective.target.probed)
     modules = [nn.ParameterList([raw]), objective.probe]
-    task = TrainingTask("learning λ", modules, objective, states, lambda: {"lambda": raw.detach().sigmoid().cpu()})
-    return torch.stack([epoch.recorded["lambda"] for epoch in fit(task, settings, checkpoint)])
+    task = TrainingTask("learning λ", modules, objective, states, lambda: raw.detach().sigmoid().cpu())
+    return torch.stack([epoch.recorded for epoch in fit(task, settings, checkpoint)])
 
 
 def _train_probe(job: Job[LearnLambda], model: Model, objective: Objective, checkpoint: Checkpoint) -> None:

@@ -23,8 +23,8 @@ if TYPE_CHECKING:
 
     from papa.config.measures import Target
 
-Recorded = Mapping[str, Tensor]
-"""Small tensors by name, recorded at the end of an epoch; or outcomes by split."""
+OutcomesBySplit = Mapping[str, Tensor]
+"""The outcomes of all scored examples, by split."""
 IGNORED = -100
 """The label of tokens without a label."""
 
@@ -94,7 +94,7 @@ class Objective(ABC):
         """Return the outcomes of a scored batch, one for each label or token that is predicted."""
 
     @abstractmethod
-    def table(self, outcomes: Recorded) -> pa.Table:
+    def table(self, outcomes: OutcomesBySplit) -> pa.Table:
         """Return a row for each outcome of the scored examples; `OUTCOME_TYPES` lists the columns."""
 
     def predictions(self, batch: Batch) -> int:
@@ -113,7 +113,7 @@ class Objective(ABC):
         batch = self.batch(examples)
         return self.loss(batch, states(batch))
 
-    def outcomes_on(self, states: States) -> Recorded:
+    def outcomes_on(self, states: States) -> OutcomesBySplit:
         """Return the outcomes of all scored examples, by split."""
         outcomes: dict[str, list[Tensor]] = {}
         self.probe.eval()

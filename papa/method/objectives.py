@@ -14,7 +14,7 @@ from papa.config.measures import TEXT, WORD
 from papa.data.tokenize import tokenizer_of
 from papa.data.tokens import Tokens, whole_numbers
 from papa.files import PathLike, provenance_of, read_table
-from papa.method.objective import IGNORED, Batch, Objective, Recorded, outcomes_table
+from papa.method.objective import IGNORED, Batch, Objective, OutcomesBySplit, outcomes_table
 from papa.method.probes import ProbeSizes, SequenceProbe, TokenProbe
 from papa.method.token_prediction import MaskedTokens, Masking, NextTokens
 from papa.model.model import Model
@@ -89,7 +89,7 @@ class Labelled(Objective):
         """Return the predicted label of each example, or of each labelled word."""
         return self._logits(batch, hidden).argmax(-1) if len(batch.gold) else batch.gold
 
-    def table(self, outcomes: Recorded) -> pa.Table:
+    def table(self, outcomes: OutcomesBySplit) -> pa.Table:
         """Return a row for each example, or for each word that has a token, with the predicted label."""
         import pyarrow as pa
 

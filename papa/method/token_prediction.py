@@ -21,7 +21,7 @@ from papa.config.measures import MASKED, NEXT
 from papa.data.packed import Packed
 from papa.data.tokens import Tokens
 from papa.errors import InputError
-from papa.method.objective import IGNORED, Batch, Objective, Recorded, outcomes_table
+from papa.method.objective import IGNORED, Batch, Objective, OutcomesBySplit, outcomes_table
 from papa.method.probes import MlmProbe, activation_of, spread_of
 from papa.model.model import Model
 
@@ -47,7 +47,7 @@ class TokenPrediction(Objective):
             for examples in self.splits["validation"].batches(self.model.token_budget):
                 yield self._batch("validation", examples)
 
-    def table_of(self, chosen: Tensor, word_counts: Tensor, outcomes: Recorded) -> pa.Table:
+    def table_of(self, chosen: Tensor, word_counts: Tensor, outcomes: OutcomesBySplit) -> pa.Table:
         """Return a row for each token that is predicted: its text, its place there, and its loss in nats.
 
         `chosen` `[token]` marks these tokens. `trivial` is the loss of a guess from `word_counts` `[word]`.
@@ -97,7 +97,7 @@ class NextTokens(TokenPrediction):
             losses.append(cross_entropy(hidden[rows], gold[rows], reduction="none"))
         return torch.cat(losses)
 
-    def table(self, outcomes: Recorded) -> pa.Table:
+    def table(self, outcomes: OutcomesBySplit) -> pa.Table:
         """Return a row for each token but the first of a text; the guess is from the counts in training, plus one."""
         tokens, train = self.splits["validation"], self.splits["train"]
         words = int(self.model.config.get_text_config().vocab_size)
@@ -210,7 +210,7 @@ class MaskedTokens(TokenPrediction):
         """Return the loss of each masked token in nats."""
         return token_losses(self.probe, hidden, batch.gold)
 
-    def table(self, outcomes: Recorded) -> pa.Table:
+    def table(self, outcomes: OutcomesBySplit) -> pa.Table:
         """Return a row for each masked token of the validation split.
 
         The guess is from the counts of tokens in training, plus one. Special tokens are never masked, so the guess

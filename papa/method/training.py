@@ -80,7 +80,7 @@ def train_probes(jobs: Sequence[Job[Probe]]) -> str:
     Nothing is trained if the model's own head predicts. Facts: the numbers of `heads` and of `kept` ones, and the
     `curve`, the mean training loss of each epoch.
 
-    Raise `Diverged` if the loss is no longer finite.
+    Raise `InputError` if the loss is no longer finite.
     """
     first, splits = jobs[0], Tokens.read(jobs[0].reads["tokens"])
     resumed, last = list[str](), list[float]()

@@ -109,8 +109,4 @@ def listed_heads(path: str, layers: int, heads: int) -> list[Head]:
 
 def smallest_first(weights: Mapping[Head, float], name: str) -> list[Head]:
     """Sort heads by weight, in the order of their replacement; its `name` determines the order of equal weights."""
-
-    def chance(layer: int, head: int) -> bytes:
-        return sha256(f"{name}/{layer}/{head}".encode()).digest()
-
-    return sorted(weights, key=lambda head: (weights[head], chance(*head), head))
+    return sorted(weights, key=lambda head: (weights[head], sha256(f"{name}/{head[0]}/{head[1]}".encode()).digest()))

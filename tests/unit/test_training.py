@@ -13,9 +13,10 @@ from test_hidden import stored
 from torch import nn
 
 from papa.data.tokens import Tokens
+from papa.errors import InputError
 from papa.files import provenance_of, read_table, write_table
 from papa.method import objectives
-from papa.method.fitting import Diverged, TrainingTask, _clip, fit
+from papa.method.fitting import TrainingTask, _clip, fit
 from papa.method.objective import IGNORED
 from papa.method.objectives import GoldLabels, Labelled
 from papa.method.probes import ProbeSizes, SequenceProbe, TokenProbe
@@ -81,7 +82,7 @@ def test_batches_and_sentences_without_a_labelled_word_count_nothing(tiny, corpu
 @pytest.mark.parametrize("corpus", ["text"], indirect=True)
 def test_of_a_loss_that_is_no_number_no_file_is_left(tiny, corpus, data):
     states, before = stored(tiny, corpus), set(corpus.iterdir())
-    with pytest.raises(Diverged, match=r"became nan in epoch 1 .* lower the learning rate"):
+    with pytest.raises(InputError, match=r"became nan in epoch 1 .* lower the learning rate"):
         jobs.probe(tiny, corpus / "run.parquet", training(learning_rate=1e38), states=states, **data)
     assert set(corpus.iterdir()) == before
 
@@ -145,20 +146,11 @@ def test_gradients_are_clipped_as_torch_does():
         torch.testing.assert_close(*gradients, atol=0, rtol=0, equal_nan=True)
 
 
-def test_scores_and_learned_weights_are_finite_too():
+def test_learned_weights_are_finite_too():
+    """The last step of an epoch may have no finite gradient, although its loss is finite."""
     weight = torch.nn.Parameter(torch.full((3,), 1e30))
-    kept = iter([{"validation": torch.ones(2)}, {"validation": torch.tensor([1.0, torch.inf])}, {}])
-
-    def fitted(loss, how):
-        objective = SimpleNamespace(examples=5, begin=int, shares=lambda parts: [1.0], loss_on=loss)
-        task = TrainingTask("fitting", [nn.ParameterList([weight])], objective, None, lambda: next(kept))
-        with pytest.raises(Diverged) as error:
-            fit(task, OfTask(kind="text", training=how, seed=1))
-        return error.value
-
-    score = fitted(lambda states, rows: weight.sum(), training())
-    assert "The score is not finite in epoch 2 of fitting" in str(score) and score.finite_epochs == 1
-    # a loss that is finite, and has no finite gradient
-    learned = fitted(lambda states, rows: (weight - weight).sqrt().sum(), training(batch_size=5))
-    assert "The learned weights are not finite in epoch 1 of fitting" in str(learned)
-    assert next(kept) == {} and bool(weight.isfinite().all())
+    objective = SimpleNamespace(examples=5, begin=int, shares=lambda parts: [1.0])
+    objective.loss_on = lambda states, rows: (weight - weight).sqrt().sum()
+    task = TrainingTask("fitting", [nn.ParameterList([weight])], objective, None)
+    with pytest.raises(InputError, match="The learned weights are not finite in epoch 1 of fitting"):
+        fit(task, OfTask(kind="text", training=training(batch_size=5), seed=1))

@@ -172,12 +172,12 @@ def data_in_files(
     """
     path = Path(train)
     held_out = Path(validation) if validation else validation_file(path)
-    splits, files = {"train": _columns_in(path)}, {"train": str(train), "validation": str(held_out)}
+    splits, files = {"train": read_file(path)}, {"train": str(train), "validation": str(held_out)}
     roles = roles_of(splits["train"], wanted.columns)
     if validation and wanted.hold_out:
         raise InputError(f"Both {validation} and texts to hold out were given; give only one.")
     if held_out.is_file() and not wanted.hold_out:
-        splits["validation"] = _columns_in(held_out)
+        splits["validation"] = read_file(held_out)
     elif validation is not None:
         raise InputError(f"There is no file {held_out} (relative paths start from {Path.cwd()}).")
     for columns in splits.values():
@@ -198,10 +198,6 @@ def validation_file(train: PathLike) -> Path:
     """Return the path of the validation texts for training texts in a file, by the name of the file."""
     stem = re.sub("train(ing)?", "validation", Path(train).stem)
     return Path(train).with_stem(stem if stem != Path(train).stem else f"{stem}.validation")
-
-
-def _columns_in(path: Path) -> Columns:
-    return read_file(path, words=path.suffix.lower() == ".conll")
 
 
 def described(

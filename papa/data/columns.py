@@ -94,9 +94,8 @@ class Columns:
                 fault = f"contains numbers such as {scores[0]}, but papa predicts classes and has no regression"
                 advice = "write whole numbers or names, or list all classes under `labels`"
                 raise InputError(f"Column {name} of {self.source} {fault}; {advice}.")
-            whole = {
-                text: str(int(float(text))) for text in unknown if not _is_number(text)
-            }  # 1.0, as pandas writes it
+            # pandas writes 1.0
+            whole = {text: str(int(float(text))) for text in unknown if not _is_number(text)}
             name_of = {value: whole.get(text, text) for value, text in name_of.items()}
         named = [[name_of[value] for value in row] for row in values]
         self._refuse_missing(name, named, missing_labels(known, words is not None), bool(known))

@@ -199,18 +199,16 @@ def texts_in_blocks(
     waiting: list[int] = []
     left = iter(texts)
 
-    def blocks(ids: list[int]) -> Iterator[Placed]:
-        for begin in range(0, len(ids), room):
-            yield _place_text(
-                template, SubTokens(ids[begin : begin + room], []), None, rooms, None if contiguous else slots
-            )
+    def block(ids: list[int]) -> Placed:
+        return _place_text(template, SubTokens(ids, []), None, rooms, None if contiguous else slots)
 
     while chunk := list(islice(left, CHUNK_TEXTS)):
         waiting += [token for text in _sub_tokens(tokenizer, chunk, False) for token in text.ids]
         full = len(waiting) - len(waiting) % room
-        yield from blocks(waiting[:full])
+        yield from (block(waiting[begin : begin + room]) for begin in range(0, full, room))
         waiting = waiting[full:]
-    yield from blocks(waiting)
+    if waiting:
+        yield block(waiting)
 
 
 def _template(tokenizer: PreTrainedTokenizerBase, slots: int) -> Template:

@@ -18,10 +18,9 @@ from tqdm import tqdm
 
 from papa.config.settings import budget_on
 from papa.errors import DamagedArtefact, InputError
-from papa.files import checkpoint_of, digest_of_json, read_tensors, write_tensors
+from papa.files import PACKAGES, checkpoint_of, digest_of_json, read_tensors, write_tensors
 
 if TYPE_CHECKING:
-    from papa.config.settings import Machine
     from papa.plan.jobs import AnyJob
 
 log = logging.getLogger(__name__)
@@ -38,12 +37,6 @@ class State:
     values: Mapping[str, Any]
 
 
-def environment_of(machine: Machine, device: str) -> list[object]:
-    """Return everything about a machine and a type of device that affects rounding, as JSON."""
-    packages = {name: version(name) for name in ("torch", "transformers", "numpy")}
-    return [device, packages, torch.get_num_threads(), budget_on(device, machine.token_budget)]
-
-
 class Checkpoint:
     """The last state of the job that makes an artefact, in a hidden file next to it.
 
@@ -54,7 +47,9 @@ class Checkpoint:
 
     def __init__(self, job: AnyJob, device: str = "cpu"):
         self.path, self.resumed = checkpoint_of(job.output), ""
-        self.identity = digest_of_json([job.key, environment_of(job.machine, device)])
+        packages = {name: version(name) for name in PACKAGES}
+        rounding = [device, packages, torch.get_num_threads(), budget_on(device, job.machine.token_budget)]
+        self.identity = digest_of_json([job.key, rounding])
         self._saved = time.monotonic()
 
     def restore(self) -> State | None:

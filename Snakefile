@@ -66,7 +66,7 @@ rule average:
     input:
         waits,
     output:
-        update("results/cache/average/{name}-{key}.safetensors"),
+        update("results/cache/average/{name}-{key}.h5"),
     log:
         f"{STUDY.folder}/logs/average-{{name}}-{{key}}.log",
     priority: 3

@@ -37,7 +37,7 @@ def places(work: Path) -> dict[str, Path]:
     names = {
         "texts": "texts.parquet",
         "tokens": "tokens.parquet",
-        "constants": "average.safetensors",
+        "constants": "average.h5",
         "lambdas": "lambda-0.parquet",
         "states": "states.hidden",
         "average": "published-average.safetensors",

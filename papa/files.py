@@ -30,6 +30,7 @@ from papa import __version__
 from papa.errors import DamagedArtefact, InputError, first_line
 
 if TYPE_CHECKING:
+    import numpy as np
     import pyarrow as pa
     import pyarrow.parquet as pq
     from torch import Tensor
@@ -326,7 +327,7 @@ def provenance_of(table: pa.Table | TableFile) -> dict[str, Any]:
     return {key: value for key, value in facts.items() if key != "groups"}
 
 
-# -- JSON, tensors, pages ---------------------------------------------------------------------------------------------
+# -- JSON, tensors, arrays, pages -------------------------------------------------------------------------------------
 
 
 def write_json(
@@ -370,6 +371,32 @@ def read_tensors(path: PathLike) -> tuple[dict[str, Tensor], dict[str, Any]]:
         tensors = load(Path(path).read_bytes())
         text = _text_in_tensors(path)
     return tensors, dict(_checked(path, text, _parts_of_tensors(tensors)).facts)
+
+
+def provenance_of_arrays(facts: Mapping[str, object], record: Record | None, arrays: Mapping[str, np.ndarray]) -> str:
+    """Return the provenance of an HDF5 file with these `arrays`; the file stores it in the attribute `KEY`."""
+    digests = {name: digest_of_array(values) for name, values in arrays.items()}
+    return _sealed({**facts, "arrays": digests}, record, []).text()
+
+
+def check_arrays(path: PathLike, text: str, arrays: Mapping[str, np.ndarray]) -> dict[str, Any]:
+    """Return the facts of an HDF5 file; raise `DamagedArtefact` if `arrays` changed since they were written."""
+    facts = dict(_checked(path, text, []).facts)
+    digests = facts.pop("arrays", {})
+    for name, values in arrays.items():
+        if digests.get(name) != digest_of_array(values):
+            raise DamagedArtefact(f"{path} is damaged ({name} has changed since it was written); {REBUILD}.")
+    return facts
+
+
+def digest_of_array(values: np.ndarray) -> str:
+    """Return the digest of an array's type, shape and values."""
+    import numpy as np
+
+    digest = hashing()
+    digest.update(f"{values.dtype.str} {list(values.shape)}\n".encode())
+    digest.update(np.ascontiguousarray(values).reshape(-1).view("u1").data)
+    return digest.hexdigest()
 
 
 def write_page(text: str, path: PathLike, record: Record | None = None) -> None:
@@ -431,6 +458,13 @@ def _text_in_tensors(path: PathLike) -> str | None:
     return header.get("__metadata__", {}).get(KEY)
 
 
+def _text_in_arrays(path: PathLike) -> str | None:
+    import h5py
+
+    with h5py.File(path, "r", locking=False) as store:  # some file systems have no locks
+        return str(store.attrs[KEY])
+
+
 def _text_in_hidden(path: PathLike) -> bytes:
     with open(path, "rb") as file:
         return text_at_end(file)
@@ -446,6 +480,7 @@ _READERS = {
     ".parquet": _text_in_parquet,
     ".json": lambda path: _json_of(path)[1],
     ".safetensors": _text_in_tensors,
+    ".h5": _text_in_arrays,
     ".hidden": _text_in_hidden,
     ".html": _text_in_page,
 }

@@ -77,6 +77,15 @@ def _table(path: Path) -> Facts:
         return {"rows": table.num_rows, "columns": table.column_names, **file.facts}
 
 
+def _averages(path: Path) -> Facts:
+    from papa.method.averages import Constants
+
+    constants = Constants.load(path)
+    layers, heads = constants.sum.shape[:2]
+    sizes = {"layers": layers, "heads per layer": heads, "slots": constants.n, "examples": constants.examples}
+    return {**sizes, "memory of all heads": format_bytes(constants.mean.nbytes), **constants.about}
+
+
 def _tensors(path: Path) -> Facts:
     tensors, facts = read_tensors(path)
     return {**facts, "tensors": {name: "×".join(map(str, tensor.shape)) or "1" for name, tensor in tensors.items()}}
@@ -91,6 +100,7 @@ def _hidden(path: Path) -> Facts:
 READERS: dict[str, Callable[[Path], Facts]] = {
     ".parquet": _table,
     ".json": read_json,
+    ".h5": _averages,
     ".safetensors": _tensors,
     ".hidden": _hidden,
     ".html": lambda path: {},

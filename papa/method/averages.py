@@ -6,6 +6,7 @@ slots. It is 0 if there are none. Sums and counts can be added over the parts of
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -16,11 +17,15 @@ from torch.nn.functional import normalize
 
 from papa.config.variant import DATA_FREE, KINDS, TIED
 from papa.errors import DamagedArtefact, InputError, count, first_line, missing_extra
-from papa.files import REBUILD, PathLike, Record, read_tensors, write_tensors
+from papa.files import REBUILD, PathLike, Record
+from papa.method.hdf5 import read_arrays, write_arrays
 from papa.model.replacement import Outputs
 
 if TYPE_CHECKING:
     import altair as alt
+
+MEAN_TOLERANCE = 1e-6
+"""Distance by which a mean of attention may be outside [0, 1], because of rounding."""
 
 
 @dataclass
@@ -133,11 +138,11 @@ class Constants:
         )
 
     def save(self, path: PathLike, record: Record | None = None) -> None:
-        """Write safetensors with sum (float64) and count (int64), whose quotient is the mean."""
-        tensors = {"sum": self.sum.cpu().contiguous(), "count": self.count.cpu().contiguous()}
-        facts = {**self.about, "examples": self.examples}
+        """Write HDF5 with the datasets sum (float64), count (int64) and mean (float32)."""
+        arrays = {"sum": self.sum.cpu().numpy(), "count": self.count.cpu().numpy(), "mean": self.mean.cpu().numpy()}
+        facts = {**self.about, "examples": self.examples, "shape": list(self.sum.shape)}
         facts |= {} if self.kind == "average" else {"kind": self.kind}
-        write_tensors(tensors, path, facts, record)
+        write_arrays(arrays, path, facts, record)
 
     @classmethod
     def load(cls, path: PathLike) -> Constants:
@@ -147,18 +152,22 @@ class Constants:
             InputError: there is no such file.
             DamagedArtefact: the file is damaged or contains something else.
         """
-        if not Path(path).exists():
-            raise InputError(f"{path} does not exist; average the attention of a corpus first.")
-        tensors, facts = read_tensors(path)
-        try:
-            total, seen, kind = tensors["sum"], tensors["count"], str(facts.pop("kind", "average"))
-            examples, slots = int(facts.pop("examples")), total.shape[2]
-            if kind not in KINDS or seen.shape != ((slots,) if kind == "mean-output" else (slots, slots)):
-                raise ValueError(f"{kind} does not have counts {list(seen.shape)}")
-        except (KeyError, TypeError, ValueError, IndexError) as error:
-            problem = f"{path} contains no averages made by papa ({first_line(error)})"
-            raise DamagedArtefact(f"{problem}; {REBUILD}.") from error
-        return cls(total, seen, examples, {key: str(value) for key, value in facts.items()}, kind)
+        averages, mean = _read(path, ("sum", "count"))
+        if bool((averages.count < 0).any()):
+            raise DamagedArtefact(f"{path} is damaged (a count of examples is negative); {REBUILD}.")
+        if not torch.equal(averages.mean, mean):
+            raise DamagedArtefact(f"{path} is damaged (its sums, counts and means do not agree); {REBUILD}.")
+        return averages
+
+    @classmethod
+    def load_constants(cls, path: PathLike) -> tuple[Tensor | Outputs, dict[str, str]]:
+        """Read the constants, and `about` with the key `kind` added. `load` needs five times the memory.
+
+        Raise the same errors as `load`.
+        """
+        averages, mean = _read(path, ())
+        constants = Outputs(mean) if averages.kind == "mean-output" else mean
+        return constants, averages.about | {"kind": averages.kind}
 
 
 def data_free_matrix(kind: str, slots: int) -> Tensor:
@@ -173,3 +182,31 @@ def data_free_matrix(kind: str, slots: int) -> Tensor:
     if kind not in matrices:
         raise InputError(f"{kind!r} is not a constant that needs no text; give one of {', '.join(DATA_FREE)}.")
     return normalize(matrices[kind], p=1, dim=-1)
+
+
+def _read(path: PathLike, names: Sequence[str]) -> tuple[Constants, Tensor]:
+    """Read averages and their mean; sum and count stay empty unless they are among `names`."""
+    if not Path(path).exists():
+        raise InputError(f"{path} does not exist; average the attention of a corpus first.")
+    arrays, facts = read_arrays(path, (*names, "mean"))
+    try:
+        shape, kind = tuple(facts.pop("shape")), str(facts.pop("kind", "average"))
+        if kind not in KINDS:
+            raise ValueError(f"{kind} is not a kind of constant")
+        examples, slots = int(facts.pop("examples")), shape[2]
+        counted = (slots,) if kind == "mean-output" else (slots, slots)
+        shapes = {"sum": shape, "mean": shape, "count": counted}
+        fitting = len(shape) == 4 and shape[2 : 2 + len(counted)] == counted
+        if not fitting or any(values.shape != shapes[name] for name, values in arrays.items()):
+            raise ValueError(f"its datasets do not have the shape {list(shape)}")
+    except (KeyError, TypeError, ValueError, IndexError) as error:  # an untrusted file may contain anything
+        raise DamagedArtefact(f"{path} contains no averages made by papa ({first_line(error)}); {REBUILD}.") from error
+    tensors = {name: torch.from_numpy(values) for name, values in arrays.items()}
+    mean, nothing = tensors.pop("mean"), torch.empty(0)
+    if mean.numel() and kind != "mean-output":
+        low, high = (float(value) for value in mean.aminmax())
+        if not (low >= -MEAN_TOLERANCE and high <= 1 + MEAN_TOLERANCE):
+            raise DamagedArtefact(f"{path} is damaged (a mean of attention is not in [0, 1]); {REBUILD}.")
+    about = {key: str(value) for key, value in facts.items()}
+    sums, count = tensors.get("sum", nothing), tensors.get("count", nothing)
+    return Constants(sums, count, examples, about, kind), mean

@@ -46,7 +46,7 @@ def constants_for(constant: Constant, averages: PathLike | None, model: Model, s
         return data_free_matrix(constant.start, slots).expand(model.layers, model.heads, -1, -1)
     if constant.start in TIED:
         return Constants.load(averages).tied(constant.start).mean
-    return Constants.load(averages).constants
+    return Constants.load_constants(averages)[0]
 
 
 def ordered_heads(job: Job[Settings], variant: HiddenStates, model: Model) -> list[Head]:

@@ -104,7 +104,7 @@ class Average(Settings):
     """
 
     stage = "average"
-    suffix = ".safetensors"
+    suffix = ".h5"
 
     kind: str = "average"
     precision: str = "float32"

@@ -99,7 +99,7 @@ def tiny_decoder(tokenizer, place_tiny):
 @pytest.fixture
 def loaded(tiny):
     """The model `tiny` as a job loads it."""
-    return model_of(jobs.job(Average(), "averages.safetensors", tiny))
+    return model_of(jobs.job(Average(), "averages.h5", tiny))
 
 
 @pytest.fixture

@@ -156,9 +156,9 @@ def test_less_memory_gives_the_same_hidden_states(tiny, corpus, scarce, caplog):
 def test_a_smaller_precision_is_near_and_not_the_same(tiny, corpus):
     within, tokens, averages, read = 0.1, corpus / "tokens.parquet", [], []
     for name in ("float32", "bfloat16"):
-        jobs.average(tiny, tokens, corpus / f"{name}.safetensors", precision=name)
-        averages.append(papa.Constants.load(corpus / f"{name}.safetensors"))
-        given = {"tokens": tokens, "constants": corpus / "float32.safetensors"}
+        jobs.average(tiny, tokens, corpus / f"{name}.h5", precision=name)
+        averages.append(papa.Constants.load(corpus / f"{name}.h5"))
+        given = {"tokens": tokens, "constants": corpus / "float32.h5"}
         jobs.store(tiny, corpus / f"{name}.hidden", "average/all", precision=name, **given)
         read.append(states_of(corpus / f"{name}.hidden", Tokens.read(tokens)["train"]))
     exact, rough = averages

@@ -78,7 +78,7 @@ def always(monkeypatch, tiny):
 def job_of(kind, model, folder, name, epochs=3, seed=1):
     """A stage, ready to run, and the artefact that it makes."""
     data, how = {"tokens": folder / "tokens.parquet"}, HOW.model_copy(update={"epochs": epochs})
-    made = folder / f"{name}.{'safetensors' if kind == 'average' else 'parquet'}"
+    made = folder / f"{name}.{'h5' if kind == 'average' else 'parquet'}"
     if kind == "average":
         return lambda: jobs.average(model, data["tokens"], made), made
     if kind != "masked":

@@ -16,7 +16,7 @@ import papa.cli
 from papa.cli import app
 from papa.files import Record, write_table
 
-HEAVY = {"torch", "transformers", "datasets", "pandas", "scipy", "altair"}
+HEAVY = {"torch", "transformers", "datasets", "pandas", "scipy", "h5py", "altair"}
 VERBS = ("init", "run", "demo", "plan", "inspect", "compare", "measure")
 
 

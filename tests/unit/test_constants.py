@@ -1,12 +1,15 @@
 import copy
+import tracemalloc
 
+import h5py
+import numpy as np
 import pytest
 import torch
 from sizes import EXAMPLES, SLOTS
 
 import papa
 from papa.errors import DamagedArtefact
-from papa.files import write_tensors
+from papa.files import KEY, provenance_of_arrays
 
 
 @pytest.fixture
@@ -17,37 +20,106 @@ def constants(model, inputs):
 
 
 def test_what_is_saved_is_what_is_loaded(tmp_path, constants):
-    path = tmp_path / "average.safetensors"
+    path = tmp_path / "average.h5"
     constants.save(path)
     loaded = papa.Constants.load(path)
     assert torch.equal(loaded.sum, constants.sum) and torch.equal(loaded.count, constants.count)
     assert loaded.sum.dtype == torch.float64 and loaded.count.dtype == torch.int64
     assert loaded.about == constants.about and loaded.examples == EXAMPLES
-    assert torch.equal(loaded.constants, constants.mean) and loaded.constants.dtype == torch.float32
+    mean, about = papa.Constants.load_constants(path)
+    assert torch.equal(mean, constants.mean) and mean.dtype == torch.float32
+    assert about == constants.about | {"kind": "average"}
 
 
-TENSORS = {"sum": torch.rand(2, 3, 5, 5, dtype=torch.double), "count": torch.ones(5, 5, dtype=torch.long)}
+@pytest.mark.parametrize("name", ["sum", "count", "mean"])
+def test_changed_numbers_are_found(tmp_path, constants, name):
+    path = tmp_path / "average.h5"
+    constants.save(path)
+    with h5py.File(path, "r+") as store:
+        store[name][..., 3, 5] += 1
+    with pytest.raises(DamagedArtefact, match=f"{name} has changed since it was written"):
+        papa.Constants.load(path)
+
+
+def written(path, constants, **datasets):
+    """A file of averages, self-consistent in its digests, in which some datasets are made by functions of the store."""
+    arrays = {"sum": constants.sum.numpy(), "count": constants.count.numpy(), "mean": constants.mean.numpy()}
+    arrays |= {name: values for name, values in datasets.items() if isinstance(values, np.ndarray)}
+    facts = {"examples": 1, "shape": list(arrays["sum"].shape)}
+    with h5py.File(path, "w") as store:
+        store.attrs[KEY] = provenance_of_arrays(facts, None, arrays)
+        for name, values in arrays.items():
+            make = datasets.get(name)
+            if callable(make):
+                make(store, name, values)
+            else:
+                store.create_dataset(name, data=values)
+    return path
+
+
+def outside(kind):
+    """A function that stores values in another place than the dataset of a file."""
+
+    def make(store, name, values):
+        other = store.filename + ".other"
+        if kind == "raw":
+            values.tofile(other)
+            store.create_dataset(name, values.shape, values.dtype, external=[(other, 0, h5py.h5f.UNLIMITED)])
+            return
+        with h5py.File(other, "w") as file:
+            file["values"] = values
+        store[name] = h5py.ExternalLink(other, "values")
+
+    return make
+
+
+@pytest.mark.parametrize("kind", ["raw", "linked"])
+def test_nothing_is_read_from_outside_of_the_file(tmp_path, constants, kind):
+    path = written(tmp_path / "average.h5", constants, mean=outside(kind))
+    with h5py.File(path) as store:  # the library itself would follow
+        np.testing.assert_array_equal(store["mean"][...], constants.mean)
+    for load in (papa.Constants.load, papa.Constants.load_constants):
+        with pytest.raises(DamagedArtefact, match=r"mean is missing or a link|the values of mean are in another file"):
+            load(path)
+
+
+def test_sizes_that_a_file_cannot_contain_are_refused_before_they_are_read(tmp_path, constants):
+    def declared(store, name, values):
+        store.create_dataset(name, (6, 8, 4096, 4096), "f4", chunks=(1, 1, 64, 64), compression="gzip")
+
+    path = written(tmp_path / "average.h5", constants, mean=declared)
+    tracemalloc.start()
+    with pytest.raises(DamagedArtefact, match=r"declared as \[6, 8, 4096, 4096\], which .* cannot contain"):
+        papa.Constants.load_constants(path)
+    assert tracemalloc.get_traced_memory()[1] < 10**7
+    tracemalloc.stop()
+    # averages of few examples compress well, and are read
+    count = torch.zeros(331, 331, dtype=torch.long)
+    papa.Constants(torch.zeros(3, 5, 331, 331, dtype=torch.float64), count, 0).save(path)
+    assert not papa.Constants.load(path).mean.any()
+
+
+NO = (1e30, 1.01, -0.01, float("nan"))
 
 
 @pytest.mark.parametrize(
-    ("tensors", "facts", "message"),
+    ("damage", "message"),
     [
-        (TENSORS, {"examples": 1, "kind": "other"}, "other does not have counts"),
-        (TENSORS, {"examples": 1, "kind": "mean-output"}, "mean-output does not have counts"),
-        (TENSORS, {}, "'examples'"),
-        (TENSORS | {"count": torch.ones(4, 4)}, {"examples": 1}, "average does not have counts"),
-        ({"sum": torch.ones(2)}, {"examples": 1}, "'count'"),
-        (None, {}, "cannot be read as safetensors"),
+        (lambda path, _: path.write_bytes(path.read_bytes()[:999]), "cannot be read as averages made by papa"),
+        *(
+            (lambda path, given, no=no: written(path, given, mean=given.mean.numpy() * 0 + no), "not in .0, 1")
+            for no in NO
+        ),
+        (lambda path, given: written(path, given, count=-given.count.numpy()), "a count of examples is negative"),
+        (lambda path, given: written(path, given, mean=given.mean.numpy() / 2), "do not agree"),
+        (lambda path, given: written(path, given, count=given.count.numpy()[1:]), "do not have the shape"),
     ],
 )
-def test_what_is_no_average_is_refused(tmp_path, tensors, facts, message):
-    path = tmp_path / "average.safetensors"
-    with pytest.raises(papa.InputError, match="does not exist; average"):
-        papa.Constants.load(path)
-    write_tensors(tensors or {}, path, facts)
-    if tensors is None:
-        path.write_bytes(path.read_bytes()[:9])
-    with pytest.raises(DamagedArtefact, match=message):
+def test_what_is_no_average_is_refused(tmp_path, constants, damage, message):
+    path = tmp_path / "average.h5"
+    constants.save(path)
+    damage(path, constants)
+    with pytest.raises(papa.InputError, match=message):
         papa.Constants.load(path)
 
 

@@ -68,7 +68,7 @@ def compare(first, second):
 
 def numbers(path):
     """The numbers of an artefact, as arrays."""
-    if path.suffix == ".safetensors":
+    if path.suffix == ".h5":
         constants = papa.Constants.load(path)
         return [constants.sum.numpy(), constants.count.numpy()]
     if path.suffix == ".parquet":
@@ -104,7 +104,7 @@ def test_averages(on_both, tiny, place_tiny, corpus, kind, causal):
     model = place_tiny(stock("llama")) if causal else tiny
 
     def stage(name):
-        jobs.average(model, corpus / "tokens.parquet", path := corpus / f"{name}.safetensors", kind=kind)
+        jobs.average(model, corpus / "tokens.parquet", path := corpus / f"{name}.h5", kind=kind)
         return path
 
     on_both(stage)
@@ -124,7 +124,7 @@ def test_other_stages(on_both, request, tiny, corpus, data, stage, variant):
     if stage == "own head":
         tiny = request.getfixturevalue("tiny_decoder")
         jobs.write_tokens(corpus, CORPUS_SLOTS, train=3, validation=3)
-    made = {kind: corpus / f"{kind}.safetensors" for kind in ("average", "mean-output")}
+    made = {kind: corpus / f"{kind}.h5" for kind in ("average", "mean-output")}
     for kind, path in made.items():
         jobs.average(tiny, data["tokens"], path, kind=kind)
     behind = {"constants": made.get(variant.split("/")[0].removesuffix("-trained"))}

@@ -28,7 +28,7 @@ def stored(tiny, corpus, **given):
 
 @pytest.mark.parametrize("variant", ["average/all", "identity/all", "toeplitz/all", "zeros/all"])
 def test_hidden_states_are_those_of_the_model(tiny, corpus, tokens, variant):
-    name, average = variant.removesuffix("/all"), corpus / "average.safetensors"
+    name, average = variant.removesuffix("/all"), corpus / "average.h5"
     jobs.average(tiny, tokens, average)
     given = {"constants": average} if name == "average" else {}  # others are read from no file
     model = papa.load_model(str(corpus / "tiny"), device="cpu")

@@ -29,7 +29,7 @@ TRANSFORMERS = {
 LATE = set("__init__ __main__ cli data/choose jobs/inspect jobs/plan jobs/verify method/averages plan/execute".split())
 """Modules that import others of papa inside functions, so that a light command or stage loads no torch or pandas."""
 HEAVY = set(
-    "altair datasets huggingface_hub numpy pandas psutil pyarrow rich safetensors scipy snakemake torch"
+    "altair datasets h5py huggingface_hub numpy pandas psutil pyarrow rich safetensors scipy snakemake torch"
     " transformers".split()
 )
 """Packages that may be imported inside functions: to load them takes time."""

@@ -38,7 +38,7 @@ FILES = {
     "texts.parquet": lambda path: write_table(pa.table({"row": [*range(11)]}), path, {"rows": {"train": 11}}, RECORD),
     "made-from.json": lambda path: write_json({"config": {"name": "tiny"}}, path, RECORD),
     "state.safetensors": lambda path: write_tensors({"dense": torch.ones(3, 5)}, path, {}, RECORD),
-    "average.safetensors": averages,
+    "average.h5": averages,
     "states.hidden": hidden,
     "index.html": lambda path: write_page("<head></head>", path, RECORD),
 }

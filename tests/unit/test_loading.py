@@ -198,10 +198,10 @@ def test_an_adapter_beside_the_weights_is_refused(saved, name):
 
 @only("bert")
 def test_a_job_gets_its_model_in_its_precision_and_only_with_its_weights(tiny, tmp_path, model):
-    job = jobs.job(Average(precision="bfloat16"), tmp_path / "a.safetensors", tiny)
+    job = jobs.job(Average(precision="bfloat16"), tmp_path / "a.h5", tiny)
     ours = model_of(job)
     assert (ours.dtype, ours.precision) == (torch.float32, torch.bfloat16)
-    ours = model_of(jobs.job(Average(precision="tf32"), tmp_path / "a.safetensors", tiny))
+    ours = model_of(jobs.job(Average(precision="tf32"), tmp_path / "a.h5", tiny))
     assert (ours.dtype, ours.precision) == (torch.float32, torch.float32)
     assert torch.get_float32_matmul_precision() == "highest", "a CPU ignores tf32"
     with torch.no_grad():

@@ -214,7 +214,7 @@ def test_trained_constants_and_texts_too_short_to_be_masked_are_refused(tiny, to
 @pytest.mark.parametrize("family", ["roberta", "deberta", "electra", "distilbert", "modernbert"])
 def test_every_family_learns_to_guess(family, tmp_path):
     """The random ELECTRA has embeddings of half its hidden size, so that a projection precedes the decoder."""
-    random, average = random_model(family), tmp_path / "average.safetensors"
+    random, average = random_model(family), tmp_path / "average.h5"
     text = ["the old nurse near the doctors sees the teacher ."]
     jobs.write_texts(tmp_path, train=text * 59, validation=text * 14)
     tokens = jobs.lay_out(random, tmp_path, 17, blocks=True)

@@ -74,7 +74,7 @@ def test_the_trivial_guess_knows_how_frequent_tokens_are(tokens):
 
 @pytest.mark.parametrize("constant", ["zeros", "average"])
 def test_losses_with_constants_are_those_of_the_models_logits(tokens, constant):
-    model, made = papa.load_model(tokens.parent / "tiny", device="cpu"), tokens.parent / "average.safetensors"
+    model, made = papa.load_model(tokens.parent / "tiny", device="cpu"), tokens.parent / "average.h5"
     jobs.average(tokens.parent / "tiny", tokens, made)
     matrices = papa.Constants.load(made).mean
     matrices, more = (matrices, {"constants": made}) if constant == "average" else (0 * matrices, {})
@@ -89,7 +89,7 @@ def test_losses_with_constants_are_those_of_the_models_logits(tokens, constant):
 
 def test_lambda_is_learned_on_the_models_own_loss(tokens):
     """After one step of AdamW λ has moved by the learning rate against its gradient, worked out by differences."""
-    identity, made, lambdas = tokens.with_name("tiny"), tokens.with_name("a.safetensors"), tokens.with_name("l.parquet")
+    identity, made, lambdas = tokens.with_name("tiny"), tokens.with_name("a.h5"), tokens.with_name("l.parquet")
     jobs.average(identity, tokens, made)
     how = jobs.training(learning_rate=1e-3, batch_size=TRAIN, epochs=1)
     jobs.learn(identity, lambdas, how, tokens=tokens, constants=made, metric=METRIC)

@@ -6,6 +6,8 @@ import os
 import pickle
 from pathlib import Path
 
+import h5py
+import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
@@ -19,7 +21,7 @@ from papa.config.reading import CarefulLoader
 from papa.config.settings import Machine, corpus_of
 from papa.data.sources import load_splits
 from papa.data.tokenize import sizes_of_model, tokenizer_of
-from papa.errors import InputError
+from papa.errors import DamagedArtefact, InputError
 
 PACKAGE = Path(papa.__file__).parent
 
@@ -126,6 +128,21 @@ def test_pickles_in_a_table(tmp_path, trap):
     corpus = corpus_of(files={"train": str(tmp_path / "a.parquet")}, first="text")
     pq.write_table(pa.table([["a"]], pa.schema([field], described)), tmp_path / "a.parquet")
     assert load_splits(corpus, None, Machine())["train"].table.column("text").to_pylist() == ["a"]
+
+
+@pytest.mark.parametrize("name", ["sum", "count", "mean"])
+def test_objects_in_averages(tmp_path, trap, name):
+    file = tmp_path / "average.h5"
+    from papa.method.averages import Constants
+
+    Constants(torch.zeros(1, 1, 2, 2), torch.zeros(2, 2, dtype=torch.long), 1).save(file)
+    with h5py.File(file, "a") as store:
+        del store[name]
+        store.create_dataset(name, (2, 2), dtype=h5py.special_dtype(vlen=bytes))
+        store[name][0] = pickle.dumps(trap, protocol=0)
+        store[name].attrs["trap"] = np.void(pickle.dumps(trap))
+    with pytest.raises(DamagedArtefact, match=r"average\.h5"):
+        Constants.load(file)
 
 
 @pytest.mark.parametrize(

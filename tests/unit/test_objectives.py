@@ -34,7 +34,7 @@ def made(request, corpus, model, tokenizer, place_tiny):
         jobs.write_tokens(corpus, CORPUS_SLOTS, train=TRAIN, validation=VALIDATION)
         tokenizer.add_special_tokens({"mask_token": "[MASK]"})
     tiny = place_tiny(stock("llama") if metric == "log_likelihood" else model, tokenizer)
-    ours, splits = model_of(jobs.job(Average(), corpus / "a.safetensors", tiny)), Tokens.read(inputs["tokens"])
+    ours, splits = model_of(jobs.job(Average(), corpus / "a.h5", tiny)), Tokens.read(inputs["tokens"])
     job = jobs.probe_job(tiny, corpus / "run.parquet", metric=metric, **inputs)
     objective = objective_of(job, splits, ProbeSizes.of(ours, CORPUS_SLOTS), ours)
     objective.begin(1)

@@ -25,7 +25,7 @@ def stages(tiny, corpus, data, metric):
     """Runs stages on the corpus; `stored` and `streamed` give what a run says, and its probe."""
 
     class Stages:
-        constants, weights = corpus / "average.safetensors", corpus / "lambda.parquet"
+        constants, weights = corpus / "average.h5", corpus / "lambda.parquet"
 
         def behind(self, variant):
             parts = Variant.parse(variant)

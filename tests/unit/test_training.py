@@ -122,7 +122,7 @@ def test_outcomes_are_what_the_probe_makes_of_each_example(tiny, corpus, data, m
 
 
 def test_lambda_is_learned_and_heads_are_replaced_from_the_smallest_up(tiny, corpus, data, loaded):
-    average, lambdas = corpus / "average.safetensors", corpus / "lambda.parquet"
+    average, lambdas = corpus / "average.h5", corpus / "lambda.parquet"
     jobs.average(tiny, data["tokens"], average)
     jobs.learn(tiny, lambdas, seed=3, constants=average, **data)
     table = read_table(lambdas).to_pandas()

@@ -26,8 +26,8 @@ BY_PROBE = {"how": HOW, "seed": SEED}
 
 @pytest.fixture
 def constants(tiny, corpus, data):
-    jobs.average(tiny, data["tokens"], corpus / "average.safetensors")
-    return corpus / "average.safetensors"
+    jobs.average(tiny, data["tokens"], corpus / "average.h5")
+    return corpus / "average.h5"
 
 
 def weighed(tiny, path, more, **inputs):

@@ -54,7 +54,7 @@ def damages(path: Path) -> dict[str, bytes]:
         other for other in Path("results").rglob(f"*{path.suffix}") if other != path and _is_alike(other, path)
     )
     contents["exchanged with another of its kind"] = alike.read_bytes()
-    kind = "tokenize" if path.suffix == ".safetensors" else "average"
+    kind = "tokenize" if path.suffix == ".h5" else "average"
     contents["exchanged with another kind"] = next(Path("results/cache", kind).iterdir()).read_bytes()
     return contents
 

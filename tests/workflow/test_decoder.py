@@ -40,7 +40,7 @@ def test_a_decoder_goes_through_the_workflow(workflow):
     config = with_next_tokens()
     config["run"] |= {"tasks": ["animals", "next"], "seeds": [1, 2]}
     results = workflow.compute(config)
-    (path,) = results.glob("../cache/average/tiny-sentences-average-*.safetensors")
+    (path,) = results.glob("../cache/average/tiny-sentences-average-*.h5")
     assert not Constants.load(path).sum.triu(1).any()  # no token looks ahead
     (path,) = results.glob("../cache/tokenize/tiny-sentences-*.parquet")
     tokens = read_table(path)

@@ -182,7 +182,7 @@ def difference(settings: Settings) -> Callable[[], Report]:
 
 def replaced_heads(settings: Settings) -> list[tuple[int, int]]:
     """The heads that the project's order replaces at the fraction, for both sides the same."""
-    from papa.method.orders import last_weights, smallest_first
+    from papa.method.variants import last_weights, smallest_first
 
     ranked = smallest_first(last_weights(places(Path(settings["work"]))["lambdas"]), "lambda-0")
     return ranked[: len(ranked) - floor(Fraction(settings["fraction"]) * len(ranked))]

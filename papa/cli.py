@@ -102,12 +102,11 @@ def init(
     reasons as comments. A choice that is not certain is a question. Without --train, the config has example paths to
     replace. With --hold-out or --drop-empty, the remaining rows are written to Parquet files next to the config.
     """
-    from papa.data.choose import Wanted
-    from papa.data.splits import RowChanges
+    from papa.data.splits import Wanted
     from papa.jobs.init import print_started, start
 
     with _wrong_input():
-        wanted = Wanted(texts.columns, RowChanges.of(texts.hold_out, texts.drop_empty), texts.label_names)
+        wanted = Wanted(texts.columns, texts.hold_out, texts.drop_empty, texts.label_names)
         written = start(config, model, train, texts.validation, wanted, replaced.settings())
     _print_json(written) if as_json else print_started(written, _console())
 

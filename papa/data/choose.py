@@ -18,10 +18,9 @@ from typing import TYPE_CHECKING
 from papa.config.measures import MASKED, METRICS, NEXT
 from papa.config.settings import SPLITS
 from papa.data.columns import Columns
-from papa.data.named import Facts
-from papa.data.readers import SourceRows, read_file
-from papa.data.splits import UNCHANGED, RowChanges, write_rows
-from papa.data.weights import predicts_next
+from papa.data.readers import read_file
+from papa.data.splits import ANYTHING, Wanted, write_rows
+from papa.data.weights import Facts, predicts_next
 from papa.errors import WARNING, InputError, count, listing
 from papa.files import PathLike
 
@@ -63,26 +62,6 @@ Example = Sequence[str]  # a text, the two texts of a pair, or the words of a li
 
 
 @dataclass(frozen=True)
-class Wanted:
-    """Requests: columns by role (first, second, label), changes of rows, and the names of the classes in order."""
-
-    columns: Mapping[str, str] = field(default_factory=dict)
-    changes: RowChanges = UNCHANGED
-    labels: Sequence[str] | None = None
-
-    def __post_init__(self) -> None:
-        for role, name in self.columns.items():
-            if role not in ("first", "second", "label") or not name:
-                raise InputError(f"A column is '{role}={name}'; it must be first=, second= or label=COLUMN.")
-        if len({*self.columns.values()}) < len(self.columns):
-            given = ", ".join(f"{role}={name}" for role, name in self.columns.items())
-            raise InputError(f"The columns {given} name one column twice; give each role a column of its own.")
-
-
-ANYTHING = Wanted()
-
-
-@dataclass(frozen=True)
 class DataSet:
     """The data section of a config, with a reason for each choice.
 
@@ -102,7 +81,7 @@ class DataSet:
     unused: Sequence[str] = ()
     labels: Sequence[str] | None = None
     notes: Sequence[str] = ()
-    unwritten: Mapping[str, SourceRows] = field(default_factory=dict)
+    unwritten: Mapping[str, Columns] = field(default_factory=dict)
     examples: Sequence[Example] = ()
 
     @property
@@ -191,39 +170,34 @@ def data_in_files(
     Without `validation`, a file with a similar name is used if there is one. `target` is the path of the files of
     changed rows, with {} for the name of the split.
     """
-    path, changes = Path(train), wanted.changes
+    path = Path(train)
     held_out = Path(validation) if validation else validation_file(path)
-    splits, files = {"train": _columns_in(path)}, {"train": str(train), "validation": str(held_out)}
+    splits, files = {"train": read_file(path)}, {"train": str(train), "validation": str(held_out)}
     roles = roles_of(splits["train"], wanted.columns)
-    if validation and changes.hold_out:
+    if validation and wanted.hold_out:
         raise InputError(f"Both {validation} and texts to hold out were given; give only one.")
-    if held_out.is_file() and not changes.hold_out:
-        splits["validation"] = _columns_in(held_out)
+    if held_out.is_file() and not wanted.hold_out:
+        splits["validation"] = read_file(held_out)
     elif validation is not None:
         raise InputError(f"There is no file {held_out} (relative paths start from {Path.cwd()}).")
     for columns in splits.values():
         columns.check(roles.values())
         if path.suffix.lower() in (".csv", ".tsv"):
             columns.check_header(roles.values())
-    splits, notes = changes.applied(splits, roles, wanted.labels)
-    if changes.any:
+    splits, notes = wanted.changed(splits, roles)
+    if wanted.changes_rows:
         given = {os.path.realpath(file) for file in files.values() if os.path.isfile(file)}
         files = {split: os.fspath(target).replace("{}", split) for split in SPLITS}
         if taken := next((file for file in files.values() if os.path.realpath(file) in given), None):
             raise InputError(f"{taken} would be replaced by the rows that are left; choose another folder.")
     data = described(splits, files, roles, wanted.labels)
-    unwritten = {split: columns.rows for split, columns in splits.items() if changes.any}
-    return replace(data, notes=notes, unwritten=unwritten)
+    return replace(data, notes=notes, unwritten=splits if wanted.changes_rows else {})
 
 
 def validation_file(train: PathLike) -> Path:
     """Return the path of the validation texts for training texts in a file, by the name of the file."""
     stem = re.sub("train(ing)?", "validation", Path(train).stem)
     return Path(train).with_stem(stem if stem != Path(train).stem else f"{stem}.validation")
-
-
-def _columns_in(path: Path) -> Columns:
-    return Columns(str(path), read_file(path, words=path.suffix.lower() == ".conll"))
 
 
 def described(
@@ -234,10 +208,10 @@ def described(
     if "words" in chosen and "second" in chosen:
         fault = f"has lists of words in column {chosen['words']}, which have no second text"
         raise InputError(f"{train.source} {fault}; leave out the column {chosen['second']} as second.")
-    unused = [name for name in train.rows.names if name and name not in chosen.values()]
+    unused = [name for name in train.names if name and name not in chosen.values()]
     if "label" not in chosen:
         reason = "running text without labels: masked language modelling, in blocks that fill the slots"
-        return DataSet(files, chosen, MASKED.usual_metric, train.rows.table.num_rows, {"metric": reason}, unused=unused)
+        return DataSet(files, chosen, MASKED.usual_metric, train.table.num_rows, {"metric": reason}, unused=unused)
     for columns in list(splits.values())[::-1]:  # the training split last
         words = columns.words(chosen["words"]) if "words" in chosen else None
         texts = [columns.texts(chosen[role]) for role in ("first", "second") if role in chosen]
@@ -280,7 +254,7 @@ def roles_of(columns: Columns, given: Mapping[str, str]) -> dict[str, str]:
     columns.check(given.values())
     if Path(columns.source).suffix.lower() == ".txt":
         return {"first": "text"}
-    usable = [name for name in columns.rows.names if name and columns.rows.names.count(name) == 1]
+    usable = [name for name in columns.names if name and columns.names.count(name) == 1]
     lists = [name for name in usable if columns.is_list(name) and isinstance(_values(columns, name)[0], str)]
     label = given.get("label") or _label(columns, usable, lists)
     if columns.is_list(label):
@@ -330,7 +304,7 @@ def _question(columns: Columns, role: str, fault: str) -> InputError:
     advice = f"--column {role}=COLUMN{more}"
     return InputError(
         f"{columns.source} {fault}; give {advice}, or columns={{{role!r}: COLUMN}} in Python. Its columns: "
-        f"{listing(columns.rows.names)}."
+        f"{listing(columns.names)}."
     )
 
 
@@ -347,7 +321,7 @@ def _is_pair(first: str, second: str) -> bool:
 
 def _values(columns: Columns, name: str) -> list[object]:
     """Return values of a column that are not empty, from evenly spaced rows; of lists, their items."""
-    column = columns.rows.table.column(name)
+    column = columns.table.column(name)
     values = column.take(list(range(0, len(column), max(1, len(column) // SAMPLED_ROWS)))).to_pylist()
     items = chain.from_iterable(row or () for row in values) if columns.is_list(name) else values
     return [value for value in items if value not in (None, "")] or [None]

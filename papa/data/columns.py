@@ -1,23 +1,23 @@
-"""Columns of a source, read as texts, words or class names."""
+"""The rows of a split, whose columns are read as texts, words or class names."""
 
 from __future__ import annotations
 
 import re
 import unicodedata
 from collections.abc import Collection, Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from itertools import chain
 from pathlib import PurePath
 from reprlib import repr as shortened
 from typing import TYPE_CHECKING
 
 from papa.config.reading import UNPRINTABLE
-from papa.data.readers import ONE_OBJECT_PER_ROW, SourceRows
 from papa.errors import InputError, listing
 
 if TYPE_CHECKING:
     import pyarrow as pa
 
+ONE_OBJECT_PER_ROW = "write one object per row, as DataFrame.to_json(path, orient='records', lines=True) does"
 Value = str | int | float | None
 MISSING_LABELS = ("-1", "-100", "-")
 """Labels that may mean "no label": -1 in test splits of GLUE, -100 for words that the loss skips, - in SNLI."""
@@ -35,14 +35,27 @@ def class_name(text: str) -> str:
 
 @dataclass(frozen=True)
 class Columns:
-    """The columns of a split. Every row is checked.
+    """The columns of a split of a corpus. Every row is checked.
 
     Error messages begin with `source`, and name lines of the file; if it has no lines, they count rows from 0. If the
     source is a Python object, `source` is its name, and messages name its items, such as train[103].
+
+    Args:
+        table: the requested columns.
+        names: the names of all columns of the source.
+        class_names: those of numbered classes, in order, by column.
+        lines: the lines of the file in which rows begin, counted from 1, if it has lines.
+        indices: if some rows of the source are left out, the indices of the others.
+        total: then, the number of all rows of the source.
     """
 
     source: str
-    rows: SourceRows
+    table: pa.Table
+    names: Sequence[str]
+    class_names: Mapping[str, Sequence[str]] = field(default_factory=dict)
+    lines: Sequence[int] = ()
+    indices: Sequence[int] = ()
+    total: int = 0
 
     def texts(self, name: str, blank: bool = False) -> list[str]:
         """Return texts [row]; with `blank`, a text may be empty."""
@@ -68,7 +81,7 @@ class Columns:
         is itself a number or a boolean, they are not.
         """
         values = self._values(name, words, "label")
-        names = self.rows.class_names.get(name)
+        names = self.class_names.get(name)
         if names is None and listed and all(isinstance(value, int | None) for row in values for value in row):
             names = None if any(text.lower() in BOOLEANS or _is_number(text) for text in listed) else list(listed)
         out_of_range = [any(_is_out_of_range(value, names) for value in row) for row in values]
@@ -81,9 +94,8 @@ class Columns:
                 fault = f"contains numbers such as {scores[0]}, but papa predicts classes and has no regression"
                 advice = "write whole numbers or names, or list all classes under `labels`"
                 raise InputError(f"Column {name} of {self.source} {fault}; {advice}.")
-            whole = {
-                text: str(int(float(text))) for text in unknown if not _is_number(text)
-            }  # 1.0, as pandas writes it
+            # pandas writes 1.0
+            whole = {text: str(int(float(text))) for text in unknown if not _is_number(text)}
             name_of = {value: whole.get(text, text) for value, text in name_of.items()}
         named = [[name_of[value] for value in row] for row in values]
         self._refuse_missing(name, named, missing_labels(known, words is not None), bool(known))
@@ -107,7 +119,7 @@ class Columns:
         """Return subset names [row], or [row][word] if the column contains lists; an empty name means no subset."""
         by_word = words is not None and self.is_list(name)
         values = self._values(name, words if by_word else None, "subset")
-        named = [[_name_of(value, self.rows.class_names.get(name)) for value in row] for row in values]
+        named = [[_name_of(value, self.class_names.get(name)) for value in row] for row in values]
         self._refuse_unprintable(named, name, "subset")
         return named if by_word else [row[0] for row in named]
 
@@ -138,11 +150,10 @@ class Columns:
 
     def check(self, names: Iterable[str]) -> None:
         """Raise `InputError` unless each of `names` is the name of exactly one column."""
-        columns = self.rows.names
         for name in names:
-            if columns.count(name) != 1:
-                fault = "no column" if name not in columns else "more than one column"
-                raise InputError(f"{self.source} has {fault} {name!r}; its columns are {listing(columns)}.")
+            if self.names.count(name) != 1:
+                fault = "no column" if name not in self.names else "more than one column"
+                raise InputError(f"{self.source} has {fault} {name!r}; its columns are {listing(self.names)}.")
 
     def check_header(self, names: Iterable[str]) -> None:
         """Raise `InputError` if one of these names, which nobody has written in a config, looks like a value."""
@@ -159,7 +170,7 @@ class Columns:
     def _column(self, name: str, kinds: Collection[str] = (), expected: str = "") -> pa.ChunkedArray:
         """Return a column; raise `InputError` if it is not of one of these kinds."""
         self.check([name])
-        column = self.rows.table.column(name)
+        column = self.table.column(name)
         if kinds and _kind(column.type) not in kinds:
             is_object = PurePath(self.source).suffix in (".json", ".jsonl") and len(column) == 1
             advice = f"; {ONE_OBJECT_PER_ROW}" if is_object else ""
@@ -177,12 +188,11 @@ class Columns:
         """Raise `InputError` if any row is `wrong`, with the lines of the first five, or their indices."""
         rows = [row for row, is_wrong in enumerate(wrong) if is_wrong]
         if rows:
-            lines, indices = self.rows.lines, self.rows.indices or range(len(wrong))
+            numbers = self.lines or self.indices or range(len(wrong))
             item = f"{self.source}[{{}}]" if self.source.isidentifier() else "{}"
-            named = [str(lines[row]) if lines else item.format(indices[row]) for row in rows[:5]]
-            places = ", ".join(named) + ", ..." * (len(rows) > 5)
-            unit = ("line" if len(rows) == 1 else "lines") if lines else "counted from 0:"
-            total = self.rows.total or len(wrong)
+            places = ", ".join(item.format(numbers[row]) for row in rows[:5]) + ", ..." * (len(rows) > 5)
+            unit = ("line" if len(rows) == 1 else "lines") if self.lines else "counted from 0:"
+            total = self.total or len(wrong)
             raise InputError(f"{self.source} has {fault} in {len(rows)} of {total} rows ({unit} {places}); {advice}.")
 
 

@@ -132,17 +132,12 @@ def lay_out(
     """
     import torch  # the stage that tokenizes does not need it
 
-    shape = (len(first), slots)
-    inputs = {
-        "input_ids": torch.full(shape, tokenizer.pad_token_id or 0, dtype=torch.long),
-        "attention_mask": torch.zeros(shape, dtype=torch.long),
-        "token_type_ids": torch.zeros(shape, dtype=torch.long),
-    }
+    padding = {"input_ids": tokenizer.pad_token_id or 0, "attention_mask": 0, "token_type_ids": 0}
+    inputs = {name: torch.full((len(first), slots), value, dtype=torch.long) for name, value in padding.items()}
     for row, placed in enumerate(place_texts(tokenizer, first, second, slots=slots, style=style)):
         used = torch.tensor(placed.slots, dtype=torch.long)  # an empty text may have no token
-        inputs["input_ids"][row, used] = torch.tensor(placed.ids, dtype=torch.long)
-        inputs["attention_mask"][row, used] = 1
-        inputs["token_type_ids"][row, used] = torch.tensor(placed.segments, dtype=torch.long)
+        for name, values in zip(inputs, (placed.ids, [1] * len(used), placed.segments), strict=True):
+            inputs[name][row, used] = torch.tensor(values, dtype=torch.long)
     return inputs
 
 
@@ -204,18 +199,16 @@ def texts_in_blocks(
     waiting: list[int] = []
     left = iter(texts)
 
-    def blocks(ids: list[int]) -> Iterator[Placed]:
-        for begin in range(0, len(ids), room):
-            yield _place_text(
-                template, SubTokens(ids[begin : begin + room], []), None, rooms, None if contiguous else slots
-            )
+    def block(ids: list[int]) -> Placed:
+        return _place_text(template, SubTokens(ids, []), None, rooms, None if contiguous else slots)
 
     while chunk := list(islice(left, CHUNK_TEXTS)):
         waiting += [token for text in _sub_tokens(tokenizer, chunk, False) for token in text.ids]
         full = len(waiting) - len(waiting) % room
-        yield from blocks(waiting[:full])
+        yield from (block(waiting[begin : begin + room]) for begin in range(0, full, room))
         waiting = waiting[full:]
-    yield from blocks(waiting)
+    if waiting:
+        yield block(waiting)
 
 
 def _template(tokenizer: PreTrainedTokenizerBase, slots: int) -> Template:

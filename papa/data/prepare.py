@@ -6,7 +6,6 @@ reported here, before any model runs.
 
 from __future__ import annotations
 
-import hashlib
 import os
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
@@ -20,7 +19,6 @@ from typing import TYPE_CHECKING, Any, TypeVar
 from papa.config.measures import check_metric, frequent_class
 from papa.config.settings import SPLITS, Corpus, InFiles, Machine, OnHub, Task
 from papa.data.columns import Columns, class_name
-from papa.data.readers import SourceRows
 from papa.data.sources import describe, load_splits, source_digests
 from papa.errors import InputError, count, listing
 from papa.files import (
@@ -47,8 +45,6 @@ TEXTS = ("first", "second", "words")
 SAMPLE_SEED = 0
 SAMPLED_ROWS = 2000
 """Number of rows per split in which words are counted."""
-CHUNK_ROWS = 4096
-"""Number of rows that are converted to Python objects at a time."""
 
 
 @dataclass(frozen=True)
@@ -118,7 +114,8 @@ def prepared(
     """
     labelled = {task: settings for task, settings in sorted(tasks.items()) if settings.label is not None}
     digests = source_digests(corpus, machine)
-    record = Record("data", VERSION, _settings(corpus, labelled), digests or _named(corpus))
+    at = {"hub": f"{corpus.hub}@{corpus.revision or 'main'}"} if isinstance(corpus, OnHub) else {}
+    record = Record("data", VERSION, _settings(corpus, labelled), digests or at)
     path = os.path.join(folder, f"{name}-{record.key[:KEY_DIGITS]}.parquet")
     if digests is None:
         return Prepared(path, record.key, _provisional(corpus, labelled, record.key), known=False)
@@ -153,11 +150,6 @@ def _settings(corpus: Corpus, tasks: Mapping[str, Task]) -> dict[str, Any]:
         for name, task in tasks.items()
     }
     return settings
-
-
-def _named(corpus: Corpus) -> dict[str, str]:
-    """Return the provisional key of a corpus that is not on this machine."""
-    return {"hub": f"{corpus.hub}@{corpus.revision or 'main'}"} if isinstance(corpus, OnHub) else {}
 
 
 def _provisional(corpus: Corpus, tasks: Mapping[str, Task], key: str) -> dict[str, Any]:
@@ -254,11 +246,10 @@ def _sizes(table: pa.Table, rows: Mapping[str, int], cluster: str | int | None) 
         texts = [
             [text if isinstance(text, list) else text.split() for text in sample[name].to_pylist()] for name in names
         ]
-        clusters: list[int] = [*range(number)]
-        if isinstance(cluster, int):
-            clusters = [row // cluster for row in range(number)]
-        elif cluster is not None:
+        if isinstance(cluster, str):
             clusters = part["cluster"].to_pylist()
+        else:
+            clusters = [row // (cluster or 1) for row in range(number)]
         # the mean size of the cluster of a row: by so much the variance of a mean grows if a cluster's rows are alike
         effect = sum(size**2 for size in Counter(clusters).values()) / number
         sizes[split] = {"words": sum(fmean(map(len, column)) for column in texts), "design_effect": effect}
@@ -280,7 +271,9 @@ def _labels(
     task: Task, corpus: Corpus, splits: Sequence[PreparedSplit]
 ) -> tuple[list[str], list[list[int]], list[int], list[str]]:
     """Return names, indices of labels [row][word], counts of training labels in the rows used, and warnings."""
-    column, listed = str(task.label), _listed_names(task.labels)
+    column, listed = str(task.label), [class_name(name) for name in task.labels or ()]
+    if len(set(listed)) < len(listed):
+        raise InputError(f"`labels` lists a name twice: {listing(listed)}; list each name once.")
     classes = [split.columns.classes(column, listed, split.words) for split in splits]
     names = listed or _names_in_data(splits[0].columns, column) or sorted_names(_distinct(classes[0]))
     doubts = _check_classes(column, listed, splits, classes)
@@ -303,10 +296,10 @@ def _subsets(column: str, corpus: Corpus, splits: Sequence[PreparedSplit]) -> pa
             f"Column {column} has one subset per word in one split and one per row in another; use one form in all."
         )
     names = set(chain.from_iterable(value if isinstance(value, list) else [value] for value in values))
-    further_splits = {split.name: "a further validation split" for split in splits if split.name not in SPLITS}
-    for name, meaning in ({ALL: "all examples"} | further_splits).items():
-        if name in names:
-            raise InputError(f"Column {column} has a subset {name!r}, a name reserved for {meaning}; rename it.")
+    reserved = {ALL: "all examples"}
+    reserved |= {split.name: "a further validation split" for split in splits if split.name not in SPLITS}
+    if name := next(filter(names.__contains__, reserved), None):
+        raise InputError(f"Column {column} has a subset {name!r}, a name reserved for {reserved[name]}; rename it.")
     return pa.array(values, pa.list_(pa.string()) if by_word else pa.string())
 
 
@@ -318,10 +311,9 @@ def _clusters(column: str, splits: Sequence[PreparedSplit]) -> tuple[pa.Array, l
     import pyarrow as pa
 
     train, *others = (split.used(split.columns.clusters(column)) for split in splits)
-    scored = list(chain.from_iterable(others))
-    values, on_both_sides = [*train, *scored], sum(map(set(train).__contains__, scored))
-    index_of = {value: index for index, value in enumerate(dict.fromkeys(values))}
-    cluster = pa.array([index_of[value] for value in values], pa.int32())
+    scored, known = list(chain.from_iterable(others)), set(train)
+    cluster = pa.array([*train, *scored]).dictionary_encode().indices
+    on_both_sides = sum(value in known for value in scored)
     if not on_both_sides:
         return cluster, []
     rows = f"{on_both_sides:,} of {count(len(scored), 'validation row')}"
@@ -331,28 +323,25 @@ def _clusters(column: str, splits: Sequence[PreparedSplit]) -> tuple[pa.Array, l
 
 def _splits(corpus: Corpus, tasks: Mapping[str, Task], machine: Machine) -> list[PreparedSplit]:
     """Load the splits of a corpus with all columns that are used."""
-    used = [
-        corpus.first,
-        corpus.second,
-        corpus.words,
-        *(part for task in tasks.values() for part in (task.label, task.subset)),
-    ]
-    wanted = {name for name in (*used, corpus.cluster) if name and isinstance(name, str)}
-    return [_split(corpus, split, rows, wanted) for split, rows in load_splits(corpus, wanted, machine).items()]
+    used = [corpus.first, corpus.second, corpus.words, corpus.cluster if isinstance(corpus.cluster, str) else None]
+    used += [part for task in tasks.values() for part in (task.label, task.subset)]
+    wanted = sorted(set(filter(None, used)))
+    splits = load_splits(corpus, wanted, machine)
+    for columns in splits.values():
+        columns.check(wanted)
+    return [_split(corpus, name, columns) for name, columns in splits.items()]
 
 
-def _split(corpus: Corpus, name: str, rows: SourceRows, wanted: set[str]) -> PreparedSplit:
+def _split(corpus: Corpus, name: str, columns: Columns) -> PreparedSplit:
     import numpy as np
 
-    columns = Columns(source := describe(corpus, name), rows)
-    columns.check(sorted(wanted))
-    indices = np.arange(rows.table.num_rows)
+    indices = np.arange(columns.table.num_rows)
     if corpus.blocks and corpus.first:  # blank lines separate the paragraphs of running text
         indices = indices[[bool(text and text.strip()) for text in columns.texts(corpus.first, blank=True)]]
     available = len(indices)
     if available == 0:
-        missing = "text" if rows.table.num_rows else "rows"
-        raise InputError(f"{source} has no {missing}; every split needs some.")
+        missing = "text" if columns.table.num_rows else "rows"
+        raise InputError(f"{columns.source} has no {missing}; every split needs some.")
     if name == "train" and corpus.train_limit is not None:
         order = np.random.default_rng(SAMPLE_SEED).permutation(available)
         indices = indices[np.sort(order[: corpus.train_limit])]
@@ -380,29 +369,19 @@ def _texts(corpus: Corpus, splits: Sequence[PreparedSplit]) -> dict[str, pa.Arra
 
 def _shared(texts: pa.Table) -> dict[str, int]:
     """Count the rows of each validation split that equal a training row, ignoring surrounding spaces."""
-    train: set[bytes] = set()
-    shared: dict[str, int] = {}
-    for chunk in texts.to_batches(CHUNK_ROWS):
-        splits, _, *columns = (column.to_pylist() for column in chunk.columns)
-        for split, *row in zip(splits, *columns, strict=True):
-            texts_of_row = [[part.strip() for part in ([text] if isinstance(text, str) else text)] for text in row]
-            key = hashlib.blake2b(repr(texts_of_row).encode(), digest_size=16).digest()  # needs less memory than texts
-            if split == "train":
-                train.add(key)
-            else:
-                shared[split] = shared.get(split, 0) + (key in train)
+    splits, _, *columns = (column.to_pylist() for column in texts.columns)
+    train, shared = set[int](), dict[str, int]()
+    for split, *row in zip(splits, *columns, strict=True):
+        key = hash(tuple(text.strip() if isinstance(text, str) else (*map(str.strip, text),) for text in row))
+        if split == "train":
+            train.add(key)
+        else:
+            shared[split] = shared.get(split, 0) + (key in train)
     return shared
 
 
-def _listed_names(labels: Sequence[str] | None) -> list[str] | None:
-    names = [class_name(name) for name in labels or ()]
-    if len(set(names)) < len(names):
-        raise InputError(f"`labels` lists a name twice: {listing(names)}; list each name once.")
-    return names or None
-
-
 def _names_in_data(columns: Columns, column: str) -> list[str]:
-    return list(dict.fromkeys(map(class_name, columns.rows.class_names.get(column) or ())))
+    return list(dict.fromkeys(map(class_name, columns.class_names.get(column) or ())))
 
 
 def _check_classes(

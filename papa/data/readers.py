@@ -13,13 +13,13 @@ import re
 from array import array
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from contextlib import suppress
-from dataclasses import dataclass, field
 from itertools import accumulate, chain, pairwise
 from pathlib import Path
 from reprlib import repr as shortened
 from typing import TYPE_CHECKING, Any, Literal
 
 from papa.config.settings import TO_PARQUET, readable
+from papa.data.columns import ONE_OBJECT_PER_ROW, Columns
 from papa.errors import InputError, count, first_line, listing
 
 if TYPE_CHECKING:
@@ -27,7 +27,6 @@ if TYPE_CHECKING:
 
 MAXIMUM_CHARACTERS = 2**31 - 1
 """Maximum length of a value in a CSV file; Python's default, 131,072, is less than a chapter of a book."""
-ONE_OBJECT_PER_ROW = "write one object per row, as DataFrame.to_json(path, orient='records', lines=True) does"
 CONLLU = ("id", "words", "lemma", "upos", "xpos", "feats", "head", "deprel", "deps", "misc")
 NOT_UTF8 = re.compile("[\0\udc80-\udcff]")
 """NUL, which UTF-16 read as UTF-8 contains, and bytes that `open` could not decode."""
@@ -39,26 +38,9 @@ WORD_NUMBER = re.compile(r"([0-9]+)([-.][0-9]+)?")
 """The number of a word in its sentence; 3-4 (two words written as one) and 5.1 (a word left out) number no words."""
 
 
-@dataclass(frozen=True)
-class SourceRows:
-    """The rows of a split of a corpus.
-
-    `table` has the requested columns; `names` are those of all columns of the source, and `class_names` those of
-    numbered classes, in order, by column. `lines` are the lines of the file in which rows begin, counted from 1, if it
-    has lines. If some rows are left out, `indices` are those of the others in the source, which has `total` rows.
-    """
-
-    table: pa.Table
-    names: list[str]
-    class_names: dict[str, list[str]] = field(default_factory=dict)
-    lines: Sequence[int] = ()
-    indices: Sequence[int] = ()
-    total: int = 0
-
-
 def read_file(
     path: Path, wanted: Collection[str] | None = None, words: bool = False, columns: Sequence[str] | None = None
-) -> SourceRows:
+) -> Columns:
     """Read the rows of a file in order; its suffix determines the format.
 
     Args:
@@ -102,20 +84,20 @@ def class_names_of(features: object) -> dict[str, list[str]]:
     return {column: classes for column, classes in names.items() if classes}
 
 
-def _read_parquet(path: Path, wanted: Collection[str] | None, _: object) -> SourceRows:
+def _read_parquet(path: Path, wanted: Collection[str] | None, _: object) -> Columns:
     import pyarrow.parquet as pq
 
     # pq.read_table would import pyarrow.dataset, which costs 50 MB of memory in every job
     with pq.ParquetFile(path.absolute()) as file:  # pyarrow takes a relative path such as "a: b" for a URI
         names = file.schema_arrow.names
         table = file.read(columns=names if wanted is None else [name for name in names if name in wanted])
+        features = None
         with suppress(ValueError, LookupError, TypeError):  # other programs may store anything under this key
-            described = json.loads((file.schema_arrow.metadata or {})[b"huggingface"])
-            return SourceRows(table, names, class_names_of(described["info"]["features"]))
-    return SourceRows(table, names)
+            features = json.loads(file.schema_arrow.metadata[b"huggingface"])["info"]["features"]
+    return Columns(str(path), table, names, class_names_of(features))
 
 
-def _read_json(path: Path, wanted: Collection[str] | None, _: object) -> SourceRows:
+def _read_json(path: Path, wanted: Collection[str] | None, _: object) -> Columns:
     """Read an array of objects, or an object on each line; a missing key is null."""
     numbered = enumerate(_lines(path, newline="\n"), start=1)  # JSON strings may contain other line ends
     full = ((number, line) for number, line in numbered if line.strip())
@@ -131,14 +113,14 @@ def _read_json(path: Path, wanted: Collection[str] | None, _: object) -> SourceR
             raise InputError(f"{path} contains {shortened(record)}, not only objects; {ONE_OBJECT_PER_ROW}.")
         names.update(dict.fromkeys(record))
         lines.append(number)
-        records.append({name: value for name, value in record.items() if wanted is None or name in wanted})
+        records.append(record)
     if len(records) == 1:  # perhaps a table, as pandas writes it by default, or a data set such as SQuAD
         items = chain.from_iterable(value if isinstance(value, list) else [value] for value in record.values())
         if any(isinstance(item, list | dict) for item in items):
             raise InputError(f"{path} contains one object for all rows ({listing(names)}); {ONE_OBJECT_PER_ROW}.")
     columns, numbers = [name for name in names if wanted is None or name in wanted], lines if by_line else ()
     table = _table(path, columns, [[record.get(name) for record in records] for name in columns])
-    return SourceRows(table, list(names), lines=numbers)
+    return Columns(str(path), table, list(names), lines=numbers)
 
 
 def _json(path: Path, number: int, text: str) -> Any:
@@ -151,7 +133,7 @@ def _json(path: Path, number: int, text: str) -> Any:
         raise InputError(f"{path} line {line} cannot be read as JSON ({problem}); {ONE_OBJECT_PER_ROW}.") from error
 
 
-def _read_csv(path: Path, wanted: Collection[str] | None, columns: Sequence[str] | None) -> SourceRows:
+def _read_csv(path: Path, wanted: Collection[str] | None, columns: Sequence[str] | None) -> Columns:
     """Read a line of names, unless there are `columns`, then rows. In TSV files, a quote is an ordinary character."""
     csv.field_size_limit(MAXIMUM_CHARACTERS)
     tabs = path.suffix.lower() == ".tsv"
@@ -160,9 +142,7 @@ def _read_csv(path: Path, wanted: Collection[str] | None, columns: Sequence[str]
     names = [name.strip() for name in header]
     if not any(names):
         raise InputError(f"{path} must start with a line of column names, but it has none; add this line.")
-    indices = [index for index, name in enumerate(names) if name and (wanted is None or name in wanted)]
-    values: list[list[str]] = [[] for _ in indices]
-    numbers = array("q")
+    rows, numbers = list[list[str]](), array("q")
     quoting: dict[bool | None, int] = {True: start} if tabs and {True, None} & {*map(_in_quotes, header)} else {}
     for number, record in records:
         if len(record) != len(names):
@@ -175,13 +155,13 @@ def _read_csv(path: Path, wanted: Collection[str] | None, columns: Sequence[str]
             if '"' in value:
                 quoting.setdefault(_in_quotes(value), number)
         numbers.append(number)
-        for column, index in zip(values, indices, strict=True):
-            column.append(record[index])
+        rows.append(record)
     if line := quoting.get(True) or (False not in quoting and quoting.get(None)):
         problem = f"{path} line {line} has a value in quotes, which TSV does not have"
         raise InputError(f"{problem}, so they may not belong to the text; if they do not, save the rows as .csv.")
-    table = _table(path, [names[index] for index in indices], values)
-    return SourceRows(table, [name for name in names if name], lines=numbers)
+    read = [(name, index) for index, name in enumerate(names) if name and (wanted is None or name in wanted)]
+    table = _table(path, [name for name, _ in read], [[row[index] for row in rows] for _, index in read])
+    return Columns(str(path), table, [name for name in names if name], lines=numbers)
 
 
 def _in_quotes(value: str) -> bool | None:
@@ -207,16 +187,16 @@ def _records(path: Path, tabs: bool) -> Iterator[tuple[int, list[str]]]:
         raise InputError(f"{problem}; close each quote, and double those inside quotes.") from error
 
 
-def _read_lines(path: Path, wanted: object, _: object) -> SourceRows:
+def _read_lines(path: Path, wanted: object, _: object) -> Columns:
     """Read each line as a text, into the column `text`; skip blank lines."""
     rows = [(number, line.rstrip("\n")) for number, line in enumerate(_lines(path), start=1) if line.strip()]
     if 2 * sum(bool(TAGGED.fullmatch(text.strip())) for _, text in rows) > len(rows):
         raise InputError(f"Most lines of {path} are a word with a tag, as in CoNLL files; name it .conll.")
     numbers = array("q", (number for number, _ in rows))
-    return SourceRows(_table(path, ["text"], [[text for _, text in rows]]), ["text"], lines=numbers)
+    return Columns(str(path), _table(path, ["text"], [[text for _, text in rows]]), ["text"], lines=numbers)
 
 
-def _read_conll(path: Path, _: object, columns: Sequence[str] | None) -> SourceRows:
+def _read_conll(path: Path, _: object, columns: Sequence[str] | None) -> Columns:
     """Read sentences separated by blank lines, with a word and its tags on each line.
 
     If the first column numbers the words, as in CoNLL-U, the second contains them, and lines that number no word are
@@ -226,7 +206,7 @@ def _read_conll(path: Path, _: object, columns: Sequence[str] | None) -> SourceR
 
     words, starts, lines = _words(path)
     if not words:
-        return SourceRows(pa.table({}), [])
+        return Columns(str(path), pa.table({}), [])
     first = [[word[0] for word in words[begin:end]] for begin, end in pairwise([*starts, len(words)])]
     width, numbered = len(words[0]), len(words[0]) > 1 and all(map(_numbers_words, first))
     if path.suffix.lower() == ".conllu" and not (numbered and width == len(CONLLU)):
@@ -241,7 +221,7 @@ def _read_conll(path: Path, _: object, columns: Sequence[str] | None) -> SourceR
         raise InputError(f"{path} has {count(width, 'column')}, but {listed}; list a name for each column.")
     offsets = pa.array(accumulate(map(len, first), initial=0), pa.int32())
     arrays = [pa.ListArray.from_arrays(offsets, pa.array(values)) for values in zip(*words, strict=True)]
-    return SourceRows(pa.Table.from_arrays(arrays, names=names), names, lines=lines)
+    return Columns(str(path), pa.Table.from_arrays(arrays, names=names), names, lines=lines)
 
 
 def _names(first: Sequence[Sequence[str]], width: int, numbered: bool) -> list[str]:
@@ -323,7 +303,7 @@ def _table(path: Path, names: Sequence[str], columns: Sequence[Sequence[object]]
     return pa.Table.from_arrays(arrays, names=list(names))
 
 
-READERS: dict[str, Callable[[Path, Collection[str] | None, Sequence[str] | None], SourceRows]] = {
+READERS: dict[str, Callable[[Path, Collection[str] | None, Sequence[str] | None], Columns]] = {
     ".parquet": _read_parquet,
     ".jsonl": _read_json,
     ".json": _read_json,

@@ -10,9 +10,10 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from papa.config.settings import SLICE, Corpus, HubCorpus, InFiles, Machine
+from papa.data.columns import Columns
 from papa.data.digests import digest_of_file
 from papa.data.hub import HOW_TO_FETCH, folder_of
-from papa.data.readers import SourceRows, class_names_of, read_file
+from papa.data.readers import class_names_of, read_file
 from papa.errors import InputError, first_line
 from papa.files import digest_of_json
 
@@ -20,7 +21,7 @@ if TYPE_CHECKING:
     from datasets import Dataset
 
 
-def load_splits(corpus: Corpus, wanted: Collection[str] | None, machine: Machine) -> dict[str, SourceRows]:
+def load_splits(corpus: Corpus, wanted: Collection[str] | None, machine: Machine) -> dict[str, Columns]:
     """Load the columns that are `wanted` (None: all) of each split of a corpus, in the order of the source.
 
     Raises:
@@ -36,16 +37,16 @@ def load_splits(corpus: Corpus, wanted: Collection[str] | None, machine: Machine
     return {split: _in_folder(corpus, split, wanted, folder) for split in corpus.splits}
 
 
-def _sliced(rows: SourceRows, file: str) -> SourceRows:
+def _sliced(rows: Columns, file: str) -> Columns:
     """Return the rows of the slice at the end of a file's name, or all rows; raise `InputError` if it has too few."""
     if (match := SLICE.search(file)) is None:
-        return rows
+        return replace(rows, source=file)
     available = rows.table.num_rows
     begin, end = int(match[1] or 0), int(match[2] or available)
     if not begin < end <= available:
         raise InputError(f"{file} is no slice of the rows 0 to {available - 1:,} of this file; correct the numbers.")
-    lines, indices = rows.lines[begin:end], range(begin, end)
-    return replace(rows, table=rows.table.slice(begin, end - begin), lines=lines, indices=indices)
+    table, lines = rows.table.slice(begin, end - begin), rows.lines[begin:end]
+    return replace(rows, source=file, table=table, lines=lines, indices=range(begin, end))
 
 
 def describe(corpus: Corpus, split: str) -> str:
@@ -87,7 +88,7 @@ def _split_on_hub(corpus: HubCorpus, split: str) -> str:
     return {"train": corpus.train, "validation": next(iter(corpus.validation), "validation")}.get(split, split)
 
 
-def _in_folder(corpus: HubCorpus, split: str, wanted: Collection[str] | None, folder: Path) -> SourceRows:
+def _in_folder(corpus: HubCorpus, split: str, wanted: Collection[str] | None, folder: Path) -> Columns:
     try:
         dataset = _load_dataset(folder, corpus.config, _split_on_hub(corpus, split))
     except Exception as error:  # malformed files raise more errors than the library documents
@@ -98,7 +99,7 @@ def _in_folder(corpus: HubCorpus, split: str, wanted: Collection[str] | None, fo
     names, class_names = dataset.column_names, class_names_of(dataset.features.to_dict())
     if wanted is not None:
         dataset = dataset.select_columns([name for name in names if name in wanted])
-    return SourceRows(dataset.with_format("arrow")[:], names, class_names)
+    return Columns(describe(corpus, split), dataset.with_format("arrow")[:], names, class_names)
 
 
 def _load_dataset(folder: Path, config: str | None, split: str) -> Dataset:

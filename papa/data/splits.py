@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Collection, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from fractions import Fraction
 from itertools import compress
 from math import floor
@@ -13,7 +13,7 @@ from random import Random
 
 from papa.config.settings import fraction
 from papa.data.columns import Columns, missing_labels
-from papa.data.readers import SourceRows, class_names_of
+from papa.data.readers import class_names_of
 from papa.errors import InputError, count, listing
 from papa.files import replacing
 
@@ -21,30 +21,39 @@ TEXT_ROLES = ("first", "second", "words")
 
 
 @dataclass(frozen=True)
-class RowChanges:
-    """Changes of the rows of a data set.
+class Wanted:
+    """What a user wants to have chosen or changed; raise `InputError` if it cannot be.
 
-    `hold_out` is the share of the distinct training texts that are held out for validation, or None; `drop_empty` is
-    whether rows without text or label are dropped.
+    Args:
+        columns: columns by role: first, second, label.
+        hold_out: the share of the distinct training texts that are held out for validation, or None.
+        drop_empty: whether rows without text or label are dropped.
+        labels: the names of the classes in order. If they are given, -1 means no label unless it is one of them.
     """
 
-    hold_out: Fraction | None = None
+    columns: Mapping[str, str] = field(default_factory=dict)
+    hold_out: float | str | None = None
     drop_empty: bool = False
+    labels: Sequence[str] | None = None
 
-    @classmethod
-    def of(cls, hold_out: object = None, drop_empty: bool = False) -> RowChanges:
-        """Return the changes; raise `InputError` if the share is not between 0 and 1."""
-        share = None if hold_out is None else Fraction(fraction(hold_out))
-        if share is not None and not 0 < share < 1:
-            raise InputError(f"The share of texts to hold out is {hold_out}; it must be between 0 and 1, such as 0.2.")
-        return cls(share, drop_empty)
+    def __post_init__(self) -> None:
+        for role, name in self.columns.items():
+            if role not in ("first", "second", "label") or not name:
+                raise InputError(f"A column is '{role}={name}'; it must be first=, second= or label=COLUMN.")
+        if len({*self.columns.values()}) < len(self.columns):
+            given = ", ".join(f"{role}={name}" for role, name in self.columns.items())
+            raise InputError(f"The columns {given} name one column twice; give each role a column of its own.")
+        share = self.hold_out
+        if share is not None and not 0 < Fraction(fraction(share)) < 1:
+            raise InputError(f"The share of texts to hold out is {share}; it must be between 0 and 1, such as 0.2.")
 
-    def applied(
-        self, splits: Mapping[str, Columns], roles: Mapping[str, str], labels: Sequence[str] | None = None
-    ) -> tuple[dict[str, Columns], list[str]]:
-        """Return the changed splits, and a sentence about each change.
+    @property
+    def changes_rows(self) -> bool:
+        """Whether rows change, so splits differ from the files that they were read from."""
+        return self.drop_empty or self.hold_out is not None
 
-        `roles` are columns by role. If all classes are known as `labels`, -1 means no label unless it is one of them.
+    def changed(self, splits: Mapping[str, Columns], roles: Mapping[str, str]) -> tuple[dict[str, Columns], list[str]]:
+        """Return the splits with changed rows, and a sentence about each change; `roles` are columns by role.
 
         Raises:
             InputError: there are too few texts to hold some out, a split is empty, or a row cannot be used.
@@ -52,27 +61,22 @@ class RowChanges:
         changed, notes = dict(splits), list[str]()
         if self.drop_empty:
             for name, columns in splits.items():
-                changed[name], dropped = _without_empty(columns, roles, labels)
-                rows = count(columns.rows.table.num_rows, "row")
+                changed[name], dropped = _without_empty(columns, roles, self.labels)
+                rows = count(columns.table.num_rows, "row")
                 notes.append(f"Dropped {dropped:,} of {rows} of {columns.source}, which have no text or no label.")
-                if not changed[name].rows.table.num_rows:
+                if not changed[name].table.num_rows:
                     raise InputError(f"Each of the {rows} of {columns.source} lacks a text or a label; fix the rows.")
         if self.hold_out is not None:
             train = changed["train"]
-            train.check_rows(roles, labels)  # before it is split, so messages count all its rows
+            train.check_rows(roles, self.labels)  # before it is split, so messages count all its rows
             texts = [column for role, column in roles.items() if role in TEXT_ROLES]
-            out = _held_out(train, texts, self.hold_out)
+            out = _held_out(train, texts, Fraction(fraction(self.hold_out)))
             changed |= {"train": _rows_of(train, [not held for held in out]), "validation": _rows_of(train, out)}
             notes.append(f"Held out {sum(out):,} of {count(len(out), 'row')} of {train.source} for validation.")
         return changed, notes
 
-    @property
-    def any(self) -> bool:
-        """Whether rows change, so splits differ from the files that they were read from."""
-        return self.drop_empty or self.hold_out is not None
 
-
-UNCHANGED = RowChanges()
+ANYTHING = Wanted()
 
 
 def columns_of_table(name: str, table: object, wanted: Collection[str]) -> Columns:
@@ -81,6 +85,7 @@ def columns_of_table(name: str, table: object, wanted: Collection[str]) -> Colum
     Raises:
         InputError: it is no pandas DataFrame, `datasets.Dataset` or Arrow table, lacks a column, or none is wanted.
     """
+    import pandas as pd
     import pyarrow as pa
 
     every = getattr(table, "column_names", getattr(table, "columns", ()))
@@ -90,12 +95,22 @@ def columns_of_table(name: str, table: object, wanted: Collection[str]) -> Colum
     if not wanted:
         example = 'columns={"first": "text", "label": "mood"}'
         raise InputError(f"{name} is a table; name the columns to use, as in {example}: it has {listing(names)}.")
-    Columns(name, SourceRows(pa.table({}), names)).check(wanted)
+    Columns(name, pa.table({}), names).check(wanted)
     chosen = [column for column in every if str(column) in wanted]
     try:
-        return Columns(name, _rows_of_table(table, chosen, names))
+        if isinstance(table, pa.Table):
+            return Columns(name, table.select(chosen), names)
+        if isinstance(table, pd.DataFrame):
+            return Columns(name, pa.Table.from_pandas(table[chosen], preserve_index=False), names)
+        if hasattr(table, "select_columns"):
+            from datasets import Dataset
+
+            if isinstance(table, Dataset):
+                rows = table.select_columns(chosen).with_format("arrow")[:]
+                return Columns(name, rows, names, class_names_of(table.features.to_dict()))
     except pa.ArrowException as error:
         raise InputError(f"A column among {listing(map(str, chosen))} mixes types of values ({error}).") from error
+    raise InputError(f"A {type(table).__name__} was given; give a pandas DataFrame or a datasets.Dataset.")
 
 
 def is_table(texts: object) -> bool:
@@ -103,24 +118,7 @@ def is_table(texts: object) -> bool:
     return hasattr(texts, "columns") or hasattr(texts, "column_names")
 
 
-def _rows_of_table(table: object, chosen: list[str], names: list[str]) -> SourceRows:
-    import pandas as pd
-    import pyarrow as pa
-
-    if isinstance(table, pa.Table):
-        return SourceRows(table.select(chosen), names)
-    if isinstance(table, pd.DataFrame):
-        return SourceRows(pa.Table.from_pandas(table[chosen], preserve_index=False), names)
-    if hasattr(table, "select_columns"):
-        from datasets import Dataset
-
-        if isinstance(table, Dataset):
-            rows = table.select_columns(chosen).with_format("arrow")[:]
-            return SourceRows(rows, names, class_names_of(table.features.to_dict()))
-    raise InputError(f"A {type(table).__name__} was given; give a pandas DataFrame or a datasets.Dataset.")
-
-
-def write_rows(path: Path, rows: SourceRows) -> None:
+def write_rows(path: Path, rows: Columns) -> None:
     """Write rows as Parquet with the names of their classes."""
     import pyarrow.parquet as pq
 
@@ -136,11 +134,11 @@ def write_rows(path: Path, rows: SourceRows) -> None:
 
 def _without_empty(columns: Columns, roles: Mapping[str, str], labels: Sequence[str] | None) -> tuple[Columns, int]:
     """Return the rows that have a value in each of these columns, and the number of other rows."""
-    rows = zip(*(columns.rows.table.column(name).to_pylist() for name in roles.values()), strict=True)
+    rows = zip(*(columns.table.column(name).to_pylist() for name in roles.values()), strict=True)
     full = [not any(map(_is_empty, row)) for row in rows]
-    if "label" in roles and (known := columns.rows.class_names.get(roles["label"]) or labels):
+    if "label" in roles and (known := columns.class_names.get(roles["label"]) or labels):
         missing = missing_labels(known)
-        given = columns.rows.table.column(roles["label"]).to_pylist()
+        given = columns.table.column(roles["label"]).to_pylist()
         full = [is_full and str(label) not in missing for is_full, label in zip(full, given, strict=True)]
     return _rows_of(columns, full), len(full) - sum(full)
 
@@ -151,7 +149,7 @@ def _is_empty(value: object) -> bool:
 
 def _held_out(columns: Columns, names: Sequence[str], share: Fraction) -> list[bool]:
     """Return for each row whether it is held out; copies of a text stay in one split, so no probe has seen them."""
-    values = [columns.rows.table.column(name).to_pylist() for name in names]
+    values = [columns.table.column(name).to_pylist() for name in names]
     texts = list(map(str, zip(*values, strict=True)))
     distinct = list(dict.fromkeys(texts))
     Random(0).shuffle(distinct)
@@ -167,7 +165,6 @@ def _rows_of(columns: Columns, mask: Sequence[bool]) -> Columns:
     """Return the rows that `mask` selects; messages still name their places in the source."""
     import pyarrow as pa
 
-    rows = columns.rows
-    indices = list(compress(rows.indices or range(len(mask)), mask))
-    kept = {"table": rows.table.filter(pa.array(mask, pa.bool_())), "lines": list(compress(rows.lines, mask))}
-    return replace(columns, rows=replace(rows, **kept, indices=indices, total=rows.total or len(mask)))
+    table, lines = columns.table.filter(pa.array(mask, pa.bool_())), list(compress(columns.lines, mask))
+    indices = list(compress(columns.indices or range(len(mask)), mask))
+    return replace(columns, table=table, lines=lines, indices=indices, total=columns.total or len(mask))

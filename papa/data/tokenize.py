@@ -134,9 +134,11 @@ def is_decoder(folder: str, name: str = "") -> bool:
 def sizes_of_model(folder: str, name: str = "") -> dict[str, int]:
     """Return sizes from a model's config; `layers` counts only layers with attention, `heads` is per layer."""
     config = _config_of(folder, name)
+    types = getattr(config, "layer_types", None) or getattr(config, "layers_block_type", None) or []
+    attending = sum("attention" in kind and "linear" not in kind for kind in types)
     try:
         return {
-            "layers": _attending_layers(config) or int(config.num_hidden_layers),
+            "layers": attending or int(config.num_hidden_layers),
             "heads": int(config.num_attention_heads),
             "hidden": int(config.hidden_size),
             "intermediate": int(getattr(config, "intermediate_size", 4 * config.hidden_size)),
@@ -144,12 +146,6 @@ def sizes_of_model(folder: str, name: str = "") -> dict[str, int]:
         }
     except Exception as error:  # malformed configs raise more errors than the library documents
         raise loading_error(folder, name, "config", error) from error
-
-
-def _attending_layers(config: PreTrainedConfig) -> int:
-    """Return the number of layers with attention if the config lists the layer types, otherwise 0."""
-    types = getattr(config, "layer_types", None) or getattr(config, "layers_block_type", None) or []
-    return sum("attention" in layer_type and "linear" not in layer_type for layer_type in types)
 
 
 def _config_of(folder: str, name: str) -> PreTrainedConfig:

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager
-from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING
 
 import numpy as np
 import torch
@@ -17,7 +17,6 @@ from papa.files import REBUILD, PathLike, TableFile, opened_table
 
 if TYPE_CHECKING:
     import pyarrow as pa
-    import pyarrow.parquet as pq
 
 
 def whole_numbers(values: pa.Array) -> Tensor:
@@ -35,17 +34,16 @@ class Tokens:
         flat: `ids`, `slots`, `segments` and perhaps `words` of all tokens, int32 `[token]`.
         lengths: number of tokens of each example.
         split, first: name of the split, and the row of its first example in the tokens file.
-        provenance: facts of the tokens file; `slots` is needed.
+        slots: number of slots in the layout, `n`.
     """
 
-    def __init__(self, flat: Mapping[str, Tensor], lengths: Tensor, split: str, first: int, provenance: dict[str, Any]):
-        self.split, self.provenance, self.n = split, provenance, int(provenance["slots"])
+    def __init__(self, flat: Mapping[str, Tensor], lengths: Tensor, split: str, first: int, slots: int):
+        self.split, self.n = split, slots
         self.rows = first, len(lengths)
         self.ids, self.slots, self.segments = flat["ids"], flat["slots"], flat["segments"]
         self.words = flat.get("words")
         self.lengths = lengths.long()
         self.offsets = torch.cat([torch.zeros(1, dtype=torch.long), self.lengths.cumsum(0)])
-        self.cut = 0
 
     @classmethod
     def of(cls, batches: Iterable[Packed], split: str, as_words: bool = False) -> Tokens:
@@ -56,17 +54,15 @@ class Tokens:
             for name in ("ids", "slots", "segments")
         }
         flat |= {"words": flat["slots"]} if as_words else {}
-        return cls(flat, torch.cat([batch.lengths.cpu() for batch in packed]), split, 0, {"slots": packed[0].n})
+        return cls(flat, torch.cat([batch.lengths.cpu() for batch in packed]), split, 0, packed[0].n)
 
     @classmethod
-    def of_table(cls, table: pa.Table, split: str, first: int, provenance: Mapping[str, object]) -> Tokens:
+    def of_table(cls, table: pa.Table, split: str, first: int, slots: int) -> Tokens:
         """Return rows of a tokens file; `first` is the index of the first row."""
         names = [name for name in ("ids", "slots", "segments", "words") if name in table.column_names]
         lists = {name: table.column(name).combine_chunks() for name in names}
         flat = {name: whole_numbers(values.flatten()) for name, values in lists.items()}
-        tokens = cls(flat, whole_numbers(lists["ids"].value_lengths()), split, first, dict(provenance))
-        tokens.cut = int(whole_numbers(table.column("cut").combine_chunks()).count_nonzero())
-        return tokens
+        return cls(flat, whole_numbers(lists["ids"].value_lengths()), split, first, slots)
 
     @classmethod
     def read(cls, path: PathLike, *splits: str) -> dict[str, Tokens]:
@@ -127,26 +123,19 @@ class TokensFile:
     def __init__(self, file: TableFile):
         if not {"split", "ids", "slots", "segments", "cut"} <= set(file.schema.names):
             raise DamagedArtefact(f"{file.path} contains no laid-out tokens; {REBUILD}.")
-        self._file, self.provenance = file, file.facts
+        self._file, self.slots = file, int(file.facts["slots"])
         self.groups: list[Group] = []
         self.splits: dict[str, Group] = {}
         self.rows = 0
         """Number of rows in the file."""
-        for index in range(file.metadata.num_row_groups):
-            self._add(file.metadata.row_group(index))
-
-    def _add(self, group: pq.RowGroupMetaData) -> None:
-        """Add a group, according to the footer of the file."""
-        columns = {
-            column.path_in_schema.split(".")[0]: column for column in map(group.column, range(group.num_columns))
-        }
-        split, tokens = columns["split"].statistics, columns["ids"].num_values
-        if split.min != split.max:
-            raise DamagedArtefact(f"A group of laid-out tokens has rows of {split.min} and of {split.max}; {REBUILD}.")
-        self.groups.append(Group(split.min, self.rows, group.num_rows, tokens))
-        before = self.splits.get(split.min, Group(split.min, self.rows, 0, 0))
-        self.splits[split.min] = Group(*(split.min, before.first), before.rows + group.num_rows, before.tokens + tokens)
-        self.rows += group.num_rows
+        for group in map(file.metadata.row_group, range(file.metadata.num_row_groups)):  # from the footer of the file
+            every = map(group.column, range(group.num_columns))
+            columns = {column.path_in_schema.split(".")[0]: column for column in every}
+            split, tokens = columns["split"].statistics.min, columns["ids"].num_values
+            self.groups.append(Group(split, self.rows, group.num_rows, tokens))
+            before = self.splits.get(split, Group(split, self.rows, 0, 0))
+            self.splits[split] = replace(before, rows=before.rows + group.num_rows, tokens=before.tokens + tokens)
+            self.rows += group.num_rows
 
     @classmethod
     @contextmanager
@@ -165,7 +154,7 @@ class TokensFile:
         """Return all examples of a split."""
         first = self.extent(name).first
         indices = [index for index, group in enumerate(self.groups) if group.split == name]
-        return Tokens.of_table(self._file.read(indices), name, first, self.provenance)
+        return Tokens.of_table(self._file.read(indices), name, first, self.slots)
 
     def between(self, begin: int, end: int, first_group: int = 0) -> Iterator[tuple[int, Tokens]]:
         """Yield the examples from row `begin` up to row `end` (excluded), as groups with their indices.
@@ -176,4 +165,4 @@ class TokensFile:
             first, last = max(begin, extent.first), min(end, extent.first + extent.rows)
             if index >= first_group and first < last:
                 rows = self._file.group(index).slice(first - extent.first, last - first)
-                yield index, Tokens.of_table(rows, extent.split, first, self.provenance)
+                yield index, Tokens.of_table(rows, extent.split, first, self.slots)

@@ -1,8 +1,9 @@
-"""The files of a model: their folder on this machine, and their digests."""
+"""Models: the names that users give them, their files on this machine, and the digests of these."""
 
 from __future__ import annotations
 
 import importlib
+import importlib.util
 import json
 import os
 import re
@@ -15,12 +16,13 @@ from pathlib import Path
 from papa.config.packages import package_of
 from papa.config.settings import DEMO_PACKAGE, FolderModel, Machine, ModelSettings, PackageModel
 from papa.data.digests import digest_of_file
-from papa.data.hub import CONFIGS_AND_TOKENIZERS, download, folder_of
-from papa.data.named import Facts, facts_in, named
+from papa.data.hub import CONFIGS_AND_TOKENIZERS, download, folder_of, is_local, refusal
 from papa.errors import InputError, first_line
 from papa.files import digest_of_json
 from papa.plan.jobs import AnyJob
 
+Facts = dict[str, object]
+"""The content of a model's config.json."""
 NO_CODE = "Code that comes with a model is never run."
 WEIGHT_FILES = (
     "model.safetensors",
@@ -82,6 +84,66 @@ class ModelFiles:
             key: next((self.facts[name] for name in names if name in self.facts), None) for key, names in SIZES.items()
         }
         return {key: value for key, value in sizes.items() if isinstance(value, int)} if all(sizes.values()) else {}
+
+
+def named(model: str) -> dict[str, str]:
+    """Return the key and the value that identify a model in a config; the key is `path`, `package` or `hub`.
+
+    Args:
+        model: a name from a user. A folder has priority over a package, and a package over an id on the hub.
+
+    Raises:
+        InputError: the name is none of these.
+    """
+    if os.path.isdir(model):
+        return {"path": model}
+    if package := package_of(model):
+        return {"package": package}
+    if is_local(model):
+        raise InputError(
+            f"{model!r} is neither a folder here, nor an id on the hub (owner/name), nor an installed package; "
+            "give one of these."
+        )
+    return {"hub": model}
+
+
+def folder_in_package(package: str) -> Path | None:
+    """Return the folder of a model in an installed package, without running the package; None if there is none."""
+    spec = importlib.util.find_spec(package)
+    for folder in (spec and spec.submodule_search_locations) or []:
+        for path in sorted(Path(folder).rglob("config.json"), key=lambda path: len(path.parts)):
+            if "model_type" in facts_in(path.parent):
+                return path.parent
+    return None
+
+
+def facts_in(folder: str | os.PathLike[str]) -> Facts:
+    """Read the config.json in a folder; raise `InputError` if it cannot be read."""
+    try:
+        facts = json.loads(Path(folder, "config.json").read_text(encoding="utf-8"))
+    except (OSError, ValueError) as error:
+        raise InputError(
+            f"{folder} has no readable config.json, so it is not a model; give a folder that save_pretrained wrote."
+        ) from error
+    return facts if isinstance(facts, dict) else {}
+
+
+def facts_on_hub(model: str) -> Facts:
+    """Read a model's config.json from the hub's cache or else from the hub; empty if that fails.
+
+    Raises:
+        InputError: the hub has no such model.
+    """
+    from huggingface_hub import hf_hub_download
+    from huggingface_hub.errors import HTTPError, RepositoryNotFoundError
+
+    folder = folder_of("model", model, None, Machine())
+    try:
+        return facts_in(folder or os.path.dirname(hf_hub_download(model, "config.json")))
+    except (HTTPError, OSError) as error:
+        if type(error) is RepositoryNotFoundError:  # a gated one exists
+            raise refusal("model", model, None, error) from error
+        return {}
 
 
 def model_source(name: str, model: ModelSettings, machine: Machine) -> ModelFiles:

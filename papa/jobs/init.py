@@ -25,9 +25,10 @@ from papa.config.measures import METRICS
 from papa.config.reading import UNPRINTABLE, config_of
 from papa.config.settings import Machine
 from papa.config.variant import CONTEXT_FREE
-from papa.data.choose import ANYTHING, DataSet, Wanted, data_in_files
+from papa.data.choose import DataSet, data_in_files
 from papa.data.hub import folder_of
-from papa.data.named import Facts, facts_in, facts_on_hub, folder_in_package, named
+from papa.data.splits import ANYTHING, Wanted
+from papa.data.weights import Facts, facts_in, facts_on_hub, folder_in_package, named
 from papa.errors import WARNING, InputError
 from papa.files import PathLike
 from papa.jobs.start import argument

@@ -12,7 +12,6 @@ import time
 from collections.abc import Iterable, Mapping, Sequence
 from contextlib import ExitStack
 from dataclasses import replace
-from fractions import Fraction
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeAlias, TypedDict, TypeGuard, Unpack, cast
@@ -21,13 +20,11 @@ import yaml
 
 from papa.config.reading import config_of
 from papa.config.settings import FORMATS, Config, Machine, check_files
-from papa.data.choose import DataSet, Wanted, data_in_files, described, validation_file
+from papa.data.choose import DataSet, data_in_files, described, validation_file
 from papa.data.columns import Columns
 from papa.data.hub import fetch, folder_of
-from papa.data.named import facts_in, named
-from papa.data.readers import SourceRows
-from papa.data.splits import RowChanges, columns_of_table, is_table
-from papa.data.weights import locate
+from papa.data.splits import Wanted, columns_of_table, is_table
+from papa.data.weights import facts_in, locate, named
 from papa.errors import WARNING, InputError
 from papa.files import PathLike
 from papa.jobs.init import config_text
@@ -171,14 +168,14 @@ def _data_of(
         raise InputError(f"label_names is the single text {names!r}; give a list of all classes in order.")
     # -1 and 1 are also given as numbers, and False as a boolean
     names = None if names is None else [str(name).lower() if isinstance(name, bool) else str(name) for name in names]
-    changes = RowChanges.of(share, options.get("drop_empty", False))
-    roles = Wanted(dict(options.get("columns", {}))).columns
+    wanted = Wanted(dict(options.get("columns", {})), share, options.get("drop_empty", False), names)
+    roles = wanted.columns
     if validation is None and not (_is_file(train) and validation_file(train).is_file()):
-        changes = replace(changes, hold_out=changes.hold_out or Fraction(HELD_OUT))
+        wanted = replace(wanted, hold_out=share or HELD_OUT)
     if _is_file(train):
         if labels is not None or not (validation is None or _is_file(validation)):
             raise InputError("Training texts are in a file, so labels and validation texts must be in files, too.")
-        return data_in_files(train, validation, Wanted(roles, changes, names), target / "{}.parquet")
+        return data_in_files(train, validation, wanted, target / "{}.parquet")
     splits = {"train": _columns("train", train, labels, roles)}
     if validation is not None:
         if share:
@@ -188,17 +185,16 @@ def _data_of(
             raise InputError(f"With labels, validation must be a pair (texts, labels); a {given} was given.")
         texts, gold = cast("tuple[Texts, Labels | None]", (validation, None) if labels is None else validation)
         splits["validation"] = _columns("validation", texts, gold, roles)
-    roles = roles or {name: name for name in splits["train"].rows.table.column_names}
+    roles = roles or {name: name for name in splits["train"].table.column_names}
     if "label" not in roles and set(roles) != {"first"}:
         raise InputError("Pairs of texts or lists of words were given without labels; give labels, or single texts.")
     if (texts_in := roles.get("words") or roles.get("first")) is None:
         raise InputError("`columns` names no column of texts; give first=, as in columns={'first': NAME}.")
     if "label" in roles and splits["train"].is_list(texts_in):
         roles = {"words": texts_in} | {role: name for role, name in roles.items() if name != texts_in}
-    splits, notes = changes.applied(splits, roles, names)
+    splits, notes = wanted.changed(splits, roles)
     data = described(splits, {split: str(target / f"{split}.parquet") for split in splits}, roles, names)
-    unwritten = {split: columns.rows for split, columns in splits.items()}
-    return replace(data, notes=notes if share or changes.drop_empty else (), unwritten=unwritten)
+    return replace(data, notes=notes if share or wanted.drop_empty else (), unwritten=splits)
 
 
 def _is_file(texts: object) -> TypeGuard[PathLike]:
@@ -230,7 +226,7 @@ def _columns(split: str, texts: Source, labels: Labels | None, roles: Mapping[st
         table = pa.table(columns)
     except pa.ArrowException as error:
         raise InputError(f"All texts must have one type, and all labels one type ({error}).") from error
-    return Columns(split, SourceRows(table, table.column_names))
+    return Columns(split, table, table.column_names)
 
 
 def _lists(split: str, texts: object) -> dict[str, list[object]]:

@@ -1,9 +1,10 @@
-"""Averages of attention, summed batch by batch while the model runs (paper, Sec. 3.1)."""
+"""Averages of attention, summed batch by batch while the model runs (Sec. 3.1), and the stage that makes them."""
 
 from __future__ import annotations
 
 import logging
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
+from functools import partial
 from itertools import chain
 
 import torch
@@ -11,13 +12,15 @@ from torch import Tensor
 
 from papa.config.variant import AVERAGED, OBSERVED_AT_ONCE, TIED
 from papa.data.packed import Examples, Packed
-from papa.data.tokens import Tokens
+from papa.data.tokens import Tokens, TokensFile
 from papa.errors import InputError
 from papa.method.averages import Constants
-from papa.method.checkpoints import State
+from papa.method.checkpoints import Checkpoint, State, progress
 from papa.model.budget import TokenBudget, memory_of
+from papa.model.load import model_of
 from papa.model.model import Batches, Model, check_model, packed_batches
 from papa.model.replacement import Layer
+from papa.plan.jobs import Average, Job
 
 log = logging.getLogger(__name__)
 SHARE_OF_GPU = 0.85
@@ -88,22 +91,16 @@ class Averaging:
         block = examples, begin, end
         if self._entries_of is None or self._entries_of[0] != block:
             self._entries_of = None  # free the memory of the last block
-            entries, mask = self._entries(examples, slice(begin, end))
-            if mask is None:
-                self._entries_of = block, entries.flatten(), None
-            else:
-                counted = mask.expand(entries.shape).flatten().nonzero().squeeze(1)
-                self._entries_of = block, entries.flatten()[counted], counted
+            slots, real = examples.slots[:1] if examples.same_slots else examples.slots, examples.real
+            entries, counted = slots[:, begin:end], None if real is None else real[:, begin:end]
+            if not self.outputs:  # pairs of slots, [example, query, key]
+                entries = entries[:, :, None] * self.n + slots[:, None, :]
+                counted = None if counted is None or real is None else counted[:, :, None] & real[:, None, :]
+            if counted is not None:
+                counted = counted.expand(entries.shape).flatten().nonzero().squeeze(1)
+            entries = entries.flatten()
+            self._entries_of = block, entries if counted is None else entries[counted], counted
         return self._entries_of[1:]
-
-    def _entries(self, examples: Examples, rows: slice) -> tuple[Tensor, Tensor | None]:
-        """Return the entry to which each slot or pair of slots is added, and a mask of those that count (None: all)."""
-        slots, real = examples.slots[:1] if examples.same_slots else examples.slots, examples.real
-        if self.outputs:
-            return slots[:, rows], None if real is None else real[:, rows]
-        queries, keys = slots[:, rows, None], slots[:, None, :]
-        counted = None if real is None else real[:, rows, None] & real[:, None, :]
-        return queries * self.n + keys, counted  # [example, query, key]
 
     def add_group(self, group: Tokens, budget: TokenBudget) -> Iterator[Tensor]:
         """Add all examples of a group, and yield their indices batch by batch."""
@@ -178,3 +175,29 @@ def average_attention(model: Model, batches: Batches, kind: str = "average") -> 
         averaging.add(batch)
     averages = averaging.averages()
     return averages.tied(kind) if kind in TIED else averages
+
+
+def average_corpus(jobs: Sequence[Job[Average]]) -> str:
+    """Stage *average*: average a model's attention, or the outputs of its heads, over the training texts."""
+    (job,) = jobs
+    model = model_of(job)
+    budget, checkpoint = TokenBudget(model.token_budget), Checkpoint(job, model.device.type)
+    with TokensFile.opened(job.reads["tokens"]) as file:
+        train = file.extent("train")
+        averaging, groups = Averaging(model, file.slots, job.settings.kind), 0
+        if (state := checkpoint.restore()) is not None:
+            groups = averaging.resume(state)
+            checkpoint.resumed = f", resumed after {averaging.examples:,}"
+
+        def batches() -> Iterator[Tensor]:
+            for index, group in file.between(train.first, train.first + train.rows, groups):
+                yield from averaging.add_group(group, budget)
+                checkpoint.save(partial(averaging.state, index + 1))
+
+        for _ in progress(batches(), "averaging", train.rows, averaging.examples):
+            pass
+    averages = averaging.averages()
+    averages.save(job.output, job.record)
+    checkpoint.discard()
+    content = "the outputs of heads" if averages.kind == "mean-output" else "attention"
+    return f"averaged {content} over {averages.examples:,} examples{checkpoint.resumed}"

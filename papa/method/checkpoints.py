@@ -1,11 +1,12 @@
-"""Checkpoints of long jobs: a job that was killed resumes from its last checkpoint, with a bit-identical result."""
+"""Long jobs: their progress bars, and checkpoints, from which a killed job resumes with a bit-identical result."""
 
 from __future__ import annotations
 
 import glob
 import logging
+import sys
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Generator, Iterable, Mapping
 from contextlib import suppress
 from dataclasses import dataclass
 from importlib.metadata import version
@@ -13,13 +14,13 @@ from typing import TYPE_CHECKING, Any
 
 import torch
 from torch import Tensor
+from tqdm import tqdm
 
 from papa.config.settings import budget_on
 from papa.errors import DamagedArtefact, InputError
-from papa.files import checkpoint_of, digest_of_json, read_tensors, write_tensors
+from papa.files import PACKAGES, checkpoint_of, digest_of_json, read_tensors, write_tensors
 
 if TYPE_CHECKING:
-    from papa.config.settings import Machine
     from papa.plan.jobs import AnyJob
 
 log = logging.getLogger(__name__)
@@ -36,24 +37,19 @@ class State:
     values: Mapping[str, Any]
 
 
-def environment_of(machine: Machine, device: str) -> list[object]:
-    """Return everything about a machine and a type of device that affects rounding, as JSON."""
-    packages = {name: version(name) for name in ("torch", "transformers", "numpy")}
-    return [device, packages, torch.get_num_threads(), budget_on(device, machine.token_budget)]
-
-
 class Checkpoint:
     """The last state of the job that makes an artefact, in a hidden file next to it.
 
     A state is used only by a job with the same key, type of device, library versions, number of threads and token
     budget. A job that cannot save its state continues without a checkpoint. A caller that resumes sets `resumed`, a
-    suffix for the line that the job reports. With `to_the_end`, the final state is also saved.
+    suffix for the line that the job reports.
     """
 
-    def __init__(self, job: AnyJob, device: str = "cpu", to_the_end: bool = False):
-        self.path, self.to_the_end = checkpoint_of(job.output), to_the_end
-        self.resumed = ""
-        self.identity = digest_of_json([job.key, environment_of(job.machine, device)])
+    def __init__(self, job: AnyJob, device: str = "cpu"):
+        self.path, self.resumed = checkpoint_of(job.output), ""
+        packages = {name: version(name) for name in PACKAGES}
+        rounding = [device, packages, torch.get_num_threads(), budget_on(device, job.machine.token_budget)]
+        self.identity = digest_of_json([job.key, rounding])
         self._saved = time.monotonic()
 
     def restore(self) -> State | None:
@@ -78,12 +74,9 @@ class Checkpoint:
         log.info("This job resumes from %s.", self.path)
         return State(tensors, facts["values"])
 
-    def save(self, state: Callable[[], State], ended: bool = False) -> None:
-        """Save the result of `state` if the last save is old enough, or if the job `ended` and `to_the_end` is set.
-
-        Errors are only logged.
-        """
-        if time.monotonic() - self._saved < SECONDS and not (ended and self.to_the_end):
+    def save(self, state: Callable[[], State]) -> None:
+        """Save the result of `state` if the last save is old enough; errors are only logged."""
+        if time.monotonic() - self._saved < SECONDS:
             return
         try:
             current = state()
@@ -99,3 +92,26 @@ class Checkpoint:
         for path in (self.path, *partial.parent.glob(partial.name)):
             with suppress(OSError):
                 path.unlink(missing_ok=True)
+
+
+def progress(batches: Iterable[Tensor], title: str, total: int, begun: int = 0) -> Generator[Tensor, None, None]:
+    """Yield `batches` of examples, and show on stderr how many of `total` are done; `begun` is the initial number.
+
+    In a log file, a line is written every half minute, and none for a shorter job.
+    """
+    interactive = sys.stderr.isatty()
+    with tqdm(
+        total=total,
+        initial=begun,
+        desc=title,
+        unit=" examples",
+        unit_scale=True,
+        file=sys.stderr,
+        mininterval=0.2 if interactive else 30,
+        delay=0 if interactive else 30,
+        leave=False,
+        dynamic_ncols=interactive,
+    ) as bar:
+        for batch in batches:
+            yield batch
+            bar.update(len(batch))

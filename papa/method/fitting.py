@@ -6,8 +6,9 @@ killed resumes from its checkpoint, with the same result.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from functools import cached_property
 from itertools import chain, islice
 from math import isfinite
 from typing import TYPE_CHECKING
@@ -16,59 +17,57 @@ import torch
 from torch import Tensor, nn
 from torch.optim.adamw import adamw
 
+from papa.config.settings import parts_of
 from papa.errors import InputError
-from papa.method.checkpoints import Checkpoint, State
-from papa.method.progress import progress
+from papa.method.checkpoints import Checkpoint, State, progress
+from papa.method.objective import Objective, States
 from papa.model.budget import BatchParts
 
 if TYPE_CHECKING:
-    from papa.plan.jobs import Training
+    from papa.plan.jobs import OfTask, Training
 
-Recorded = Mapping[str, Tensor]
-"""Small tensors by name, recorded at the end of an epoch."""
+SAMPLE_SEED = 1
+"""The seed of the order from which samples of training rows are cut; the same in every job."""
 
 
 @dataclass(frozen=True)
 class Epoch:
-    """A finished epoch: its mean loss, and the tensors recorded at its end."""
+    """A finished epoch: its mean loss, and the tensor recorded at its end."""
 
     loss: float
-    recorded: Recorded
-
-
-class Diverged(InputError):
-    """Training diverged; the loss was finite for the first `finite_epochs` epochs."""
-
-    finite_epochs = 0
+    recorded: Tensor
 
 
 @dataclass(frozen=True)
 class TrainingTask:
-    """The parameters to train, their loss, and what happens before and after each epoch.
+    """The modules to train, and where their loss comes from.
 
     Args:
-        rows: the training examples, by index.
-        loss: maps indices of training examples to their mean loss.
-        before_epoch: called with the number of each epoch, from 1.
-        after_epoch: called after each epoch; returns the tensors to record.
-        shares: the weights with which the losses of a batch's parts add up to the loss of the batch.
+        name: names the task in messages.
+        modules: a new probe, and any λ or constants.
+        objective: the loss of training examples.
+        states: the hidden states of examples.
+        record: called after each epoch; returns the tensor to record.
     """
 
     name: str
-    parameters: Sequence[nn.Parameter]
-    rows: Tensor
-    loss: Callable[[Tensor], Tensor]
-    before_epoch: Callable[[int], None]
-    after_epoch: Callable[[], Recorded]
-    shares: Callable[[Sequence[Tensor]], list[float]]
+    modules: Sequence[nn.Module]
+    objective: Objective
+    states: States
+    record: Callable[[], Tensor] = lambda: torch.empty(0)
+
+    @cached_property
+    def parameters(self) -> list[nn.Parameter]:
+        return [values for module in self.modules for values in module.parameters()]
 
     def backward(self, parts: Sequence[Tensor]) -> Tensor:
         """Compute the gradients of a batch in parts, and return its mean loss."""
         for values in self.parameters:
             values.grad = None
         losses = []
-        for part, share in zip(parts, self.shares(parts), strict=True):
-            loss = self.loss(part) if share == 1 else self.loss(part) * share
+        for part, share in zip(parts, self.objective.shares(parts), strict=True):
+            loss = self.objective.loss_on(self.states, part)
+            loss = loss if share == 1 else loss * share
             loss.backward()
             losses.append(loss.detach())
         return sum(losses[1:], start=losses[0])
@@ -83,8 +82,6 @@ class TrainingState:
         self.means, self.squares = ([torch.zeros_like(values) for values in parameters] for _ in range(2))
         self.counts = [torch.zeros((), device=values.device) for values in parameters]
         self.epochs: list[Epoch] = []
-        self.last_good = [values.detach().cpu().clone() for values in parameters]
-        """The parameters after the last finished epoch."""
         self.steps, self.total = 0, torch.zeros((), dtype=torch.float64)
         """Number of steps taken, and the summed loss of the current epoch."""
 
@@ -101,38 +98,18 @@ class TrainingState:
             values.grad = None
         self.steps += 1
 
-    def end_epoch(self, epoch: Epoch) -> None:
-        self.epochs.append(epoch)
-        self.last_good = [values.detach().cpu().clone() for values in self.parameters]
-        self.total.zero_()
-
-    @torch.no_grad()
-    def restore(self) -> None:
-        """Set the parameters to those after the last good epoch."""
-        for values, earlier in zip(self.parameters, self.last_good, strict=True):
-            values.copy_(earlier)
-
     def snapshot(self) -> State:
-        recorded = {
-            f"kept/{index}/{name}": values
-            for index, epoch in enumerate(self.epochs)
-            for name, values in epoch.recorded.items()
-        }
+        recorded = torch.stack([epoch.recorded for epoch in self.epochs]) if self.epochs else torch.empty(0)
         draws = {"draws/cpu": torch.get_rng_state()}  # dropout draws from these generators
         if self.device.type == "cuda":
             draws["draws/cuda"] = torch.cuda.get_rng_state(self.device)
         values = {"steps": self.steps, "losses": [epoch.loss for epoch in self.epochs]}
-        return State(self._tensors() | recorded | draws, values)
+        return State(self._tensors() | {"recorded": recorded} | draws, values)
 
     @torch.no_grad()
     def resume(self, state: State) -> None:
         self.steps = state.values["steps"]
-        recorded: list[dict[str, Tensor]] = [{} for _ in state.values["losses"]]
-        for path, values in state.tensors.items():
-            if path.startswith("kept/"):
-                _, index, name = path.split("/", 2)
-                recorded[int(index)][name] = values
-        self.epochs = list(map(Epoch, state.values["losses"], recorded))
+        self.epochs = list(map(Epoch, state.values["losses"], state.tensors["recorded"]))
         for name, values in self._tensors().items():
             values.copy_(state.tensors[name])
         torch.set_rng_state(state.tensors["draws/cpu"])
@@ -140,8 +117,8 @@ class TrainingState:
             torch.cuda.set_rng_state(state.tensors["draws/cuda"], self.device)
 
     def _tensors(self) -> dict[str, Tensor]:
-        lists = {"parameters": self.parameters, "means": self.means, "squares": self.squares, "counts": self.counts}
-        lists |= {"good": self.last_good, "total": [self.total]}
+        lists = {"parameters": self.parameters, "means": self.means, "squares": self.squares}
+        lists |= {"counts": self.counts, "total": [self.total]}
         return {f"{name}/{index}": values for name, tensors in lists.items() for index, values in enumerate(tensors)}
 
 
@@ -152,41 +129,53 @@ def _clip(parameters: Sequence[nn.Parameter]) -> None:
         nn.utils.clip_grads_with_norm_(parameters, 1.0, norm)
 
 
-def _finite(tensors: Iterable[Tensor]) -> bool:
-    return all(bool(values.isfinite().all()) for values in tensors)
+def training_rows(available: int, training: Training, seed: int) -> Tensor:
+    """Choose the training rows of a seed; every setting of attention with this seed learns from the same rows.
+
+    Samples are cut from one random order of all rows, so a smaller sample is part of a larger one. If `training` is
+    `resampled`, the order is divided into parts, and seed s has part s modulo the number of parts.
+    """
+    if training.rows is None:
+        return torch.arange(available)
+    part = seed % parts_of(str(training.rows)) if training.resampled else 0
+    size = training.row_count(available)
+    order = torch.randperm(available, generator=torch.Generator().manual_seed(SAMPLE_SEED))
+    return order[part * size : (part + 1) * size].sort().values
 
 
-def fit(task: TrainingTask, training: Training, seed: int, checkpoint: Checkpoint | None = None) -> list[Epoch]:
-    """Train on the mean loss of shuffled batches, whose order the seed determines.
+def fit(task: TrainingTask, settings: OfTask, checkpoint: Checkpoint | None = None) -> list[Epoch]:
+    """Train on the mean loss of shuffled batches, whose order the seed determines; without parameters, do nothing.
 
     The checkpoint may have a state to resume from; the caller discards it after writing the result.
 
     Raises:
-        Diverged: the loss of an epoch, the parameters or a recorded tensor is not finite. The parameters are then reset
-            to those after the last good epoch.
+        InputError: the loss of an epoch or a parameter is not finite.
     """
+    if not task.parameters:
+        return []
+    training = settings.training
     state = TrainingState(task.parameters, training.learning_rate)
-    examples, parts = len(task.rows), BatchParts(state.device)
-    generator = torch.Generator().manual_seed(seed)
+    rows = training_rows(task.objective.examples, training, settings.seed)
+    examples, parts = len(rows), BatchParts(state.device)
+    generator = torch.Generator().manual_seed(settings.seed)
     steps_per_epoch = -(-examples // training.batch_size)
     if checkpoint is not None and (saved := checkpoint.restore()) is not None:
         state.resume(saved)
         checkpoint.resumed = f", resumed in epoch {min(len(state.epochs) + 1, training.epochs)}"
     order = chain.from_iterable(
-        task.rows[torch.randperm(examples, generator=generator)].split(training.batch_size)
-        for _ in range(training.epochs)
+        rows[torch.randperm(examples, generator=generator)].split(training.batch_size) for _ in range(training.epochs)
     )
     finished, steps = divmod(state.steps, steps_per_epoch)
     done = finished * examples + steps * training.batch_size
     batches = progress(islice(order, state.steps, None), task.name, examples * training.epochs, done)
 
-    def keep(at_end: bool = False) -> None:
+    def keep() -> None:
         if checkpoint is not None:
-            checkpoint.save(state.snapshot, at_end)
+            checkpoint.save(state.snapshot)
 
     try:
         for epoch in range(len(state.epochs) + 1, training.epochs + 1):
-            task.before_epoch(epoch)
+            task.objective.begin(epoch)
             while state.steps < epoch * steps_per_epoch:
                 batch = next(batches)
                 loss = parts.run(batch, task.backward)
@@ -195,26 +184,19 @@ def fit(task: TrainingTask, training: Training, seed: int, checkpoint: Checkpoin
                 state.step()
                 keep()
             mean = float(state.total) / examples
-            fault = None if isfinite(mean) else f"loss became {mean}"
-            if fault is None and not _finite(task.parameters):  # the loss does not reflect the last step
-                fault = "learned weights are not finite"
-            recorded = dict(task.after_epoch()) if fault is None else {}
-            if fault is None and not _finite(recorded.values()):
-                fault = "score is not finite"
-            if fault is not None:
-                raise Diverged(
+            # the loss does not reflect the last step
+            finite = isfinite(mean) and all(bool(values.isfinite().all()) for values in task.parameters)
+            if not finite:
+                if checkpoint is not None:
+                    checkpoint.discard()
+                fault = "learned weights are not finite" if isfinite(mean) else f"loss became {mean}"
+                raise InputError(
                     f"The {fault} in epoch {epoch} of {task.name} at learning rate {training.learning_rate}; lower "
                     "the learning rate."
                 )
-            state.end_epoch(Epoch(mean, recorded))
-            keep(epoch == training.epochs)
-    except Diverged as error:
-        state.restore()
-        error.finite_epochs = len(state.epochs)
-        if checkpoint is not None:
-            checkpoint.discard()
-        raise
-    else:
+            state.epochs.append(Epoch(mean, task.record()))
+            state.total.zero_()
+            keep()
         for _ in batches:  # complete the progress bar
             pass
     finally:

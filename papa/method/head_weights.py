@@ -1,34 +1,34 @@
-"""The stage that weights heads on the training texts of a task: by λ, or by the gradient of a gate (Sec. 3.2).
+"""The weights of heads: λ, which is learned together with a probe, and the gradients of gates (Sec. 3.2).
 
-All weights have the same form: a value for each head. Heads with small values are replaced first.
+Both have the same form: a value for each head. Heads with small values are replaced first.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from collections.abc import Sequence
+from contextlib import nullcontext
+from dataclasses import replace
 
-import pyarrow as pa
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 
 from papa.config.variant import Constant
 from papa.data.tokens import Tokens
 from papa.errors import InputError, count
 from papa.files import write_table
-from papa.method.checkpoints import Checkpoint
-from papa.method.constants import constants_for
-from papa.method.gates import learn_gates
-from papa.method.importance import gate_slopes
-from papa.method.objective import Objective, States, fit_objective
+from papa.method.checkpoints import Checkpoint, progress
+from papa.method.fitting import TrainingTask, fit, training_rows
+from papa.method.hidden import StoredStates
+from papa.method.objective import Batch, Objective
 from papa.method.objectives import objective_of
 from papa.method.probes import ProbeSizes
-from papa.method.states import StreamedStates, stored_states
-from papa.method.training_rows import training_rows
+from papa.method.states import StreamedStates
+from papa.method.variants import constants_for
+from papa.model.budget import BatchParts
 from papa.model.load import model_of
 from papa.model.model import Model
-from papa.model.replacement import Loaded
-from papa.plan.jobs import Job, LearnLambda
+from papa.model.replacement import AnyConstants, Mix, Replacement
+from papa.plan.jobs import Job, LearnLambda, OfTask
 
 
 def learn_weights(jobs: Sequence[Job[LearnLambda]]) -> str:
@@ -37,15 +37,25 @@ def learn_weights(jobs: Sequence[Job[LearnLambda]]) -> str:
     The table has `epoch` (counted from 1), `layer`, `head` and `value`: λ after each epoch (`learn_gates`), or the mean
     absolute gradient of each gate, as if after one epoch. The probe that is trained for it is discarded.
     """
+    import pyarrow as pa  # learn_lambda needs neither it nor a table
+
     (job,) = jobs
     settings, split = job.settings, Tokens.read(job.reads["tokens"], "train")
     model, train = model_of(job), split["train"]
     constants = constants_for(Constant(settings.constant), job.reads.get("constants"), model, train.n)
     torch.manual_seed(settings.seed)
     objective = objective_of(job, split, ProbeSizes.of(model, train.n), model)
-    checkpoint = Checkpoint(job, model.device.type, to_the_end=settings.weights == "gradient")
-    learn = _gradients if settings.weights == "gradient" else _lambdas
-    values = learn(job, model, constants, objective, checkpoint)
+    checkpoint = Checkpoint(job, model.device.type)
+    if settings.weights == "gradient":
+        _train_probe(job, model, objective, checkpoint)
+        values = gate_slopes(model, constants, objective, settings)[None].float().cpu()
+    else:
+        values = learn_gates(model, constants, objective, settings, checkpoint)
+    if not bool(values.isfinite().all()):
+        raise InputError(
+            f"The gradient of a head of {job.about['model']} is not finite; lower the learning rate of the task, or "
+            "run the model in float32."
+        )
     epoch, layer, head = torch.meshgrid(*map(torch.arange, values.shape), indexing="ij")
     columns = {"epoch": epoch + 1, "layer": layer, "head": head, "value": values}
     table = pa.table({name: column.flatten().numpy() for name, column in columns.items()})
@@ -58,38 +68,74 @@ def learn_weights(jobs: Sequence[Job[LearnLambda]]) -> str:
     return f"{learned} between {low:.3g} and {high:.3g} after {epochs} of {examples}{checkpoint.resumed}"
 
 
-def _lambdas(
-    job: Job[LearnLambda], model: Model, constants: Loaded, objective: Objective, checkpoint: Checkpoint
+def learn_gates(
+    model: Model, constants: AnyConstants, objective: Objective, settings: OfTask, checkpoint: Checkpoint | None = None
 ) -> Tensor:
-    return learn_gates(model, constants, objective, job.settings, checkpoint)
+    """Learn λ of every head together with the objective's probe, which is untrained; return `[epoch, layer, head]`.
+
+    Head (l, h) uses λ·attention + (1-λ)·constant with λ = sigmoid(raw), and raw starts at 0 (Sec. 3.2). If the model's
+    prediction head replaces the probe, only λ is learned.
+    """
+    raw = nn.Parameter(torch.zeros(model.layers, model.heads, device=model.device))
+    mixes = [mix for mix in model.replacement(constants, mixing=raw.detach().sigmoid()) if isinstance(mix, Mix)]
+
+    def mixed() -> Replacement:  # constants are checked and copied only once
+        weights = raw.sigmoid().to(mixes[0].weights)
+        return [replace(mix, weights=of_layer) for mix, of_layer in zip(mixes, weights, strict=True)]
+
+    states = StreamedStates(model, mixed, settings.encoder_dropout, probed=objective.target.probed)
+    modules = [nn.ParameterList([raw]), objective.probe]
+    task = TrainingTask("learning λ", modules, objective, states, lambda: raw.detach().sigmoid().cpu())
+    return torch.stack([epoch.recorded for epoch in fit(task, settings, checkpoint)])
 
 
-def _gradients(
-    job: Job[LearnLambda], model: Model, constants: Loaded, objective: Objective, checkpoint: Checkpoint
-) -> Tensor:
-    """Return gradients `[1, layer, head]`; unless the model's own head predicts, a probe is trained first."""
-    settings = job.settings
-    rows = training_rows(objective.examples, settings.training, settings.seed)
-    if settings.training.epochs:
-        with _states_of_original(job, objective.splits, model) as states:
-            fit_objective(objective, states, [objective.probe], settings.training, settings.seed, checkpoint)
+def _train_probe(job: Job[LearnLambda], model: Model, objective: Objective, checkpoint: Checkpoint) -> None:
+    """Train the probe whose gradients are measured; if the model's own head predicts, there is nothing to train.
+
+    It reads the original's hidden states: stored ones if the job reads them, otherwise streamed from the model.
+    """
+    settings, path, original = job.settings, job.reads.get("states"), model.replacement()
+    streamed = StreamedStates(model, lambda: original, settings.encoder_dropout, settings.target.labelled)
+    with nullcontext() if path is None else StoredStates.opened(path) as stored:
+
+        def states(batch: Batch) -> Tensor:
+            if stored is None:
+                return streamed(batch)
+            return stored.read(batch.examples, batch.tokens, batch.positions).to(model.device)
+
+        task = TrainingTask(f"probe, seed {settings.seed}", [objective.probe], objective, states)
+        fit(task, settings, checkpoint)
     objective.probe.eval()
     objective.begin(settings.training.epochs + 1)  # draw masks that the probe has not seen
-    values = gate_slopes(model, objective, constants, rows, settings.training.batch_size)
-    if not bool(values.isfinite().all()):
-        raise InputError(
-            f"The gradient of a head of {job.about['model']} is not finite; lower the learning rate of the task, or "
-            "run the model in float32."
-        )
-    return values[None].float().cpu()
 
 
-@contextmanager
-def _states_of_original(job: Job[LearnLambda], split: Mapping[str, Tokens], model: Model) -> Iterator[States]:
-    """Open the original's hidden states: stored ones if the job reads them, otherwise streamed from the model."""
-    if (path := job.reads.get("states")) is not None:
-        with stored_states(path) as (read, _):
-            yield lambda batch: read(batch).to(model.device)
-    else:
-        original = model.replacement()
-        yield StreamedStates(model, lambda: original, job.settings.encoder_dropout, job.settings.target.labelled)
+def gate_slopes(model: Model, constants: AnyConstants, objective: Objective, settings: OfTask) -> Tensor:
+    """Return |∂loss/∂gate| of each head's gate, averaged over training rows, float64 `[layer, head]`.
+
+    Head (l, h) uses gate·attention + (1-gate)·constant with gate = 1. Each example has its own gates, so absolute
+    values are taken before averaging (Michel et al. 2019). The objective has a trained probe, or the model's prediction
+    head; masks, if any, have already been drawn.
+    """
+    open_gates = torch.ones(model.layers, model.heads)
+    mixes = [mix for mix in model.replacement(constants, mixing=open_gates) if isinstance(mix, Mix)]
+    gates: list[Tensor] = []  # one per layer, [example, head]
+    mixed: Replacement = []
+    states = StreamedStates(model, lambda: mixed, probed=objective.target.probed)
+    rows = training_rows(objective.examples, settings.training, settings.seed)
+    total = torch.zeros(model.layers, model.heads, dtype=torch.float64, device=model.device)
+
+    def slopes_of(parts: Sequence[Tensor]) -> Tensor:
+        """Return the summed slopes of the loss of all parts together, `[layer, head]`."""
+        summed = torch.zeros_like(total)
+        for part, share in zip(parts, objective.shares(parts), strict=True):
+            gates[:] = [mix.weights.new_ones(len(part), model.heads).requires_grad_() for mix in mixes]
+            mixed[:] = [replace(mix, weights=gate) for mix, gate in zip(mixes, gates, strict=True)]
+            slopes = torch.stack(torch.autograd.grad(objective.loss_on(states, part), gates)).to(total)
+            summed += slopes.abs().sum(1) * share  # slopes are [layer, example, head]
+        return summed
+
+    parts_of = BatchParts(model.device)
+    for batch in progress(rows.split(settings.training.batch_size), "gradients", len(rows)):
+        # the loss is the mean over a batch, which divides slopes by the number of its examples
+        total += parts_of.run(batch, slopes_of) * len(batch)
+    return total / len(rows)

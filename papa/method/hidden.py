@@ -11,9 +11,8 @@ from __future__ import annotations
 import os
 import shutil
 import zlib
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass
 from typing import Any, BinaryIO
 
 import numpy as np
@@ -25,39 +24,26 @@ from papa.errors import DamagedArtefact, InputError, format_bytes
 from papa.files import REBUILD, PathLike, Record, hashing, reading, replacing, sealed, text_at_end, unsealed
 
 Index = dict[str, Any]
-"""The content of an index: facts about a file."""
+"""Facts about a file, among them its sizes: rows, tokens, layers (L+1) and hidden."""
 
 
-@dataclass(frozen=True)
-class Extent:
-    """The size of a file: its rows, their tokens, and the bytes of the hidden states of one token."""
+def token_bytes(index: Index) -> int:
+    """Return the bytes of the hidden states of one token."""
+    return int(2 * index["layers"] * index["hidden"])
 
-    rows: int
-    tokens: int
-    token_bytes: int
 
-    @classmethod
-    def of(cls, index: Index) -> Extent:
-        return cls(index["rows"], index["tokens"], index["layers"] * index["hidden"] * 2)
-
-    @property
-    def checksums_at(self) -> int:
-        """Offset of the checksums in the file, in bytes."""
-        return self.tokens * self.token_bytes
-
-    @property
-    def bytes(self) -> int:
-        """Size of the file in bytes."""
-        return self.checksums_at + 4 * self.rows
+def states_bytes(index: Index) -> int:
+    """Return the bytes of all hidden states, after which the checksums begin; a checksum has four bytes."""
+    return int(index["tokens"] * token_bytes(index))
 
 
 class HiddenWriter:
     """A file of hidden states that is written example by example, in any order."""
 
-    def __init__(self, file: BinaryIO, extent: Extent):
-        self._file, self._extent = file, extent
-        self._checksums = np.zeros(extent.rows, dtype="<u4")
-        self._written = np.zeros(extent.rows, dtype=bool)
+    def __init__(self, file: BinaryIO, index: Index):
+        self._file, self._index = file, index
+        self._checksums = np.zeros(index["rows"], dtype="<u4")
+        self._written = np.zeros(index["rows"], dtype=bool)
 
     def write(self, group: Tokens, first_token: int, examples: Tensor, half: Tensor) -> None:
         """Write the hidden states of `examples`; `first_token` is the index of the group's first token in the corpus.
@@ -66,7 +52,7 @@ class HiddenWriter:
         """
         lengths, begins = group.lengths[examples].tolist(), group.offsets[examples].tolist()
         rows = (examples + group.rows[0]).tolist()
-        size, at = self._extent.token_bytes, 0
+        size, at = token_bytes(self._index), 0
         view = half.contiguous().view(-1).numpy().data.cast("B")
         for length, begin, row in zip(lengths, begins, rows, strict=True):
             content = view[at : at + length * size]
@@ -75,33 +61,31 @@ class HiddenWriter:
             self._written[row] = True
             at += len(content)
 
-    def close(self, facts: Mapping[str, object], record: Record) -> None:
+    def close(self, record: Record) -> None:
         """Write the checksums after the hidden states, and then the facts."""
         if not self._written.all():
             raise RuntimeError(f"{int((~self._written).sum())} examples were not written")
         checksums = self._checksums.tobytes()
-        text = sealed({**facts, "checksums": hashing(checksums).hexdigest()}, record).encode()
+        text = sealed({**self._index, "checksums": hashing(checksums).hexdigest()}, record).encode()
         end = checksums + text + len(text).to_bytes(8, "little")
-        _write_all(self._file.fileno(), memoryview(end), self._extent.checksums_at)
+        _write_all(self._file.fileno(), memoryview(end), states_bytes(self._index))
 
 
 @contextmanager
-def writing_hidden(
-    path: PathLike, extent: Extent, facts: Mapping[str, object], record: Record
-) -> Iterator[HiddenWriter]:
-    """Open a writer for a file of this extent; raise `InputError` if the disk is too small."""
+def writing_hidden(path: PathLike, index: Index, record: Record) -> Iterator[HiddenWriter]:
+    """Open a writer for a file with these facts; raise `InputError` if the disk is too small."""
     with replacing(path) as temporary:
-        free = shutil.disk_usage(temporary.parent).free
-        if extent.bytes > free:
+        free, needed = shutil.disk_usage(temporary.parent).free, states_bytes(index) + 4 * index["rows"]
+        if needed > free:
             raise InputError(
-                f"The hidden states need {format_bytes(extent.bytes)}, but the disk of {path} has only "
+                f"The hidden states need {format_bytes(needed)}, but the disk of {path} has only "
                 f"{format_bytes(free)} free; lower `train_limit`, delete old hidden states, or put the results on a "
                 "larger disk."
             )
         with open(temporary, "wb") as file:
-            writer = HiddenWriter(file, extent)
+            writer = HiddenWriter(file, index)
             yield writer
-            writer.close(facts, record)
+            writer.close(record)
 
 
 class StoredStates:
@@ -109,12 +93,12 @@ class StoredStates:
 
     def __init__(self, path: PathLike, file: BinaryIO):
         self.index, self._checksums = read_index(path)
-        self._file, self._path, self._extent = file, path, Extent.of(self.index)
+        self._file, self._path = file, path
         self._first_tokens, tokens = {}, 0
         for split in (Group(*split) for split in self.index["splits"]):
             self._first_tokens[split.split] = tokens
             tokens += split.tokens
-        self._checked = np.zeros(self._extent.rows, dtype=bool)
+        self._checked = np.zeros(self.index["rows"], dtype=bool)
 
     @classmethod
     @contextmanager
@@ -126,7 +110,7 @@ class StoredStates:
             yield cls(path, file)
 
     def read(self, examples: Tensor, tokens: Tokens, positions: Tensor | None = None) -> Tensor:
-        """Return the hidden states of a split's `examples` as float32.
+        """Return the hidden states of a split's `examples`, float32 `[position, L+1, hidden]`.
 
         `positions` selects some of their tokens; None means all. Each example is compared with its checksum when it is
         first read.
@@ -135,7 +119,7 @@ class StoredStates:
         begins = (tokens.offsets[examples] + self._first_tokens[tokens.split]).tolist()
         rows = (examples + tokens.rows[0]).tolist()
         half = torch.empty(sum(lengths), self.index["layers"], self.index["hidden"], dtype=torch.float16)
-        view, at, size = half.view(-1).numpy().data.cast("B"), 0, self._extent.token_bytes
+        view, at, size = half.view(-1).numpy().data.cast("B"), 0, token_bytes(self.index)
         for length, begin, row in zip(lengths, begins, rows, strict=True):
             content = view[at : at + length * size]
             if os.preadv(self._file.fileno(), [content], begin * size) != len(content):
@@ -154,10 +138,9 @@ def read_index(path: PathLike) -> tuple[Index, np.ndarray]:
     with reading(path, "hidden states", ValueError, KeyError, TypeError), open(path, "rb") as file:
         text, size = text_at_end(file), file.seek(0, os.SEEK_END)
         facts: Index = dict(unsealed(path, text))
-        extent = Extent.of(facts)
-        file.seek(extent.checksums_at)
-        content = file.read(4 * extent.rows)
-    if (expected := extent.bytes + len(text) + 8) != size:
+        file.seek(states_bytes(facts))
+        content = file.read(4 * facts["rows"])
+    if (expected := states_bytes(facts) + 4 * facts["rows"] + len(text) + 8) != size:
         raise DamagedArtefact(f"{path} has {size:,} bytes but should have {expected:,}; {REBUILD}.")
     if hashing(content).hexdigest() != facts["checksums"]:
         raise DamagedArtefact(f"{path} is damaged (its checksums have changed since they were written); {REBUILD}.")

@@ -17,16 +17,14 @@ from torch import Tensor, nn
 from papa.config.measures import OUTCOME_TYPES
 from papa.data.packed import Packed
 from papa.data.tokens import Tokens
-from papa.method.checkpoints import Checkpoint
-from papa.method.fitting import Recorded, TrainingTask, fit
-from papa.method.training_rows import training_rows
 
 if TYPE_CHECKING:
     import pyarrow as pa
 
     from papa.config.measures import Target
-    from papa.plan.jobs import Training
 
+OutcomesBySplit = Mapping[str, Tensor]
+"""The outcomes of all scored examples, by split."""
 IGNORED = -100
 """The label of tokens without a label."""
 
@@ -96,7 +94,7 @@ class Objective(ABC):
         """Return the outcomes of a scored batch, one for each label or token that is predicted."""
 
     @abstractmethod
-    def table(self, outcomes: Recorded) -> pa.Table:
+    def table(self, outcomes: OutcomesBySplit) -> pa.Table:
         """Return a row for each outcome of the scored examples; `OUTCOME_TYPES` lists the columns."""
 
     def predictions(self, batch: Batch) -> int:
@@ -110,16 +108,12 @@ class Objective(ABC):
         sizes = [self.predictions(self.batch(part)) for part in parts]
         return [size / max(1, sum(sizes)) for size in sizes]
 
-    def loss_on(self, states: States) -> Callable[[Tensor], Tensor]:
-        """Return a function from the indices of training examples to their mean loss on these hidden states."""
+    def loss_on(self, states: States, examples: Tensor) -> Tensor:
+        """Return the mean loss of training examples, by index, on these hidden states."""
+        batch = self.batch(examples)
+        return self.loss(batch, states(batch))
 
-        def loss(examples: Tensor) -> Tensor:
-            batch = self.batch(examples)
-            return self.loss(batch, states(batch))
-
-        return loss
-
-    def outcomes_on(self, states: States) -> Recorded:
+    def outcomes_on(self, states: States) -> OutcomesBySplit:
         """Return the outcomes of all scored examples, by split."""
         outcomes: dict[str, list[Tensor]] = {}
         self.probe.eval()
@@ -128,33 +122,6 @@ class Objective(ABC):
                 outcomes.setdefault(batch.tokens.split, []).append(self.outcomes(batch, states(batch)).cpu())
         self.probe.train()
         return {split: torch.cat(parts) for split, parts in outcomes.items()}
-
-
-def fit_objective(
-    objective: Objective,
-    states: States,
-    modules: Sequence[nn.Module],
-    training: Training,
-    seed: int,
-    checkpoint: Checkpoint | None = None,
-) -> list[float]:
-    """Train the modules of a new objective: its probe, and any constants. Return the mean loss of each epoch.
-
-    Without a probe or constants, nothing is trained. The seed determines the order of examples.
-    """
-    parameters = [values for module in modules for values in module.parameters()]
-    if not parameters:
-        return []
-    task = TrainingTask(
-        name=f"probe, seed {seed}",
-        parameters=parameters,
-        rows=training_rows(objective.examples, training, seed),
-        loss=objective.loss_on(states),
-        before_epoch=objective.begin,
-        after_epoch=dict,
-        shares=objective.shares,
-    )
-    return [epoch.loss for epoch in fit(task, training, seed, checkpoint)]
 
 
 def outcomes_table(split: str, columns: Mapping[str, Tensor]) -> pa.Table:

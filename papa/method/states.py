@@ -1,19 +1,27 @@
-"""The sources of hidden states: the model, which computes them during training, or the store."""
+"""Hidden states: computed by the model whenever they are needed, or stored once for every seed and epoch of a probe."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
-from dataclasses import dataclass
+import os
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import asdict, dataclass
 
 import torch
 from torch import Tensor
 
-from papa.files import PathLike
-from papa.method.hidden import Index, StoredStates
-from papa.method.objective import Batch, States
+from papa.data.packed import Packed
+from papa.data.tokens import Tokens, TokensFile
+from papa.errors import InputError, format_bytes
+from papa.method.checkpoints import progress
+from papa.method.hidden import HiddenWriter, writing_hidden
+from papa.method.objective import Batch
+from papa.method.probes import ProbeSizes
+from papa.method.variants import replaced_by
+from papa.model.budget import TokenBudget
+from papa.model.load import model_of
 from papa.model.model import Model
-from papa.model.replacement import Replacement
+from papa.model.replacement import Replacement, replaced_in
+from papa.plan.jobs import HiddenStates, Job
 
 
 @dataclass(frozen=True)
@@ -48,8 +56,44 @@ class StreamedStates:
         return hidden.half().float() if self.rounded else hidden.float()
 
 
-@contextmanager
-def stored_states(path: PathLike) -> Iterator[tuple[States, Index]]:
-    """Open stored hidden states, and yield them with the facts about them."""
-    with StoredStates.opened(path) as hidden:
-        yield (lambda batch: hidden.read(batch.examples, batch.tokens, batch.positions)), hidden.index
+def store_states(jobs: Sequence[Job[HiddenStates]]) -> str:
+    """Stage *hidden states*: store the hidden states of a corpus under each variant."""
+    model = model_of(jobs[0])
+    for job in jobs:
+        _store(job, model)
+    size = sum(os.path.getsize(job.output) for job in jobs)
+    return f"hidden states of {len(jobs)} variants, {format_bytes(size)}"
+
+
+def _store(job: Job[HiddenStates], model: Model) -> None:
+    with TokensFile.opened(job.reads["tokens"]) as file:
+        sizes = ProbeSizes.of(model, file.slots)
+        replacement = model.replacement(*replaced_by(job, job.settings, model, sizes.slots))
+        replaced, total = replaced_in(replacement), model.layers * model.heads
+        facts = {
+            "rows": file.rows,
+            "tokens": sum(group.tokens for group in file.groups),
+            "splits": [[group.split, group.first, group.rows, group.tokens] for group in file.splits.values()],
+            **asdict(sizes),
+            "heads": total,
+            "kept": total - len(replaced),
+        }
+        with writing_hidden(job.output, facts, job.record) as writer, torch.inference_mode():
+            for _ in progress(_write_rows(model, replacement, file, writer), "encoding", file.rows):
+                pass
+
+
+def _write_rows(model: Model, replacement: Replacement, file: TokensFile, writer: HiddenWriter) -> Iterator[Tensor]:
+    budget, written = TokenBudget(model.token_budget), 0
+    for _, group in file.between(0, file.rows):
+
+        def work(examples: Tensor, batch: Packed, _: int, group: Tokens = group, written: int = written) -> None:
+            half = torch.stack([state.half() for state in model.run(batch, replacement)], dim=1).cpu()
+            if not torch.isfinite(half).all():
+                raise InputError(
+                    "A hidden state is not finite in float16, so the hidden states of this model cannot be stored."
+                )
+            writer.write(group, written, examples, half)
+
+        yield from budget.run(model, group, work)
+        written += len(group.ids)

@@ -17,15 +17,16 @@ from papa.data.tokens import Tokens
 from papa.errors import InputError, count
 from papa.files import write_table
 from papa.method.checkpoints import Checkpoint
-from papa.method.constants import TrainedConstants
-from papa.method.objective import States, fit_objective
+from papa.method.fitting import TrainingTask, fit
+from papa.method.hidden import StoredStates
+from papa.method.objective import Batch, States
 from papa.method.objectives import objective_of
 from papa.method.probes import ProbeSizes
-from papa.method.states import StreamedStates, stored_states
+from papa.method.states import StreamedStates
 from papa.method.variants import replaced_by
 from papa.model.load import model_of
 from papa.model.model import Model
-from papa.model.replacement import Replacement, replaced_in
+from papa.model.replacement import Head, Replacement, replaced_in
 from papa.plan.jobs import HiddenStates, Job, Probe, ProbeEncoder
 
 
@@ -38,7 +39,7 @@ class StateSource:
         sizes: the sizes of the hidden states.
         heads, kept: number of heads in the model, and number of heads that keep their attention.
         model: the model that computes the states; None if they are stored.
-        trained_with_probe: creates the constants that are trained with a probe, if any.
+        new_constants: creates the constants that are trained with a probe, if any.
     """
 
     states: States
@@ -46,7 +47,30 @@ class StateSource:
     heads: int
     kept: int
     model: Model | None = None
-    trained_with_probe: Callable[[], Sequence[nn.Module]] = tuple
+    new_constants: Callable[[], Sequence[nn.Module]] = tuple
+
+
+class TrainedConstants(nn.Module):
+    """Constants of the replaced heads, learned with the probe (Sec. 5.2).
+
+    The parameter `matrices` is `[replaced, query, key]`. Rows are masked and normalised when they are used. The buffer
+    `heads`, int64 `[replaced, 2]`, has the layer and head of each matrix.
+    """
+
+    heads: Tensor
+
+    def __init__(self, start: Tensor, heads: list[Head]):
+        """Initialise the matrices of `heads` from `start` `[layer, head, query, key]`."""
+        super().__init__()
+        replaced = torch.tensor(heads, dtype=torch.long).view(-1, 2)
+        self.register_buffer("heads", replaced)
+        self.matrices = nn.Parameter(start[replaced[:, 0], replaced[:, 1]].clone())
+        self.shape = start.shape
+
+    def forward(self) -> Tensor:
+        """Return the constants of all heads, zero for heads that are not replaced; differentiable."""
+        zeros = self.matrices.new_zeros(self.shape)
+        return zeros.index_put((self.heads[:, 0], self.heads[:, 1]), self.matrices)
 
 
 def train_probes(jobs: Sequence[Job[Probe]]) -> str:
@@ -56,7 +80,7 @@ def train_probes(jobs: Sequence[Job[Probe]]) -> str:
     Nothing is trained if the model's own head predicts. Facts: the numbers of `heads` and of `kept` ones, and the
     `curve`, the mean training loss of each epoch.
 
-    Raise `Diverged` if the loss is no longer finite.
+    Raise `InputError` if the loss is no longer finite.
     """
     first, splits = jobs[0], Tokens.read(jobs[0].reads["tokens"])
     resumed, last = list[str](), list[float]()
@@ -65,22 +89,27 @@ def train_probes(jobs: Sequence[Job[Probe]]) -> str:
             checkpoint = Checkpoint(job, "cpu" if source.model is None else source.model.device.type)
             torch.manual_seed(job.settings.seed)
             objective = objective_of(job, splits, source.sizes, source.model)
-            modules = [objective.probe, *source.trained_with_probe()]
-            settings = job.settings
-            losses = fit_objective(objective, source.states, modules, settings.training, settings.seed, checkpoint)
+            modules = [objective.probe, *source.new_constants()]
+            task = TrainingTask(f"probe, seed {job.settings.seed}", modules, objective, source.states)
+            losses = [epoch.loss for epoch in fit(task, job.settings, checkpoint)]
             table = objective.table(objective.outcomes_on(source.states))
             write_table(table, job.output, {"kept": source.kept, "heads": source.heads, "curve": losses}, job.record)
             checkpoint.discard()
             last += losses[-1:]
-            resumed += [f"; seed {settings.seed}{checkpoint.resumed}"] if checkpoint.resumed else []
+            resumed += [f"; seed {job.settings.seed}{checkpoint.resumed}"] if checkpoint.resumed else []
     trained = f"{count(len(jobs), 'probe')}, training loss {sum(last) / len(last):.3f}," if last else "predictions"
     return f"{trained} with {source.kept} of {source.heads} heads" + "".join(resumed)
 
 
 @contextmanager
 def _stored(job: Job[Probe], splits: Mapping[str, Tokens]) -> Iterator[StateSource]:
-    with stored_states(job.reads["states"]) as (states, index):
+    with StoredStates.opened(job.reads["states"]) as stored:
+        index = stored.index
         sizes = ProbeSizes(**{field.name: index[field.name] for field in fields(ProbeSizes)})
+
+        def states(batch: Batch) -> Tensor:
+            return stored.read(batch.examples, batch.tokens, batch.positions)
+
         yield StateSource(states, sizes, index["heads"], index["kept"])
 
 
@@ -102,7 +131,7 @@ def _streamed(job: Job[Probe], splits: Mapping[str, Tokens]) -> Iterator[StateSo
     fixed, trained = model.replacement(constants, heads), list[TrainedConstants]()
     replaced, total = replaced_in(fixed), model.layers * model.heads
 
-    def trained_with_probe() -> Sequence[nn.Module]:
+    def new_constants() -> Sequence[nn.Module]:
         if variant.trained and isinstance(constants, Tensor):
             trained[:] = [TrainedConstants(constants, replaced).to(model.device)]
         return trained
@@ -112,4 +141,4 @@ def _streamed(job: Job[Probe], splits: Mapping[str, Tokens]) -> Iterator[StateSo
 
     rounded = target.labelled and not variant.trained
     states = StreamedStates(model, replacement, job.settings.encoder_dropout, rounded, target.probed)
-    yield StateSource(states, ProbeSizes.of(model, slots), total, total - len(replaced), model, trained_with_probe)
+    yield StateSource(states, ProbeSizes.of(model, slots), total, total - len(replaced), model, new_constants)

@@ -1,19 +1,25 @@
-"""The constants and the heads that a variant replaces."""
+"""What a variant replaces: the constants, and the heads in their order (Sec. 3.1, 3.2, 5.2).
+
+Heads are ordered by λ or other weights, by layer, by a list, or at random.
+"""
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from fractions import Fraction
+from hashlib import sha256
+from itertools import product
 from math import floor
-from typing import TYPE_CHECKING
 
-from papa.config.variant import Constant
-from papa.method.constants import constants_for
-from papa.method.orders import ordered_heads
+import torch
+
+from papa.config.variant import BY_POSITION, TIED, Constant, Order
+from papa.errors import InputError, count
+from papa.files import PathLike, read_table
+from papa.method.averages import Constants, data_free_matrix
 from papa.model.model import Model
 from papa.model.replacement import Head, Loaded
-
-if TYPE_CHECKING:
-    from papa.plan.jobs import HiddenStates, Job, Settings
+from papa.plan.jobs import HiddenStates, Job, Settings
 
 
 def replaced_by(
@@ -30,3 +36,53 @@ def replaced_by(
         return constants, None
     ranked = ordered_heads(job, variant, model)
     return constants, ranked[: len(ranked) - floor(Fraction(variant.fraction) * len(ranked))]
+
+
+def constants_for(constant: Constant, averages: PathLike | None, model: Model, slots: int) -> Loaded:
+    """Return the constants that replace a model's attention; those of texts are read from a file of `averages`."""
+    if averages is None:
+        return data_free_matrix(constant.start, slots).expand(model.layers, model.heads, -1, -1)
+    if constant.start in TIED:
+        return Constants.load(averages).tied(constant.start).mean
+    return Constants.load_constants(averages)[0]
+
+
+def ordered_heads(job: Job[Settings], variant: HiddenStates, model: Model) -> list[Head]:
+    """Return the heads of a model in the order in which a variant replaces them.
+
+    `lambda-SEED` sorts the heads of all layers by λ after the last epoch, in ascending order (Sec. 3.2);
+    `lambda-reversed-SEED` is its reverse. Orders by other weights also start with the smallest. Heads of equal weight
+    are in random order, which the name of the order determines. Orders by position, by a list and random ones need no
+    data (Figure 5). `random-1`, `random-2`, … are determined by their number and the seed.
+    """
+    every = list(product(range(model.layers), range(model.heads)))
+    if variant.heads is not None:
+        for layer, head in variant.heads:
+            if (layer, head) not in every:
+                has = f"{count(model.layers, 'layer')} of {count(model.heads, 'head')}, counted from 0"
+                raise InputError(
+                    f"A list has head {head} of layer {layer}, but the model has {has}; use a list for this model."
+                )
+        return [head for head in every if head not in variant.heads] + list(variant.heads[::-1])
+    order = Order.parse(variant.order or "")
+    if order.by_weight:
+        heads = smallest_first(last_weights(job.reads["weights"]), order.name.replace("lambda-reversed", "lambda"))
+        return heads[::-1] if order.base == "lambda-reversed" else heads
+    if order.base in BY_POSITION:
+        return sorted(every, key=lambda head: BY_POSITION[order.base](*head))
+    seed = sha256(f"{variant.order_seed}/{order.draw}".encode()).digest()[:6]
+    generator = torch.Generator().manual_seed(int.from_bytes(seed))
+    return [every[index] for index in torch.randperm(len(every), generator=generator).tolist()]
+
+
+def last_weights(path: PathLike) -> dict[Head, float]:
+    """Read the weight of each head after the last epoch."""
+    table = read_table(path)
+    rows = list(zip(*(table.column(key).to_pylist() for key in ("epoch", "value", "layer", "head")), strict=True))
+    last = max(row[0] for row in rows)
+    return {(layer, head): value for epoch, value, layer, head in rows if epoch == last}
+
+
+def smallest_first(weights: Mapping[Head, float], name: str) -> list[Head]:
+    """Sort heads by weight, in the order of their replacement; its `name` determines the order of equal weights."""
+    return sorted(weights, key=lambda head: (weights[head], sha256(f"{name}/{head[0]}/{head[1]}".encode()).digest()))

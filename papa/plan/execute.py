@@ -72,9 +72,9 @@ def function_of(stage: str) -> Callable[[Sequence[Any]], str]:
         from papa.method.training import train_probes
 
         return train_probes
-    from papa.method.corpus_averages import average_corpus
-    from papa.method.features import store_states
+    from papa.method.averaging import average_corpus
     from papa.method.head_weights import learn_weights
+    from papa.method.states import store_states
 
     functions: dict[str, Callable[[Any], str]] = {Average.stage: average_corpus, LearnLambda.stage: learn_weights}
     return functions.get(stage, store_states)

@@ -20,9 +20,9 @@ from papa.config.variant import TIED, Constant
 from papa.data.tokens import TokensFile
 from papa.files import PathLike
 from papa.method.averages import Constants
-from papa.method.orders import last_weights, smallest_first
 from papa.method.patterns import special_slots
 from papa.method.pictures import MAXIMUM_SLOTS, drawn_slots
+from papa.method.variants import last_weights, smallest_first
 from papa.plan.jobs import AnyJob
 from papa.results.attention_patterns import tokens_of
 from papa.results.phrases import constant_name

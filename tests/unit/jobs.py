@@ -12,10 +12,10 @@ from papa.config.variant import Constant, Variant
 from papa.data.tokenize import _schema, tokenize_corpus, write_groups
 from papa.data.weights import digest_of_model, weights_digest
 from papa.files import provenance_of, read_table, write_table
-from papa.method.corpus_averages import average_corpus
-from papa.method.features import store_states
+from papa.method import fitting
+from papa.method.averaging import average_corpus
 from papa.method.head_weights import learn_weights
-from papa.method.objective import fit_objective
+from papa.method.states import store_states
 from papa.method.training import train_probes
 from papa.plan.jobs import Average, HiddenStates, Job, LearnLambda, Probe, ProbeEncoder, Tokenize, Training
 from papa.results.finished import item_values
@@ -159,14 +159,14 @@ def trained(*given, **named):
     """Train a probe; returns the tensors of what was trained, which no file has."""
     state = {}
 
-    def fit(objective, states, modules, *more):
-        losses = fit_objective(objective, states, modules, *more)
-        for module in modules:
+    def fit(task, *more):
+        epochs = fitting.fit(task, *more)
+        for module in task.modules:
             state.update(module.state_dict())
-        return losses
+        return epochs
 
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr("papa.method.training.fit_objective", fit)
+        patch.setattr("papa.method.training.fit", fit)
         probe(*given, **named)
     return state
 

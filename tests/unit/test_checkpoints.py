@@ -12,9 +12,9 @@ from random_models import random_model
 from sizes import TRAIN
 
 from papa.config.settings import Machine
-from papa.method import averages, averaging, checkpoints, fitting, head_weights, labelled, objective, training
+from papa.errors import InputError
+from papa.method import averages, averaging, checkpoints, fitting, head_weights, objective, objectives, training
 from papa.method.checkpoints import Checkpoint, State
-from papa.method.fitting import Diverged
 from papa.plan.jobs import Probe
 
 HOW = jobs.training(batch_size=17)
@@ -177,9 +177,9 @@ def test_another_job_starts_from_the_beginning(always, course, tiny, corpus, cap
 def test_a_resumed_job_that_diverges_says_in_which_epoch(always, course, tiny, corpus, monkeypatch):
     job, run = job_of("stored", tiny, corpus, "run")
     course.of(job, killed_at=STEPS + 2)
-    plain = labelled.cross_entropy
-    monkeypatch.setattr(labelled, "cross_entropy", lambda *args: plain(*args) * float("nan"))
-    with pytest.raises(Diverged, match=r"became nan in epoch 2 "):
+    plain = objectives.cross_entropy
+    monkeypatch.setattr(objectives, "cross_entropy", lambda *args: plain(*args) * float("nan"))
+    with pytest.raises(InputError, match=r"became nan in epoch 2 "):
         course.of(job)
     assert not run.exists() and not checkpoints_in(corpus)
 

@@ -8,10 +8,10 @@ import pyarrow as pa
 import pytest
 from families import letters_tokenizer
 
-from papa.data.choose import DataSet, Wanted, data_in_files, roles_of
+from papa.data.choose import DataSet, data_in_files, roles_of
 from papa.data.columns import Columns
-from papa.data.readers import SourceRows, read_file
-from papa.data.splits import RowChanges
+from papa.data.readers import read_file
+from papa.data.splits import Wanted
 from papa.errors import InputError
 
 KINDS = {
@@ -41,7 +41,7 @@ def columns_of(header: str, source: str = "train.csv") -> Columns:
     parts = [part.partition(":") for part in header.split("; ")]
     names = [name.strip() for name, _, _ in parts]
     table = pa.table([pa.array(KINDS[kind or "text"]) for _, _, kind in parts], names=names)
-    return Columns(source, SourceRows(table, names))
+    return Columns(source, table, names)
 
 
 @pytest.mark.parametrize(
@@ -89,7 +89,7 @@ def assert_chosen(columns: Columns, given: dict[str, str], chosen: str) -> None:
     if chosen.startswith("?"):
         with pytest.raises(InputError, match=ASK.format(chosen[1:])) as asked:
             roles_of(columns, given)
-        assert f"Its columns: {', '.join(columns.rows.names[:2])}" in str(asked.value) and len(str(asked.value)) < 600
+        assert f"Its columns: {', '.join(columns.names[:2])}" in str(asked.value) and len(str(asked.value)) < 600
         return
     keys = ("words", "label") if len(names) == 2 else ("first", "second", "label")[: len(names)]
     assert roles_of(columns, given) == {key: name for key, name in zip(keys, names, strict=True) if name != "-"}
@@ -108,7 +108,7 @@ def assert_chosen(columns: Columns, given: dict[str, str], chosen: str) -> None:
 def test_columns_of_files_without_a_header(tmp_path, lines, suffix, chosen):
     path = tmp_path / f"train{suffix}"
     path.write_text(f"{lines}\n\n{lines}\n")
-    assert_chosen(Columns(str(path), read_file(path)), {}, chosen)
+    assert_chosen(read_file(path), {}, chosen)
 
 
 @pytest.mark.parametrize(
@@ -144,8 +144,8 @@ SHARE = [{"text": f"words {row}", "label": "yes" if row else "no"} for row in ra
         (SHARE, Wanted(), "matthews_correlation"),
         (SIGNED, Wanted(labels=["-1", "1"]), "accuracy"),
         (SIGNED, Wanted(), "the label -1, which may mean no label, in column label in 5 of 10 rows .*`labels`"),
-        (UNKNOWN, Wanted(changes=RowChanges(drop_empty=True)), "the label -1, which may mean no label"),
-        (UNKNOWN, Wanted(changes=RowChanges(drop_empty=True), labels=["0", "1"]), "accuracy"),
+        (UNKNOWN, Wanted(drop_empty=True), "the label -1, which may mean no label"),
+        (UNKNOWN, Wanted(drop_empty=True, labels=["0", "1"]), "accuracy"),
         (UNKNOWN, Wanted(labels=["0", "1"]), "no label in column label .* in 4 of 12 rows"),
     ],
 )
@@ -158,7 +158,7 @@ def test_metrics_are_those_that_accept_the_labels(tmp_path, rows, wanted, expect
         return
     data = data_in_files(path, wanted=wanted, target=tmp_path / "{}.parquet")
     assert data.metric == expected
-    if wanted.changes.drop_empty:
+    if wanted.drop_empty:
         assert data.notes == [f"Dropped 4 of 12 rows of {path}, which have no text or no label."]
         assert data.unwritten["train"].table.column("label").to_pylist() == [0, 1] * 4
 

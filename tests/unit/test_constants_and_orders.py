@@ -6,8 +6,7 @@ import torch
 from sizes import CORPUS_SLOTS, HEADS, LAYERS
 
 import papa
-from papa.method.orders import ordered_heads
-from papa.method.variants import replaced_by
+from papa.method.variants import ordered_heads, replaced_by
 from papa.plan.jobs import HiddenStates
 
 

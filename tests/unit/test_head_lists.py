@@ -10,7 +10,7 @@ from tiny import CONFIG, with_keys, write_data
 import papa
 from papa.config.reading import config_of
 from papa.config.settings import check_files
-from papa.method.orders import ordered_heads
+from papa.method.variants import ordered_heads
 from papa.plan.jobs import HiddenStates
 from papa.plan.study import Plan, listed_heads
 

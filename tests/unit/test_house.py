@@ -95,7 +95,7 @@ def test_few_modules_know_transformers_and_kinds_of_tasks() -> None:
     assert knowing == set(TRANSFORMERS)
     kinds = {f"papa.config.measures.{name}" for name, value in vars(measures).items() if value in measures.TARGETS}
     naming = {str(module) for module in MODULES if kinds & imported(module)}
-    files = {f"method/{name}.py" for name in ("labelled", "likelihoods", "masked_tokens")}
+    files = {f"method/{name}.py" for name in ("objectives", "token_prediction")}
     assert naming == files | {"config/settings.py", "data/choose.py"}
 
 

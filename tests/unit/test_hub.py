@@ -21,9 +21,8 @@ import papa
 from papa.config.reading import config_of
 from papa.config.settings import FolderModel, HubModel, Machine, PackageModel, corpus_of
 from papa.data.hub import CONFIGS_AND_TOKENIZERS, download, fetch, files_of_configs, files_of_model, is_local
-from papa.data.named import facts_in, folder_in_package, named
 from papa.data.sources import load_splits, source_digests
-from papa.data.weights import model_source, weights_digest
+from papa.data.weights import facts_in, folder_in_package, model_source, named, weights_digest
 from papa.errors import InputError
 
 COMMIT = "c" * 40

@@ -13,7 +13,7 @@ from papa.cli import app
 from papa.data.tokens import Tokens
 from papa.files import REBUILD, Record, write_json, write_page, write_table, write_tensors
 from papa.method.averages import Constants
-from papa.method.hidden import Extent, writing_hidden
+from papa.method.hidden import writing_hidden
 
 LAYERS, HEADS, SLOTS, EXAMPLES = 2, 3, 7, 5
 
@@ -29,11 +29,8 @@ def averages(path):
 
 
 def hidden(path):
-    extent = Extent(1, 1, 4)
-    with writing_hidden(path, extent, {"rows": 1, "tokens": 1, "layers": 1, "hidden": 2}, RECORD) as writer:
-        group = Tokens(
-            {name: torch.zeros(1, dtype=torch.int32) for name in PARTS}, torch.ones(1), "train", 0, {"slots": 1}
-        )
+    with writing_hidden(path, {"rows": 1, "tokens": 1, "layers": 1, "hidden": 2}, RECORD) as writer:
+        group = Tokens({name: torch.zeros(1, dtype=torch.int32) for name in PARTS}, torch.ones(1), "train", 0, 1)
         writer.write(group, 0, torch.arange(1), torch.ones(1, 1, 2, dtype=torch.float16))
 
 

@@ -9,7 +9,7 @@ from families import stock
 
 import papa
 from papa.config.variant import TIED, Constant
-from papa.method.constants import constants_for
+from papa.method.variants import constants_for
 from papa.model.check import distance
 
 N = 11

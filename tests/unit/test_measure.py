@@ -16,7 +16,6 @@ from typer.testing import CliRunner
 
 import papa
 from papa.cli import app
-from papa.data.columns import Columns
 from papa.data.readers import read_file
 from papa.files import read_table
 from papa.jobs.measure import _data_of
@@ -141,7 +140,7 @@ def test_a_table_is_read_by_the_names_of_its_columns(kind, tmp_path):
     data.write()
     assert data.columns == ROLES and data.metric == "accuracy" and data.training_rows == 60
     rows = read_file(tmp_path / "train.parquet")
-    labels = Columns("it", rows).classes("mood", None, None)
+    labels = rows.classes("mood", None, None)
     assert (rows.table.column("sentence").to_pylist(), [name for [name] in labels]) == texts_of(60)
     held = _data_of(table, None, None, tmp_path, {"columns": ROLES, "hold_out": 0.5, "drop_empty": True})
     sizes = [held.unwritten[split].table.num_rows for split in ("train", "validation")]

@@ -15,13 +15,12 @@ from transformers.activations import ACT2FN
 
 import papa
 from papa.data.layout import texts_in_blocks
-from papa.data.masking import VALIDATION, Masking
 from papa.data.tokens import Tokens
 from papa.files import read_table
-from papa.method import masked_tokens
-from papa.method.masked_tokens import MaskedTokens, masked_batch, summed_loss, token_losses
+from papa.method import token_prediction
 from papa.method.probes import MlmProbe
 from papa.method.states import StreamedStates
+from papa.method.token_prediction import VALIDATION, MaskedTokens, Masking, masked_batch, summed_loss, token_losses
 
 HIDDEN, MASK, TRAIN, TEXT_SLOTS = 13, 56, 67, 13
 METRIC = "negative_log_perplexity"
@@ -135,14 +134,14 @@ def test_the_probe_is_the_papers_formula(inputs, size):
 @pytest.mark.parametrize("count", [0, 1, 64, 101])
 def test_losses_and_gradients_are_those_of_all_logits_at_once(monkeypatch, count):
     """At most `DECODED_AT_ONCE` tokens have logits at the same time, and none of them is kept for gradients."""
-    monkeypatch.setattr(masked_tokens, "DECODED_AT_ONCE", 64)
-    shapes, kept, plain = [], [], masked_tokens.linear
+    monkeypatch.setattr(token_prediction, "DECODED_AT_ONCE", 64)
+    shapes, kept, plain = [], [], token_prediction.linear
 
     def noting(*args):
         shapes.append(plain(*args).shape)
         return plain(*args)
 
-    monkeypatch.setattr(masked_tokens, "linear", noting)
+    monkeypatch.setattr(token_prediction, "linear", noting)
     embeddings = torch.randn(VOCABULARY, 7, requires_grad=True)
     probe = MlmProbe(LAYERS + 1, HIDDEN, embeddings, initializer_range=0.4)
     torch.nn.init.normal_(probe.bias)
@@ -207,7 +206,7 @@ def test_a_probe_learns_and_the_same_seed_gives_the_same_bytes(tiny, tokens):
 def test_trained_constants_and_texts_too_short_to_be_masked_are_refused(tiny, tokens, monkeypatch):
     with pytest.raises(papa.InputError, match="The constant toeplitz is trained, which needs labels"):
         train(tiny, tokens, variant="toeplitz-trained/all")
-    monkeypatch.setattr("papa.data.masking.CHOSEN_SHARE", 0.0)
+    monkeypatch.setattr("papa.method.token_prediction.CHOSEN_SHARE", 0.0)
     with pytest.raises(papa.InputError, match="No token of the validation split is masked"):
         train(tiny, tokens)
 

@@ -15,8 +15,7 @@ from torch.nn.functional import cross_entropy
 import papa
 from papa.data.tokens import Tokens
 from papa.files import read_table
-from papa.method.likelihoods import NextTokens
-from papa.method.masked_tokens import MaskedTokens
+from papa.method.token_prediction import MaskedTokens, NextTokens
 from papa.results.losses import COUNTS, losses_of
 from papa.results.outcomes import FLOOR, ORIGINALS, Setting
 

@@ -10,7 +10,7 @@ from builders import head_rows
 from scipy.stats import kendalltau
 
 from papa.files import write_table
-from papa.method.orders import ordered_heads, smallest_first
+from papa.method.variants import ordered_heads, smallest_first
 from papa.plan.jobs import HiddenStates
 from papa.results.stability import stability_of, table_of
 

@@ -16,9 +16,9 @@ from families import byte_tokenizer
 from papa.config.settings import Corpus, Machine, corpus_of
 from papa.data.columns import Columns
 from papa.data.digests import digest_of_file
-from papa.data.readers import SourceRows, read_file
+from papa.data.readers import read_file
 from papa.data.sources import load_splits, source_digests
-from papa.data.splits import RowChanges
+from papa.data.splits import Wanted
 from papa.data.tokenize import tokenizer_of
 from papa.errors import InputError
 
@@ -96,8 +96,8 @@ def test_files_are_read_as_they_are_meant_or_refused_with_the_line(tmp_path, lin
         assert read_file(file, columns=given).table.to_pydict() == json.loads(expected)
         return
     with pytest.raises(InputError) as caught:
-        read = Columns(str(file), read_file(file, columns=given))
-        read.check_header(name for name in read.rows.names if name != "text")
+        read = read_file(file, columns=given)
+        read.check_header(name for name in read.names if name != "text")
         read.texts("text")
     assert expected in str(caught.value) and str(file) in str(caught.value)
 
@@ -171,7 +171,7 @@ NUMBERS = r"contains numbers such as 3\.8, but papa predicts classes and has no 
 )
 def test_labels_mean_the_same_in_files_of_every_form(tmp_path, form, labels, listed, said):
     file = rows_of(tmp_path / f"a.{form}", [{"text": "a", "label": label} for label in labels])
-    columns = Columns(str(file), read_file(file))
+    columns = read_file(file)
     if said:
         with pytest.raises(InputError, match=said):
             columns.classes("label", listed, None)
@@ -192,13 +192,13 @@ def test_labels_mean_the_same_in_files_of_every_form(tmp_path, form, labels, lis
 )
 def test_only_rows_without_a_label_are_dropped(labels, listed, kept):
     table = pa.table({"text": [f"text {row}" for row in range(len(labels))], "label": labels})
-    splits, roles = {"train": Columns("a", SourceRows(table, table.column_names))}, {"first": "text", "label": "label"}
+    splits, roles = {"train": Columns("a", table, table.column_names)}, {"first": "text", "label": "label"}
     if isinstance(kept, str):
         with pytest.raises(InputError, match=kept):
-            RowChanges.of(0.5, drop_empty=True).applied(splits, roles, listed)
+            Wanted(hold_out=0.5, drop_empty=True, labels=listed).changed(splits, roles)
     else:
-        changed, notes = RowChanges.of(drop_empty=True).applied(splits, roles, listed)
-        assert [*changed["train"].rows.indices] == kept
+        changed, notes = Wanted(drop_empty=True, labels=listed).changed(splits, roles)
+        assert [*changed["train"].indices] == kept
         assert notes == [f"Dropped {4 - len(kept)} of 4 rows of a, which have no text or no label."]
 
 
@@ -245,7 +245,7 @@ def test_columns_that_nobody_wants_may_mix_types_and_are_not_all_listed(tmp_path
     rows = read_file(file, ["text"])
     assert rows.table.to_pydict() == {"text": ["a", "b"]}
     with pytest.raises(InputError, match=r"no column 'y'; its columns are text, x, column 0, .{1,180} and 2,98\d more"):
-        Columns("a", rows).texts("y")
+        rows.texts("y")
 
 
 def test_sources_that_cannot_be_read_as_asked(tmp_path):

@@ -12,8 +12,8 @@ from papa.config.variant import Variant
 from papa.data.tokenize import write_groups
 from papa.data.tokens import Tokens
 from papa.files import provenance_of, read_table, write_table
-from papa.method.labelled import GoldLabels, Labelled
 from papa.method.objective import IGNORED
+from papa.method.objectives import GoldLabels, Labelled
 from papa.method.probes import ProbeSizes, SequenceProbe
 from papa.method.variants import replaced_by
 

@@ -13,8 +13,8 @@ from pydantic import TypeAdapter
 
 from papa.config.settings import Corpus, Machine, Task, corpus_of
 from papa.data import prepare as preparing
+from papa.data.columns import Columns
 from papa.data.prepare import Prepared, prepared, texts_in
-from papa.data.readers import SourceRows
 from papa.errors import DamagedArtefact, InputError
 from papa.files import read_table
 
@@ -355,7 +355,7 @@ def test_further_validation_splits_follow_the_validation_split(monkeypatch, tmp_
         "more": {"text": ["e", "a"], "label": ["yes", "rare"]},
     }
     tables = {split: pa.table(columns | {"kind": ["more"] * len(columns["text"])}) for split, columns in rows.items()}
-    loaded = {split: SourceRows(table, table.column_names) for split, table in tables.items()}
+    loaded = {split: Columns(f"some/data, split {split}", table, table.column_names) for split, table in tables.items()}
     monkeypatch.setattr(preparing, "load_splits", lambda *_: loaded)
     monkeypatch.setattr(preparing, "source_digests", lambda *_: {"files": "d"})
     corpus = corpus_of(hub="some/data", first="text", validation=["validation", "more"])

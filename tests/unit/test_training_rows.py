@@ -12,11 +12,11 @@ from torch.nn.functional import cross_entropy
 
 import papa
 from papa.data.tokens import Tokens
-from papa.method.labelled import GoldLabels, Labelled
-from papa.method.objective import fit_objective
+from papa.method.fitting import TrainingTask, fit, training_rows
+from papa.method.objectives import GoldLabels, Labelled
 from papa.method.probes import ProbeSizes
 from papa.method.states import StreamedStates
-from papa.method.training_rows import training_rows
+from papa.plan.jobs import OfTask
 
 
 def sample(rows, available=103, seed=1, **changes):
@@ -51,7 +51,7 @@ def test_a_probe_learns_from_its_sample_as_a_plain_loop_does(tiny, corpus, data,
     ours, plain, read = objective(), objective(), set()
     batch_of = ours.batch
     ours.batch = lambda rows: read.update(rows.tolist()) or batch_of(rows)
-    fit_objective(ours, states, [ours.probe], how, 3)
+    fit(TrainingTask("probe", [ours.probe], ours, states), OfTask(kind="text", training=how, seed=3))
     rows = training_rows(TRAIN, how, 3)
     assert read == set(rows.tolist()) and len(read) == int(0.6 * TRAIN)
 

@@ -23,7 +23,7 @@ EXAMPLES = {
     "tokenize": "tiny-sentences",
     "average": "tiny-sentences-average",
     "learn_lambda": "tiny-tags-average-lambda-0",
-    "hidden_states": "average-lambda-0-kept-1of2",
+    "hidden_states": "tiny-animals-average-lambda-0-kept-1of2",
     "probe": "tiny-animals-average-all-1",
     "probe_encoder": "tiny-animals-average-trained-all-1",
 }
@@ -74,7 +74,7 @@ def test_numbers_that_change_get_a_new_version(computed, computed_copy) -> None:
     actual = {}
     for stage, name in EXAMPLES.items():
         folder = results["trained" if stage == "probe_encoder" else "tiny"].folder / "results"
-        [path] = folder.glob(f"*/{stage if stage != 'hidden_states' else 'states/tiny-animals-*'}/{name}-{'?' * 16}.*")
+        [path] = folder.glob(f"*/{'states' if stage == 'hidden_states' else stage}/{name}-{'?' * 16}.*")
         actual[stage] = numbers_in(path)
     tables = computed.folder / "results/tiny/tables"
     actual["report"] = [number for name in TABLES for number in numbers_in(tables / f"{name}.parquet")]

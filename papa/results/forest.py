@@ -12,7 +12,7 @@ from papa.config.settings import RUN
 from papa.errors import count
 from papa.method.pictures import WIDTH, inline, styled
 from papa.results.conclusion import LineClaim
-from papa.results.panels import COLORS, GREY, words_only
+from papa.results.figures import COLORS, GREY, words_only
 from papa.results.phrases import loss_text, percent
 from papa.results.section import Section
 from papa.results.table import Table, texts

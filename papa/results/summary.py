@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING
 import pandas as pd
 
 from papa.config.measures import MEASURES, METRICS
+from papa.config.settings import Config
 from papa.config.variant import CONTEXT_FREE
 from papa.errors import InputError, count
 from papa.files import PathLike, read_json
@@ -174,7 +175,8 @@ def tables_of(rows: pd.DataFrame) -> list[Table]:
         ):
             if selected.any():
                 tables.append(Table(f"{title}. {name}", by_fraction(block, selected, names), len(names)))
-    return [*tables, _data(rows), *recipe_tables(rows)]
+    data = Table("Data", data_of(rows[is_main(rows)]), 2, f"{DATA_NOTE} {same_heads_note(rows)}".strip())
+    return [*tables, data, *recipe_tables(rows)]
 
 
 def print_summary(rows: pd.DataFrame, console: Console) -> None:
@@ -265,15 +267,18 @@ def legend(rows: pd.DataFrame) -> str:
     return " ".join((columns, score_note(rows), DROP_NOTE, MEAN_DROP_NOTE, LOSS_NOTE, exclusion_note(rows))).strip()
 
 
-def cluster_note(titles: Mapping[str, str], clusters: Mapping[str, str | int]) -> str:
+def cluster_note(config: Config) -> str:
     """Return a sentence that names the clusters of each task; empty if every example is drawn by itself."""
-    if not clusters:
-        return ""
-    units = [
-        f"{titles[task]}, " + (f"one per {unit}" if isinstance(unit, str) else f"{unit} consecutive examples each")
-        for task, unit in clusters.items()
-    ]
-    return f"Intervals of losses resample whole clusters of examples: {'; '.join(units)}."
+    units = dict[str, str]()
+    for _, name in config.pairs:
+        task = config.tasks[name]
+        unit = config.corpora[task.corpus].cluster
+        if unit is not None:
+            units[task.title or name] = (
+                f"one per {unit}" if isinstance(unit, str) else f"{unit} consecutive examples each"
+            )
+    named = "; ".join(f"{title}, {words}" for title, words in units.items())
+    return f"Intervals of losses resample whole clusters of examples: {named}." if named else ""
 
 
 def exclusion_note(rows: pd.DataFrame) -> str:
@@ -312,13 +317,13 @@ def same_heads_note(rows: pd.DataFrame) -> str:
     return "Fractions with the same number of heads: " + "; ".join(dict.fromkeys(same)) + "." if same else ""
 
 
-def _data(rows: pd.DataFrame) -> Table:
-    main = rows[is_main(rows)]
-    frame = pd.DataFrame({"task": main["title"], "model": main["model"]})
+def data_of(rows: pd.DataFrame) -> pd.DataFrame:
+    """Return the cells of a table of the numbers of rows used and of examples cut."""
+    frame = pd.DataFrame({"task": rows["title"], "model": rows["model"]})
     for split, words in (("train", "training"), ("validation", "validation")):
-        frame[f"{words} rows"] = texts(used, main, f"rows_{split}", f"rows_available_{split}")
-        frame[f"{words} examples cut"] = main[f"cut_{split}"].map("{:,.0f}".format)
-    return Table("Data", frame.drop_duplicates(), 2, f"{DATA_NOTE} {same_heads_note(rows)}".strip())
+        frame[f"{words} rows"] = texts(used, rows, f"rows_{split}", f"rows_available_{split}")
+        frame[f"{words} examples cut"] = rows[f"cut_{split}"].map("{:,.0f}".format)
+    return frame.drop_duplicates()
 
 
 def recipe_tables(rows: pd.DataFrame) -> list[Table]:

@@ -91,14 +91,6 @@ class Table:
             taken += column_width + 1
         return [replace(self, frame=self.frame.iloc[:, [*range(self.names), *group]]) for group in groups]
 
-    def readable(self, width: int) -> Table:
-        """Return the table; if it is wider than `width` characters, with a line for each column, rows side by side."""
-        if not self.is_wider(width):
-            return self
-        name = self.header[0]
-        frame = self.frame.set_index(name).T.rename_axis(index=name, columns=None).reset_index(allow_duplicates=True)
-        return replace(self, frame=frame, names=1, rules=())
-
     def is_wider(self, width: int) -> bool:
         """Whether the table is wider than `width` characters."""
         widths = self._widths()

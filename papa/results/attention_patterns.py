@@ -39,9 +39,6 @@ COLUMNS = dict.fromkeys(("layer", "head", "offset"), "int64")
 COLUMNS |= dict.fromkeys(("diagonal_lift", "diagonal_mass", "first_mass", "separator_mass", "special_mass"), "float64")
 COLUMNS |= {"dominant_rows": "float64"} | dict.fromkeys(("diagonal", "mostly_special", "concentrated"), "bool")
 
-HeadPattern = dict[str, int | float | bool | None]
-"""The measurements of one head, by the names in `COLUMNS`."""
-
 THRESHOLDS = {"diagonal_lift": 2.0, "special_mass": 0.5, "dominant_entry": 0.5, "dominant_rows": 0.5}
 """The thresholds of the patterns of a head; see `measure_patterns`."""
 
@@ -77,7 +74,6 @@ def patterns_of(averages: AnyJob, tokens: AnyJob, heads: Sequence[tuple[int, int
     shares = [{"layer": str(layer)} | _shares(of_layer) for layer, of_layer in rows.groupby("layer")]
     cells = rows.map(_cell).rename(columns=lambda name: name.replace("_", " "))
     of_all = ", ".join(f"{share} {words}" for words, share in _shares(rows).items())
-    sentence = f"{count(len(rows), 'head')}: {of_all}"
     return Section(
         f"patterns-{model}-{corpus}",
         f"Patterns of averaged attention, {model}, {corpus}",
@@ -90,8 +86,7 @@ def patterns_of(averages: AnyJob, tokens: AnyJob, heads: Sequence[tuple[int, int
         NOTE,
         {"examples": constants.examples, "special": special, "thresholds": THRESHOLDS},
         pictures(constants, heads),
-        f"Average attention of {count(len(heads), 'head')}. Of all {sentence}",
-        sentence=sentence,
+        f"Average attention of {count(len(heads), 'head')}. Of all {count(len(rows), 'head')}: {of_all}",
         in_report=False,  # the report shows the matrix of every head
     )
 
@@ -101,17 +96,19 @@ def patterns(finished: Finished) -> list[Section]:
     config, asked = finished.config, finished.config.patterns
     if asked is None:
         return []
-    corpora = [(model, config.tasks[task].corpus) for model, task in config.pairs if task in asked.tasks]
-    wanted = {(model, corpus, config.corpora[corpus].slots, "average") for model, corpus in corpora}
-    return [
-        patterns_of(job, finished.tokens(*names[:3]), asked.heads or PAPER_HEADS)
-        for job in finished.of_stage("average")
-        if (names := tuple(job.about[name] for name in ("model", "corpus", "slots", "kind"))) in wanted
-    ]
+    corpora = dict.fromkeys((model, config.tasks[task].corpus) for model, task in config.pairs if task in asked.tasks)
+    sections = []
+    for model, corpus in corpora:
+        slots = config.corpora[corpus].slots
+        (averages,) = finished.of_stage("average", model=model, corpus=corpus, slots=slots, kind="average")
+        sections.append(patterns_of(averages, finished.tokens(model, corpus, slots), asked.heads or PAPER_HEADS))
+    return sections
 
 
-def measure_patterns(constants: Constants, special: Sequence[int]) -> list[HeadPattern]:
-    """Measure the patterns of each head, by layer and head (Sec. 5.1); a head may have several patterns.
+def measure_patterns(constants: Constants, special: Sequence[int]) -> list[dict[str, int | float | bool | None]]:
+    """Measure the patterns of each head, by layer and head, with the names in `COLUMNS` (Sec. 5.1).
+
+    A head may have several patterns.
 
     - `diagonal`: among text tokens, one diagonal receives at least `diagonal_lift` times an even share of attention.
       lift(o) = mean of C[q,q-o] / mean of E[q], both over the text slots q for which q-o is also a text slot, weighted

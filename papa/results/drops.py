@@ -7,7 +7,6 @@ from typing import TYPE_CHECKING
 
 import pandas as pd
 
-from papa.errors import count
 from papa.method.pictures import HEIGHT, WIDTH, inline, styled
 from papa.results.figures import COLORS, words_only
 from papa.results.losses import COUNTS
@@ -67,7 +66,6 @@ def drops(finished: Finished) -> Section | None:
         chart=chart,
         alternative=alternative,
         caption=CAPTION if several else "",
-        sentence=count(len(rows), "mean drop"),
         in_report=len(rows) > 1,
     )
 

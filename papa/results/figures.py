@@ -100,7 +100,7 @@ def grid_figure(frame: pd.DataFrame, grid: GridView) -> tuple[alt.ConcatChart, s
         )
 
     columns = min(PANELS_PER_ROW, len(tasks))
-    room = columns * (WIDTH + 66)
+    room = max(2, columns) * (WIDTH + 66)
     subtitle = wrap(grid.common_settings, room // 6)
     heading = alt.Title(wrap(grid.title, room // 9), subtitle=subtitle, fontSize=15, offset=14)
     figure = (
@@ -154,9 +154,11 @@ def _domain_of(rows: pd.DataFrame, floors: pd.DataFrame) -> list[float]:
 def _floors(points: pd.DataFrame) -> pd.DataFrame:
     """Return the floors in a panel, at the score `end`: of all curves (`SHARED`), or of a curve, at its right edge.
 
-    Floors are shared if they differ by less than a reader can see. A trivial floor that is not shared is only in
-    tables.
+    Floors are shared if they differ by less than a reader can see. Only tables have trivial floors that are not shared
+    and, if there are several lines, floors of subsets.
     """
+    if points["line"].nunique() > 1:
+        points = points[points["subset"] == ALL]
     drawn = points[["mean", *FLOOR_WORDS]].astype("float64")
     tolerance = float(drawn.max().max() - drawn.min().min()) / 50
     parts = []

@@ -42,7 +42,6 @@ class Section:
         chart: an Altair chart; None if there is nothing to draw.
         alternative: the alternative text of the chart.
         caption: the text below the chart; empty if there is nothing to compare, so the report leaves out the chart.
-        sentence: the result in words, for the terminal.
         in_report: whether the HTML report has the section; otherwise there are only files.
     """
 
@@ -56,7 +55,6 @@ class Section:
     chart: alt.TopLevelMixin | None = None
     alternative: str = ""
     caption: str = ""
-    sentence: str = ""
     in_report: bool = True
 
     def write(self, results: Path, record: Record | None = None) -> tuple[list[Path], str]:

@@ -99,7 +99,8 @@ class Study:
         about |= {"slots": self.config.corpora[corpus].slots, "kind": replacing.averaged}
         paths = [path for path, of_averages in self._averages.items() if about.items() <= of_averages.items()]
         if not paths or not paths[0].exists():
-            raise InputError(f"The averages {paths or about} are missing; run the study again to compute them.")
+            missing = paths[0] if paths else about
+            raise InputError(f"The averages {missing} are missing; run the study again to compute them.")
         averages = Constants.load(paths[0])
         return averages.tied(replacing.start) if replacing.start in TIED else averages
 

@@ -14,15 +14,15 @@ import pandas as pd
 from papa.config.measures import MEASURES, METRICS
 from papa.config.settings import Config
 from papa.config.variant import CONTEXT_FREE
-from papa.errors import InputError, count
-from papa.files import PathLike, read_json
+from papa.errors import DamagedArtefact, InputError, count
+from papa.files import REBUILD, PathLike, read_json, read_table
 from papa.results.conclusion import Exclusion
 from papa.results.losses import COUNTS, LOSS_COLUMNS, losses_of
 from papa.results.outcomes import ALL, VARIANT_KEYS, TaskOutcomes, is_probed
 from papa.results.phrases import LOSS_NOTE, floor_name, loss_text, mean_text, without_loss
 from papa.results.scores import DATA_COLUMNS, METRIC_COLUMNS, RECIPE_COLUMNS, SETTING_COLUMNS, without_draws
 from papa.results.statistics import LEVEL
-from papa.results.table import Table, metric_name, printable, read_frame, score_text, texts, used
+from papa.results.table import Table, metric_name, printable, score_text, texts, used
 
 if TYPE_CHECKING:
     from rich.console import Console
@@ -111,7 +111,10 @@ def half_width(scores: Sequence[float]) -> float:
 
 def read_summary(path: PathLike) -> pd.DataFrame:
     """Read a summary; raise `DamagedArtefact` if the file is empty or holds another table."""
-    return read_frame(path, SUMMARY_COLUMNS, "summary")
+    frame: pd.DataFrame = read_table(path).to_pandas()
+    if frame.empty or not {*SUMMARY_COLUMNS} <= {*frame}:
+        raise DamagedArtefact(f"{path} is not a summary of papa; {REBUILD}.")
+    return frame
 
 
 def has_drop(metrics: pd.Series[str]) -> pd.Series[bool]:
@@ -212,11 +215,9 @@ def _with_means(title: str, rows: pd.DataFrame, selected: pd.Series[bool], names
     means = mean_relative_drops(rows).set_index("fraction")["mean_relative_drop"]
     if means.empty:
         return Table(title, frame, len(names))
-    fractions = fractions_of(rows)
-    last = dict.fromkeys(frame.columns, "") | {next(iter(names)): "mean drop"}
-    last |= {fraction: mean_text(means.get(fraction)) for fraction in fractions}
-    last[f"drop at {fractions[-1]}"] = last[fractions[-1]]
-    return Table(title, pd.concat([frame, pd.DataFrame([last])]), len(names), rules=(len(frame),))
+    drops = means.reindex(fractions_of(rows)).map(mean_text)
+    last = {next(iter(names)): "mean drop", **drops, f"drop at {drops.index[-1]}": drops.iloc[-1]}
+    return Table(title, pd.concat([frame, pd.DataFrame([last])]).fillna(""), len(names), rules=(len(frame),))
 
 
 def by_fraction(rows: pd.DataFrame, selected: pd.Series[bool], names: Mapping[str, str]) -> pd.DataFrame:
@@ -308,13 +309,13 @@ def score_note(rows: pd.DataFrame) -> str:
 
 def same_heads_note(rows: pd.DataFrame) -> str:
     """Return a sentence that lists the fractions at which a model keeps the same number of heads; empty if none do."""
-    fractions, same = fractions_of(rows), []
-    known = rows.dropna(subset="same_heads_as")
-    for model, kept, heads, *both in known[["model", "kept", "heads", "fraction", "same_heads_as"]].to_numpy().tolist():
-        equal = [fraction for fraction in ", ".join(both).split(", ") if fraction in fractions]
-        if len(equal) > 1:
-            same.append(f"{model} keeps {kept} of {heads} at {' and '.join(sorted(equal, key=Fraction))}")
-    return "Fractions with the same number of heads: " + "; ".join(dict.fromkeys(same)) + "." if same else ""
+    fractions = rows.groupby(["model", "kept", "heads"], sort=False)["fraction"].unique().reset_index()
+    same = [
+        f"{model} keeps {kept} of {heads} at {' and '.join(sorted(equal, key=Fraction))}"
+        for model, kept, heads, equal in fractions.to_numpy().tolist()
+        if len(equal) > 1
+    ]
+    return f"Fractions with the same number of heads: {'; '.join(same)}." if same else ""
 
 
 def data_of(rows: pd.DataFrame) -> pd.DataFrame:

@@ -134,8 +134,11 @@ def _bytes(path: Path) -> int:
 
 def print_inspected(shown: Mapping[str, Any], out: Console) -> None:
     """Print the return value of `inspect`."""
+    from papa.results.table import printable
+
     out.print(f"{shown['what']} ({format_bytes(shown['bytes'])})", style="bold")
-    state = shown["damage"] or "Intact: the file has not changed since it was written."
+    state = printable(shown["damage"] or "Intact: the file has not changed since it was written.")
     out.print(state, style="green" if shown["intact"] else "bold red")
     parts = {name: shown[name] for name in ("made", "inputs", "packages", "facts") if shown[name]}
-    out.print(yaml.safe_dump(parts, sort_keys=False, allow_unicode=True, default_flow_style=None, width=out.width))
+    text = yaml.safe_dump(parts, sort_keys=False, allow_unicode=True, default_flow_style=None, width=out.width)
+    out.print("\n".join(map(printable, text.splitlines())))

@@ -163,16 +163,16 @@ def _parameters(
     recorded: Parameters = {}
     for model, rows in runs.groupby("model", sort=False):
         recorded |= {(str(model), None, name): [value] for name, value in models[str(model)].items()}
-        recorded[str(model), None, "heads"] = _values(rows["heads"])
+        recorded[str(model), None, "heads"] = _values(rows, "heads")
     for names, rows in runs.groupby(["model", "task"], sort=False):
         model, task = map(str, names)
-        recorded |= {(model, task, name): _values(rows[name]) for name in PARAMETERS}
+        recorded |= {(model, task, name): _values(rows, name) for name in PARAMETERS}
         recorded |= {(model, task, name): [tasks[task][name]] for name in ("metric", *OF_TASKS)}
     return recorded
 
 
-def _values(column: pd.Series[Any]) -> list[object]:
-    return sorted(column.dropna().unique().tolist())
+def _values(rows: pd.DataFrame, name: str) -> list[object]:
+    return sorted(rows[name].dropna().unique().tolist())
 
 
 def _described(results: Results) -> str:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Mapping, Sequence
+from collections.abc import Hashable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
@@ -199,12 +199,11 @@ def _facts(path: PathLike) -> Mapping[str, Any]:
         return file.facts
 
 
-def _usual_labels(table: pd.DataFrame, label: str) -> pd.Series[Any]:
+def _usual_labels(table: pd.DataFrame, label: str) -> Mapping[Hashable, object]:
     """Return the most frequent label of each word in the training rows; of equally frequent ones, the first."""
     words = table.loc[table["split"] == "train", ["words", label]].explode(["words", label])
     counts = words.groupby(["words", label], sort=False).size()
-    usual: pd.Series[Any] = counts.groupby(level=0).idxmax().str[1]
-    return usual
+    return counts.groupby(level=0).idxmax().str[1].to_dict()
 
 
 def item_values(table: pd.DataFrame, column: str, items: pd.DataFrame) -> pd.Series[Any]:

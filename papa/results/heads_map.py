@@ -11,7 +11,7 @@ from collections.abc import Iterable, Sequence
 from itertools import product
 from math import isqrt
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import pandas as pd
 import torch
@@ -38,14 +38,14 @@ HEAD_COLUMNS = dict.fromkeys(("model", "task", "constant", "order"), "string") |
 HEAD_COLUMNS |= {"value": "float64", "rank": "int64"}
 
 
-def head_maps(finished: Finished) -> tuple[list[dict[str, Any]], dict[str, dict[str, Any]]]:
+def head_maps(finished: Finished) -> tuple[list[dict[str, object]], dict[str, dict[str, object]]]:
     """Return a map for each model, task and constant of `run` with λ or averages, and the matrices by key.
 
     A map has `title`, `layers`, `heads`, λ as `weights` `[layer * heads + head]`, and the key of its `matrices`; both
     are None if unknown. If λ was learned with several seeds, only the first seed is shown.
     """
     config, grid = finished.config, grid_views(finished.config)[0]
-    maps, sets = list[dict[str, Any]](), dict[str, dict[str, Any]]()
+    maps, sets, sizes = list[dict[str, object]](), dict[str, dict[str, object]](), dict[str | None, Sequence[int]]()
     number = finished.summary.drop_duplicates("model")["heads"].sum()
     maximum = isqrt(MAXIMUM_BYTES // int(number * len(set(grid.tasks.values())) * len(grid.constants)))
     for model, task, name in product(grid.models, grid.tasks, grid.constants):
@@ -58,13 +58,14 @@ def head_maps(finished: Finished) -> tuple[list[dict[str, Any]], dict[str, dict[
         learned = next(iter(finished.of_stage("learn_lambda", **about)), None)
         if averaged is None and learned is None:
             continue
-        key = averaged and f"{Path(averaged.output).stem}:{constant.start}"
+        key = f"{Path(averaged.output).stem}:{constant.start}" if averaged else None
         if averaged and key and key not in sets:
             constants, tokens = Constants.load(averaged.output), finished.tokens(model, averaged.about["corpus"], slots)
             constants = constants.tied(constant.start) if constant.start in TIED else constants
+            sizes[key] = constants.sum.shape[:2]
             sets[key] = matrices_of(constants, special_slots_of(tokens.output), max(1, min(MAXIMUM_SLOTS, maximum)))
         weights = sorted(last_weights(learned.output).items()) if learned else []
-        layers, heads = (number + 1 for number in weights[-1][0]) if weights else sets[key or ""]["sizes"]
+        layers, heads = (number + 1 for number in weights[-1][0]) if weights else sizes[key]
         maps.append(
             {
                 "title": f"{config.tasks[task].title or task}, {model}, {constant_name(name)}",
@@ -89,7 +90,7 @@ def heads_of(jobs: Iterable[AnyJob]) -> pd.DataFrame:
     return pd.DataFrame(rows, columns=list(HEAD_COLUMNS))
 
 
-def matrices_of(averages: Constants, special: Sequence[int], maximum: int = MAXIMUM_SLOTS) -> dict[str, Any]:
+def matrices_of(averages: Constants, special: Sequence[int], maximum: int = MAXIMUM_SLOTS) -> dict[str, object]:
     """Return the average attention of all heads in at most `maximum` slots, as the report has it.
 
     `cells` is base64 of uint8 `[layer, head, query, key]`. A byte b is `NEVER`, or stands for the entry
@@ -101,7 +102,6 @@ def matrices_of(averages: Constants, special: Sequence[int], maximum: int = MAXI
     largest = mean.amax((2, 3), keepdim=True)
     steps = ((mean / largest.clamp(min=1e-12)).sqrt() * STEPS).round().masked_fill(count == 0, NEVER)
     return {
-        "sizes": averages.sum.shape[:2],
         "slots": slots,
         "examples": averages.examples,
         "special": {slot: "[SEP]" if index else "[CLS]" for index, slot in enumerate(special)},

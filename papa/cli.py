@@ -273,8 +273,7 @@ def inspect(
             _print_json(shown) if as_json else print_inspected(shown, _console())
             code = DAMAGED * (not shown["intact"])
         elif path.is_dir() and not (path / "config.json").is_file():
-            from papa.jobs.heads import write_kept_heads
-            from papa.results.study_results import load
+            from papa.results.study_results import load, write_kept_heads
 
             if prune:
                 _prune(path)

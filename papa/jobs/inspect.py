@@ -6,7 +6,9 @@ import fcntl
 import os
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, TypedDict, cast
+from typing import TYPE_CHECKING, Any
+
+import yaml
 
 from papa.errors import DamagedArtefact, InputError, format_bytes
 from papa.files import REBUILD, checkpoint_of, opened_table, read_json, read_provenance, read_tensors
@@ -17,27 +19,13 @@ from papa.plan.study import PLAN
 if TYPE_CHECKING:
     from rich.console import Console
 
-DIGEST_LENGTH = 12  # number of characters shown of a digest
-
 Facts = Mapping[str, object]
 
 
-class Inspected(TypedDict):
-    """The return value of `inspect`; `inputs` are keys, and `damage` is a sentence."""
-
-    path: str
-    what: str
-    made: dict[str, object] | None
-    inputs: dict[str, str]
-    packages: dict[str, str]
-    bytes: int
-    intact: bool
-    damage: str | None
-    facts: Facts
-
-
-def inspect(path: Path) -> Inspected:
+def inspect(path: Path) -> dict[str, Any]:
     """Describe one file in plain values; to check whether it is intact, read it completely.
+
+    `inputs` are keys, and `damage` is a sentence.
 
     Raises:
         InputError: the file does not exist, or is not of a kind that papa writes.
@@ -138,42 +126,13 @@ def prune(results: Path, unwanted: Sequence[Path]) -> None:
             path.unlink(missing_ok=True)
 
 
-def print_inspected(shown: Inspected, out: Console) -> None:
+def print_inspected(shown: Mapping[str, Any], out: Console) -> None:
     """Print the return value of `inspect`."""
     from papa.results.table import printable
 
     out.print(f"{shown['what']} ({format_bytes(shown['bytes'])})", style="bold")
     state = printable(shown["damage"] or "Intact: the file has not changed since it was written.")
     out.print(state, style="green" if shown["intact"] else "bold red")
-    if made := shown["made"]:
-        _print_values("Made by stage {stage}, version {version}".format(**made), cast(Facts, made["settings"]), out)
-        _print_values("With", shown["packages"], out)
-    if inputs := shown["inputs"]:
-        _print_values("From", {name: digest[:DIGEST_LENGTH] for name, digest in inputs.items()}, out)
-    if facts := shown["facts"]:
-        _print_values("Content", facts, out)
-
-
-def _print_values(title: str, values: Facts, out: Console) -> None:
-    from rich.table import Table
-
-    out.print(title, style="bold")
-    table = Table.grid(padding=(0, 2))
-    table.add_column(style="dim", no_wrap=True)
-    table.add_column(overflow="fold")
-    for name, value in values.items():
-        if value not in (None, "", {}, []):
-            table.add_row(f"  {name}", _text(value))
-    out.print(table)
-
-
-def _text(value: object) -> str:
-    from papa.results.table import printable
-
-    if isinstance(value, Mapping):
-        return ", ".join(f"{printable(str(name))} {_text(part)}" for name, part in value.items() if part is not None)
-    if isinstance(value, Sequence) and not isinstance(value, str):
-        return " ".join(map(_text, value))
-    if isinstance(value, int) and not isinstance(value, bool):
-        return f"{value:,}"
-    return f"{value:.4g}" if isinstance(value, float) else "" if value is None else printable(str(value))
+    parts = {name: shown[name] for name in ("made", "inputs", "packages", "facts") if shown[name]}
+    text = yaml.safe_dump(parts, sort_keys=False, allow_unicode=True, default_flow_style=None, width=out.width)
+    out.print("\n".join(map(printable, text.splitlines())))

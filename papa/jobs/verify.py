@@ -15,7 +15,6 @@ if TYPE_CHECKING:
     from rich.console import Console
 
 COLUMNS = {
-    "model": "model",
     "kind": "type",
     "form": "runs",
     "causal": "causal",
@@ -51,27 +50,25 @@ def verify(model: str, device: str = "auto") -> dict[str, Any]:
 
 def print_verified(check: dict[str, Any], console: Console) -> None:
     """Print a table of the checks, and the reason for a refusal."""
-    table_of([check], ["model"]).readable(console.width).print(console)
+    table = table_of([check])
+    frame = pd.DataFrame({"model": table.header, check["model"]: table.rows[0]})
+    Table("", frame, 1).print(console)
     if check["why"]:
         console.print(f"{check['model']}: {check['why']}")
     console.print(f"transformers {check['transformers']}, torch {check['torch']}. {NOTE}")
 
 
-def table_of(models: Sequence[dict[str, Any]], names: Sequence[str] = ()) -> Table:
-    """Return a table with a row for each model; `names` are the columns before the type."""
+def table_of(models: Sequence[dict[str, Any]]) -> Table:
+    """Return a table with a row for each model."""
+    distances = ("stock", "half", "all", "own_attention")
     rows = [
         check
-        | {
-            "causal": "yes" if check["causal"] else "no",
-            "sizes": _sizes(check),
-            **{name: _distance(check[name]) for name in ("stock", "half", "all", "own_attention")},
-            "skipped": "-" if pd.isna(check["skipped"]) else f"{100 * check['skipped']:.0f} %",
-        }
+        | {"causal": "yes" if check["causal"] else "no", "sizes": _sizes(check)}
+        | {name: _distance(check[name]) for name in distances}
+        | {"skipped": "-" if pd.isna(check["skipped"]) else f"{100 * check['skipped']:.0f} %"}
         for check in models
     ]
-    shown = [name for name in COLUMNS if name not in ("model",) or name in names]
-    frame = pd.DataFrame([[str(row[name]) for name in shown] for row in rows], columns=[COLUMNS[n] for n in shown])
-    return Table("", frame, len(names) + 1)
+    return Table("", pd.DataFrame(rows)[list(COLUMNS)].rename(columns=COLUMNS), 1)
 
 
 def _sizes(check: dict[str, Any]) -> str:

@@ -1,4 +1,14 @@
-"""The pattern of each head's average attention, as a table and as pictures (paper, Sec. 5.1 and Figure 4)."""
+"""The pattern of each head's average attention, as a table and as pictures (paper, Sec. 5.1 and Figure 4).
+
+A head is diagonal, mostly on special tokens, or concentrated. The paper identifies such heads by eye and gives no
+formulas; these are ours. All of them use
+
+    S[q,k] = sum[q,k] / count[q,q],
+
+the share of query slot q's attention that goes to key slot k, averaged over the examples that use slot q. S[q,k] equals
+the constant C[q,k] times the share of these examples that also use slot k. So each row of S is a distribution, even if
+examples differ in length. A mean over rows is a mean over the tokens of the corpus: row q has weight count[q,q].
+"""
 
 from __future__ import annotations
 
@@ -6,19 +16,34 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 import pandas as pd
+import torch
+from torch import Tensor
 
-from papa.data.tokens import Tokens
-from papa.errors import count
+from papa.data.tokens import Tokens, TokensFile
+from papa.errors import InputError, count
+from papa.files import PathLike
 from papa.method.averages import Constants
-from papa.method.patterns import COLUMNS, THRESHOLDS, measure_patterns, special_slots
 from papa.method.pictures import pictures
-from papa.plan.jobs import AnyJob, Tokenize
+from papa.plan.jobs import AnyJob
 from papa.results.phrases import percent
 from papa.results.section import Section
 from papa.results.table import Table
 
 if TYPE_CHECKING:
     from papa.results.finished import Finished
+
+OFFSETS = (-2, -1, 0, 1, 2)
+"""Offsets of diagonals, query slot - key slot: 1 is attention to the previous token, -1 to the next."""
+
+COLUMNS = dict.fromkeys(("layer", "head", "offset"), "int64")
+COLUMNS |= dict.fromkeys(("diagonal_lift", "diagonal_mass", "first_mass", "separator_mass", "special_mass"), "float64")
+COLUMNS |= {"dominant_rows": "float64"} | dict.fromkeys(("diagonal", "mostly_special", "concentrated"), "bool")
+
+THRESHOLDS = {"diagonal_lift": 2.0, "special_mass": 0.5, "dominant_entry": 0.5, "dominant_rows": 0.5}
+"""The thresholds of the patterns of a head; see `measure_patterns`."""
+
+SPECIAL_SAMPLE_SIZE = 1000
+"""The number of training examples that determine the slots of special tokens."""
 
 PAPER_HEADS = ((0, 11), (4, 4), (6, 3))
 """The heads (layer, head) of RoBERTa BASE in the paper's Figure 4, counted from 0."""
@@ -44,12 +69,11 @@ def patterns_of(averages: AnyJob, tokens: AnyJob, heads: Sequence[tuple[int, int
     """
     model, corpus = averages.about["model"], averages.about["corpus"]
     constants = Constants.load(averages.output)
-    special = special_slots(Tokens.read(tokens.output, "train")["train"])
+    special = special_slots_of(tokens.output)
     rows = pd.DataFrame(measure_patterns(constants, special), dtype=object)
     shares = [{"layer": str(layer)} | _shares(of_layer) for layer, of_layer in rows.groupby("layer")]
     cells = rows.map(_cell).rename(columns=lambda name: name.replace("_", " "))
     of_all = ", ".join(f"{share} {words}" for words, share in _shares(rows).items())
-    sentence = f"{count(len(rows), 'head')}: {of_all}"
     return Section(
         f"patterns-{model}-{corpus}",
         f"Patterns of averaged attention, {model}, {corpus}",
@@ -62,8 +86,7 @@ def patterns_of(averages: AnyJob, tokens: AnyJob, heads: Sequence[tuple[int, int
         NOTE,
         {"examples": constants.examples, "special": special, "thresholds": THRESHOLDS},
         pictures(constants, heads),
-        f"Average attention of {count(len(heads), 'head')}. Of all {sentence}",
-        sentence=sentence,
+        f"Average attention of {count(len(heads), 'head')}. Of all {count(len(rows), 'head')}: {of_all}",
         in_report=False,  # the report shows the matrix of every head
     )
 
@@ -73,21 +96,103 @@ def patterns(finished: Finished) -> list[Section]:
     config, asked = finished.config, finished.config.patterns
     if asked is None:
         return []
-    corpora = [(model, config.tasks[task].corpus) for model, task in config.pairs if task in asked.tasks]
-    wanted = {(model, corpus, config.corpora[corpus].slots, "average") for model, corpus in corpora}
-    return [
-        patterns_of(job, tokens_of(finished, job), asked.heads or PAPER_HEADS)
-        for job in finished.of_stage("average")
-        if tuple(job.about[name] for name in ("model", "corpus", "slots", "kind")) in wanted
-    ]
+    corpora = dict.fromkeys((model, config.tasks[task].corpus) for model, task in config.pairs if task in asked.tasks)
+    sections = []
+    for model, corpus in corpora:
+        slots = config.corpora[corpus].slots
+        (averages,) = finished.of_stage("average", model=model, corpus=corpus, slots=slots, kind="average")
+        sections.append(patterns_of(averages, finished.tokens(model, corpus, slots), asked.heads or PAPER_HEADS))
+    return sections
 
 
-def tokens_of(finished: Finished, averages: AnyJob) -> AnyJob:
-    """Return the job of the tokens that were averaged."""
-    about = {name: averages.about[name] for name in ("model", "corpus")}
-    slots = averages.about["slots"]
-    jobs = finished.of_stage("tokenize", **about)
-    return next((job for job in jobs if isinstance(job.settings, Tokenize) and job.settings.slots == slots), jobs[0])
+def measure_patterns(constants: Constants, special: Sequence[int]) -> list[dict[str, int | float | bool | None]]:
+    """Measure the patterns of each head, by layer and head, with the names in `COLUMNS` (Sec. 5.1).
+
+    A head may have several patterns.
+
+    - `diagonal`: among text tokens, one diagonal receives at least `diagonal_lift` times an even share of attention.
+      lift(o) = mean of C[q,q-o] / mean of E[q], both over the text slots q for which q-o is also a text slot, weighted
+      by count[q,q-o]. E[q] = sum of sum[q,k] / sum of count[q,k] over text keys k: the attention to each key if row q
+      spread its attention to text evenly. `diagonal_lift` is the highest lift over all `OFFSETS` o, `offset` is its o
+      (of equal lifts, the o closest to 0), and `diagonal_mass` is the mean of C[q,q-o]. All three are null if text
+      receives no attention or has no such slots. A head that attends almost only to `[CLS]` can still be diagonal in
+      its remaining attention; `diagonal_mass` shows how small that is.
+    - `mostly_special`: the mean over rows of S[q,k], summed over special k, exceeds `special_mass`. The column
+      `special_mass` is this sum, `first_mass` is its share in slot `special[0]`, and `separator_mass` is the rest.
+    - `concentrated`: the share of rows with an entry of S above `dominant_entry` exceeds `dominant_rows`. The column
+      `dominant_rows` is this share.
+    """
+    counts = constants.count.double()
+    used = counts.diagonal().nonzero().flatten()  # slots that contain a token in some example
+    if not len(used):
+        raise InputError("These constants are averages over no tokens; average the attention of a corpus.")
+    if not special or len(set(special)) < len(special) or not set(special) <= set(used.tolist()):
+        raise InputError(
+            f"The special slots are {list(special)}; give each once, and only slots that contain tokens "
+            f"({len(used)} of {constants.n}, from {int(used[0])} to {int(used[-1])})."
+        )
+    weight = counts.diagonal()[used]
+    text = torch.tensor(sorted(set(range(constants.n)) - set(special)), dtype=torch.long)
+    rows = []
+    for layer, heads in enumerate(constants.sum):
+        for head, total in enumerate(heads.double()):
+            shares = total[used][:, used] / weight[:, None]  # S over used slots [query, key]
+            mass = torch.zeros(constants.n, dtype=torch.double)
+            mass[used] = weight @ shares / weight.sum()  # mean over rows [key]
+            first, on_special = float(mass[special[0]]), float(mass[list(special)].sum())
+            dominated = float(weight @ (shares.amax(1) > THRESHOLDS["dominant_entry"]).double() / weight.sum())
+            offset, lift, diagonal = _diagonal(total, counts, text)
+            numbers = (layer, head, offset, lift, diagonal, first, on_special - first, on_special, dominated)
+            flags = (
+                lift is not None and lift >= THRESHOLDS["diagonal_lift"],
+                on_special > THRESHOLDS["special_mass"],
+                dominated > THRESHOLDS["dominant_rows"],
+            )
+            rows.append(dict(zip(COLUMNS, (*numbers, *flags), strict=True)))
+    return rows
+
+
+def _diagonal(total: Tensor, counts: Tensor, text: Tensor) -> tuple[int | None, float | None, float | None]:
+    """Return offset, lift and mean attention of a head's diagonal with the highest lift; see `measure_patterns`.
+
+    `total` and `counts` are float64 `[query, key]`, and `text` has the slots without special tokens.
+    """
+    on_text, keys = total[:, text].sum(1), counts[:, text].sum(1)
+    even = on_text / keys.clamp(min=1)  # E [query]
+    is_text = torch.zeros(len(counts), dtype=torch.bool)
+    is_text[text] = True
+    best: tuple[int | None, float | None, float | None] = (None, None, None)
+    for offset in sorted(OFFSETS, key=abs):
+        queries = text[(text - offset >= 0) & (text - offset < len(counts))]
+        queries = queries[is_text[queries - offset]]
+        weight = counts[queries, queries - offset]
+        attention, spread = total[queries, queries - offset].sum(), weight @ even[queries]
+        if spread > 0:
+            lift = float(attention / spread)
+            # rounding must not decide between equal lifts
+            if best[1] is None or lift > best[1] * (1 + 1e-9):
+                best = offset, lift, float(attention / weight.sum())
+    return best
+
+
+def special_slots(tokens: Tokens) -> list[int]:
+    """Return the slots with a special token in every example, in ascending order: that of `[CLS]`, then separators.
+
+    The tokens in the first and the last slot are special in every layout, and separators between two texts are the same
+    tokens. So a slot is special if every example has one of these tokens in it.
+    """
+    ends = (tokens.slots == 0) | (tokens.slots == tokens.n - 1)
+    special = torch.isin(tokens.ids, tokens.ids[ends].unique())
+    return (torch.bincount(tokens.slots[special], minlength=tokens.n) == len(tokens)).nonzero().flatten().tolist()
+
+
+def special_slots_of(tokens: PathLike) -> list[int]:
+    """Return the slots that hold special tokens in all of the first training examples of a tokens file."""
+    with TokensFile.opened(tokens) as file:
+        first = file.extent("train").first
+        blocks = [block for _, block in file.between(first, first + SPECIAL_SAMPLE_SIZE) if block.split == "train"]
+    slots = [set(special_slots(block)) for block in blocks if len(block)]
+    return sorted(set.intersection(*slots))
 
 
 def _shares(rows: pd.DataFrame) -> dict[str, str]:

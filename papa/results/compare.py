@@ -6,7 +6,8 @@ that both results have. Subsets and other metrics are left out, because they are
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections import Counter
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -22,7 +23,6 @@ from papa.results.outcomes import (
     ALL,
     ITEM_COLUMNS,
     ORIGINALS,
-    VARIANT_KEYS,
     Sample,
     Setting,
     TaskOutcomes,
@@ -42,10 +42,8 @@ EQUAL, IDENTICAL, INCONCLUSIVE = "equal within δ", "identical", "cannot tell"
 VERDICTS = (DIFFERS, DIFFERS_BY_LESS, EQUAL, IDENTICAL, INCONCLUSIVE)
 BY_BOTH, BY_EXAMPLE, BY_NOTHING = "examples and seeds", "examples", "nothing"
 """Ways in which the two sides of a difference are paired."""
-MODEL_PARAMETERS = ("heads",)
-"""Columns of runs that belong to a model; all others belong to a model and a task."""
-PARAMETERS = (*MODEL_PARAMETERS, *RECIPE_COLUMNS, *(name for name in DATA_COLUMNS if name != "examples"))
-"""The columns of runs that are compared."""
+PARAMETERS = (*RECIPE_COLUMNS, *(name for name in DATA_COLUMNS if name != "examples"))
+"""The columns of runs that are compared for every model and task."""
 OF_TASKS = ("texts", "slots", "fidelity")
 """What the outcomes record of each task, besides its title and metric."""
 EXAMPLE_KEYS = [name for name in ITEM_COLUMNS if name not in ("by_word", "trivial", "subset", "cluster")]
@@ -62,15 +60,15 @@ Row = dict[str, Any]
 Key = tuple[str, str]
 """A model and a task."""
 Parameters = dict[tuple[str, str | None, str], list[object]]
-"""All values of each parameter, by model, task and name; the task is None for a parameter of a model."""
+"""All values of each parameter, sorted, by model, task and name; the task is None for a parameter of a model."""
 
 
 @dataclass(frozen=True)
 class Results:
-    """One side of a comparison; `tasks` has the `title` and `metric` of each task."""
+    """One side of a comparison."""
 
     outcomes: dict[Key, TaskOutcomes]
-    tasks: dict[str, dict[str, str]]
+    titles: dict[str, str]
     parameters: Parameters
     margin: float
 
@@ -111,23 +109,28 @@ def compare(a: PathLike, b: PathLike, margin: float | None = None) -> Row:
             f"{a} and {b} have no setting in common: {_described(left)} and {_described(right)}. To be compared, "
             "results need the same names of models and tasks, and the same metric."
         )
-    rows = [row for key, settings in common.items() if settings for row in _rows(left, right, key, settings, share)]
-    judge(rows)
-    verdicts = {name: sum(row["verdict"] == name for row in rows) for name in VERDICTS}
+    rows = judge(
+        pd.DataFrame(row for key, settings in common.items() for row in _rows(left, right, key, settings, share))
+    )
+    verdicts = {name: int(rows["verdict"].eq(name).sum()) for name in VERDICTS}
     return {
         "a": str(a),
         "b": str(b),
         "margin": share,
         "compared": len(rows),
-        "tested": sum(row["p_holm"] is not None for row in rows),
-        "tested_equal": sum(row["p_equal_holm"] is not None for row in rows),
-        "same": sum(row["same"] for row in rows),
+        "tested": int(rows["p_holm"].notna().sum()),
+        "tested_equal": int(rows["p_equal_holm"].notna().sum()),
+        "same": int(rows["same"].sum()),
         "differ": verdicts[DIFFERS] + verdicts[DIFFERS_BY_LESS],
         "verdicts": verdicts,
-        "rows": rows,
+        "rows": rows.astype(object).where(rows.notna(), None).to_dict("records"),
         "only_a": _only(left, right),
         "only_b": _only(right, left),
-        "settings": _differing(left, right),
+        "settings": [
+            {"model": key[0], "task": key[1], "setting": key[2], "a": values, "b": right.parameters[key]}
+            for key, values in left.parameters.items()
+            if values and right.parameters.get(key) and values != right.parameters[key]
+        ],
     }
 
 
@@ -149,25 +152,27 @@ def _read(folder: Path) -> Results:
         problem = f"has no {OUTCOMES}, so it has no finished results" if folder.exists() else "does not exist"
         raise InputError(f"{folder} {problem}; pass results/NAME, and run its workflow to the end first.")
     outcomes, facts = read_outcomes(folder / OUTCOMES)
-    tasks = facts["tasks"]
+    titles = {name: task["title"] for name, task in facts["tasks"].items()}
     runs = read_table(folder / RUNS).to_pandas()
-    return Results(outcomes, tasks, _parameters(runs, facts["models"], tasks), facts["margin"])
+    return Results(outcomes, titles, _parameters(runs, facts["models"], facts["tasks"]), facts["margin"])
 
 
 def _parameters(
     runs: pd.DataFrame, models: Mapping[str, Mapping[str, object]], tasks: Mapping[str, Mapping[str, object]]
 ) -> Parameters:
-    parameters: Parameters = {}
+    recorded: Parameters = {}
+    for model, rows in runs.groupby("model", sort=False):
+        recorded |= {(str(model), None, name): [value] for name, value in models[str(model)].items()}
+        recorded[str(model), None, "heads"] = _values(rows, "heads")
     for names, rows in runs.groupby(["model", "task"], sort=False):
         model, task = map(str, names)
-        for name in PARAMETERS:
-            key = (model, None if name in MODEL_PARAMETERS else task, name)
-            parameters.setdefault(key, []).extend(rows[name].dropna().unique().tolist())
-        for name, value in models[model].items():
-            parameters[model, None, name] = [value]
-        for name in OF_TASKS:
-            parameters[model, task, name] = [tasks[task][name]]
-    return {key: list(dict.fromkeys(values)) for key, values in parameters.items()}
+        recorded |= {(model, task, name): _values(rows, name) for name in PARAMETERS}
+        recorded |= {(model, task, name): [tasks[task][name]] for name in ("metric", *OF_TASKS)}
+    return recorded
+
+
+def _values(rows: pd.DataFrame, name: str) -> list[object]:
+    return sorted(rows[name].dropna().unique().tolist())
 
 
 def _described(results: Results) -> str:
@@ -178,12 +183,11 @@ def _described(results: Results) -> str:
 # -- tests ------------------------------------------------------------------------------------------------------------
 
 
-def _rows(left: Results, right: Results, key: Key, settings: Sequence[Setting], share: float) -> list[Row]:
+def _rows(left: Results, right: Results, key: Key, settings: Sequence[Setting], share: float) -> Iterator[Row]:
     """Test the common settings of a model and a task; `judge` adds the verdicts after all tests."""
     outcomes, same_seeds = left.outcomes[key], _same_seeds(left, right, key)
     a, b, same_examples = samples_of(outcomes, right.outcomes[key])
     delta, no_delta = _delta(a, outcomes, share)
-    rows = []
     for setting in settings:
         estimate, paired = difference(a, b, setting, same_examples, same_seeds)
         row = _identity(left, outcomes, setting)
@@ -193,41 +197,37 @@ def _rows(left: Results, right: Results, key: Key, settings: Sequence[Setting], 
             row[f"examples_{side}"] = sample.examples
         same = same_examples and _identical(a, b, setting)
         row |= {"paired": paired, "same": same, "delta": delta, "no_delta": no_delta}
-        rows.append(row | _tested(estimate, delta))
-    return rows
+        yield row | _tested(estimate, delta)
 
 
 def _identity(side: Results, outcomes: TaskOutcomes, setting: Setting) -> Row:
-    task = outcomes.task
-    row: Row = {"model": outcomes.model, "task": task, "title": side.tasks[task]["title"], "metric": outcomes.metric}
-    row["positive"] = positive_class(outcomes.metric, outcomes.names)
-    return row | dict(zip(VARIANT_KEYS, setting, strict=True))
+    about: Row = {"model": outcomes.model, "task": outcomes.task, "title": side.titles[outcomes.task]}
+    about |= {"metric": outcomes.metric, "positive": positive_class(outcomes.metric, outcomes.names)}
+    return about | setting._asdict()
 
 
 def _tested(estimate: Estimate | None, delta: float | None) -> Row:
     """Return a difference with its interval and its p values; `p_equal` is that of a difference of at least δ."""
-    names = ("difference", "low", "high", "p", "p_equal")
-    if estimate is None or not estimate.freedom:
-        why = "orders have no common seed" if estimate is None else "one seed has no interval"
-        return dict.fromkeys(names) | {"difference": estimate and float(estimate.mean), "why": why}
+    row: Row = dict.fromkeys(("difference", "low", "high", "p", "p_equal"))
+    if estimate is None:
+        return row | {"why": "orders have no common seed"}
+    row["difference"] = float(estimate.mean)
+    if not estimate.freedom:
+        return row | {"why": "one seed has no interval"}
     ends = estimate.interval()
-    numbers = map(float, (estimate.mean, ends.low, ends.high, estimate.p()))
-    p_equal = None if delta is None else estimate.p_within(delta)
-    return dict(zip(names, [*numbers, p_equal], strict=True)) | {"why": None}
+    row |= {"low": float(ends.low), "high": float(ends.high), "p": float(estimate.p())}
+    return row | {"p_equal": None if delta is None else estimate.p_within(delta), "why": None}
 
 
-def judge(rows: Sequence[Row]) -> None:
+def judge(rows: pd.DataFrame) -> pd.DataFrame:
     """Add `p_holm`, `p_equal_holm` and `verdict`, with all rows in one family for each kind of test."""
-    for name in ("p", "p_equal"):
-        # identical outcomes need no equivalence test
-        tested = [row for row in rows if row[name] is not None and not (name == "p_equal" and row["same"])]
-        corrected = dict(zip(map(id, tested), holm([row[name] for row in tested]), strict=True))
-        for row in rows:
-            row[f"{name}_holm"] = corrected.get(id(row))
-    for row in rows:
-        differs, equal = (p is not None and p < 1 - LEVEL for p in (row["p_holm"], row["p_equal_holm"]))
-        verdict = DIFFERS_BY_LESS if equal and differs else DIFFERS if differs else EQUAL if equal else INCONCLUSIVE
-        row["verdict"] = IDENTICAL if row["same"] else verdict
+    p, p_equal = (rows[name].astype("float64") for name in ("p", "p_equal"))
+    # identical outcomes need no equivalence test
+    corrected = {"p_holm": holm(p.tolist()), "p_equal_holm": holm(p_equal.mask(rows["same"]).tolist())}
+    rows = rows.assign(**corrected)
+    differs, equal = rows["p_holm"] < 1 - LEVEL, rows["p_equal_holm"] < 1 - LEVEL
+    cases = {IDENTICAL: rows["same"], DIFFERS_BY_LESS: differs & equal, DIFFERS: differs, EQUAL: equal}
+    return rows.assign(verdict=np.select([*cases.values()], [*cases], INCONCLUSIVE))
 
 
 def samples_of(a: TaskOutcomes, b: TaskOutcomes) -> tuple[Sample, Sample, bool]:
@@ -238,16 +238,14 @@ def samples_of(a: TaskOutcomes, b: TaskOutcomes) -> tuple[Sample, Sample, bool]:
         for outcomes, mask in zip((a, b), masks, strict=True)
     ]
     same = a.names == b.names and items[0].equals(items[1])
-    clusters = [
-        pd.factorize(side.items.loc[mask, "cluster"])[0].tolist() if "cluster" in side.items else None
-        for side, mask in zip((a, b), masks, strict=True)
-    ]
+    first, second = a.sample(a.metric, masks[0]), b.sample(b.metric, masks[1])
+    clusters = [None if side.clusters is None else pd.factorize(side.clusters)[0].tolist() for side in (first, second)]
     if same and clusters[0] != clusters[1]:
         raise InputError(
             f"The two results group the examples of task {a.task} in different clusters; set the same `cluster` in "
             "both configs, and run both again, which recomputes only tables."
         )
-    return a.sample(a.metric, masks[0]), b.sample(b.metric, masks[1]), same
+    return first, second, same
 
 
 def difference(
@@ -308,9 +306,10 @@ def _paired_by_example(a: Spread, b: Spread) -> Estimate:
 
 def _same_seeds(left: Results, right: Results, key: Key) -> bool:
     """Whether both sides record the same values of all parameters on which the effect of a seed depends."""
-    parameters = [(None, "files"), *((key[1], name) for name in (*RECIPE_COLUMNS, *OF_TASKS))]
-    sides = [[side.parameters.get((key[0], *parameter), []) for parameter in parameters] for side in (left, right)]
-    return all(sides[0]) and all(sorted(map(str, a)) == sorted(map(str, b)) for a, b in zip(*sides, strict=True))
+    model, task = key
+    parameters = [(model, None, "files"), *((model, task, name) for name in (*RECIPE_COLUMNS, *OF_TASKS))]
+    a, b = ([side.parameters.get(parameter) for parameter in parameters] for side in (left, right))
+    return all(a) and a == b
 
 
 def _delta(sample: Sample, outcomes: TaskOutcomes, share: float) -> tuple[float | None, str]:
@@ -328,18 +327,6 @@ def _only(side: Results, other_side: Results) -> list[Row]:
         for key, outcomes in side.outcomes.items()
         for setting in outcomes.settings()
         if key not in other_side.outcomes or setting not in other_side.outcomes[key].settings()
-    ]
-
-
-def _differing(left: Results, right: Results) -> list[Row]:
-    a, b = (
-        {(*key, "metric"): [outcomes.metric] for key, outcomes in side.outcomes.items()} | side.parameters
-        for side in (left, right)
-    )
-    return [
-        {"model": key[0], "task": key[1], "setting": key[2], "a": values, "b": b[key]}
-        for key, values in a.items()
-        if values and b.get(key) and sorted(map(str, values)) != sorted(map(str, b[key]))
     ]
 
 
@@ -361,13 +348,13 @@ def print_comparison(result: Row, console: Console) -> None:
         chosen.sort(key=lambda row: (2.0 if row["p"] is None else row["p"], -abs(row["difference"] or 0.0)))
         tested = "p_equal_holm" if verdict == EQUAL else "p_holm"
         show(verdict.capitalize(), [_scores(row, tested) for row in chosen], 3)
+    names = ("model", "task", "setting")
     settings = [
-        {"model": row["model"], "task": row["task"] or "", "setting": row["setting"]}
-        | {side.upper(): " ".join(map(_value, row[side])) for side in "ab"}
+        {name: row[name] or "" for name in names} | {side.upper(): " ".join(map(_value, row[side])) for side in "ab"}
         for row in result["settings"]
     ]
     show("Settings that differ", settings, 5)
-    for side in ("a", "b"):
+    for side in "ab":
         only = result[f"only_{side}"]
         title = f"Only in {side.upper()}: {count(len(only), 'setting')}"
         title += f", the first {MAXIMUM_ROWS}" if len(only) > MAXIMUM_ROWS else ""
@@ -384,18 +371,19 @@ def headline(result: Row) -> str:
         return f"The same: {scores} agree to the last digit{'; settings differ' if result['settings'] else ''}."
     less = verdicts[DIFFERS_BY_LESS]
     by_less = f" ({less:,} of them by less than the margin)" if less else ""
-    phrases = [f"{compared:,} compared: {result['differ']:,} differ{by_less}"]
-    words = {IDENTICAL: "identical", EQUAL: "equal within the margin", INCONCLUSIVE: "inconclusive"}
-    return ", ".join([*phrases, *(f"{verdicts[name]:,} {word}" for name, word in words.items())]) + "."
+    return (
+        f"{compared:,} compared: {result['differ']:,} differ{by_less}, {verdicts[IDENTICAL]:,} identical, "
+        f"{verdicts[EQUAL]:,} equal within the margin, {verdicts[INCONCLUSIVE]:,} inconclusive."
+    )
 
 
 def notes(result: Row) -> str:
     """Describe the tests and their margin in sentences."""
     rows = result["rows"]
-    paired = {name: sum(row["paired"] == name for row in rows) for name in (BY_BOTH, BY_EXAMPLE, BY_NOTHING)}
+    paired, untested = (Counter(row[name] for row in rows if row[name]) for name in ("paired", "why"))
     sentences = [
         "Tested: the main metric of every model, task and setting that both have.",
-        f"Paired by {', '.join(f'{name}: {number:,}' for name, number in paired.items() if number)}.",
+        f"Paired by {', '.join(f'{name}: {number:,}' for name, number in sorted(paired.items()))}.",
         f"Differs: 5 % for {count(result['tested'], 'test')} together (Holm's correction).",
         f"Equal: two one-sided tests with δ = {percent(result['margin'], None)} of attention's contribution to a task "
         f"in A, 5 % for {count(result['tested_equal'], 'test')} together (Holm's correction).",
@@ -403,8 +391,7 @@ def notes(result: Row) -> str:
     for why in dict.fromkeys(row["no_delta"] for row in rows if row["no_delta"]):
         tasks = dict.fromkeys(row["title"] for row in rows if row["no_delta"] == why)
         sentences.append(f"{', '.join(tasks)}: there is no δ, because {why}.")
-    for why in dict.fromkeys(row["why"] for row in rows if row["why"]):
-        sentences.append(f"Not tested, because {why}: {sum(row['why'] == why for row in rows):,}.")
+    sentences += [f"Not tested, because {why}: {number:,}." for why, number in untested.items()]
     return printable(" ".join(sentences))
 
 

@@ -7,16 +7,14 @@ from typing import TYPE_CHECKING
 
 import pandas as pd
 
-from papa.errors import count
 from papa.method.pictures import HEIGHT, WIDTH, inline, styled
-from papa.results.grids import rows_of
+from papa.results.figures import COLORS, words_only
 from papa.results.losses import COUNTS
-from papa.results.panels import COLORS, GREY, leaders, padded_range, without_overlap, words_only
 from papa.results.phrases import LOSS_NOTE, constant_name, mean_text
 from papa.results.section import Section
 from papa.results.summary import DROP_NOTE, MEAN_DROP_NOTE, has_drop, is_main
 from papa.results.table import Table, score_text, texts
-from papa.results.views import grid_views
+from papa.results.views import grid_views, rows_of
 
 if TYPE_CHECKING:
     import altair as alt
@@ -68,7 +66,6 @@ def drops(finished: Finished) -> Section | None:
         chart=chart,
         alternative=alternative,
         caption=CAPTION if several else "",
-        sentence=count(len(rows), "mean drop"),
         in_report=len(rows) > 1,
     )
 
@@ -127,20 +124,22 @@ def drop_figure(frame: pd.DataFrame) -> tuple[alt.TopLevelMixin, str]:
             for name, drop, score in points[["text", "end", "at"]].itertuples(index=False)
         ]
         return words_only(TITLE, " ".join([*sentences, missing]).strip()), alternative
-    across, up = padded_range(points["at"]), padded_range(pd.Series([0.0, *points["end"]]))
+    across, up = _padded_range(points["at"]), _padded_range(pd.Series([0.0, *points["end"]]))
     scale, ticks = alt.Scale(domain=across, nice=False, zero=False), alt.Axis(tickCount=5, labelFlush=False)
-    x = alt.X("at:Q", title="mean original score", scale=scale, axis=ticks)
-    title, axis = "mean relative drop with every head replaced", alt.Axis(format=".1%", tickCount=6)
-    y, at = (
-        alt.Y(f"{name}:Q", title=title, axis=axis, scale=alt.Scale(domain=up, nice=False)) for name in ("end", "y")
-    )
-    labels = alt.Chart(inline(without_overlap(points, up, 2 * HEIGHT))).encode(y)
-    dots = alt.Chart(inline(points)).mark_circle(size=70, color=COLORS[0], opacity=1)
-    figure = alt.layer(
-        *leaders(labels, x, at, alt.StrokeValue(GREY), dash=[1, 3]),
-        dots.encode(x, y),
-        title=alt.Title(TITLE, subtitle=wrap(missing, 2 * WIDTH // 6), offset=14),
-        width=2 * WIDTH,
-        height=2 * HEIGHT,
+    rising, percents = alt.Scale(domain=up, nice=False), alt.Axis(format=".1%", tickCount=6)
+    dots = alt.Chart(inline(points)).mark_point(size=70, filled=True, opacity=1)
+    figure = dots.encode(
+        alt.X("at:Q", title="mean original score", scale=scale, axis=ticks),
+        alt.Y("end:Q", title="mean relative drop with every head replaced", scale=rising, axis=percents),
+        alt.Color("text:N", title=None, sort=None, scale=alt.Scale(range=COLORS)),
+        alt.Shape("text:N", title=None, sort=None),
+    ).properties(
+        title=alt.Title(TITLE, subtitle=wrap(missing, 2 * WIDTH // 6), offset=14), width=2 * WIDTH, height=2 * HEIGHT
     )
     return styled(figure), alternative
+
+
+def _padded_range(values: pd.Series[float]) -> list[float]:
+    """Return the ends of an axis slightly beyond all values, even if these are nearly the same."""
+    margin = 0.1 * max(0.05, values.max() - values.min())
+    return [values.min() - margin, values.max() + margin]

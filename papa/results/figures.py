@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from fractions import Fraction
 from textwrap import wrap
 
 import altair as alt
@@ -13,27 +13,27 @@ from papa.errors import InputError, count
 from papa.method.pictures import HEIGHT, PANELS_PER_ROW, WIDTH, inline, styled
 from papa.results.losses import COUNTS
 from papa.results.outcomes import ALL, is_probed
-from papa.results.panels import (
-    COLORS,
-    CURVE_KEYS,
-    FLOOR_WORDS,
-    GREY,
-    MARK,
-    RULE,
-    domain_of,
-    heads_axis,
-    labels_of,
-    leaders,
-    line_legend,
-    without_overlap,
-)
 from papa.results.phrases import MORE_THAN_ALL, floor_name
 from papa.results.table import metric_name
 from papa.results.views import GridView
 
+COLORS = ("#0072B2", "#D55E00", "#009E73", "#CC79A7", "#E69F00", "#56B4E9", "#000000")
+"""Okabe and Ito's colours, which colour-blind readers can distinguish; yellow is omitted: it is faint in print."""
+GREY = "#858585"
+"""A grey with the same contrast on white paper and on a dark background."""
 DASHES = ([1, 0], [6, 3], [2, 2], [8, 3, 2, 3])
-SUBSET_COLORS = {ALL: COLORS[-1], "position": COLORS[0], "lookup": COLORS[1]}
-"""The colours of subsets if there is only one line; other subsets have the remaining colours."""
+FLOOR_WORDS = {
+    "contextless": "the best model tried in which no token sees another",
+    "trivial": "the best guess that ignores the input",
+}
+"""The floors that figures show; tables also have other floors."""
+SHARED = {f"{floor_name(name)} floor": color for name, color in zip(FLOOR_WORDS, ("#444444", "#a8a8a8"), strict=True)}
+"""The colours of floors that all curves of a panel share."""
+MARK = "context-free floor of a curve"
+MINIMUM_SPAN = 0.05
+"""The smallest range of scores in a panel; in a smaller range, noise looks like a drop, and tick labels repeat."""
+CURVE_KEYS = ["line", "subset"]
+"""The columns that identify a curve in a panel."""
 MAXIMUM_BANDS = 2
 """With more curves than this, intervals are drawn as bars, because bands would cover each other."""
 CURVES_IN_WORDS = 18
@@ -44,8 +44,7 @@ def grid_figure(frame: pd.DataFrame, grid: GridView) -> tuple[alt.ConcatChart, s
     """Draw a grid's rows; return the figure and its alternative text.
 
     Each task has a panel. If there is one line, each subset of the examples has a colour. If there are several, each
-    line has a colour, and each subset a dash pattern. A panel has at most two dashed lines, floors that all curves
-    share; each has a label on the right.
+    line has a colour, and each subset a dash pattern. Floors that all curves of a panel share are dashed lines.
     """
     points = _points(frame)
     if points.empty:
@@ -53,69 +52,124 @@ def grid_figure(frame: pd.DataFrame, grid: GridView) -> tuple[alt.ConcatChart, s
     lines, tasks = points["line"].unique().tolist(), points["task"].unique().tolist()
     subsets = sorted(points["subset"].unique(), key=lambda subset: subset != ALL)
     field, names = ("line", lines) if len(lines) > 1 else ("subset", subsets)
-    colors = _colors(lines, subsets)
-    points["color"] = points[field].map(dict(zip(names, colors, strict=True)))
     points = points.sort_values("replaced", kind="stable")
-    x = heads_axis(points)
+    x = _heads_axis(points)
+    colors = alt.Scale(domain=names, range=[COLORS[index % len(COLORS)] for index in range(len(names))])
     title = " / ".join(grid.varied) if field == "line" else "examples"
-    scale = alt.Scale(domain=names, range=colors)
-    curve: list[alt.Color | alt.StrokeDash] = [alt.Color(f"{field}:N", scale=scale, legend=line_legend(title, names))]
+    curve: list[alt.Color | alt.StrokeDash] = [alt.Color(f"{field}:N", scale=colors, legend=_line_legend(title, names))]
     if field == "line":
         dashes = alt.Scale(domain=subsets, range=[DASHES[index % len(DASHES)] for index in range(len(subsets))])
-        curve.append(alt.StrokeDash("subset:N", scale=dashes, legend=line_legend("examples", subsets)))
-    # floors use Stroke, because Color has the legend of the curves
-    stroke = alt.Stroke("color:N", scale=None)
+        curve.append(alt.StrokeDash("subset:N", scale=dashes, legend=_line_legend("examples", subsets)))
+    floors = {task: _floors(rows) for task, rows in points.groupby("task")}
+    kinds = {kind for rows in floors.values() for kind in rows["kind"]}
+    shared = {kind: color for kind, color in SHARED.items() if kind in kinds}
+    # floors have Stroke, because Color has the legend of the curves
+    key = alt.Legend(title=None, symbolType="stroke", symbolSize=400, symbolDash=[4, 3])
+    stroke = alt.Stroke("kind:N", scale=alt.Scale(domain=[*shared], range=[*shared.values()]), legend=key)
     key = alt.Legend(title=None, symbolStrokeColor=GREY)
     shape = alt.Shape("kind:N", scale=alt.Scale(domain=[MARK], range=["diamond"]), legend=key)
-    labels_by_task = {task: labels_of(rows, field, HEIGHT) for task, rows in points.groupby("task")}
     barred = len(points.groupby(CURVE_KEYS)) > MAXIMUM_BANDS
 
     def panel(task: str) -> alt.LayerChart | alt.FacetChart:
-        rows = points[points["task"] == task]
-        domain = domain_of(rows, labels_by_task[task])
-        scale = alt.Scale(domain=domain, nice=False, zero=False)
+        rows, floors_of_task = points[points["task"] == task], floors[task]
+        scale = alt.Scale(domain=_domain_of(rows, floors_of_task), nice=False, zero=False)
         title = metric_name(*rows[["metric", "positive"]].iloc[0])
-        y, low, end, at = (
-            alt.Y(f"{name}:Q", title=title, axis=alt.Axis(format=".2f"), scale=scale)
-            for name in ("mean", "low", "end", "y")
+        y, low, end = (
+            alt.Y(f"{name}:Q", title=title, axis=alt.Axis(format=".2f"), scale=scale) for name in ("mean", "low", "end")
         )
         base = alt.Chart(inline(rows)).encode(x, y, *curve, detail="subset:N")
         intervals = base.transform_filter("isValid(datum.low)").encode(low, alt.Y2("high:Q"))
         bars = intervals.mark_rule(strokeWidth=1.2, strokeDash=[1, 0], opacity=0.8)
-        labels = without_overlap(labels_by_task[task], domain, HEIGHT)
-        labelled = alt.Chart(inline(labels)).encode(end)
         line_width, dot_size = (1.4, 18) if barred else (1.8, 30)
-        drawn_as = {kind: labelled.transform_filter(alt.datum.kind == kind) for kind in (RULE, MARK)}
-        rules = drawn_as[RULE].mark_rule(strokeDash=[4, 3]).encode(stroke)
-        marks = drawn_as[MARK].mark_point(size=50, strokeWidth=1.6).encode(x, stroke, shape)
+        marked = floors_of_task["kind"] == MARK
+        rules = alt.Chart(inline(floors_of_task[~marked])).mark_rule(strokeDash=[4, 3]).encode(end, stroke)
+        marks = alt.Chart(inline(floors_of_task[marked])).mark_point(size=50, strokeWidth=1.6)
         characters = WIDTH // 7
         status = rows.loc[rows["subset"] == ALL, "status"].dropna().unique().tolist()
         excluded = bool(status) and COUNTS not in status
         reason = wrap(f"Excluded: {'; '.join(status)}.", characters + characters // 4) if excluded else alt.Undefined
         return alt.layer(
-            rules,
+            *([rules] if (~marked).any() else []),
             bars if barred else intervals.mark_area(opacity=0.15),
             base.mark_line(strokeWidth=line_width),
             base.mark_circle(size=dot_size, opacity=1),
-            *([marks] if labels["kind"].eq(MARK).any() else []),
-            *leaders(labelled, x, at, stroke),
+            *([marks.encode(x, end, curve[0], shape)] if marked.any() else []),
             title=alt.Title(wrap(rows["title"].iloc[0], characters), subtitle=reason),
             width=WIDTH,
             height=HEIGHT,
         )
 
     columns = min(PANELS_PER_ROW, len(tasks))
-    longest = max((len(text) for labels in labels_by_task.values() for text in labels["text"]), default=0)
-    room = columns * (WIDTH + 66 + 5 * min(34, max(18, longest)))
+    room = max(2, columns) * (WIDTH + 66)
     subtitle = wrap(grid.common_settings, room // 6)
     heading = alt.Title(wrap(grid.title, room // 9), subtitle=subtitle, fontSize=15, offset=14)
     figure = (
         styled(alt.concat(*map(panel, tasks), columns=columns, spacing=24, title=heading))
-        .configure_axisX(labelAngle=0, labelOverlap=False, labelBound=False, labelFlush=False, grid=False)
+        .configure_axisX(labelAngle=0, labelOverlap="greedy", labelFlush=False, grid=False)
         .configure_axisY(minExtent=36, tickCount=5)
         .configure_legend(orient="bottom", columns=max(1, room // (60 + 6 * max(map(len, names)))), labelFontSize=12)
     )
     return figure, _in_words(points)
+
+
+def _line_legend(title: str, names: list[str]) -> alt.Legend | None:
+    """Return the legend of lines; None if there is only one line."""
+    return alt.Legend(title=title, symbolType="stroke", symbolSize=400, symbolOpacity=1) if len(names) > 1 else None
+
+
+def words_only(title: str, text: str) -> alt.Chart:
+    """Return a figure that explains in words why there is nothing to draw."""
+    data = alt.Data(values=[{"text": wrap(text, 2 * WIDTH // 6)}])
+    chart = alt.Chart(data, title=title, width=2 * WIDTH, height=40).encode(text="text:N")
+    words: alt.Chart = styled(chart.mark_text(align="left", baseline="top", x=0, y=0, fontSize=12))
+    return words
+
+
+def _heads_axis(points: pd.DataFrame) -> alt.X:
+    """Return a linear axis of replaced heads, on which each measured number has a tick.
+
+    If models have different numbers of heads, the axis shows shares, with a tick at the exact share of each fraction.
+    """
+    whole, edge = points[["whole", "edge"]].iloc[0].tolist()
+    shares = whole == 1
+    ticks = {float(1 - Fraction(name)) for name in points["fraction"]} if shares else {*points["replaced"].tolist()}
+    return alt.X(
+        "at:Q",
+        title="heads replaced" if shares else f"heads replaced, of {whole:.0f}",
+        scale=alt.Scale(domain=[whole - edge, edge], nice=False, zero=False),
+        axis=alt.Axis(values=sorted(ticks), format=".0%" if shares else "d"),
+    )
+
+
+def _domain_of(rows: pd.DataFrame, floors: pd.DataFrame) -> list[float]:
+    """Return the range of a panel's score axis: all points and floors plus a margin, cut to the metric's range."""
+    metric = MEASURES[rows["metric"].iloc[0]]
+    drawn = pd.concat([rows["mean"], rows["low"], rows["high"], floors["end"]]).astype("float64")
+    low, high = float(drawn.min()), float(drawn.max())
+    margin = max(0.04 * (high - low), (MINIMUM_SPAN - (high - low)) / 2)
+    low, high = max(metric.low, low - margin), min(metric.high, high + margin)
+    return [max(metric.low, min(low, high - MINIMUM_SPAN)), min(metric.high, max(high, low + MINIMUM_SPAN))]
+
+
+def _floors(points: pd.DataFrame) -> pd.DataFrame:
+    """Return the floors in a panel, at the score `end`: of all curves (`SHARED`), or of a curve, at its right edge.
+
+    Floors are shared if they differ by less than a reader can see. Only tables have trivial floors that are not shared
+    and, if there are several lines, floors of subsets.
+    """
+    if points["line"].nunique() > 1:
+        points = points[points["subset"] == ALL]
+    drawn = points[["mean", *FLOOR_WORDS]].astype("float64")
+    tolerance = float(drawn.max().max() - drawn.min().min()) / 50
+    parts = []
+    for name in FLOOR_WORDS:
+        curves = points.dropna(subset=name).drop_duplicates(CURVE_KEYS)
+        floors = curves.assign(at=curves["edge"], end=curves[name], kind=MARK)[[*CURVE_KEYS, "at", "end", "kind"]]
+        if floors["end"].max() - floors["end"].min() <= tolerance:
+            parts.append(floors[:1].assign(kind=f"{floor_name(name)} floor"))
+        elif name == "contextless":
+            parts.append(floors)
+    return pd.concat(parts) if parts else pd.DataFrame(columns=[*CURVE_KEYS, "at", "end", "kind"])
 
 
 def _in_words(points: pd.DataFrame) -> str:
@@ -154,25 +208,16 @@ def figure_note(frame: pd.DataFrame) -> str:
 
 def _floors_in_words(frame: pd.DataFrame) -> list[str]:
     """Return sentences that name the floors in the figure and say how to read them; empty if there are none."""
-    points = _points(frame).assign(color=GREY)
-    field = "line" if points["line"].nunique() > 1 else "subset"
-    labels = pd.concat([labels_of(rows, field, 10_000) for _, rows in points.groupby("task")])
-    rules = " ".join(labels.loc[labels["kind"].eq(RULE), "text"])
-    dashed = [f"{name} ({FLOOR_WORDS[key]})" for key in FLOOR_WORDS if (name := floor_name(key)) in rules]
+    kinds = {kind for _, rows in _points(frame).groupby("task") for kind in _floors(rows)["kind"]}
+    dashed = [
+        f"{floor_name(name)} ({words})" for name, words in FLOOR_WORDS.items() if f"{floor_name(name)} floor" in kinds
+    ]
     sentences = [f"Dashed: {'; '.join(dashed)}."] if dashed else []
-    if labels["kind"].eq(MARK).any():
+    if MARK in kinds:
         sentences.append(f"Diamonds: the context-free floor of one curve ({FLOOR_WORDS['contextless']}).")
-    if points["contextless"].notna().any():
+    if frame.loc[frame["main"], "contextless"].notna().any():
         sentences.append("A curve that falls to its context-free floor has lost all that attention contributes.")
     return sentences
-
-
-def _colors(lines: Sequence[str], subsets: Sequence[str]) -> list[str]:
-    if len(lines) > 1 or len(subsets) == 1:
-        return [COLORS[index % len(COLORS)] for index in range(len(lines))]
-    known = [SUBSET_COLORS.get(subset) for subset in subsets]
-    left = [color for color in COLORS if color not in known] or [GREY]
-    return [color or left[index % len(left)] for index, color in enumerate(known)]
 
 
 def _points(frame: pd.DataFrame) -> pd.DataFrame:

@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Hashable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
@@ -15,19 +14,19 @@ import pandas as pd
 
 from papa.config.settings import RUN, Config
 from papa.data.prepare import TEXTS
-from papa.files import PathLike, digest_of_json, opened_table, provenance_of, read_provenance, read_table
+from papa.files import PathLike, digest_of_json, opened_table, read_provenance, read_table
 from papa.plan.jobs import STAGES, AnyJob, Job, Probe, ProbeEncoder, Tokenize, Training
 from papa.results.claims import claims_of, lines_of
 from papa.results.conclusion import Conclusion
 from papa.results.outcomes import ITEM_COLUMNS, OUTCOME_COLUMNS, RUN_KEYS, TaskOutcomes, table_of
-from papa.results.scores import collect_runs
+from papa.results.scores import SPLITS, collect_runs
 from papa.results.summary import with_losses
 from papa.results.views import grid_views
 
 if TYPE_CHECKING:
     import pyarrow as pa
 
-SPLITS = ("train", "validation")
+PROBES = (Probe.stage, ProbeEncoder.stage)
 
 
 @dataclass(frozen=True)
@@ -110,7 +109,8 @@ class Finished:
     def runs(self) -> pd.DataFrame:
         """The scores of all runs: a row for each run, metric and subset."""
         titles = {name: task.title or name for name, task in self.config.tasks.items()}
-        return collect_runs([self._run(job) for job in self._probes], self.outcomes, titles)
+        runs = [self._run(job) for job in self.of_stage(*PROBES)]
+        return collect_runs(runs, self.outcomes, titles)
 
     @cached_property
     def summary(self) -> pd.DataFrame:
@@ -138,18 +138,9 @@ class Finished:
         lines = [line for grid in grid_views(self.config) for line in lines_of(grid, self.summary, self.outcomes)]
         return claims_of(lines, self.config.margin)
 
-    @property
-    def _probes(self) -> list[AnyJob]:
-        return self.of_stage(Probe.stage, ProbeEncoder.stage)
-
-    @cached_property
-    def _read(self) -> dict[str, tuple[pa.Table, Mapping[str, Any]]]:
-        tables = {job.output: read_table(job.output) for job in self._probes}
-        return {path: (table, provenance_of(table)) for path, table in tables.items()}
-
     def _run(self, job: AnyJob) -> dict[str, Any]:
         """Return the record of a run for the table of runs."""
-        about, (_, probed) = job.about, self._read[job.output]
+        about, probed = job.about, _facts(job.output)
         task, facts = self.config.tasks[about["task"]], self.facts[about["corpus"]]
         laid_out, training = self._laid_out[about["model"], about["corpus"]], Training.of_probe(task)
         rows = {**facts["rows"], "train": training.row_count(facts["rows"]["train"])}
@@ -162,48 +153,45 @@ class Finished:
             **{f"{name}_{split}": values.get(split, 0) for name, values in counts.items() for split in SPLITS},
         }
 
+    def tokens(self, model: str, corpus: str, slots: int | None) -> AnyJob:
+        """Return the job of the tokens of a corpus in this number of slots."""
+        jobs = self.of_stage(Tokenize.stage, model=model, corpus=corpus)
+        return next(job for job in jobs if job.settings.recorded()["slots"] == slots)
+
     @cached_property
     def _laid_out(self) -> dict[tuple[str, str], Mapping[str, Any]]:
         """The facts about the tokens of each model and corpus; tokens for averages may have the slots of another."""
+        corpora = {(model, self.config.tasks[task].corpus) for model, task in self.config.pairs}
         return {
-            (model, corpus): _facts(job.output)
-            for job in self.of_stage(Tokenize.stage)
-            for model, corpus in [(job.about["model"], job.about["corpus"])]
-            if job.settings.recorded()["slots"] == self.config.corpora[corpus].slots
+            (model, corpus): _facts(self.tokens(model, corpus, self.config.corpora[corpus].slots).output)
+            for model, corpus in corpora
         }
 
     def _task_outcomes(self, model: str, task: str) -> TaskOutcomes:
-        settings, probes = (
-            self.config.tasks[task],
-            self.of_stage(Probe.stage, ProbeEncoder.stage, model=model, task=task),
-        )
-        frames = [self._read[job.output][0].to_pandas().astype({"split": str}) for job in probes]
+        settings, probes = self.config.tasks[task], self.of_stage(*PROBES, model=model, task=task)
+        corpus, table = self.config.corpora[settings.corpus], self._tables[settings.corpus]
+        frames = [read_table(job.output).to_pandas().astype({"split": str}) for job in probes]
         items = frames[0][[name for name in ITEM_COLUMNS if name in frames[0]]]
         names, counts = tuple[str, ...](), tuple[int, ...]()
-        corpus = self.config.corpora[settings.corpus]
-        columns = {f"label {task}": "gold", f"subset {task}": "subset", "cluster": "cluster"}
-        table = self._tables[settings.corpus]
+        label, columns = f"label {task}", {f"label {task}": "gold", f"subset {task}": "subset", "cluster": "cluster"}
         attached = {new: item_values(table, old, items) for old, new in columns.items() if old in table}
         if settings.label is not None:
             labels = self.facts[settings.corpus]["labels"][task]
             names, counts = tuple(labels["names"]), tuple(labels["train_counts"])
-            attached["gold"] = attached["gold"].astype(np.int64)
             if "word" in items:
-                attached["by_word"] = item_values(
-                    table.assign(by_word=pd.Series(_by_word(table, task, counts))), "by_word", items
-                )
+                usual = item_values(table, "words", items).map(_usual_labels(table, label))
+                attached["by_word"] = usual.fillna(counts.index(max(counts)))  # for words that are not in training
         if isinstance(corpus.cluster, int):  # the number of consecutive examples in a cluster
-            attached["cluster"] = items["example"].to_numpy(np.int64) // corpus.cluster
-        elif "cluster" in attached:
-            attached["cluster"] = attached["cluster"].astype(np.int64)
+            attached["cluster"] = items["example"] // corpus.cluster
+        integers = dict.fromkeys(("gold", "cluster", "by_word") & attached.keys(), np.int64)
         runs = pd.DataFrame([{name: job.about[name] for name in RUN_KEYS} for job in probes], dtype=object)
         values = {name: np.stack([frame[name] for frame in frames]) for name in OUTCOME_COLUMNS if name in frames[0]}
         about = (model, task, settings.metric, names, counts)
-        return TaskOutcomes(*about, runs, items.assign(**attached), values, self.config.floors)
+        return TaskOutcomes(*about, runs, items.assign(**attached).astype(integers), values, self.config.floors)
 
     @cached_property
     def _tables(self) -> dict[str, pd.DataFrame]:
-        return {name: read_table(path).to_pandas() for name, path in self.data.items() if path.exists()}
+        return {name: read_table(path).to_pandas() for name, path in self.data.items()}
 
 
 def _facts(path: PathLike) -> Mapping[str, Any]:
@@ -211,30 +199,20 @@ def _facts(path: PathLike) -> Mapping[str, Any]:
         return file.facts
 
 
-def _by_word(table: pd.DataFrame, task: str, counts: Sequence[int]) -> list[list[int]]:
-    """Return, for each word in every row, its most frequent label in the training rows.
-
-    Words that do not occur there get the label with the highest of `counts`.
-    """
-    counts_by_word: dict[str, Counter[int]] = {}
-    train = table[table["split"] == "train"]
-    for row, labels in zip(train["words"], train[f"label {task}"], strict=True):
-        for word, label in zip(row, labels, strict=True):
-            counts_by_word.setdefault(word, Counter())[label] += 1
-    label_of = {word: label_counts.most_common(1)[0][0] for word, label_counts in counts_by_word.items()}
-    most_frequent = counts.index(max(counts))
-    return [[label_of.get(word, most_frequent) for word in row] for row in table["words"]]
+def _usual_labels(table: pd.DataFrame, label: str) -> Mapping[Hashable, object]:
+    """Return the most frequent label of each word in the training rows; of equally frequent ones, the first."""
+    words = table.loc[table["split"] == "train", ["words", label]].explode(["words", label])
+    counts = words.groupby(["words", label], sort=False).size()
+    return counts.groupby(level=0).idxmax().str[1].to_dict()
 
 
-def item_values(table: pd.DataFrame, column: str, items: pd.DataFrame) -> np.ndarray:
+def item_values(table: pd.DataFrame, column: str, items: pd.DataFrame) -> pd.Series[Any]:
     """Return each item's value in a column whose cells have one value for a text, or a list of one for each word."""
-    result = np.empty(len(items), object)
-    words = items["word"].to_numpy() if "word" in items else None
-    for split, of_split in table.groupby("split", sort=False)[column]:
-        values, rows = of_split.to_numpy(), np.flatnonzero(items["split"] == split)
-        examples = items["example"].to_numpy()[rows]
-        if words is not None and isinstance(values[0], np.ndarray | list):
-            result[rows] = [values[example][word] for example, word in zip(examples, words[rows], strict=True)]
-        else:
-            result[rows] = values[examples]
-    return result
+    rows = table[["split", column]].assign(example=table.groupby("split", sort=False, observed=True).cumcount())
+    rows, keys = rows[rows["split"].isin(items["split"])], ["split", "example"]
+    if isinstance(rows[column].iloc[0], np.ndarray | list):
+        rows = rows.explode(column)
+        rows["word"] = rows.groupby(level=0).cumcount()
+        keys.append("word")
+    values: pd.Series[Any] = items[keys].merge(rows.astype({"split": str}), how="left", on=keys)[column]
+    return values

@@ -9,10 +9,9 @@ from typing import TYPE_CHECKING
 import pandas as pd
 
 from papa.config.settings import RUN
-from papa.errors import count
 from papa.method.pictures import WIDTH, inline, styled
 from papa.results.conclusion import LineClaim
-from papa.results.panels import COLORS, GREY, words_only
+from papa.results.figures import COLORS, GREY, words_only
 from papa.results.phrases import loss_text, percent
 from papa.results.section import Section
 from papa.results.table import Table, texts
@@ -59,7 +58,6 @@ def losses(finished: Finished) -> Section | None:
         chart=figure_of(rows, finished.config.margin),
         alternative=f"{TITLE}. {_in_words(rows)}",
         caption=caption if len(known) else "",
-        sentence=_sentence(rows),
         in_report=bool(len(known)),
     )
 
@@ -72,19 +70,6 @@ def _table(rows: pd.DataFrame) -> Table:
     several = rows["line"].nunique() > 1
     text = text.drop(columns=[*empty, *([] if several else ["line"])])
     return Table("", text, len(text.columns) - 1 - ("excluded because" in text))
-
-
-def _sentence(rows: pd.DataFrame) -> str:
-    known = rows[rows["subset"].isna() & rows["task"].ne(MEAN) & rows["loss"].notna()]
-    if known.empty:
-        return "No task has a loss with every head replaced."
-    ranked = known.sort_values("loss", kind="stable")
-    least, most = ranked.iloc[0], ranked.iloc[-1]
-    tasks = known["task"].nunique()
-    if tasks == 1:
-        return f"loss with every head replaced: {loss_text(*most[list(LOSS)])} on {most['task']}"
-    ends = f"from {percent(least['loss'])} ({least['task']}) to {percent(most['loss'])} ({most['task']})"
-    return f"loss with every head replaced, on {count(tasks, 'task')}: {ends}"
 
 
 def losses_of(lines: Sequence[LineClaim]) -> pd.DataFrame:

@@ -5,28 +5,25 @@ The file is self-contained: it includes the figures, the matrices of all heads a
 
 from __future__ import annotations
 
+import re
 from base64 import b64encode
 from collections.abc import Mapping, Sequence
 from hashlib import sha256
 from importlib.resources import files
-from typing import TYPE_CHECKING
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
 
+import pandas as pd
 import yaml
 from jinja2 import BaseLoader, Environment, StrictUndefined
 
 from papa import __version__
+from papa.files import opened_table, read_provenance
 from papa.results.heads_map import head_maps
-from papa.results.page_data import (
-    data_note,
-    data_table,
-    examples_in,
-    first_rows,
-    models_table,
-    sentence,
-    unbroken,
-    versions_note,
-)
+from papa.results.outcomes import ALL
 from papa.results.section import Section
+from papa.results.summary import cluster_note, data_of, is_main
+from papa.results.table import Table
 
 if TYPE_CHECKING:
     from papa.results.finished import Finished
@@ -36,6 +33,7 @@ FOLDED_ROWS = 30
 """Tables are folded at first if they have more rows than this in total."""
 SHOWN = ("name", "title", "note", "tables", "alternative", "in_report")
 """The fields of a section that the report shows as they are."""
+ROWS_SHOWN, LINE_CHARACTERS = 3, 120
 PAGES = files("papa.results") / "pages"
 
 
@@ -55,10 +53,10 @@ def page_of(finished: Finished, sections: Sequence[tuple[Section, str]], caveats
             "sections": [section for section in shown.values() if section["in_report"]],
             "maps": maps,
             "matrices": matrices,
-            "data_note": data_note(finished),
-            "data": data_table(finished),
+            "data_note": _data_note(finished),
+            "data": _data_table(finished),
             "first_rows": first_rows(finished),
-            "models": models_table(finished),
+            "models": _models_table(finished),
             "config": yaml.safe_dump(finished.config.shown(), sort_keys=False, allow_unicode=True, width=100),
         }
     )
@@ -66,12 +64,13 @@ def page_of(finished: Finished, sections: Sequence[tuple[Section, str]], caveats
 
 def _shown(section: Section, svg: str, finished: Finished) -> dict[str, object]:
     """Return the fields of a section with its figure as data and, below it, the number of examples."""
-    caption, shown = sentence(section.caption), {name: getattr(section, name) for name in SHOWN}
+    caption, figure = section.caption, ""
     if svg and caption:
-        caption += f" {examples_in(section.frame if 'examples' in section.frame else finished.summary)}."
-        shown["figure"] = f"data:image/svg+xml;base64,{b64encode(svg.encode()).decode()}"
-    rows = sum(len(table.rows) for table in section.tables)
-    return {"figure": "", **shown, "caption": caption, "folded": "figure" in shown or rows > FOLDED_ROWS}
+        examples = _examples_in(section.frame if "examples" in section.frame else finished.summary)
+        caption = f"{caption.removesuffix('.')}. {examples}."
+        figure = f"data:image/svg+xml;base64,{b64encode(svg.encode()).decode()}"
+    folded = bool(figure) or sum(len(table.rows) for table in section.tables) > FOLDED_ROWS
+    return {name: getattr(section, name) for name in SHOWN} | {"figure": figure, "caption": caption, "folded": folded}
 
 
 def _rendered(content: Mapping[str, object]) -> str:
@@ -90,3 +89,84 @@ def _rendered(content: Mapping[str, object]) -> str:
 
 def _text(name: str) -> str:
     return (PAGES / name).read_text(encoding="utf-8")
+
+
+def _data_table(finished: Finished) -> Table:
+    """Return a table with the numbers of rows used, of examples cut, and of validation rows also in training."""
+    rows = finished.summary[is_main(finished.summary)]
+    corpora = rows["task"].map(lambda task: finished.config.tasks[task].corpus)
+    shared = corpora.map(lambda corpus: f"{finished.facts[corpus]['shared'].get('validation', 0):,}")
+    return Table("", data_of(rows).assign(**{"validation rows also in training": shared}).drop_duplicates(), 2)
+
+
+def first_rows(finished: Finished) -> dict[str, list[dict[str, str]]]:
+    """Return the first training rows of each corpus as papa read them, with the labels of its tasks, cut to a line."""
+    shown = {}
+    for corpus, path in finished.data.items():
+        shown[corpus] = rows = list[dict[str, str]]()
+        for read in _head(path):
+            row = {name: _on_a_line(read[name]) for name in ("first", "second", "words") if read.get(name) is not None}
+            for task, labels in finished.facts[corpus]["labels"].items():
+                title, label = finished.config.tasks[task].title or task, read[f"label {task}"]
+                names = [labels["names"][value] for value in (label if isinstance(label, list) else [label])]
+                row[f"{title} (label)" if title in row else title] = _on_a_line(names)
+            rows.append(row)
+    return shown
+
+
+def _head(path: Path) -> list[dict[str, Any]]:
+    with opened_table(path) as table:
+        group = table.group(0) if table.metadata.num_row_groups else table.read()
+    rows: list[dict[str, Any]] = group.slice(0, ROWS_SHOWN).to_pylist()
+    return [row for row in rows if row["split"] == "train"]
+
+
+def _on_a_line(value: object) -> str:
+    text = " ".join(" ".join(map(str, value) if isinstance(value, list) else [str(value)]).split())
+    return text if len(text) <= LINE_CHARACTERS else f"{text[: LINE_CHARACTERS - 2]} …"
+
+
+def _models_table(finished: Finished) -> Table:
+    """Return a table with every model's origin, the digest of its weights, and the versions of libraries."""
+    rows = []
+    for name in dict.fromkeys(model for model, _ in finished.config.pairs):
+        model = finished.config.models[name]
+        made = read_provenance(finished.of_stage("probe", "probe_encoder", model=name)[0].output)
+        row = {"model": name, "hub id": model.hub or "a folder", "revision": model.revision or ""}
+        row |= {"SHA-256 of the weights": made.facts.get("weights", "") if made else ""}
+        rows.append(row | (dict(sorted(made.packages.items())) if made else {}))
+    return Table("", pd.DataFrame(rows).fillna(""), len(rows[0]))
+
+
+def versions_note(finished: Finished) -> str:
+    """Return a sentence if the study's artefacts were made with different versions of packages; otherwise nothing."""
+    several = [f"{name} {' and '.join(sorted(used))}" for name, used in finished.packages.items() if len(used) > 1]
+    return f"The study's files were made with different versions of packages: {'; '.join(several)}." if several else ""
+
+
+def unbroken(text: str) -> str:
+    """Keep numbers and % signs on one line, and replace hyphens before numbers by minus signs."""
+    return re.sub(r"(?<![\w.])-(?=\.?\d)", "−", text.replace(" %", "\u00a0%"))
+
+
+def _examples_in(rows: pd.DataFrame) -> str:
+    """Describe the number of validation examples of the tasks in the rows of a summary."""
+    numbers = rows.loc[is_main(rows), "examples"]
+    span = " to ".join(dict.fromkeys(f"{number:,}" for number in (numbers.min(), numbers.max())))
+    return f"n = {span} validation examples{' per task' if rows['task'].nunique() > 1 else ''}"
+
+
+def _data_note(finished: Finished) -> str:
+    """Return sentences about subsets and clusters of the examples; empty if there are none."""
+    config, rows = finished.config, finished.summary
+    columns, further = dict[str, dict[str, None]](), dict[str, None]()
+    for task, subset in rows.loc[rows["subset"].ne(ALL), ["task", "subset"]].itertuples(index=False):
+        column, splits = config.tasks[task].subset, config.corpora[config.tasks[task].corpus].further_splits
+        (further if subset in splits or column is None else columns.setdefault(column, {}))[subset] = None
+    sources = [f"column {column}: {', '.join(names)}" for column, names in columns.items()]
+    sentences = [
+        f"Subsets of the validation examples, scored separately: {'; '.join(sources)}." if columns else "",
+        f"Further validation splits, scored separately: {', '.join(further)}." if further else "",
+        cluster_note(config),
+    ]
+    return " ".join(filter(None, sentences))

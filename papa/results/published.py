@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING
 import pandas as pd
 
 from papa.config.variant import AVERAGE_OF
-from papa.errors import InputError, count
+from papa.errors import InputError
 from papa.results.grids import ORIGINAL
 from papa.results.outcomes import ALL
 from papa.results.section import Section
@@ -67,7 +67,6 @@ def published(finished: Finished) -> Section | None:
         tasks,
         {f"{AVERAGE_OF}{corpus}": "mnli" for corpus in sorted(mnli)},
     )
-    known = rows["inside"].dropna()
     return Section(
         "published",
         "Comparison with the published values",
@@ -76,7 +75,6 @@ def published(finished: Finished) -> Section | None:
         _tables(rows),
         NOTE if len(rows) else EMPTY_NOTE,
         {"rounding": ROUNDING},
-        sentence=f"{count(len(rows), 'published value')}; {int(known.sum())} of {len(known)} inside our interval",
         in_report=len(rows) > 0,
     )
 

@@ -34,11 +34,8 @@ from papa.results.table import arrow_of
 
 def summary(finished: Finished) -> Section:
     """Return the mean scores of all settings; each grid shows its rows, so the report does not."""
-    rows, config = finished.summary, finished.config
-    titles = {name: task.title or name for name, task in config.tasks.items()}
-    clusters = {task: config.corpora[config.tasks[task].corpus].cluster for _, task in config.pairs}
-    units = {task: unit for task, unit in clusters.items() if unit is not None}
-    note = " ".join(filter(None, (legend(rows), cluster_note(titles, units))))
+    rows = finished.summary
+    note = " ".join(filter(None, (legend(rows), cluster_note(finished.config))))
     columns, facts = SUMMARY_COLUMNS | RECIPE_COLUMNS, {"confidence": LEVEL}
     return Section("summary", TITLE, rows, columns, tables_of(rows), note, facts, in_report=False)
 

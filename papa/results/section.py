@@ -6,7 +6,7 @@ A section is written as Parquet, Markdown, LaTeX, SVG and PNG, and the HTML repo
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -21,8 +21,8 @@ from papa.results.table import Table, arrow_of, write_pages
 if TYPE_CHECKING:
     import altair as alt
 
-UNDRAWABLE = re.compile("[\x00-\x08\x0b\x0c\x0e-\x1f\ufffe\uffff]")
-"""Characters that XML, and so SVG, cannot contain; any of them makes vl-convert abort the whole process."""
+UNDRAWABLE = re.compile(r"(?<!\\)(?:\\\\)*(?:\\u00[01]|\\[bf]|[\ufffe\uffff])")
+"""Characters, as JSON has them, that SVG cannot contain; any of them makes vl-convert abort the whole process."""
 PNG_SCALE = 2
 """The resolution of PNG figures, as a multiple of their size on the screen."""
 
@@ -42,7 +42,6 @@ class Section:
         chart: an Altair chart; None if there is nothing to draw.
         alternative: the alternative text of the chart.
         caption: the text below the chart; empty if there is nothing to compare, so the report leaves out the chart.
-        sentence: the result in words, for the terminal.
         in_report: whether the HTML report has the section; otherwise there are only files.
     """
 
@@ -56,7 +55,6 @@ class Section:
     chart: alt.TopLevelMixin | None = None
     alternative: str = ""
     caption: str = ""
-    sentence: str = ""
     in_report: bool = True
 
     def write(self, results: Path, record: Record | None = None) -> tuple[list[Path], str]:
@@ -76,10 +74,11 @@ class Section:
 
 def draw(chart: alt.TopLevelMixin, svg: Path, png: Path) -> str:
     """Write a chart as SVG and as PNG; return the SVG."""
-    specification = chart.to_dict()
-    if bad := next((text for text in _texts_of(specification) if UNDRAWABLE.search(text)), None):
+    specification = chart.to_json(indent=None, ensure_ascii=False)
+    if bad := UNDRAWABLE.search(specification):
+        text = specification[max(0, bad.start() - 20) : bad.end() + 20]
         raise InputError(
-            f"The text {bad!r} contains a control character, which cannot be drawn; remove it from the data."
+            f"The text …{text}… contains a control character, which cannot be drawn; remove it from the data."
         )
     text = vl_convert.vegalite_to_svg(specification)
     with replacing(svg) as temporary:
@@ -87,11 +86,3 @@ def draw(chart: alt.TopLevelMixin, svg: Path, png: Path) -> str:
     with replacing(png) as temporary:
         temporary.write_bytes(vl_convert.vegalite_to_png(specification, scale=PNG_SCALE))
     return text
-
-
-def _texts_of(specification: object) -> Iterator[str]:
-    if isinstance(specification, str):
-        yield specification
-    elif isinstance(specification, Mapping | list):
-        for value in specification.values() if isinstance(specification, Mapping) else specification:
-            yield from _texts_of(value)

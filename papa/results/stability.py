@@ -7,7 +7,6 @@ from typing import TYPE_CHECKING
 
 import pandas as pd
 
-from papa.errors import count
 from papa.files import read_table
 from papa.plan.jobs import LearnLambda
 from papa.results.phrases import constant_name, order_name
@@ -41,9 +40,7 @@ def stability(finished: Finished) -> Section | None:
     )
     learned = learned.assign(seed=learned["seed"].map(str), title=learned["task"].map(lambda t: tasks[t].title or t))
     rows = stability_of(learned)
-    low, high = rows["tau"].min(), rows["tau"].max()
-    sentence = f"{count(len(rows), 'pair')} of seeds: Kendall's τ {low:.2f} to {high:.2f}"
-    return Section("stability", "Stability of orders", rows, COLUMNS, [table_of(rows)], NOTE, sentence=sentence)
+    return Section("stability", "Stability of orders", rows, COLUMNS, [table_of(rows)], NOTE)
 
 
 def stability_of(learned: pd.DataFrame) -> pd.DataFrame:

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-import os
 import shutil
 import tempfile
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
+from fractions import Fraction
 from html import escape
+from math import floor
 from pathlib import Path
 from typing import Any
 
@@ -17,7 +18,7 @@ import pandas as pd
 from papa.config.settings import Config
 from papa.config.variant import TIED, Constant
 from papa.errors import InputError
-from papa.files import PathLike, read_json, read_provenance, read_table, write_json
+from papa.files import PathLike, read_json, read_table
 from papa.method.averages import Constants
 from papa.results.figures import grid_figure
 from papa.results.forest import COLUMNS as LOSS_COLUMNS
@@ -26,6 +27,8 @@ from papa.results.views import grid_views, rows_of
 
 CURVE_COLUMNS = ["model", "task", "constant", "order", "fraction", "kept", "heads", "mean", "low", "high"]
 CURVE_COLUMNS += ["trivial", "contextless", "status", "loss", "loss_low", "loss_high", "loss_bound"]
+AVERAGES = "averages"
+"""The folder of a saved study's averages."""
 
 
 @dataclass(frozen=True)
@@ -94,14 +97,19 @@ class Study:
         replacing = Constant.parse(_chosen("constant", constant or next(iter(of_texts), None), of_texts))
         about: dict[str, object] = {"model": _chosen("model", model, models), "corpus": replacing.corpus or corpus}
         about |= {"slots": self.config.corpora[corpus].slots, "kind": replacing.averaged}
-        made = [
-            each for each in self._artefacts if each["stage"] == "average" and each["about"].items() >= about.items()
-        ]
-        path = Path(os.path.normpath(self.folder / made[0]["path"])) if made else None
-        if path is None or not path.exists():
-            raise InputError(f"The averages {path or about} are missing; run the study again to compute them.")
-        averages = Constants.load(path)
+        paths = [path for path, of_averages in self._averages.items() if about.items() <= of_averages.items()]
+        if not paths or not paths[0].exists():
+            missing = paths[0] if paths else about
+            raise InputError(f"The averages {missing} are missing; run the study again to compute them.")
+        averages = Constants.load(paths[0])
         return averages.tied(replacing.start) if replacing.start in TIED else averages
+
+    @property
+    def _averages(self) -> dict[Path, Mapping[str, object]]:
+        """What is in each file of averages, which `save` copies to the folder."""
+        made = {Path(each["path"]): each["about"] for each in self._artefacts if each["stage"] == "average"}
+        copies = self.folder / AVERAGES
+        return {copies / path.name if copies.exists() else self.folder / path: about for path, about in made.items()}
 
     @property
     def page(self) -> Path:
@@ -124,18 +132,10 @@ class Study:
         for name in ("tables", "figures", "report"):
             if (self.folder / name).exists():
                 shutil.copytree(self.folder / name, Path(folder) / name)
-        artefacts = list[Mapping[str, Any]]()
-        for each in self._artefacts:
-            source = self.folder / each["path"]
-            path = f"cache/average/{source.name}" if each["stage"] == "average" and source.exists() else each["path"]
-            if path != each["path"]:
-                (Path(folder) / path).parent.mkdir(parents=True, exist_ok=True)
-                shutil.copyfile(source, Path(folder) / path)
-            artefacts.append({**each, "path": path})
-        if made_from := _made_from(Path(folder)):
-            provenance = read_provenance(made_from)
-            record = provenance.record if provenance else None
-            write_json({**read_json(made_from), "artefacts": artefacts}, made_from, record)
+        (Path(folder) / AVERAGES).mkdir(parents=True)
+        for path in self._averages:
+            if path.exists():
+                shutil.copy(path, Path(folder) / AVERAGES)
         return Path(folder) / "report" / "index.html"
 
     def __repr__(self) -> str:
@@ -176,6 +176,27 @@ def load(folder: PathLike) -> Study:
         raise InputError(f"{folder} {problem}; give a results folder, and finish its study with `papa run`.")
     content = read_json(made_from)
     return Study(results.absolute(), Config.model_validate(content["config"]), content["artefacts"])
+
+
+def write_kept_heads(heads: pd.DataFrame, target: PathLike, fraction: str = "1/2") -> list[Path]:
+    """Write the kept heads of each learned order to `target/MODEL-TASK-CONSTANT-ORDER-SEED.csv`, a list for `orders`.
+
+    Args:
+        heads: the heads of a study (`Study.heads`).
+        target: a folder, made if needed.
+        fraction: share of heads that keep their attention.
+
+    Returns:
+        The files, with the columns layer and head. The head that is replaced last comes first.
+    """
+    written = []
+    for names, rows in heads.groupby(["model", "task", "constant", "order", "seed"], sort=False):
+        best = rows.sort_values("rank", ascending=False)[["layer", "head"]]
+        file = Path(target, "-".join(map(str, names)) + ".csv")
+        file.parent.mkdir(parents=True, exist_ok=True)
+        best.head(floor(Fraction(fraction) * len(best))).to_csv(file, index=False)
+        written.append(file)
+    return written
 
 
 def _made_from(folder: Path) -> Path | None:

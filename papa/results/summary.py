@@ -12,16 +12,17 @@ from typing import TYPE_CHECKING
 import pandas as pd
 
 from papa.config.measures import MEASURES, METRICS
+from papa.config.settings import Config
 from papa.config.variant import CONTEXT_FREE
-from papa.errors import InputError, count
-from papa.files import PathLike, read_json
+from papa.errors import DamagedArtefact, InputError, count
+from papa.files import REBUILD, PathLike, read_json, read_table
 from papa.results.conclusion import Exclusion
 from papa.results.losses import COUNTS, LOSS_COLUMNS, losses_of
 from papa.results.outcomes import ALL, VARIANT_KEYS, TaskOutcomes, is_probed
 from papa.results.phrases import LOSS_NOTE, floor_name, loss_text, mean_text, without_loss
 from papa.results.scores import DATA_COLUMNS, METRIC_COLUMNS, RECIPE_COLUMNS, SETTING_COLUMNS, without_draws
 from papa.results.statistics import LEVEL
-from papa.results.table import Table, metric_name, printable, read_frame, score_text, texts, used
+from papa.results.table import Table, metric_name, printable, score_text, texts, used
 
 if TYPE_CHECKING:
     from rich.console import Console
@@ -110,7 +111,10 @@ def half_width(scores: Sequence[float]) -> float:
 
 def read_summary(path: PathLike) -> pd.DataFrame:
     """Read a summary; raise `DamagedArtefact` if the file is empty or holds another table."""
-    return read_frame(path, SUMMARY_COLUMNS, "summary")
+    frame: pd.DataFrame = read_table(path).to_pandas()
+    if frame.empty or not {*SUMMARY_COLUMNS} <= {*frame}:
+        raise DamagedArtefact(f"{path} is not a summary of papa; {REBUILD}.")
+    return frame
 
 
 def has_drop(metrics: pd.Series[str]) -> pd.Series[bool]:
@@ -174,7 +178,8 @@ def tables_of(rows: pd.DataFrame) -> list[Table]:
         ):
             if selected.any():
                 tables.append(Table(f"{title}. {name}", by_fraction(block, selected, names), len(names)))
-    return [*tables, _data(rows), *recipe_tables(rows)]
+    data = Table("Data", data_of(rows[is_main(rows)]), 2, f"{DATA_NOTE} {same_heads_note(rows)}".strip())
+    return [*tables, data, *recipe_tables(rows)]
 
 
 def print_summary(rows: pd.DataFrame, console: Console) -> None:
@@ -210,11 +215,9 @@ def _with_means(title: str, rows: pd.DataFrame, selected: pd.Series[bool], names
     means = mean_relative_drops(rows).set_index("fraction")["mean_relative_drop"]
     if means.empty:
         return Table(title, frame, len(names))
-    fractions = fractions_of(rows)
-    last = dict.fromkeys(frame.columns, "") | {next(iter(names)): "mean drop"}
-    last |= {fraction: mean_text(means.get(fraction)) for fraction in fractions}
-    last[f"drop at {fractions[-1]}"] = last[fractions[-1]]
-    return Table(title, pd.concat([frame, pd.DataFrame([last])]), len(names), rules=(len(frame),))
+    drops = means.reindex(fractions_of(rows)).map(mean_text)
+    last = {next(iter(names)): "mean drop", **drops, f"drop at {drops.index[-1]}": drops.iloc[-1]}
+    return Table(title, pd.concat([frame, pd.DataFrame([last])]).fillna(""), len(names), rules=(len(frame),))
 
 
 def by_fraction(rows: pd.DataFrame, selected: pd.Series[bool], names: Mapping[str, str]) -> pd.DataFrame:
@@ -265,15 +268,18 @@ def legend(rows: pd.DataFrame) -> str:
     return " ".join((columns, score_note(rows), DROP_NOTE, MEAN_DROP_NOTE, LOSS_NOTE, exclusion_note(rows))).strip()
 
 
-def cluster_note(titles: Mapping[str, str], clusters: Mapping[str, str | int]) -> str:
+def cluster_note(config: Config) -> str:
     """Return a sentence that names the clusters of each task; empty if every example is drawn by itself."""
-    if not clusters:
-        return ""
-    units = [
-        f"{titles[task]}, " + (f"one per {unit}" if isinstance(unit, str) else f"{unit} consecutive examples each")
-        for task, unit in clusters.items()
-    ]
-    return f"Intervals of losses resample whole clusters of examples: {'; '.join(units)}."
+    units = dict[str, str]()
+    for _, name in config.pairs:
+        task = config.tasks[name]
+        unit = config.corpora[task.corpus].cluster
+        if unit is not None:
+            units[task.title or name] = (
+                f"one per {unit}" if isinstance(unit, str) else f"{unit} consecutive examples each"
+            )
+    named = "; ".join(f"{title}, {words}" for title, words in units.items())
+    return f"Intervals of losses resample whole clusters of examples: {named}." if named else ""
 
 
 def exclusion_note(rows: pd.DataFrame) -> str:
@@ -303,22 +309,22 @@ def score_note(rows: pd.DataFrame) -> str:
 
 def same_heads_note(rows: pd.DataFrame) -> str:
     """Return a sentence that lists the fractions at which a model keeps the same number of heads; empty if none do."""
-    fractions, same = fractions_of(rows), []
-    known = rows.dropna(subset="same_heads_as")
-    for model, kept, heads, *both in known[["model", "kept", "heads", "fraction", "same_heads_as"]].to_numpy().tolist():
-        equal = [fraction for fraction in ", ".join(both).split(", ") if fraction in fractions]
-        if len(equal) > 1:
-            same.append(f"{model} keeps {kept} of {heads} at {' and '.join(sorted(equal, key=Fraction))}")
-    return "Fractions with the same number of heads: " + "; ".join(dict.fromkeys(same)) + "." if same else ""
+    fractions = rows.groupby(["model", "kept", "heads"], sort=False)["fraction"].unique().reset_index()
+    same = [
+        f"{model} keeps {kept} of {heads} at {' and '.join(sorted(equal, key=Fraction))}"
+        for model, kept, heads, equal in fractions.to_numpy().tolist()
+        if len(equal) > 1
+    ]
+    return f"Fractions with the same number of heads: {'; '.join(same)}." if same else ""
 
 
-def _data(rows: pd.DataFrame) -> Table:
-    main = rows[is_main(rows)]
-    frame = pd.DataFrame({"task": main["title"], "model": main["model"]})
+def data_of(rows: pd.DataFrame) -> pd.DataFrame:
+    """Return the cells of a table of the numbers of rows used and of examples cut."""
+    frame = pd.DataFrame({"task": rows["title"], "model": rows["model"]})
     for split, words in (("train", "training"), ("validation", "validation")):
-        frame[f"{words} rows"] = texts(used, main, f"rows_{split}", f"rows_available_{split}")
-        frame[f"{words} examples cut"] = main[f"cut_{split}"].map("{:,.0f}".format)
-    return Table("Data", frame.drop_duplicates(), 2, f"{DATA_NOTE} {same_heads_note(rows)}".strip())
+        frame[f"{words} rows"] = texts(used, rows, f"rows_{split}", f"rows_available_{split}")
+        frame[f"{words} examples cut"] = rows[f"cut_{split}"].map("{:,.0f}".format)
+    return frame.drop_duplicates()
 
 
 def recipe_tables(rows: pd.DataFrame) -> list[Table]:

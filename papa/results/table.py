@@ -11,8 +11,7 @@ from typing import TYPE_CHECKING
 import pandas as pd
 
 from papa.config.measures import MEASURES
-from papa.errors import DamagedArtefact
-from papa.files import REBUILD, PathLike, read_table, replacing
+from papa.files import PathLike, replacing
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -90,14 +89,6 @@ class Table:
             groups[-1].append(index)
             taken += column_width + 1
         return [replace(self, frame=self.frame.iloc[:, [*range(self.names), *group]]) for group in groups]
-
-    def readable(self, width: int) -> Table:
-        """Return the table; if it is wider than `width` characters, with a line for each column, rows side by side."""
-        if not self.is_wider(width):
-            return self
-        name = self.header[0]
-        frame = self.frame.set_index(name).T.rename_axis(index=name, columns=None).reset_index(allow_duplicates=True)
-        return replace(self, frame=frame, names=1, rules=())
 
     def is_wider(self, width: int) -> bool:
         """Whether the table is wider than `width` characters."""
@@ -196,17 +187,6 @@ def metric_name(metric: str, positive: object = None) -> str:
 def used(rows: float, available: float) -> str:
     """Format the number of rows used: "1,000 of 8,551"."""
     return f"all {rows:,.0f}" if rows == available else f"{rows:,.0f} of {available:,.0f}"
-
-
-def read_frame(path: PathLike, columns: Mapping[str, str], table_name: str, empty: bool = False) -> pd.DataFrame:
-    """Read the rows of a Parquet table; raise `DamagedArtefact` if it lacks a column, or all rows unless `empty`."""
-    table = read_table(path)
-    missing = [name for name in columns if name not in table.column_names]
-    if missing or not (empty or table.num_rows):
-        problem = f"has no column {missing[0]!r}" if missing else "has no rows"
-        raise DamagedArtefact(f"{path} {problem}, so it is not a {table_name} of papa; {REBUILD}.")
-    frame: pd.DataFrame = table.to_pandas()
-    return frame
 
 
 def arrow_of(frame: pd.DataFrame, columns: Mapping[str, str]) -> pa.Table:

@@ -71,7 +71,7 @@ def test_colours_are_on_a_terminal_only_and_texts_cannot_steer_it(tmp_path):
     write_table(table, tmp_path / "texts.parquet", {"rows": {"train": 1}}, record)
     inspect = partial(run_papa, "inspect", str(tmp_path / "texts.parquet"))
     shown = inspect()
-    assert "\x1b[32mIntact" in shown and "·[31mred" in shown and "\x1b[31mred" not in shown
+    assert "\x1b[32mIntact" in shown and "\\e[31mred" in shown and "\x1b[31mred" not in shown
     plain, piped = inspect(NO_COLOR="1"), inspect(terminal=False)
     assert "\x1b[32m" not in plain and "Intact" in plain and "\x1b" not in piped and "Intact" in piped
     inspect(terminal=False, PYTHONIOENCODING="ascii")

@@ -4,6 +4,7 @@ import io
 import json
 
 import numpy as np
+import pandas as pd
 import pyarrow as pa
 import pytest
 from builders import labelled, run_record, texts
@@ -216,12 +217,12 @@ def test_a_difference_is_that_of_the_scores_also_below_a_blind_guess(tmp_path):
 
 def test_both_kinds_of_verdict_are_corrected_for_many_tests():
     rows = [{"p": p, "p_equal": equal, "same": same} for p, equal, same in 2 * [(0.03, 0.9, False), (0.9, 0.03, False)]]
-    judge(rows)
-    assert {row["verdict"] for row in rows} == {INCONCLUSIVE}
-    assert [row["p_equal_holm"] for row in rows] == [1.0, pytest.approx(0.12), 1.0, pytest.approx(0.12)]
+    judged = judge(pd.DataFrame(rows))
+    assert {*judged["verdict"]} == {INCONCLUSIVE}
+    assert judged["p_equal_holm"].tolist() == pytest.approx([1.0, 0.12, 1.0, 0.12])
     rows = [{"p": 1.0, "p_equal": equal, "same": same} for equal, same in ((0.03, False), (None, True), (0.0, True))]
-    judge(rows)  # identical settings are not among the tests of equality
-    assert [row["verdict"] for row in rows] == [EQUAL, IDENTICAL, IDENTICAL]
+    # identical settings are not among the tests of equality
+    assert judge(pd.DataFrame(rows))["verdict"].tolist() == [EQUAL, IDENTICAL, IDENTICAL]
 
 
 def test_equal_is_two_one_sided_tests(tmp_path):

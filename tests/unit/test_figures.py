@@ -1,7 +1,6 @@
 """Figures: what is in the files, what they draw, and which slots and numbers pictures of heads have."""
 
 from collections.abc import Iterable
-from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
@@ -12,11 +11,10 @@ from builders import grid_view, summary_row
 
 import papa
 from papa.errors import InputError
-from papa.method.pictures import HEIGHT, drawn_slots, pictures
+from papa.method.pictures import drawn_slots, pictures
 from papa.results.drops import COLUMNS as DROP_COLUMNS
 from papa.results.drops import drop_figure
 from papa.results.figures import grid_figure
-from papa.results.panels import LABEL_HEIGHT
 from papa.results.section import draw
 
 LAYERS, HEADS = 3, 5
@@ -61,7 +59,7 @@ def test_files_show_models_tasks_and_subsets(tmp_path):
     rows = [part for model, task, subset in names for part in curve(model=model, task=task, subset=subset)]
     svg = save(tmp_path, figure_of(rows)[0])
     texts = ("Figure 2a: BASE", "Title of ner", "Title of names", "Entity F1", "first", "second", "lookup", "12")
-    for text in (*texts, "trivial .200", "context-free .300", "Constants: average; order: λ."):
+    for text in (*texts, "trivial floor", "context-free floor", "Constants: average; order: λ."):
         assert f">{text}<" in svg
 
 
@@ -73,7 +71,6 @@ class Panel:
         self.content = self.figure["concat"][0]
         self.marks = [layer["mark"]["type"] for layer in self.content["layer"]]
         self.points = self.rows("circle")
-        self.labels = self.rows("text")
         self.x, self.y = (self.layer("circle")["encoding"][axis] for axis in "xy")
 
     def layer(self, mark: str) -> dict[str, Any]:
@@ -81,11 +78,6 @@ class Panel:
 
     def rows(self, mark: str) -> Rows:
         return self.figure["datasets"][self.layer(mark)["data"]["name"]]
-
-    def height_of(self, label: dict[str, Any]) -> float:
-        """The height of a label in pixels above the axis."""
-        low, high = self.y["scale"]["domain"]
-        return HEIGHT * (label["y"] - low) / (high - low)
 
 
 @pytest.mark.parametrize("character", ["\x1b", "\0", "\uffff"])
@@ -115,15 +107,21 @@ def test_scores_stay_within_the_range_of_the_metric(metric, scores, floors, limi
     assert begin - 0.05 * (high - low) <= low <= begin
 
 
-@pytest.mark.parametrize("floors", [(0.535, 0.535), (0.5, 0.505), (0.7, 0.699)])
-def test_no_label_overlaps_another(floors):
-    names = ["λ", "λ reversed", "random", "top down", "bottom up"]
-    panel = Panel(lines(names, curve(trivial=floors[0], contextless=floors[1])))
-    assert sorted(label["text"].split(" .")[0] for label in panel.labels) == sorted([*names, "context-free", "trivial"])
-    heights = sorted(panel.height_of(label) for label in panel.labels)
-    size = panel.layer("text")["mark"]["fontSize"]
-    assert size >= 10 and all(above - below >= 1.1 * size - 1e-6 for below, above in pairwise(heights))
-    assert heights[0] >= -1e-6 and heights[-1] <= HEIGHT + 1e-6
+@pytest.mark.parametrize(
+    ("contextless", "kinds"),
+    [
+        ((0.3, 0.301), ["context-free floor", "trivial floor"]),
+        ((0.3, 0.4), ["context-free floor of a curve"] * 2 + ["trivial floor"]),
+        ((None, None), ["trivial floor"]),
+    ],
+)
+def test_floors_that_curves_share_are_lines_and_others_marks_of_their_curves(contextless, kinds):
+    rows = [
+        row | {"line": name} for name, floor in zip("ab", contextless, strict=True) for row in curve(contextless=floor)
+    ]
+    panel = Panel(rows)
+    drawn = [row for mark in ("rule", "point") if mark in panel.marks for row in panel.rows(mark)]
+    assert sorted(row["kind"] for row in drawn if "kind" in row) == kinds
 
 
 LOOKUP = curve(0.8, 0.7, 0.6, subset="lookup", contextless=0.45)
@@ -142,16 +140,14 @@ def drops_of(*points: tuple[str, str, float | None, float | None]) -> Any:
     return drop_figure(pd.DataFrame(values))[0]
 
 
-def test_every_model_with_a_drop_is_a_labelled_point(tmp_path):
+def test_every_model_with_a_drop_is_a_point(tmp_path):
     points = [("first", "average", 0.8, 0.1), ("second", "average", 0.8, 0.1), ("third", "average", 0.7, None)]
     figure = drops_of(*points)
     assert ">No drop is defined for third.<" in save(tmp_path, figure)
-    labels = {point["text"]: point for point in drawn(figure) if "y" in point}
-    assert {name: label["mean_relative_drop"] for name, label in labels.items()} == {"first": 0.1, "second": 0.1}
-    # points at one place: their labels are next to each other, on an axis that has 0
-    low, high = figure.to_dict()["layer"][0]["encoding"]["y"]["scale"]["domain"]
+    shown = {point["text"]: point["mean_relative_drop"] for point in drawn(figure)}
+    assert shown == {"first": 0.1, "second": 0.1}
+    low, high = figure.to_dict()["encoding"]["y"]["scale"]["domain"]
     assert low < 0 < high
-    assert abs(labels["first"]["y"] - labels["second"]["y"]) * 2 * HEIGHT / (high - low) >= LABEL_HEIGHT - 1e-6
 
 
 def averages(uses: list[int]) -> papa.Constants:

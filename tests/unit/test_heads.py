@@ -2,7 +2,7 @@
 
 import pandas as pd
 
-from papa.jobs.heads import write_kept_heads
+from papa.results.study_results import write_kept_heads
 
 RANKED = [(1, 0), (0, 0), (1, 2), (0, 2), (1, 1), (0, 1)]
 

@@ -10,10 +10,10 @@ import torch
 from finished import CONFIG, HEADS, LAYERS, SLOTS, averages, learned, write_results
 
 import papa
-from papa.results.heads_map import NEVER, STEPS, MapMatrices, head_maps, heads_of, matrices_of
+from papa.results.heads_map import NEVER, STEPS, head_maps, heads_of, matrices_of
 
 
-def cells_of(matrices: MapMatrices) -> np.ndarray:
+def cells_of(matrices: dict[str, Any]) -> np.ndarray:
     return np.frombuffer(b64decode(matrices["cells"]), dtype=np.uint8)
 
 

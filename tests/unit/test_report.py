@@ -30,7 +30,7 @@ import papa
 from papa.errors import DamagedArtefact
 from papa.files import read_provenance
 from papa.results.finished import Finished
-from papa.results.page_data import first_rows, versions_note
+from papa.results.page import first_rows, versions_note
 
 SMALL: dict[str, Any] = {"run": CONFIG["run"] | {"models": ["small"], "tasks": ["second"]}, "grids": {}}
 """One model and one task, and no second grid."""
@@ -159,8 +159,7 @@ def test_data_and_subsets_say_what_was_used_and_what_training_had_already(page):
     assert page.tables["score_by_fraction-1"][1][:4] == [TITLE, "small", SUBSET, str(EXAMPLES // 2)]
     header, first, *_ = page.tables["data-0"]
     cells = dict(zip(header, first, strict=True))
-    assert cells["training rows used / available"] == "1,024 / 2,048"
-    assert cells["validation rows used / available"] == f"{EXAMPLES} / {EXAMPLES}"
+    assert (cells["training rows"], cells["validation rows"]) == ("1,024 of 2,048", f"all {EXAMPLES}")
     assert cells["validation rows also in training"] == str(SHARED)
 
 

@@ -90,7 +90,7 @@ def test_a_saved_study_needs_nothing_else(study, loaded, tmp_path):
     again = papa.load(moved)
     assert again.summary.equals(loaded.summary) and again.heads.equals(loaded.heads) and again.claims == loaded.claims
     np.testing.assert_array_equal(again.constants("second", "other").mean, averages().mean)
-    shutil.rmtree(tmp_path / "moved/cache")
+    shutil.rmtree(tmp_path / "moved/averages")
     with pytest.raises(papa.InputError, match="are missing; run the study again to compute them"):
         again.constants("second", "other")
 

@@ -23,7 +23,7 @@ from papa.results.summary import (
     summary_of,
     tables_of,
 )
-from papa.results.table import arrow_of, read_frame, write_pages
+from papa.results.table import arrow_of, write_pages
 
 # Student's t at 97.5 %, from printed tables.
 T_OF_2_DEGREES = 4.302653
@@ -166,9 +166,6 @@ def test_the_end_of_a_run_prints_claims_caveats_and_scores(tmp_path, capsys):
 
 def test_bad_tables_are_named(tmp_path):
     path = tmp_path / "table.parquet"
-    write_summary(path)
-    with pytest.raises(DamagedArtefact, match="has no column 'seed', so it is not a table of runs"):
-        read_frame(path, RUN_COLUMNS, "table of runs")
     write_table(arrow_of(scored({"1": [0.8]}), RUN_COLUMNS), path, {})
-    with pytest.raises(DamagedArtefact, match="has no column 'mean', so it is not a summary"):
+    with pytest.raises(DamagedArtefact, match="is not a summary of papa"):
         read_summary(path)

@@ -62,12 +62,3 @@ def test_names_stay_readable_next_to_many_numbers():
     cells = {f"1/{number}": ["0.896 ±.043"] for number in range(1, 8)}
     shown = printed(Table("", pd.DataFrame({"task": ["Names in context"]} | cells), 1))
     assert "Names in context" in shown and shown.count("0.896") == shown.count("±.043") == 7
-
-
-def test_a_wide_table_has_a_line_for_each_column_and_breaks_no_word():
-    cells = {f"column {letter} with words": [f"cell {letter}", f"more {letter}"] for letter in "abcdefg"}
-    table = Table("", pd.DataFrame({"model": ["model", "two"]} | cells), 1)
-    assert table.readable(200) is table
-    part = table.readable(60)
-    assert part.header == ["model", "model", "two"] and part.rows[2] == ["column c with words", "cell c", "more c"]
-    assert max(map(len, printed(part, 60).splitlines())) <= 60

@@ -7,8 +7,7 @@ import json
 import os
 from pathlib import Path
 
-from papa.config.packages import package_of
-from papa.config.settings import Machine
+from papa.config.settings import Machine, package_of
 from papa.data.hub import folder_of, is_local, refusal
 from papa.errors import InputError
 

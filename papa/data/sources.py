@@ -9,7 +9,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from papa.config.settings import SLICE, Corpus, HubCorpus, InFiles, Machine
+from papa.config.settings import SLICE, Corpus, InFiles, Machine, OnHub
 from papa.data.digests import digest_of_file
 from papa.data.hub import HOW_TO_FETCH, folder_of
 from papa.data.readers import SourceRows, class_names_of, read_file
@@ -83,11 +83,11 @@ def source_digests(corpus: Corpus, machine: Machine) -> dict[str, str] | None:
         ) from error
 
 
-def _split_on_hub(corpus: HubCorpus, split: str) -> str:
+def _split_on_hub(corpus: OnHub, split: str) -> str:
     return {"train": corpus.train, "validation": next(iter(corpus.validation), "validation")}.get(split, split)
 
 
-def _in_folder(corpus: HubCorpus, split: str, wanted: Collection[str] | None, folder: Path) -> SourceRows:
+def _in_folder(corpus: OnHub, split: str, wanted: Collection[str] | None, folder: Path) -> SourceRows:
     try:
         dataset = _load_dataset(folder, corpus.config, _split_on_hub(corpus, split))
     except Exception as error:  # malformed files raise more errors than the library documents

@@ -12,8 +12,7 @@ from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
 
-from papa.config.packages import package_of
-from papa.config.settings import DEMO_PACKAGE, FolderModel, Machine, ModelSettings, PackageModel
+from papa.config.settings import DEMO_PACKAGE, FolderModel, Machine, ModelSettings, PackageModel, package_of
 from papa.data.digests import digest_of_file
 from papa.data.hub import CONFIGS_AND_TOKENIZERS, download, folder_of
 from papa.data.named import Facts, facts_in, named

@@ -15,7 +15,7 @@ from contextlib import redirect_stderr
 from io import StringIO
 from pathlib import Path
 
-from papa.config.reading import check_yaml
+from papa.config.reading import read_yaml
 from papa.errors import InputError, first_line
 from papa.jobs.start import argument, called_with, collected_studies, home, show_results
 from papa.jobs.stopping import resumable
@@ -79,7 +79,7 @@ def run(config: Path, cores: str | None, profile: str, options: Sequence[str]) -
         InputError: the config is not valid YAML, or there is no folder for caches.
         SystemExit: snakemake failed or was stopped; the code is snakemake's.
     """
-    check_yaml(config)  # snakemake misreads some YAML files and hangs on others
+    read_yaml(config)  # snakemake misreads some YAML files and hangs on others
     check_cache()
     with collected_studies() as studies, resumable():
         snakemake(call(config, cores, profile, options))

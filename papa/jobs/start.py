@@ -18,7 +18,7 @@ from pathlib import Path
 from typing import Any
 
 import papa
-from papa.config.reading import check_yaml, config_of
+from papa.config.reading import config_of, read_yaml
 from papa.config.settings import check_files
 from papa.data.hub import fetch
 from papa.errors import WARNING, InputError
@@ -137,7 +137,7 @@ def planned(config: Mapping[str, object], files: Iterable[str | Path], is_main_p
         content = read_plan(folder)
         return Planned(folder, {batch["key"]: batch for batch in content["batches"]}, content["config"]["threads"])
     for path in files:
-        check_yaml(path)
+        read_yaml(path)
     checked = config_of(config)
     folder, threads = f"results/{checked.name}", checked.threads
     check_files(checked)

@@ -78,7 +78,7 @@ def test_a_changed_list_changes_keys_and_a_moved_one_does_not(tmp_path):
 @pytest.mark.parametrize(
     ("orders", "message"),
     [
-        ([LIST | {"name": "Mine"}], r"run.orders\[0\].name is 'Mine', but must match"),
+        ([LIST | {"name": "Mine"}], r"run.orders\[0\].name is 'Mine', but should match"),
         ([LIST, LIST | {"file": "b.csv"}], "run.orders: 'list-mine' is listed twice"),
         ([LIST], r"orders, list-mine: there is no file heads\.csv"),
     ],

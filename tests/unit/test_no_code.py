@@ -13,12 +13,13 @@ import pyarrow.parquet as pq
 import pytest
 import torch
 import yaml
+from tiny import corpus_of
 from typer.testing import CliRunner
 
 import papa
 from papa.cli import app
 from papa.config.reading import CarefulLoader
-from papa.config.settings import Machine, corpus_of
+from papa.config.settings import Machine
 from papa.data.sources import load_splits
 from papa.data.tokenize import sizes_of_model, tokenizer_of
 from papa.errors import DamagedArtefact, InputError

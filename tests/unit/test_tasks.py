@@ -10,8 +10,9 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 from pydantic import TypeAdapter
+from tiny import corpus_of
 
-from papa.config.settings import Corpus, Machine, Task, corpus_of
+from papa.config.settings import Corpus, Machine, Task
 from papa.data import prepare as preparing
 from papa.data.prepare import Prepared, prepared, texts_in
 from papa.data.readers import SourceRows

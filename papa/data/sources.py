@@ -110,9 +110,14 @@ def _load_dataset(folder: Path, config: str | None, split: str) -> Dataset:
     state = [(name, status.st_size, status.st_mtime_ns, status.st_ctime_ns) for name, status in files]
     cache = Path(datasets.config.HF_DATASETS_CACHE, "papa", hashlib.sha256(repr(state).encode()).hexdigest()[:16])
     options = {"split": split, "cache_dir": str(cache)}
+    shown = not datasets.are_progress_bars_disabled()
+    datasets.disable_progress_bars()
     try:
         return datasets.load_dataset(str(folder), name=config, **options)
     except ValueError as error:
         if config is None or "Available: ['default']" not in str(error):
             raise
-    return datasets.load_dataset(str(folder), data_dir=config, **options)
+        return datasets.load_dataset(str(folder), data_dir=config, **options)
+    finally:
+        if shown:
+            datasets.enable_progress_bars()

@@ -164,24 +164,28 @@ def print_plan(estimates: Estimates, out: Console) -> None:
 
     for problem in estimates["problems"]:
         out.print(printable(problem), style="bold red")
-    rows = [
-        {
-            "stage": stage["stage"],
-            "jobs": f"{stage['jobs']:,}" + (f" ({stage['unknown']:,} unknown)" if stage["unknown"] else ""),
-            "time": format_duration(stage["seconds"]),
-            "disk": format_bytes(stage["disk_mb"] * MB) if stage["disk_mb"] else "",
-        }
-        for stage in estimates["stages"]
-    ]
-    Table("", pd.DataFrame(rows), 1).print(out)
     total = estimates["total"]
-    unknown = f", {total['unknown']:,} of unknown size" if total["unknown"] else ""
-    out.print(
-        f"\n{count(total['jobs'], 'job')}{unknown}: about {format_duration(estimates['elapsed_seconds'])} on "
-        f"{count(estimates['cores'], 'core')} (device {estimates['device']}) and {format_bytes(total['disk_mb'] * MB)} "
-        f"of disk space ({format_bytes(estimates['free_disk_bytes'])} free). One batch was timed.",
-        style="bold",
-    )
+    if not total["jobs"]:
+        out.print(f"Every file of the study {estimates['config']} exists, so nothing has to run.", style="bold")
+    else:
+        rows = [
+            {
+                "stage": stage["stage"],
+                "jobs": f"{stage['jobs']:,}" + (f" ({stage['unknown']:,} unknown)" if stage["unknown"] else ""),
+                "time": format_duration(stage["seconds"]),
+                "disk": format_bytes(stage["disk_mb"] * MB) if stage["disk_mb"] else "",
+            }
+            for stage in estimates["stages"]
+        ]
+        Table("", pd.DataFrame(rows), 1).print(out)
+        unknown = f", {total['unknown']:,} of unknown size" if total["unknown"] else ""
+        out.print(
+            f"\n{count(total['jobs'], 'job')}{unknown}: about {format_duration(estimates['elapsed_seconds'])} on "
+            f"{count(estimates['cores'], 'core')} (device {estimates['device']}) and "
+            f"{format_bytes(total['disk_mb'] * MB)} of disk space ({format_bytes(estimates['free_disk_bytes'])} free). "
+            "One batch was timed.",
+            style="bold",
+        )
     for sentence in (*estimates["why"], *estimates["metrics"], *describe_margins(estimates)):
         out.print(printable(sentence))
 

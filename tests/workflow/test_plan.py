@@ -85,6 +85,11 @@ def test_time_is_that_of_a_batch_times_the_passes(plan, monkeypatch):
     assert stages["report"]["seconds"] == 10
 
 
+def test_nothing_to_do_is_one_sentence(plan, monkeypatch):
+    monkeypatch.setattr(Plan, "missing", [])
+    assert plan(CONFIG).stdout.startswith("Every file of the study tiny exists, so nothing has to run.\n")
+
+
 COLUMN = r"Config error: \S+ has no column 'feeling'; its columns are "
 
 

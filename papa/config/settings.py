@@ -8,11 +8,11 @@ from __future__ import annotations
 
 import re
 from collections import Counter
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from difflib import get_close_matches
 from fractions import Fraction
-from itertools import product
+from itertools import combinations, product
 from pathlib import Path
 from textwrap import shorten
 from typing import TYPE_CHECKING, Annotated, Any, Literal, Union
@@ -656,26 +656,19 @@ class Machine:
 # Checks of keys in several blocks. Each raises `InputError` with one sentence that names the keys.
 
 
-def _names_used(config: Config) -> Iterator[tuple[str, str, str, Iterable[str]]]:
-    """Yield each name that must be defined: its place, what it names, the name, and the names that are defined."""
-    for where, grid in config.grids_by_key.items():
-        for key, defined in (("models", config.models), ("tasks", config.tasks)):
-            for number, name in enumerate(getattr(grid, key)):
-                yield f"{where}.{key}[{number}]", key.removesuffix("s"), name, defined
-        for number, constant in enumerate(grid.constants):
-            if corpus := Constant.parse(constant).corpus:
-                yield f"{where}.constants[{number}]", "corpus", corpus, config.corpora
-    for name, task in config.tasks.items():
-        yield f"tasks.{name}.corpus", "corpus", task.corpus, config.corpora
-    run = dict.fromkeys(name for grid in config.analyses.values() for name in grid.tasks)
-    for number, name in enumerate(config.patterns.tasks if config.patterns else ()):
-        yield f"patterns.tasks[{number}]", "task that is run", name, run
-
-
 def _check_names(config: Config) -> None:
-    for where, what, name, defined in _names_used(config):
-        if name not in defined:
-            raise InputError(f"{where}: no {what} is called {name!r}; {suggested(name, defined)}")
+    run = dict.fromkeys(name for grid in config.analyses.values() for name in grid.tasks)
+    used: list[tuple[str, str, Iterable[str], Iterable[str]]] = []
+    for where, grid in config.grids_by_key.items():
+        averaged = filter(None, (Constant.parse(constant).corpus for constant in grid.constants))
+        used.append((f"{where}.models", "model", grid.models, config.models))
+        used.append((f"{where}.tasks", "task", grid.tasks, config.tasks))
+        used.append((f"{where}.constants", "corpus", averaged, config.corpora))
+    used += [(f"tasks.{name}.corpus", "corpus", [task.corpus], config.corpora) for name, task in config.tasks.items()]
+    used.append(("patterns.tasks", "task that is run", config.patterns.tasks if config.patterns else (), run))
+    for where, what, names, defined in used:
+        if unknown := next((name for name in names if name not in defined), None):
+            raise InputError(f"{where}: no {what} is called {unknown!r}; {suggested(unknown, defined)}")
     for where, grid in config.grids_by_key.items():
         other = next((order for name, order in grid.lists.items() if order != config.lists[name]), None)
         if other is not None:
@@ -736,15 +729,13 @@ def _check_seeds(where: str, task: Task, seeds_of: Mapping[str, list[int]]) -> N
         return
     parts = parts_of(str(task.train_rows))
     for key, seeds in seeds_of.items():
-        seed_of_part: dict[int, int] = {}
-        for seed in seeds:
-            first = seed_of_part.setdefault(seed % parts, seed)
-            if first != seed:
-                raise InputError(
-                    f"{where}.resample_training with train_rows {task.train_rows} has {count(parts, 'part')} of the "
-                    f"training rows, and seeds {first} and {seed} of {key} would share one, because both leave "
-                    f"{seed % parts} when divided by {parts}; lower train_rows, or change the seeds."
-                )
+        first, seed = next((pair for pair in combinations(seeds, 2) if (pair[1] - pair[0]) % parts == 0), (0, 0))
+        if first != seed:
+            raise InputError(
+                f"{where}.resample_training with train_rows {task.train_rows} has {count(parts, 'part')} of the "
+                f"training rows, and seeds {first} and {seed} of {key} would share one, because both leave "
+                f"{seed % parts} when divided by {parts}; lower train_rows, or change the seeds."
+            )
 
 
 def _check_trained(config: Config) -> None:

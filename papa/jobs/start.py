@@ -302,7 +302,7 @@ def planned(config: Mapping[str, object], files: Iterable[str | Path], is_main_p
     if called := _call.get():
         called.studies.append(started)
     if runs and batches:  # not in `onstart`, which snakemake does not call for a workflow that is used as a module
-        begin(started)
+        begin(plan)
     return started
 
 
@@ -324,17 +324,12 @@ def _only_shows() -> bool:
     return any(getattr(options, name, None) for name in SHOWING)
 
 
-def begin(started: Planned) -> None:
+def begin(plan: Plan) -> None:
     """Lock the results and the cache until this process ends, write the plan, and print why files are made."""
-    if started.plan is None:
-        raise RuntimeError("nothing was planned")
-    try:
-        _locks.extend(lock(started.plan.results, started.plan.cache))
-        started.plan.write()
-        Path(started.plan.report.output).unlink(missing_ok=True)  # it is written last; now it is out of date
-    except InputError as error:
-        raise SystemExit(f"Error: {error}") from None
-    for line in (*reasons(started.plan), *(f"{WARNING}{text}" for text in started.plan.warnings)):
+    _locks.extend(lock(plan.results, plan.cache))
+    plan.write()
+    Path(plan.report.output).unlink(missing_ok=True)  # it is written last; now it is out of date
+    for line in (*reasons(plan), *(f"{WARNING}{text}" for text in plan.warnings)):
         print(line, flush=True)
 
 

@@ -42,8 +42,8 @@ tasks.tags.metric: negative_log_perplexity => a task without labels (masked lang
 tasks.masked.metric: accuracy => tasks.masked: a task with one label per text (on a corpus without words) needs `label`
 tasks.next.train_rows: 0.5 => by a decoder's own head) has no `train_rows`; remove it, or change `metric`.
 
-run.tasks: [animals, pos] => run.tasks[1]: no task is called 'pos'; it must be one of animals, tags, masked, next.
-run.constants: [average-of-mnli] => run.constants[0]: no corpus is called 'mnli'; it must be one of sentences, words.
+run.tasks: [animals, pos] => run.tasks: no task is called 'pos'; it must be one of animals, tags, masked, next.
+run.constants: [average-of-mnli] => run.constants: no corpus is called 'mnli'; it must be one of sentences, words.
 run.tasks: [tags, tags] => run.tasks: 'tags' is listed twice; list each value once.
 tasks.tags.metric: accuracy => tasks.tags.metric: The metric accuracy is for tasks with one label per text
 tasks.tags.label: words => is 'words', but that column contains texts, because it is `words` of corpora.words; use

@@ -11,7 +11,6 @@ from __future__ import annotations
 import errno
 import glob
 import hashlib
-import html
 import json
 import os
 import platform
@@ -46,8 +45,6 @@ PACKAGES = ("torch", "transformers", "numpy")
 """The packages whose versions an artefact contains."""
 REBUILD = "delete it and run the workflow again"
 """Advice for a damaged file."""
-PAGE_PROVENANCE = re.compile(r'<meta name="papa-provenance" content="([^"]*)">')
-"""Matches the provenance in an HTML page."""
 
 
 @dataclass(frozen=True)
@@ -322,7 +319,7 @@ def provenance_of(table: pa.Table | TableFile) -> dict[str, Any]:
     return {key: value for key, value in facts.items() if key != "groups"}
 
 
-# -- JSON, tensors, arrays, pages -------------------------------------------------------------------------------------
+# -- JSON, tensors, arrays --------------------------------------------------------------------------------------------
 
 
 def write_json(
@@ -393,14 +390,6 @@ def digest_of_array(values: np.ndarray) -> str:
     return digest.hexdigest()
 
 
-def write_page(text: str, path: PathLike, record: Record | None = None) -> None:
-    """Write an HTML page with its provenance as the first element of `<head>`."""
-    provenance = html.escape(sealed({}, record, [text.encode()]))
-    with replacing(path) as temporary:
-        signed = text.replace("<head>", f'<head>\n<meta name="papa-provenance" content="{provenance}">', 1)
-        temporary.write_text(signed, encoding="utf-8")
-
-
 def text_at_end(file: BinaryIO) -> bytes:
     """Return the text at the end of a file, before its length in 8 bytes; raise ValueError if there is none."""
     size = file.seek(0, os.SEEK_END)
@@ -454,19 +443,12 @@ def _text_in_hidden(path: PathLike) -> bytes:
         return text_at_end(file)
 
 
-def _text_in_page(path: PathLike) -> str | None:
-    with open(path, encoding="utf-8") as page:
-        match = PAGE_PROVENANCE.search(page.read(1 << 20))
-    return html.unescape(match[1]) if match else None
-
-
 _READERS = {
     ".parquet": _text_in_parquet,
     ".json": lambda path: _json_of(path)[1],
     ".safetensors": _text_in_tensors,
     ".h5": _text_in_arrays,
     ".hidden": _text_in_hidden,
-    ".html": _text_in_page,
 }
 
 

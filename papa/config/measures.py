@@ -71,27 +71,12 @@ class Outcomes:
         cls, measure: Measure, items: Mapping[str, np.ndarray], predicted: np.ndarray, names: Sequence[str]
     ) -> Outcomes:
         """Combine `predicted` `[item]`, such as the measure's column of `items`, with the other columns of `items`."""
-        if measure.target.labelled and not names:
-            raise InputError(f"The metric {measure.name} counts labels, but they have no names; give the label names.")
-        right = measure.target.right
-        integers = {name: OUTCOME_TYPES[name].startswith("int") for name in (right, measure.column)}
-        gold, predicted = (
-            values.astype(np.int64 if integers[name] else np.float64)
-            for name, values in ((right, items[right]), (measure.column, predicted))
-        )
-        return cls(gold, predicted, items["example"].astype(np.int64), names)
+        gold, unit = (items[name].astype(np.int64) for name in (measure.target.right, "example"))
+        return cls(gold, predicted.astype(np.int64 if measure.target.labelled else np.float64), unit, names)
 
     def __post_init__(self) -> None:
-        labels = len(self.names)
-        if not len(self.gold) == len(self.predicted) == len(self.unit):
-            raise InputError("Labels, predictions and units differ in length; give one of each for every item.")
-        if not labels:
-            return
-        if not len(self.gold):
+        if self.names and not len(self.gold):
             raise InputError("There is nothing to score, because no example has a label; label some examples.")
-        values = np.concatenate([self.gold, self.predicted])
-        if values.min() < 0 or values.max() >= labels:
-            raise InputError(f"Labels and predictions must be indices of the {labels} label names.")
 
     def summed(self, *values: np.ndarray) -> Counts:
         """Sum values over the items of each unit, `[unit, count]`."""

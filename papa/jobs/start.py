@@ -15,7 +15,7 @@ import shutil
 import subprocess
 import sys
 import tempfile
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from contextlib import redirect_stderr, redirect_stdout
 from contextvars import ContextVar
 from dataclasses import dataclass, field
@@ -43,12 +43,6 @@ DEMO = Path("data/demo")
 """The texts of the demo, in a clone or an installed papa, and in the current folder."""
 
 
-JOB_MB, MODEL_MB = 2000, 3000
-"""Megabytes that a job requests: for tables and probes, and for Python with transformers and a batch of texts."""
-WEIGHT_COPIES = 4
-"""A job that runs a model requests this multiple of its files of weights."""
-JOB_MINUTES, MODEL_MINUTES = 60, 240
-"""Walltime of a job without and with a model; a job that is stopped resumes at its last checkpoint."""
 SHOWING = (
     *("dryrun", "lint", "summary", "detailed_summary", "dag", "rulegraph", "filegraph", "d3dag", "print_compilation"),
     *("list_rules", "list_target_rules", "list_changes", "list_input_changes", "list_params_changes"),
@@ -238,7 +232,7 @@ class Planned:
         batches: the batches that have to run, by the digits of their keys.
         plan: the plan; None in a job.
         threads: threads of a job that runs the encoder or trains probes.
-        light, encoder: the resources of jobs without and with the model; a job that failed gets twice as much.
+        weights_mb: the size of the largest model's files of weights.
     """
 
     folder: str
@@ -246,21 +240,6 @@ class Planned:
     threads: int
     plan: Plan | None = None
     weights_mb: int = 0
-
-    @property
-    def light(self) -> dict[str, Callable[..., int]]:
-        return _resources(JOB_MB, JOB_MINUTES)
-
-    @property
-    def encoder(self) -> dict[str, Callable[..., int]]:
-        return _resources(MODEL_MB + WEIGHT_COPIES * self.weights_mb, MODEL_MINUTES)
-
-
-def _resources(megabytes: int, minutes: int) -> dict[str, Callable[..., int]]:
-    return {
-        "mem_mb": lambda wildcards, attempt: attempt * megabytes,
-        "runtime": lambda wildcards, attempt: attempt * minutes,
-    }
 
 
 def planned(config: Mapping[str, object], files: Iterable[str | Path], is_main_process: bool) -> Planned:

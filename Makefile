@@ -47,7 +47,6 @@ lint: $(READY)
 	@$(BIN)/mypy
 
 docs: $(READY)
-	@$(BIN)/python -m papa.config.reading
 	@$(BIN)/python docs/generated.py
 	@PATH="$(abspath $(BIN)):$$PATH" $(BIN)/python -c "import nbclient, nbformat; \
 	  page = nbformat.read('docs/notebook.ipynb', 4); \

@@ -20,12 +20,24 @@ try:
 except InputError as error:
     raise SystemExit(f"Error: {error}")
 
-THREADS, LIGHT, ENCODER = STUDY.threads, STUDY.light, STUDY.encoder
+THREADS = STUDY.threads
 MAKE = f"trap '' INT; {shlex.quote(sys.executable)} -P -m papa.plan.execute {STUDY.folder} {{wildcards.key}} {{threads}} {{log}}"
 
 
 def waits(wildcards):
     return STUDY.batches[wildcards.key]["waits"]
+
+
+def request(megabytes, minutes):
+    """Memory and walltime of a job; one that failed gets twice as much, and resumes at its last checkpoint."""
+    return {
+        "mem_mb": lambda wildcards, attempt: attempt * megabytes,
+        "runtime": lambda wildcards, attempt: attempt * minutes,
+    }
+
+
+# Without a model, for tables and probes; with one, for Python with transformers, a batch of texts, and weights four times.
+LIGHT, ENCODER = request(2000, 60), request(3000 + 4 * STUDY.weights_mb, 240)
 
 
 wildcard_constraints:

@@ -105,7 +105,7 @@ def project_part(settings: Settings) -> Callable[[], Report]:
 def project_job(settings: Settings) -> AnyJob:
     """Return the job of a stage on the outputs of earlier parts; "step" is the stage."""
     from papa.config.settings import Machine
-    from papa.config.variant import Variant
+    from papa.config.variant import Constant, Order, Variant
     from papa.data.weights import digest_of_model, weights_digest
     from papa.plan.jobs import Average, HiddenStates, Job, LearnLambda, Probe, Tokenize, Training
 
@@ -113,7 +113,7 @@ def project_job(settings: Settings) -> AnyJob:
     precision, seed = settings.get("precision", "float32"), settings.get("seed", 0)
     task = settings["task"] | ({"epochs": settings["epochs"]} if "epochs" in settings else {})
     training = Training(**{name: value for name, value in task.items() if name != "metric"})
-    variant = Variant.parse(variant_of(settings["fraction"]))
+    variant = Variant.of(Constant("average"), Order("lambda", 0), settings["fraction"])
     kinds = {
         "tokenize": Tokenize(slots=settings["slots"], layout="paper"),
         "average": Average(precision=precision),
@@ -141,11 +141,6 @@ def project_job(settings: Settings) -> AnyJob:
     job: AnyJob = Job(kinds[step], {"model": digest}, paths, step, str(output.parent), about, Machine(device="cpu"))
     job.__dict__["output"] = str(output)  # later parts read it under this name
     return job
-
-
-def variant_of(fraction: str) -> str:
-    """The variant of the model with this fraction of its heads as they are."""
-    return {"1": "original", "0": "average/all"}.get(fraction, f"average/lambda-0/kept-{fraction.replace('/', 'of')}")
 
 
 def prepare(settings: Settings) -> Callable[[], Report]:

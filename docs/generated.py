@@ -1,10 +1,11 @@
-"""Write the generated parts of pages: commands, and tables of measured studies.
+"""Write the generated parts of pages: commands, keys of configs, and tables of measured studies.
 
 `make docs` calls it. The tables of a study are in docs/measured/STUDY/tables, as papa wrote them.
 """
 
 from __future__ import annotations
 
+import json
 import re
 from fractions import Fraction
 from pathlib import Path
@@ -12,8 +13,11 @@ from pathlib import Path
 import pandas as pd
 import typer.cli
 import vl_convert
+from pydantic.json_schema import GenerateJsonSchema
 from typer.testing import CliRunner
 
+from papa.config.reading import description_of, keys
+from papa.config.settings import Config
 from papa.results.figures import grid_figure
 from papa.results.views import GridView
 
@@ -35,6 +39,58 @@ def commands() -> str:
 
 Next: [../config/README.md](../config/README.md) has the keys of a config, [api.md](api.md) the same in Python.
 """
+
+
+CONFIG_PAGE = "../config/README.md"
+BEGIN, END = "<!-- keys: written by `make docs` -->", "<!-- end of keys -->"
+TYPES = {"array": "list", "boolean": "true or false", "integer": "whole number", "number": "number", "string": "text"}
+BOUNDS = {"minimum": "≥", "exclusiveMinimum": ">", "maximum": "≤"}
+
+
+class _Plain(GenerateJsonSchema):
+    """The schema of a config without null for optional keys."""
+
+    def nullable_schema(self, schema):
+        return self.generate_inner(schema["schema"])
+
+
+def with_key_table() -> str:
+    """config/README.md with the table of keys between its marks."""
+    before, _, rest = (DOCS / CONFIG_PAGE).read_text(encoding="utf-8").partition(BEGIN)
+    return f"{before}{BEGIN}\n\n{key_table()}\n\n{END}{rest.partition(END)[2]}"
+
+
+def key_table() -> str:
+    """A row for each key; a block precedes its keys, and a grid reads from `run` what it lacks."""
+    schema = Config.model_json_schema(schema_generator=_Plain)
+    blocks = {"Config": schema, **schema["$defs"]}
+    rows = ["| key | type | default | unit | effect |", "|---|---|---|---|---|"]
+    for key, kinds in keys():
+        name = key.rpartition(".")[2]
+        kind = next(kind for kind in kinds if name in kind.model_fields)
+        rules = blocks[kind.__name__]["properties"][name]
+        required = all(name in kind.model_fields and kind.model_fields[name].is_required() for kind in kinds)
+        default = f"`{json.dumps(rules['default'])}`" if rules.get("default") not in (None, {}) else ""
+        default = "" if key.startswith("grids.") or key == "layout" else "required" if required else default
+        effect = description_of(kind, name).replace("<", "&lt;")  # Markdown would take it for HTML
+        rows.append(f"| `{key}` | {_type(rules)} | {default} | {rules.get('unit', '')} | {effect} |")
+    return "\n".join(rows)
+
+
+def _type(rules: dict) -> str:
+    options = rules.get("anyOf") or rules.get("oneOf")
+    if "enum" in rules or "const" in rules:
+        return ", ".join(f"`{value}`" for value in rules.get("enum", [rules.get("const")]))
+    if options:
+        return " or ".join(dict.fromkeys(map(_type, options)))
+    if "$ref" in rules or rules["type"] == "object":
+        return "block of keys"
+    if "prefixItems" in rules:
+        return f"[{', '.join(map(_type, rules['prefixItems']))}]"
+    if rules["type"] == "array":
+        return f"list of {_type(rules['items'])}"
+    shown = ", ".join(f"{sign} {rules[bound]:,}" for bound, sign in BOUNDS.items() if bound in rules)
+    return f"{TYPES[rules['type']]} {shown}".strip()
 
 
 MEASURED = DOCS / "measured"
@@ -100,6 +156,7 @@ def demo_figure() -> str:
 
 
 PAGES = {
+    CONFIG_PAGE: with_key_table,
     "cli.md": commands,
     "results.md": lambda: with_tables("results.md"),
     "known-answers.md": lambda: with_tables("known-answers.md"),

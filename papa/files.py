@@ -11,7 +11,6 @@ from __future__ import annotations
 import errno
 import glob
 import hashlib
-import html
 import json
 import os
 import platform
@@ -46,8 +45,6 @@ PACKAGES = ("torch", "transformers", "numpy")
 """The packages whose versions an artefact contains."""
 REBUILD = "delete it and run the workflow again"
 """Advice for a damaged file."""
-PAGE_PROVENANCE = re.compile(r'<meta name="papa-provenance" content="([^"]*)">')
-"""Matches the provenance in an HTML page."""
 
 
 @dataclass(frozen=True)
@@ -85,13 +82,9 @@ class Provenance:
     digest: str
     packages: Mapping[str, str]
 
-    def text(self) -> str:
-        key = None if self.record is None else self.record.key
-        return _json({**asdict(self), "key": key})
-
     @classmethod
     def parse(cls, text: str | bytes | None) -> Provenance:
-        """Parse the result of `text()`; raise ValueError, KeyError or TypeError if `text` is anything else."""
+        """Parse the result of `sealed`; raise ValueError, KeyError or TypeError if `text` is anything else."""
         content = json.loads(text or "")
         record = Record(**content["record"]) if content["record"] else None
         if content["key"] != (record and record.key):
@@ -200,8 +193,7 @@ class TableWriter:
 
     def end(self) -> None:
         """Write the provenance, with the digest of each row group; callers may add to `facts` before this call."""
-        provenance = _sealed({**self.facts, "groups": self._groups}, self._record, [])
-        self._file.add_key_value_metadata({KEY: provenance.text()})
+        self._file.add_key_value_metadata({KEY: sealed({**self.facts, "groups": self._groups}, self._record)})
 
 
 @contextmanager
@@ -253,7 +245,7 @@ class TableFile:
 
         tables = [self.group(index) for index in (range(len(self._digests)) if indices is None else indices)]
         table = pa.concat_tables(tables) if tables else self.schema.empty_table()
-        return table.replace_schema_metadata({KEY: self.provenance.text()})
+        return table.replace_schema_metadata({KEY: self.metadata.metadata[KEY.encode()]})
 
 
 @contextmanager
@@ -264,7 +256,7 @@ def opened_table(path: PathLike) -> Iterator[TableFile]:
 
     # pq.read_table would also import pyarrow.dataset, which costs 50 MB of memory in every job
     with reading(path, "a papa table", pa.ArrowException, KeyError), pq.ParquetFile(path) as file:
-        provenance = _checked(path, (file.metadata.metadata or {}).get(KEY.encode()), [])
+        provenance = unsealed(path, (file.metadata.metadata or {}).get(KEY.encode()))
         if len(provenance.facts["groups"]) != file.metadata.num_row_groups:
             raise DamagedArtefact(f"{path} is damaged (rows are missing); {REBUILD}.")
         yield TableFile(path, file, provenance)
@@ -327,7 +319,7 @@ def provenance_of(table: pa.Table | TableFile) -> dict[str, Any]:
     return {key: value for key, value in facts.items() if key != "groups"}
 
 
-# -- JSON, tensors, arrays, pages -------------------------------------------------------------------------------------
+# -- JSON, tensors, arrays --------------------------------------------------------------------------------------------
 
 
 def write_json(
@@ -337,8 +329,7 @@ def write_json(
     facts: Mapping[str, object] | None = None,
 ) -> None:
     """Write `content` as JSON with sorted keys, so the same content gives the same bytes. NaN raises ValueError."""
-    provenance = _sealed(facts or {}, record, [_json(content).encode()])
-    signed = {**content, KEY: json.loads(provenance.text())}
+    signed = {**content, KEY: json.loads(sealed(facts or {}, record, [_json(content).encode()]))}
     text = json.dumps(signed, indent=1, sort_keys=True, allow_nan=False, ensure_ascii=False)
     with replacing(path) as temporary:
         temporary.write_text(text + "\n", encoding="utf-8")
@@ -347,7 +338,7 @@ def write_json(
 def read_json(path: PathLike) -> dict[str, Any]:
     """Read a file that `write_json` wrote; raise `DamagedArtefact` if it is missing, damaged or something else."""
     content, provenance = _json_of(path)
-    _checked(path, provenance, [_json(content).encode()])
+    unsealed(path, provenance, [_json(content).encode()])
     return content
 
 
@@ -357,9 +348,9 @@ def write_tensors(
     """Write `tensors` as safetensors, with their record and with `facts` about them."""
     from safetensors.torch import save
 
-    provenance = _sealed(facts, record, _parts_of_tensors(tensors))
+    content = save(dict(tensors), {KEY: sealed(facts, record, _parts_of_tensors(tensors))})
     with replacing(path) as temporary:
-        temporary.write_bytes(save(dict(tensors), {KEY: provenance.text()}))
+        temporary.write_bytes(content)
 
 
 def read_tensors(path: PathLike) -> tuple[dict[str, Tensor], dict[str, Any]]:
@@ -370,18 +361,18 @@ def read_tensors(path: PathLike) -> tuple[dict[str, Tensor], dict[str, Any]]:
     with reading(path, "safetensors", SafetensorError, ValueError, AttributeError):
         tensors = load(Path(path).read_bytes())
         text = _text_in_tensors(path)
-    return tensors, dict(_checked(path, text, _parts_of_tensors(tensors)).facts)
+    return tensors, dict(unsealed(path, text, _parts_of_tensors(tensors)).facts)
 
 
 def provenance_of_arrays(facts: Mapping[str, object], record: Record | None, arrays: Mapping[str, np.ndarray]) -> str:
     """Return the provenance of an HDF5 file with these `arrays`; the file stores it in the attribute `KEY`."""
     digests = {name: digest_of_array(values) for name, values in arrays.items()}
-    return _sealed({**facts, "arrays": digests}, record, []).text()
+    return sealed({**facts, "arrays": digests}, record)
 
 
 def check_arrays(path: PathLike, text: str, arrays: Mapping[str, np.ndarray]) -> dict[str, Any]:
     """Return the facts of an HDF5 file; raise `DamagedArtefact` if `arrays` changed since they were written."""
-    facts = dict(_checked(path, text, []).facts)
+    facts = dict(unsealed(path, text).facts)
     digests = facts.pop("arrays", {})
     for name, values in arrays.items():
         if digests.get(name) != digest_of_array(values):
@@ -397,24 +388,6 @@ def digest_of_array(values: np.ndarray) -> str:
     digest.update(f"{values.dtype.str} {list(values.shape)}\n".encode())
     digest.update(np.ascontiguousarray(values).reshape(-1).view("u1").data)
     return digest.hexdigest()
-
-
-def write_page(text: str, path: PathLike, record: Record | None = None) -> None:
-    """Write an HTML page with its provenance as the first element of `<head>`."""
-    provenance = html.escape(_sealed({}, record, [text.encode()]).text())
-    with replacing(path) as temporary:
-        signed = text.replace("<head>", f'<head>\n<meta name="papa-provenance" content="{provenance}">', 1)
-        temporary.write_text(signed, encoding="utf-8")
-
-
-def sealed(facts: Mapping[str, object], record: Record | None) -> str:
-    """Return the provenance of content that is verified in another way, as text."""
-    return _sealed(facts, record, []).text()
-
-
-def unsealed(path: PathLike, text: str | bytes) -> Mapping[str, Any]:
-    """Return the facts in a text that `sealed` returned; raise `DamagedArtefact` if it was changed."""
-    return _checked(path, text, []).facts
 
 
 def text_at_end(file: BinaryIO) -> bytes:
@@ -470,30 +443,24 @@ def _text_in_hidden(path: PathLike) -> bytes:
         return text_at_end(file)
 
 
-def _text_in_page(path: PathLike) -> str | None:
-    with open(path, encoding="utf-8") as page:
-        match = PAGE_PROVENANCE.search(page.read(1 << 20))
-    return html.unescape(match[1]) if match else None
-
-
 _READERS = {
     ".parquet": _text_in_parquet,
     ".json": lambda path: _json_of(path)[1],
     ".safetensors": _text_in_tensors,
     ".h5": _text_in_arrays,
     ".hidden": _text_in_hidden,
-    ".html": _text_in_page,
 }
 
 
-def _sealed(facts: Mapping[str, object], record: Record | None, parts: Iterable[bytes]) -> Provenance:
-    """Return a provenance with the digest of the facts and of the content in `parts`."""
+def sealed(facts: Mapping[str, object], record: Record | None, parts: Iterable[bytes] = ()) -> str:
+    """Return a provenance as text, with the digest of the facts and of the content in `parts`."""
     facts = json.loads(_json(facts))
     packages = {"papa": __version__, **{name: version(name) for name in PACKAGES}} if record else {}
-    return Provenance(facts, record, digest_of_json(facts, parts), packages)
+    provenance = Provenance(facts, record, digest_of_json(facts, parts), packages)
+    return _json({**asdict(provenance), "key": record and record.key})
 
 
-def _checked(path: PathLike, text: str | bytes | None, parts: Iterable[bytes]) -> Provenance:
+def unsealed(path: PathLike, text: str | bytes | None, parts: Iterable[bytes] = ()) -> Provenance:
     """Return the provenance in `text`; raise `DamagedArtefact` unless its digest matches the content in `parts`."""
     try:
         provenance = Provenance.parse(text)

@@ -13,6 +13,9 @@ from contextlib import suppress
 from pathlib import Path
 
 import yaml
+from pydantic import TypeAdapter
+
+from papa.config.settings import Corpus
 
 REPOSITORY = Path(__file__).parents[1]
 WORDS = "the a cat dog bird sees hears finds old small red runs sleeps here now".split()
@@ -58,6 +61,11 @@ def with_keys(config, changes):
         if value is ABSENT:
             del block[key]
     return config
+
+
+def corpus_of(**keys):
+    """The corpus with these keys, which choose its kind."""
+    return TypeAdapter(Corpus).validate_python(keys)
 
 
 def a_task(**keys):

@@ -71,27 +71,12 @@ class Outcomes:
         cls, measure: Measure, items: Mapping[str, np.ndarray], predicted: np.ndarray, names: Sequence[str]
     ) -> Outcomes:
         """Combine `predicted` `[item]`, such as the measure's column of `items`, with the other columns of `items`."""
-        if measure.target.labelled and not names:
-            raise InputError(f"The metric {measure.name} counts labels, but they have no names; give the label names.")
-        right = measure.target.right
-        integers = {name: OUTCOME_TYPES[name].startswith("int") for name in (right, measure.column)}
-        gold, predicted = (
-            values.astype(np.int64 if integers[name] else np.float64)
-            for name, values in ((right, items[right]), (measure.column, predicted))
-        )
-        return cls(gold, predicted, items["example"].astype(np.int64), names)
+        gold, unit = (items[name].astype(np.int64) for name in (measure.target.right, "example"))
+        return cls(gold, predicted.astype(np.int64 if measure.target.labelled else np.float64), unit, names)
 
     def __post_init__(self) -> None:
-        labels = len(self.names)
-        if not len(self.gold) == len(self.predicted) == len(self.unit):
-            raise InputError("Labels, predictions and units differ in length; give one of each for every item.")
-        if not labels:
-            return
-        if not len(self.gold):
+        if self.names and not len(self.gold):
             raise InputError("There is nothing to score, because no example has a label; label some examples.")
-        values = np.concatenate([self.gold, self.predicted])
-        if values.min() < 0 or values.max() >= labels:
-            raise InputError(f"Labels and predictions must be indices of the {labels} label names.")
 
     def summed(self, *values: np.ndarray) -> Counts:
         """Sum values over the items of each unit, `[unit, count]`."""
@@ -383,18 +368,16 @@ def frequent_class(metric: str, names: Sequence[str], train_counts: Sequence[int
 
 
 def check_metric(metric: str, target: Target, names: Sequence[str] | None = None) -> None:
-    """Raise `InputError` if the metric is unknown, or does not fit the task or the names of its labels.
+    """Raise `InputError` if the metric does not fit the task or the names of its labels.
 
     Args:
-        metric: a name, which should be one of `METRICS`.
+        metric: one of `METRICS`.
         target: what the task predicts.
         names: the names of the labels, if they are known.
     """
-    fitting = ", ".join(name for name, measure in METRICS.items() if measure.target is target)
-    if metric not in METRICS:
-        raise InputError(f"There is no metric {metric!r}; for a task {target.description} there are {fitting}.")
     measure = METRICS[metric]
     if measure.target is not target:
+        fitting = ", ".join(name for name, other in METRICS.items() if other.target is target)
         raise InputError(
             f"The metric {metric} is for tasks {measure.target.description}, but this is a task {target.description}; "
             f"use one of {fitting}."

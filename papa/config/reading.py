@@ -1,7 +1,4 @@
-"""Read a config from YAML, and report the first problem in one sentence.
-
-`python -m papa.config.reading` writes the key table of config/README.md from the types in `papa.config.settings`.
-"""
+"""Read a config from YAML, and report the first problem in one sentence."""
 
 from __future__ import annotations
 
@@ -13,22 +10,19 @@ import re
 from collections.abc import Iterator, Mapping, Sequence
 from difflib import get_close_matches
 from functools import cache
-from itertools import chain, pairwise
-from pathlib import Path
+from itertools import pairwise
 from reprlib import Repr
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, get_args, get_origin
 
 import yaml
 from pydantic import ValidationError
-from pydantic.json_schema import GenerateJsonSchema, JsonSchemaValue
 
 from papa.config import settings
-from papa.config.settings import CLOSE, Config
+from papa.config.settings import CLOSE, Block, Config
 from papa.errors import InputError
 
 if TYPE_CHECKING:
     from pydantic_core import ErrorDetails
-    from pydantic_core.core_schema import LiteralSchema, NullableSchema, TaggedUnionSchema, WithDefaultSchema
 
 UNPRINTABLE = re.compile("[\x00-\x1f\x7f-\x9f\u2028\u2029\ud800-\udfff\ufffe\uffff]")
 """Control characters, line breaks, surrogates, and characters that XML, and therefore SVG figures, cannot contain."""
@@ -47,30 +41,23 @@ YAML_HINTS = {
 
 INTEGER, FLOAT = "tag:yaml.org,2002:int", "tag:yaml.org,2002:float"
 
-ROOT = Path(__file__).parents[2]
-README = ROOT / "config/README.md"
-BEGIN, END = "<!-- keys: written by `make docs` -->", "<!-- end of keys -->"
-
 
 def read_config(path: str | os.PathLike[str], changes: Mapping[str, object] | None = None) -> Config:
-    """Read the config in a YAML file; `changes` replace its keys, block by block, unless they are None.
+    """Read the config in a YAML file; `changes` replace its keys, block by block.
 
     Raises:
         InputError: the file cannot be read or contains no valid config; the message names the key.
     """
-    content = _yaml(path)
-    return config_of(_changed(content, changes or {}))
+    return config_of(_changed(read_yaml(path), changes or {}))
 
 
 def _changed(content: object, changes: Mapping[str, object]) -> object:
     if not isinstance(content, dict):
         return content
-    values = {
+    return content | {
         key: _changed(content.get(key, {}), value) if isinstance(value, Mapping) else value
         for key, value in changes.items()
-        if value is not None
     }
-    return content | values
 
 
 def config_of(content: object) -> Config:
@@ -87,21 +74,17 @@ def config_of(content: object) -> Config:
         raise InputError(_sentence(min(error.errors(include_url=False), key=_rank))) from None
 
 
-def _rank(error: ErrorDetails) -> int:
-    """Rank errors; the first is reported. What decides on the kind of a block comes before what follows."""
-    _, _, block = _rules_at(error["loc"])
-    name = error["loc"][-1] if error["loc"] else ""
-    if error["type"] == "extra_forbidden" and name not in _family(block):  # it may be a misspelt key that is missing
-        return 0
-    if error["type"] == "missing" and _instead(str(name), block):
-        return 1
-    # of a value that may have several types, an error within the right type says more
-    return 3 if error["type"].endswith("_type") and _is_type(name) else 2
+def _values(value: object, where: str = "") -> Iterator[tuple[str, object]]:
+    yield where, value
+    if isinstance(value, dict):
+        for key, part in value.items():
+            yield from _values(part, _join(where, key))
+    elif isinstance(value, list):
+        for number, part in enumerate(value):
+            yield from _values(part, _join(where, number))
 
 
-def check_yaml(path: str | os.PathLike[str]) -> None:
-    """Raise `InputError` if a YAML file is invalid, or contains what YAML silently reads in an unexpected way."""
-    _yaml(path)
+# -- YAML -------------------------------------------------------------------------------------------------------------
 
 
 class CarefulLoader(yaml.SafeLoader):
@@ -138,7 +121,8 @@ CarefulLoader.add_constructor(INTEGER, CarefulLoader.number)
 CarefulLoader.add_constructor(FLOAT, CarefulLoader.number)
 
 
-def _yaml(path: str | os.PathLike[str]) -> object:
+def read_yaml(path: str | os.PathLike[str]) -> object:
+    """Read a YAML file; raise `InputError` if it is invalid, or contains what YAML silently reads in a strange way."""
     try:
         with open(path, encoding="utf-8") as file:
             content: object = yaml.load(file, Loader=CarefulLoader)
@@ -157,127 +141,146 @@ def _yaml(path: str | os.PathLike[str]) -> object:
         raise InputError(f"{os.fspath(path)} cannot be read as YAML ({why}).") from error
 
 
-def _values(value: object, where: str = "") -> Iterator[tuple[str, object]]:
-    yield where, value
-    if isinstance(value, dict):
-        for key, part in value.items():
-            yield from _values(part, _join(where, key))
-    elif isinstance(value, list):
-        for number, part in enumerate(value):
-            yield from _values(part, _join(where, number))
+# -- keys -------------------------------------------------------------------------------------------------------------
 
 
-# Sentences
+def keys(blocks: Sequence[type[Block]] = (Config,), where: str = "") -> Iterator[tuple[str, list[type[Block]]]]:
+    """Yield the path of every key, and the kinds of blocks that its block can be; a block precedes its keys."""
+    for name in dict.fromkeys(name for block in blocks for name in block.model_fields):
+        yield f"{where}{name}", list(blocks)
+        annotation = next(block.model_fields[name].annotation for block in blocks if name in block.model_fields)
+        if get_origin(annotation) is not tuple:
+            yield from keys(_blocks_in(annotation), f"{where}{name}." + "NAME." * (get_origin(annotation) is dict))
 
+
+def _blocks_in(annotation: object) -> list[type[Block]]:
+    """Return the blocks that values of a type may be or contain."""
+    if isinstance(annotation, type) and issubclass(annotation, Block):
+        return [annotation]
+    return [block for part in get_args(annotation) for block in _blocks_in(part)]
+
+
+def description_of(block: type[Block], key: str) -> str:
+    """Return the description of a key: that of its field, or the docstring below it in `papa.config.settings`."""
+    documented = (_documented().get((kind.__name__, key)) for kind in block.__mro__)
+    return block.model_fields[key].description or next(filter(None, documented), "")
+
+
+@cache
+def _documented() -> dict[tuple[str, str], str]:
+    """Return the docstrings below the keys of `papa.config.settings`, by the names of the class and the key."""
+    tree, descriptions = ast.parse(inspect.getsource(settings)), {}
+    for block in (node for node in tree.body if isinstance(node, ast.ClassDef)):
+        for key, below in pairwise(block.body):
+            if isinstance(key, ast.AnnAssign) and isinstance(below, ast.Expr) and isinstance(key.target, ast.Name):
+                descriptions[block.name, key.target.id] = " ".join(ast.literal_eval(below.value).split())
+    return descriptions
+
+
+# -- sentences --------------------------------------------------------------------------------------------------------
 
 TYPES = {
-    "array": "a list",
-    "boolean": "true or false",
-    "integer": "a whole number",
-    "null": "null",
-    "number": "a number",
-    "object": "a block of keys",
-    "string": "text",
+    "bool_type": "true or false",
+    "float_type": "a number",
+    "int_type": "a whole number",
+    "model_type": "a block of keys",
+    "dict_type": "a block of keys",
+    "string_type": "text",
+    "tuple_type": "a list",
 }
-SENTENCES = {
-    "string_pattern_mismatch": "{where} is {shown}, but must match {pattern}{meaning}.",
-    "too_short": "{where} is too short; its minimum length is {min_length}{meaning}.",
-    "string_too_short": "{where} is too short; its minimum length is {min_length}{meaning}.",
-    "too_long": "{where} is too long; its maximum length is {max_length}{meaning}.",
-    "finite_number": "{where} is {shown}, but must be a finite number{meaning}.",
-    "greater_than": "{where} is {shown}, but must be above {gt:g}{meaning}.",
-    "greater_than_equal": "{where} is {shown}, but must be at least {ge:g}{meaning}.",
-    "less_than": "{where} is {shown}, but must be below {lt:g}{meaning}.",
-    "less_than_equal": "{where} is {shown}, but must be at most {le:g}{meaning}.",
-    "literal_error": "{where} is {shown}; it must be one of {valid}.",
-}
-"""Sentences for pydantic's types of errors, with the values in an error's context."""
+"""The values that a key may have, by pydantic's type of the error that another value causes."""
 
 
-def _is_type(part: int | str) -> bool:
-    """Return whether a part of a place is no key: pydantic adds the name of a type if a value may be of several."""
-    return str(part).startswith("constrained-")
+def _rank(error: ErrorDetails) -> int:
+    """Rank errors; the first is reported. What decides on the kind of a block comes before what follows."""
+    _, blocks, _ = _place(error["loc"])
+    name = error["loc"][-1] if error["loc"] else ""
+    if error["type"] == "extra_forbidden" and not any(name in block.model_fields for block in blocks):
+        return 0  # it may be a misspelt key that is missing
+    if error["type"] == "missing" and len(blocks) > 1:
+        return 1
+    # of a value that may have several types, an error within the right type says more
+    return 3 if error["type"] in TYPES and not _is_key(name) else 2
+
+
+def _is_key(part: int | str) -> bool:
+    """Return whether a part of a place is a key or an index, and not pydantic's name of a type or of a key."""
+    return not str(part).startswith(("constrained-", "[key]", "[name]"))
+
+
+def _place(parts: Sequence[int | str]) -> tuple[str, list[type[Block]], str]:
+    """Return a place in a config as text, the kinds of blocks there, first the written one, and the key's description.
+
+    Args:
+        parts: keys and indices; the name of a class comes before the keys of a block of one of several kinds.
+    """
+    where, description = "", ""
+    inner: list[type[Block]] = [Config]
+    blocks, named = inner, False
+    for part in parts:
+        if chosen := [block for block in inner if block.__name__ == part]:
+            inner = chosen + [block for block in inner if block not in chosen]
+        elif _is_key(part):
+            where = _join(where, part)
+            if not isinstance(part, int) and not named:
+                blocks = inner
+                known = [block for block in blocks if part in block.model_fields]
+                description = description_of(known[0], part) if known else ""
+                annotation = known[0].model_fields[part].annotation if known else None
+                inner, named = _blocks_in(annotation), get_origin(annotation) is dict
+            else:
+                named = False
+    return where, blocks, description
 
 
 def _sentence(error: ErrorDetails) -> str:
     """Describe an error in one sentence that names the key."""
-    value, context = error["input"], error.get("ctx", {})
+    value, kind = error["input"], error["type"]
     name = error["loc"][-1] if error["loc"] else ""
-    where, rules, block = _rules_at(error["loc"])
-    family = _family(block)
-    match error["type"]:
-        case "value_error":
-            return f"{where}: {context['error']}" if where else str(context["error"])
-        case "none_required" | "extra_forbidden" if name in family:
-            return _misplaced(where, str(name), block)
-        case "literal_error" if name in family and "enum" not in family[str(name)]:
-            return _misplaced(where, str(name), block)
-        case "extra_forbidden":
-            elsewhere = [key for key, *_ in keys(schema()) if key.endswith(f".{name}")]
-            close = get_close_matches(str(name), family, 1, CLOSE) or elsewhere[:1]
-            meant = f"did you mean {close[0]}?" if close else f"valid keys are {', '.join(family)}."
-            return f"The config has an unknown key {where}; {meant}"
-        case "missing" if isinstance(name, int):
-            return f"{where.rpartition('[')[0]} has too few values; it needs {block['minItems']}."
-        case "missing" if others := _instead(str(name), block):
-            return f"{where.rpartition('.')[0]} needs {', '.join([f'`{name}`', *others[:-1]])} or {others[-1]}."
-        case "missing":
-            return f"The config needs the key {where}: {rules['description']}."
-        case "invalid_key" | "string_type" if name == "[key]" or error["type"] == "invalid_key":
-            return f"{where} is a key that YAML does not read as text; put it in quotes."
-        case kind if kind in SENTENCES:
-            meaning = f" ({rules['description']})" if "description" in rules else ""
-            valid = ", ".join(map(str, rules.get("enum", ())))
-            shown = str(value) if kind == "finite_number" else short(value)
-            return SENTENCES[kind].format(where=where, shown=shown, meaning=meaning, valid=valid, **context)
-    shown = "empty" if value is None else short(value)
-    return f"{where or 'The config'} must be {_types(rules)}, but it is {shown}{_advice(value, _type_names(rules))}."
+    where, blocks, description = _place(error["loc"])
+    deciding = [_deciding(block) for block in blocks]
+    known = list(dict.fromkeys(key for block in blocks for key in block.model_fields))
+    if kind == "value_error":
+        return f"{where}: {error['ctx']['error']}" if where else str(error["ctx"]["error"])
+    if kind == "extra_forbidden" and name in known:
+        return f"{where}: `{deciding[0]}` and `{name}` do not go together; remove one of them."
+    if kind == "extra_forbidden":
+        elsewhere = [key for key, _ in keys() if key.endswith(f".{name}")]
+        close = get_close_matches(str(name), known, 1, CLOSE) or elsewhere[:1]
+        meant = f"did you mean {close[0]}?" if close else f"valid keys are {', '.join(known)}."
+        return f"The config has an unknown key {where}; {meant}"
+    if kind == "missing" and isinstance(name, int):
+        return f"{where.rpartition('[')[0]} has too few values."
+    if kind == "missing" and len(blocks) > 1:
+        *others, last = (f"`{key}`" for key in deciding)
+        return f"{where.rpartition('.')[0]} needs {', '.join(others)} or {last}."
+    if kind == "missing":
+        return f"The config needs the key {where}: {description}."
+    if kind == "invalid_key" or name == "[key]":
+        return f"{where} is a key that YAML does not read as text; put it in quotes."
+    if kind in TYPES:
+        shown = "empty" if value is None else short(value)
+        return f"{where or 'The config'} must be {TYPES[kind]}, but it is {shown}{_advice(kind, value)}."
+    wrong = re.sub(r"^\w+ should", "should", error["msg"]).replace(" after validation", "")
+    return f"{where} is {short(value)}, but {wrong}{f' ({description})' if description else ''}."
 
 
-def _family(block: JsonSchemaValue) -> dict[str, JsonSchemaValue]:
-    """Return the rules of all keys that a block can have if it is of the right kind."""
-    keys: dict[str, JsonSchemaValue] = block.get("family", block).get("properties") or block.get("properties", {})
-    return keys
+def _deciding(block: type[Block]) -> str:
+    """Return the key that decides on the kind of a block: the one that is required."""
+    return next((key for key, field in block.model_fields.items() if field.is_required()), "")
 
 
-def _deciding(kind: JsonSchemaValue) -> list[str]:
-    """Return the keys that decide on the kind of a block."""
-    return re.findall("`(\\w+)`", kind["kind"])
-
-
-def _has(kind: JsonSchemaValue, name: str) -> bool:
-    rules = _resolved(kind)["properties"].get(name, {"type": "null"})
-    return (rules.get("type"), rules.get("enum", [True])) not in (("null", [True]), ("boolean", [False]))
-
-
-def _misplaced(where: str, name: str, block: JsonSchemaValue) -> str:
-    """Say that blocks of this kind do not have a key, and which key to change instead."""
-    allowed = {key for kind in block["family"]["anyOf"] if _has(kind, name) for key in _deciding(kind)}
-    instead = next((f" or `{key}`" for key in _deciding(block) if key not in allowed), "")
-    remedy = ", or change `metric`" if "metric" in allowed else instead
-    return f"{where}: {block['kind']} has no `{name}`; remove it{remedy}."
-
-
-def _instead(name: str, block: JsonSchemaValue) -> list[str]:
-    """Return the keys that a block could have instead of a missing one, and would then be of another kind."""
-    mine = _deciding(block) if "family" in block else []
-    kinds = block["family"]["anyOf"] if name in mine else []
-    others = [kind for kind in kinds if name not in _resolved(kind)["required"]]
-    several = [[key for key in _deciding(kind) if key not in mine] for kind in others]
-    return [f"`{keys[0]}`" for keys in several if len(keys) == 1]
-
-
-def _advice(value: object, expected: Sequence[str]) -> str:
+def _advice(kind: str, value: object) -> str:
     """Say how to write a number that YAML reads as text, or a text that YAML reads as something else."""
-    if "string" in expected and not isinstance(value, dict | list | None):
+    if kind == "string_type" and not isinstance(value, dict | list | None):
         return "; put it in quotes" + ", because YAML reads yes, no, on and off as true and false" * isinstance(
             value, bool
         )
-    if expected == ["array"] and isinstance(value, str | int | float):
+    if kind == "tuple_type" and isinstance(value, str | int | float):
         return f"; write [{value}]"
-    if expected in (["boolean"], ["integer"]) and re.fullmatch("(?i)yes|no|on|off|true|false|[+-]?[0-9]+", str(value)):
+    if kind in ("bool_type", "int_type") and re.fullmatch("(?i)yes|no|on|off|true|false|[+-]?[0-9]+", str(value)):
         return "; write it without quotes" * isinstance(value, str)
-    if expected == ["number"] and (power := re.fullmatch("([+-]?[0-9]+)[eE]([+-]?)([0-9]+)", str(value))):
+    if kind == "float_type" and (power := re.fullmatch("([+-]?[0-9]+)[eE]([+-]?)([0-9]+)", str(value))):
         return f", because YAML reads it as text; write {power[1]}.0e{power[2] or '+'}{power[3]}"
     return ""
 
@@ -297,149 +300,3 @@ def _join(where: str, part: object) -> str:
         return f"{where}[{part}]"
     shown = part if isinstance(part, str) and re.fullmatch("[A-Za-z0-9_-]{1,80}", part) else short(part)
     return f"{where}.{shown}" if where else shown
-
-
-# The schema, and the table of all keys
-
-
-class _Plain(GenerateJsonSchema):
-    """The schema without titles, and without null for optional keys."""
-
-    def nullable_schema(self, schema: NullableSchema) -> JsonSchemaValue:
-        return self.generate_inner(schema["schema"])
-
-    def tagged_union_schema(self, schema: TaggedUnionSchema) -> JsonSchemaValue:
-        return {"anyOf": [self.generate_inner(part) | {"kind": kind} for kind, part in schema["choices"].items()]}
-
-    def literal_schema(self, schema: LiteralSchema) -> JsonSchemaValue:
-        rules = super().literal_schema(schema)
-        if "const" in rules:  # write a single valid value as a list of one
-            rules["enum"] = [rules.pop("const")]
-        return rules
-
-    def default_schema(self, schema: WithDefaultSchema) -> JsonSchemaValue:
-        rules = super().default_schema(schema)
-        return {key: value for key, value in rules.items() if key != "default" or value is not None}
-
-    def field_title_should_be_set(self, schema: object) -> bool:
-        return False
-
-
-@cache
-def schema() -> JsonSchemaValue:
-    """Return the rules of configs: every key with its type, bounds, default, description and unit."""
-    rules = Config.model_json_schema(schema_generator=_Plain)
-    rules["properties"]["layout"].pop("default")  # `fidelity` sets it
-    documented = _documented()
-    for name, block in {"Config": rules, **rules["$defs"]}.items():
-        for key, described in block["properties"].items():
-            owners = [(kind.__name__, key) for kind in getattr(settings, name).__mro__]
-            described.setdefault("description", next(filter(None, map(documented.get, owners)), ""))
-    return rules
-
-
-def _documented() -> dict[tuple[str, str], str]:
-    """Return the docstrings below the keys of `papa.config.settings`, by the names of the class and the key."""
-    tree, descriptions = ast.parse(inspect.getsource(settings)), {}
-    for block in (node for node in tree.body if isinstance(node, ast.ClassDef)):
-        for key, below in pairwise(block.body):
-            if isinstance(key, ast.AnnAssign) and isinstance(below, ast.Expr) and isinstance(key.target, ast.Name):
-                descriptions[block.name, key.target.id] = " ".join(ast.literal_eval(below.value).split())
-    return descriptions
-
-
-def key_table() -> str:
-    """Return a Markdown table with a row for each key, in which a block precedes its keys."""
-    head = ["| key | type | default | unit | effect |", "|---|---|---|---|---|"]
-    return "\n".join([*head, *(_row(key, rules, required) for key, rules, required in keys(schema()))])
-
-
-def keys(rules: JsonSchemaValue, where: str = "") -> Iterator[tuple[str, JsonSchemaValue, bool]]:
-    """Yield every key in a block: its path, its rules in the schema, and whether it is required."""
-    for name, reference in rules.get("properties", {}).items():
-        key, nested = f"{where}{name}", _resolved(reference)
-        yield key, nested, name in rules.get("required", [])
-        yield from keys(nested, f"{key}.")
-        if isinstance(nested.get("additionalProperties"), dict):
-            yield from keys(_resolved(nested["additionalProperties"]), f"{key}.NAME.")
-
-
-def with_key_table(page: str) -> str:
-    """Return `page` with the key table between its two markers."""
-    before, _, rest = page.partition(BEGIN)
-    return f"{before}{BEGIN}\n\n{key_table()}\n\n{END}{rest.partition(END)[2]}"
-
-
-def _resolved(rules: JsonSchemaValue) -> JsonSchemaValue:
-    """Return the rules of a key, merged with those of the block, or of all kinds of blocks, that they refer to."""
-    name = rules.get("$ref", "").rpartition("/")[2]
-    rules = {**schema()["$defs"][name], **rules} if name else rules
-    kinds = [_resolved(option) for option in rules.get("anyOf", ()) if "$ref" in option]
-    if not kinds or len(kinds) < len(rules["anyOf"]):
-        return rules
-    order = [*chain.from_iterable(map(_deciding, kinds)), *chain.from_iterable(kind["properties"] for kind in kinds)]
-    merged = {name: next(kind["properties"][name] for kind in kinds if _has(kind, name)) for name in order}
-    required = [name for name in merged if all(name in kind["required"] for kind in kinds)]
-    return rules | {"type": "object", "properties": merged, "required": required}
-
-
-def _rules_at(place: tuple[int | str, ...]) -> tuple[str, JsonSchemaValue, JsonSchemaValue]:
-    """Follow the place of an error through the schema.
-
-    Returns:
-        The place as text, the rules of the value there, and those of the block with it. A block of one of several kinds
-        has the rules of all of them as `family`.
-    """
-    where, rules, block = "", schema(), schema()
-    for part in place:
-        options = {option.get("kind"): option for option in rules.get("anyOf", ())}
-        if part in options:
-            rules = _resolved(options[part]) | {"family": rules}
-        elif part == "[key]":
-            rules = {"type": "string"}
-        elif not _is_type(part):
-            where, block = _join(where, part), rules
-            if isinstance(part, int):
-                lists = [each for each in (*rules.get("anyOf", ()), rules, {}) if each.get("type", "array") == "array"]
-                several = lists[0].get("prefixItems") or [lists[0].get("items", {})]
-                rules = several[min(part, len(several) - 1)]
-            else:
-                rules = rules.get("properties", {}).get(part) or rules.get("additionalProperties") or {}
-            rules = _resolved(rules)
-    return where, rules, block
-
-
-def _row(key: str, rules: JsonSchemaValue, required: bool) -> str:
-    has_default = rules.get("default", {}) != {}
-    default = f"`{json.dumps(rules['default'])}`" if has_default else "required" if required else ""
-    effect = rules["description"].replace("<", "&lt;")  # Markdown would take it for HTML
-    return f"| `{key}` | {_type(rules)} | {default} | {rules.get('unit', '')} | {effect} |"
-
-
-def _type(rules: JsonSchemaValue) -> str:
-    if "enum" in rules:
-        return ", ".join(f"`{value}`" for value in rules["enum"])
-    if "anyOf" in rules:
-        return " or ".join(map(_type, map(_resolved, rules["anyOf"])))
-    if "prefixItems" in rules:
-        return f"[{', '.join(map(_type, rules['prefixItems']))}]"
-    if rules["type"] == "array":
-        return f"list of {_type(rules['items'])}"
-    bounds = {"minimum": "≥", "exclusiveMinimum": ">", "maximum": "≤"}
-    shown = ", ".join(f"{sign} {rules[bound]:,}" for bound, sign in bounds.items() if bound in rules)
-    return f"{_types(rules).replace('a ', '')} {shown}".strip()
-
-
-def _types(rules: JsonSchemaValue) -> str:
-    return " or ".join(TYPES[name] for name in _type_names(rules))
-
-
-def _type_names(rules: JsonSchemaValue) -> list[str]:
-    """Return the names of the JSON types that a value may have."""
-    if "anyOf" in rules:
-        return [name for option in rules["anyOf"] for name in _type_names(_resolved(option))]
-    return [rules["type"]] if isinstance(rules["type"], str) else list(rules["type"])
-
-
-if __name__ == "__main__":
-    README.write_text(with_key_table(README.read_text(encoding="utf-8")), encoding="utf-8")

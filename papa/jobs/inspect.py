@@ -90,7 +90,6 @@ READERS: dict[str, Callable[[Path], Facts]] = {
     ".h5": _averages,
     ".safetensors": _tensors,
     ".hidden": _hidden,
-    ".html": lambda path: {},
 }
 """Functions that check the content of a file and return facts about it, by suffix."""
 

@@ -19,7 +19,7 @@ from typing import TYPE_CHECKING, Any, TypeAlias, TypedDict, TypeGuard, Unpack, 
 import yaml
 
 from papa.config.reading import config_of
-from papa.config.settings import FORMATS, Config, Machine, check_files
+from papa.config.settings import FORMATS, Config, Machine
 from papa.data.choose import DataSet, data_in_files, described, validation_file
 from papa.data.columns import Columns
 from papa.data.hub import fetch, folder_of
@@ -113,7 +113,6 @@ def measure(
         chosen.write()
         for line in (chosen.line, *chosen.notes):
             print(line, file=sys.stderr)
-        check_files(config)
         machine = fetch(config, config.machine, partial(print, file=sys.stderr))  # stdout may be JSON
         run_here(Plan(config, results, machine, cache=results / "cache"))
         return replace(load(results), _temporary=temporary)

@@ -1,44 +1,22 @@
-"""Options that commands of papa share, as one parameter each."""
+"""Options that commands of papa share, as one parameter."""
 
 from __future__ import annotations
 
-import inspect
 from collections.abc import Callable
-from dataclasses import dataclass, is_dataclass
+from dataclasses import dataclass
 from functools import wraps
+from inspect import Parameter, Signature, signature
 from pathlib import Path
-from typing import Annotated, TypeVar
+from typing import Annotated, Any
 
 import typer
 
 from papa.errors import InputError
 
-T = TypeVar("T")
-
-
-def grouped(command: Callable[..., None]) -> Callable[..., None]:
-    """Give a command the fields of a parameter that is a dataclass as options, and pass them to it together."""
-    parameters, groups = list[inspect.Parameter](), dict[str, tuple[type, list[str]]]()
-    for name, parameter in inspect.signature(command, eval_str=True).parameters.items():
-        fields = [parameter]
-        if is_dataclass(kind := parameter.annotation) and isinstance(kind, type):
-            fields = list(inspect.signature(kind, eval_str=True).parameters.values())
-            groups[name] = kind, [field.name for field in fields]
-        parameters += (field.replace(kind=inspect.Parameter.KEYWORD_ONLY) for field in fields)
-
-    @wraps(command)
-    def ungrouped(**options: object) -> None:
-        together = {name: kind(**{key: options.pop(key) for key in keys}) for name, (kind, keys) in groups.items()}
-        command(**options, **together)
-
-    ungrouped.__signature__ = inspect.Signature(parameters)  # type: ignore[attr-defined]  # typer reads both
-    ungrouped.__annotations__ = {parameter.name: parameter.annotation for parameter in parameters}
-    return ungrouped
-
 
 @dataclass(frozen=True)
-class TextOptions:
-    """Options about texts, for `papa init` and `papa measure`."""
+class Options:
+    """The options that `papa init` and `papa measure` share: about texts, and settings that replace the chosen ones."""
 
     validation: Annotated[Path | None, typer.Option(metavar="FILE", help="Validation texts, in the same format.")] = (
         None
@@ -62,30 +40,6 @@ class TextOptions:
         str | None,
         typer.Option(metavar="LIST", help="The classes in order, such as --labels=-1,1; f1 is that of the second."),
     ] = None
-
-    @property
-    def columns(self) -> dict[str, str]:
-        """The columns by role."""
-        return {role: column for role, _, column in (option.partition("=") for option in self.column or ())}
-
-    @property
-    def label_names(self) -> list[str] | None:
-        """The classes in order."""
-        return list_of(self.labels, "--labels", str)
-
-
-def list_of(text: str | None, option: str, kind: type[T]) -> list[T] | None:
-    """Parse the comma-separated values of an option; None if it was not given."""
-    try:
-        return None if text is None else [kind(part.strip()) for part in text.split(",")]  # type: ignore[call-arg]
-    except ValueError:
-        raise InputError(f"{option} is {text!r}, but must be whole numbers separated by commas, as in 1,2,3.") from None
-
-
-@dataclass(frozen=True)
-class SettingOptions:
-    """Options that replace chosen settings, for `papa init` and `papa measure`."""
-
     seeds: Annotated[
         str | None, typer.Option(metavar="LIST", help="Seeds of the probes, such as 1,2,3; the default is five.")
     ] = None
@@ -95,17 +49,52 @@ class SettingOptions:
     slots: Annotated[
         int | None, typer.Option(metavar="N", help="Tokens per text; the default is enough for 99 of 100 texts.")
     ] = None
-
     order: Annotated[
         str | None,
         typer.Option(metavar="NAME", help="Order of heads, such as gradient, which is faster; the default is lambda."),
     ] = None
 
+    @property
+    def columns(self) -> dict[str, str]:
+        """The columns by role."""
+        return dict(option.partition("=")[::2] for option in self.column or ())
+
+    @property
+    def label_names(self) -> list[str] | None:
+        """The classes in order."""
+        return _listed(self.labels)
+
+    @property
     def settings(self) -> dict[str, object]:
-        """Return the settings that were asked for."""
-        lists = {"seeds": list_of(self.seeds, "--seeds", int), "fractions": list_of(self.fractions, "--fractions", str)}
-        return {
-            name: value
-            for name, value in (lists | {"slots": self.slots, "order": self.order}).items()
-            if value is not None
-        }
+        """The settings that were asked for; raises `InputError` if a seed is no whole number."""
+        settings = {name: getattr(self, name) for name in ("slots", "order")}
+        settings |= {"seeds": _listed(self.seeds), "fractions": _listed(self.fractions)}
+        try:
+            settings["seeds"] = settings["seeds"] and [*map(int, settings["seeds"])]
+        except ValueError:
+            problem = f"--seeds is {self.seeds!r}, but must be whole numbers separated by commas, as in 1,2,3."
+            raise InputError(problem) from None
+        return {name: value for name, value in settings.items() if value is not None}
+
+
+def _listed(text: str | None) -> list[str] | None:
+    """Return the comma-separated values of an option; None if it was not given."""
+    return None if text is None else [part.strip() for part in text.split(",")]
+
+
+def with_options(command: Callable[..., None]) -> Callable[..., None]:
+    """Give a command the fields of `Options` as options; it receives them together, as the parameter `given`."""
+    shared = signature(Options, eval_str=True).parameters
+    parameters = list[Parameter]()
+    for name, parameter in signature(command, eval_str=True).parameters.items():
+        fields = shared.values() if name == "given" else [parameter]
+        parameters += (field.replace(kind=Parameter.KEYWORD_ONLY) for field in fields)
+
+    @wraps(command)
+    def separate(**options: Any) -> None:
+        given = Options(**{name: options.pop(name) for name in shared})
+        command(given=given, **options)
+
+    separate.__signature__ = Signature(parameters)  # type: ignore[attr-defined]  # typer reads both
+    separate.__annotations__ = {parameter.name: parameter.annotation for parameter in parameters}
+    return separate

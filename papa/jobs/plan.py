@@ -10,6 +10,7 @@ import os
 import shutil
 import time
 from collections.abc import Iterator, Mapping
+from functools import cache
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypedDict
 
@@ -96,26 +97,23 @@ def plan(config: Config, cores: int) -> Estimates:
     results, problems = Path("results", config.name), list[str]()
     folder = next(folder for folder in results.absolute().parents if folder.exists())
     study = Plan(config, results, save=os.access(folder, os.W_OK))  # a run would read the same tables
-    speeds: dict[tuple[str, int], float | None] = {}
 
+    @cache
     def rate(model: str, length: int) -> float | None:
-        if (model, length) not in speeds:
-            try:
-                speeds[model, length] = _tokens_per_second(study, model, length)
-            except InputError as error:  # for example, a login node has no GPU
-                problems.append(f"Model {model} was not timed: {error}")
-                speeds[model, length] = None
-        return speeds[model, length]
+        try:
+            return _tokens_per_second(study, model, length)
+        except InputError as error:  # for example, a login node has no GPU
+            problems.append(f"Model {model} was not timed: {error}")
+            return None
 
     for name in config.corpora_run:
         if not study.data(name).facts["rows"]:
             problems.append(f"Corpus {name} is not on this machine; {HOW_TO_FETCH}.")
     problems += _misfits(study)
-    batches = study.missing
     stages: dict[str, Needs] = {}
     total = Needs(stage="total", jobs=0, unknown=0, seconds=0.0, disk_mb=0.0)
     busy = on_gpu = 0.0
-    for batch in batches:
+    for batch in study.missing:
         seconds, disk_mb, unknown = float(START_SECONDS), 0.0, 0
         settings = batch.jobs[0].settings
         if batch.rule not in (Tokenize.stage, Report.stage):
@@ -143,7 +141,7 @@ def plan(config: Config, cores: int) -> Estimates:
     return {
         "config": config.name,
         "problems": list(dict.fromkeys(problems)),
-        "why": list(reasons(study)) if batches else [],
+        "why": list(reasons(study)),
         "stages": list(stages.values()),
         "total": total,
         "elapsed_seconds": max(busy, on_gpu),
@@ -164,24 +162,28 @@ def print_plan(estimates: Estimates, out: Console) -> None:
 
     for problem in estimates["problems"]:
         out.print(printable(problem), style="bold red")
-    rows = [
-        {
-            "stage": stage["stage"],
-            "jobs": f"{stage['jobs']:,}" + (f" ({stage['unknown']:,} unknown)" if stage["unknown"] else ""),
-            "time": format_duration(stage["seconds"]),
-            "disk": format_bytes(stage["disk_mb"] * MB) if stage["disk_mb"] else "",
-        }
-        for stage in estimates["stages"]
-    ]
-    Table("", pd.DataFrame(rows), 1).print(out)
     total = estimates["total"]
-    unknown = f", {total['unknown']:,} of unknown size" if total["unknown"] else ""
-    out.print(
-        f"\n{count(total['jobs'], 'job')}{unknown}: about {format_duration(estimates['elapsed_seconds'])} on "
-        f"{count(estimates['cores'], 'core')} (device {estimates['device']}) and {format_bytes(total['disk_mb'] * MB)} "
-        f"of disk space ({format_bytes(estimates['free_disk_bytes'])} free). One batch was timed.",
-        style="bold",
-    )
+    if not total["jobs"]:
+        out.print(f"Every file of the study {estimates['config']} exists, so nothing has to run.", style="bold")
+    else:
+        rows = [
+            {
+                "stage": stage["stage"],
+                "jobs": f"{stage['jobs']:,}" + (f" ({stage['unknown']:,} unknown)" if stage["unknown"] else ""),
+                "time": format_duration(stage["seconds"]),
+                "disk": format_bytes(stage["disk_mb"] * MB) if stage["disk_mb"] else "",
+            }
+            for stage in estimates["stages"]
+        ]
+        Table("", pd.DataFrame(rows), 1).print(out)
+        unknown = f", {total['unknown']:,} of unknown size" if total["unknown"] else ""
+        out.print(
+            f"\n{count(total['jobs'], 'job')}{unknown}: about {format_duration(estimates['elapsed_seconds'])} on "
+            f"{count(estimates['cores'], 'core')} (device {estimates['device']}) and "
+            f"{format_bytes(total['disk_mb'] * MB)} of disk space ({format_bytes(estimates['free_disk_bytes'])} free). "
+            "One batch was timed.",
+            style="bold",
+        )
     for sentence in (*estimates["why"], *estimates["metrics"], *describe_margins(estimates)):
         out.print(printable(sentence))
 

@@ -1,4 +1,8 @@
-"""Start and end a workflow: read the config, fetch what is on the hub, plan, lock the results, print the summary."""
+"""Start the workflow: `papa run` calls snakemake in this process, and there the Snakefile plans, locks and downloads.
+
+Snakemake's locks outlive a killed run, so papa turns them off (`--nolock`). Instead a kernel lock, which ends with its
+process, excludes a second run.
+"""
 
 from __future__ import annotations
 
@@ -7,30 +11,38 @@ import fcntl
 import gc
 import os
 import shlex
+import shutil
 import subprocess
 import sys
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from contextlib import contextmanager, redirect_stderr, redirect_stdout
+import tempfile
+from collections.abc import Iterable, Mapping, Sequence
+from contextlib import redirect_stderr, redirect_stdout
 from contextvars import ContextVar
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from io import StringIO
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import papa
-from papa.config.reading import check_yaml, config_of
-from papa.config.settings import check_files
+from papa.config.reading import config_of, read_yaml
 from papa.data.hub import fetch
-from papa.errors import WARNING, InputError
+from papa.errors import WARNING, InputError, first_line
+from papa.jobs.stopping import resumable
 from papa.plan.study import Plan, read_plan
 from papa.plan.why import reasons
 
-JOB_MB, MODEL_MB = 2000, 3000
-"""Megabytes that a job requests: for tables and probes, and for Python with transformers and a batch of texts."""
-WEIGHT_COPIES = 4
-"""A job that runs a model requests this multiple of its files of weights."""
-JOB_MINUTES, MODEL_MINUTES = 60, 240
-"""Walltime of a job without and with a model; a job that is stopped resumes at its last checkpoint."""
+if TYPE_CHECKING:
+    from argparse import Namespace
+
+CONFIG = Path("papa.yaml")
+"""Default config of `papa run`, and default file of `papa init`."""
+PROFILE_MESSAGE = " for setting default command line arguments.\n"
+"""The end of a line with the path of a profile, which snakemake prints at every start."""
+DEFAULT = "default"
+DEMO = Path("data/demo")
+"""The texts of the demo, in a clone or an installed papa, and in the current folder."""
+
+
 SHOWING = (
     *("dryrun", "lint", "summary", "detailed_summary", "dag", "rulegraph", "filegraph", "d3dag", "print_compilation"),
     *("list_rules", "list_target_rules", "list_changes", "list_input_changes", "list_params_changes"),
@@ -45,16 +57,18 @@ The first value is glibc's maximum. It must be set, because setting the second o
 """
 YOUNG_OBJECTS = 50_000
 """The number of new objects after which Python looks for unreachable cycles; its default is at most 2,000."""
-PRINT_RESULTS = """
-import pathlib, signal, sys
-signal.signal(signal.SIGPIPE, signal.SIG_DFL)  # end without a traceback if nobody reads
-from papa.results import summary
-summary.print_results(pathlib.Path(sys.argv[1]))
-"""
 _locks: list[int] = []
-_words: ContextVar[Sequence[str]] = ContextVar("papa_words", default=())
-"""The words after `snakemake`, if `papa run` calls it in this process."""
-_studies: ContextVar[list[Planned] | None] = ContextVar("papa_studies", default=None)
+
+
+@dataclass
+class Call:
+    """A call of snakemake by `papa run`: its options, and the studies that the Snakefile has planned."""
+
+    options: Namespace
+    studies: list[Planned] = field(default_factory=list)
+
+
+_call: ContextVar[Call | None] = ContextVar("papa_call", default=None)
 
 
 def home() -> Path:
@@ -64,25 +78,149 @@ def home() -> Path:
     return bundled if bundled.is_dir() else package.parent
 
 
-@contextmanager
-def collected_studies() -> Iterator[list[Planned]]:
-    """Collect the studies that start inside the `with` block; the caller prints their results."""
-    studies: list[Planned] = []
-    token = _studies.set(studies)
-    try:
-        yield studies
-    finally:
-        _studies.reset(token)
+# -- papa run ----------------------------------------------------------------------------------------------------------
 
 
-@contextmanager
-def called_with(words: Sequence[str]) -> Iterator[None]:
-    """Tell a plan that is made inside the `with` block the words after `snakemake`."""
-    token = _words.set(words)
+def split(words: Sequence[str]) -> tuple[Path, list[str]]:
+    """Split arguments into the config, which comes first, and snakemake's options and targets.
+
+    Raises:
+        InputError: the file does not exist, or no file was given and there is no papa.yaml.
+    """
+    given = bool(words) and not words[0].startswith("-")
+    config = Path(words[0]) if given else CONFIG
+    if not config.is_file():
+        problem = f"There is no file {config}" if given else f"No config was given, and {Path.cwd()} has no {CONFIG}"
+        raise InputError(
+            f"{problem}; `papa run FILE` runs a config, `papa init` writes one, and `papa demo` needs none."
+        )
+    return config, list(words[given:])
+
+
+def call(config: Path, cores: str | None, profile: str, options: Sequence[str]) -> list[str]:
+    """Return the command line for snakemake; without `cores`, the profile's number of cores, or all.
+
+    `profile` is the name of a profile of papa, or the folder of another; `options` are other options, and targets.
+    """
+    shipped = home() / "workflow/profiles" / profile
+    cores = cores or ("all" if profile == DEFAULT else None)
+    return [
+        *("--snakefile", str(home() / "Snakefile")),
+        *("--workflow-profile", str(shipped if shipped.is_dir() else profile)),
+        *("--configfile", argument(config)),
+        *(["--cores", cores] if cores else []),
+        *(["--resources", f"mem_mb={memory_mb()}"] if profile == DEFAULT and "--resources" not in options else []),
+        *("--nolock", "--keep-incomplete", "--ignore-incomplete"),
+        *options,
+    ]
+
+
+def memory_mb() -> int:
+    """Return the memory of this machine, in megabytes; jobs that request more in total do not run at once."""
+    return os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES") // 10**6
+
+
+def run(config: Path, cores: str | None, profile: str, options: Sequence[str]) -> None:
+    """Run a config, or resume it; at the end print its claims and the path of the report.
+
+    Results are also printed if no job had to run. They are not printed if they are out of date, as after a dry run of a
+    changed config.
+
+    Raises:
+        InputError: the config is not valid YAML, or there is no folder for caches.
+        SystemExit: snakemake failed or was stopped; the code is snakemake's.
+    """
+    read_yaml(config)  # snakemake misreads some YAML files and hangs on others
+    check_cache()
+    with resumable():
+        called = snakemake(call(config, cores, profile, options))
+    for study in called.studies:
+        if called.options.dryrun and study.plan:
+            print(*reasons(study.plan), sep="\n")
+        if study.plan and all(os.path.exists(batch["handle"]) for batch in study.batches.values()):
+            show_results(Path(study.folder))
+
+
+def demo(cores: str | None, options: Sequence[str]) -> None:
+    """Run config/config.yaml in the current folder; copy its texts to data/demo/, unless there is such a folder."""
+    if not DEMO.is_dir():
+        partial = DEMO.with_name(".demo.partial")
+        try:
+            shutil.copytree(home() / DEMO, partial, dirs_exist_ok=True)
+            partial.rename(DEMO)
+        except OSError as error:
+            raise InputError(f"The texts of the demo cannot be copied to {DEMO} ({first_line(error)}).") from error
+    run(home() / "config/config.yaml", cores, DEFAULT, options)
+
+
+def keys_of(changes: Sequence[str], **options: object) -> dict[str, object]:
+    """Return the keys that options --config KEY=VALUE replace, as snakemake reads them, and `options` that are given.
+
+    Raises:
+        InputError: an option has another form.
+    """
+    given = {name: value for name, value in options.items() if value is not None}
+    if not changes:
+        return given
+    from snakemake.cli import parse_config
+
     try:
-        yield
-    finally:
-        _words.reset(token)
+        keys: dict[str, object] = parse_config(changes)
+    except ValueError as error:
+        raise InputError(
+            f"--config is {' '.join(changes)!r}, but each entry must be KEY=VALUE, with a key of the top level, "
+            f"such as margin=0.05 or 'run={{tasks: [ner]}}' ({first_line(error)})"
+        ) from error
+    return keys | given
+
+
+def snakemake(words: Sequence[str]) -> Call:
+    """Run snakemake in this process; raise `SystemExit` if it fails or the command line is wrong.
+
+    Raises:
+        InputError: an option --config has a wrong form.
+    """
+    from snakemake.cli import args_to_api, parse_args
+    from snakemake.exceptions import print_exception
+
+    messages = StringIO()
+    try:
+        try:
+            with redirect_stderr(messages):
+                parser, options = parse_args(list(words))
+        finally:
+            lines = messages.getvalue().splitlines(keepends=True)
+            sys.stderr.writelines(line for line in lines if not line.endswith(PROFILE_MESSAGE))
+        keys_of(options.config or [])  # snakemake shows a traceback if a key is wrong
+        called = Call(options)
+        token = _call.set(called)
+        try:
+            done = args_to_api(options, parser)
+        finally:
+            _call.reset(token)
+    except InputError:
+        raise
+    except Exception as error:
+        print_exception(error)
+        done = False
+    if not done:
+        raise SystemExit(1)
+    return called
+
+
+def check_cache() -> None:
+    """Raise `InputError` if there is no writable folder for the caches of snakemake and papa."""
+    folder = Path(os.environ.get("XDG_CACHE_HOME") or os.path.expanduser("~/.cache"))
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+        tempfile.TemporaryFile(dir=folder).close()
+    except OSError as error:
+        raise InputError(
+            f"{folder} cannot be used for caches ({error.strerror}); set XDG_CACHE_HOME to another folder."
+        ) from error
+
+
+# -- the Snakefile -----------------------------------------------------------------------------------------------------
 
 
 @dataclass(frozen=True)
@@ -94,7 +232,7 @@ class Planned:
         batches: the batches that have to run, by the digits of their keys.
         plan: the plan; None in a job.
         threads: threads of a job that runs the encoder or trains probes.
-        light, encoder: the resources of jobs without and with the model; a job that failed gets twice as much.
+        weights_mb: the size of the largest model's files of weights.
     """
 
     folder: str
@@ -102,21 +240,6 @@ class Planned:
     threads: int
     plan: Plan | None = None
     weights_mb: int = 0
-
-    @property
-    def light(self) -> dict[str, Callable[..., int]]:
-        return _resources(JOB_MB, JOB_MINUTES)
-
-    @property
-    def encoder(self) -> dict[str, Callable[..., int]]:
-        return _resources(MODEL_MB + WEIGHT_COPIES * self.weights_mb, MODEL_MINUTES)
-
-
-def _resources(megabytes: int, minutes: int) -> dict[str, Callable[..., int]]:
-    return {
-        "mem_mb": lambda wildcards, attempt: attempt * megabytes,
-        "runtime": lambda wildcards, attempt: attempt * minutes,
-    }
 
 
 def planned(config: Mapping[str, object], files: Iterable[str | Path], is_main_process: bool) -> Planned:
@@ -137,10 +260,9 @@ def planned(config: Mapping[str, object], files: Iterable[str | Path], is_main_p
         content = read_plan(folder)
         return Planned(folder, {batch["key"]: batch for batch in content["batches"]}, content["config"]["threads"])
     for path in files:
-        check_yaml(path)
+        read_yaml(path)
     checked = config_of(config)
     folder, threads = f"results/{checked.name}", checked.threads
-    check_files(checked)
     if (home() / "papa").is_dir():  # only for a clone: an installed papa's folder would shadow other modules
         path = os.pathsep.join(filter(None, [str(home()), os.environ.get("PYTHONPATH")]))
         os.environ["PYTHONPATH"] = path
@@ -156,10 +278,10 @@ def planned(config: Mapping[str, object], files: Iterable[str | Path], is_main_p
     batches = {batch.key: {"handle": batch.handle, "waits": batch.waits, "rule": batch.rule} for batch in plan.missing}
     sizes = [_weight_bytes(plan.model(name).folder) for name in dict.fromkeys(model for model, _ in checked.pairs)]
     started = Planned(folder, batches, threads, plan, max(sizes) // 10**6)
-    if (studies := _studies.get()) is not None:
-        studies.append(started)
+    if called := _call.get():
+        called.studies.append(started)
     if runs and batches:  # not in `onstart`, which snakemake does not call for a workflow that is used as a module
-        begin(started)
+        begin(plan)
     return started
 
 
@@ -171,34 +293,28 @@ def _weight_bytes(folder: str) -> int:
 
 def _only_shows() -> bool:
     """Return whether snakemake was called to show something, such as a dry run, and not to run jobs."""
-    words = _words.get() or sys.argv[1:]
     from snakemake.cli import parse_args
 
     try:
         with redirect_stderr(StringIO()), redirect_stdout(StringIO()):
-            _, options = parse_args(list(words))
+            options = called.options if (called := _call.get()) else parse_args(sys.argv[1:])[1]
     except (SystemExit, Exception):  # another program has started the workflow
         return False
     return any(getattr(options, name, None) for name in SHOWING)
 
 
-def begin(started: Planned) -> None:
+def begin(plan: Plan) -> None:
     """Lock the results and the cache until this process ends, write the plan, and print why files are made."""
-    if started.plan is None:
-        raise RuntimeError("nothing was planned")
-    try:
-        _locks.extend(lock(started.plan.results, started.plan.cache))
-        started.plan.write()
-        Path(started.plan.report.output).unlink(missing_ok=True)  # it is written last; now it is out of date
-    except InputError as error:
-        raise SystemExit(f"Error: {error}") from None
-    for line in (*reasons(started.plan), *(f"{WARNING}{text}" for text in started.plan.warnings)):
+    _locks.extend(lock(plan.results, plan.cache))
+    plan.write()
+    Path(plan.report.output).unlink(missing_ok=True)  # it is written last; now it is out of date
+    for line in (*reasons(plan), *(f"{WARNING}{text}" for text in plan.warnings)):
         print(line, flush=True)
 
 
 def end(started: Planned) -> None:
-    """Print the summary, unless the caller of `collected_studies` will print it."""
-    if _studies.get() is None:
+    """Print the summary, unless `papa run` will print it."""
+    if _call.get() is None:
         show_results(Path(started.folder))
 
 
@@ -209,10 +325,9 @@ def show_results(results: Path) -> None:
         SystemExit: it could not be printed.
     """
     if (results / "tables/summary.parquet").exists():
-        command = [sys.executable, "-P", "-c", PRINT_RESULTS, str(results)]  # -P: no modules of this folder
-        if subprocess.run(command, check=False).returncode:
-            shown = shlex.join(["papa", "inspect", argument(results)])
-            raise SystemExit(f"Error: the results were not printed; `{shown}` prints them.")
+        command = ["papa", "inspect", argument(results)]
+        if subprocess.run([sys.executable, "-P", "-m", *command], check=False).returncode:
+            raise SystemExit(f"Error: the results were not printed; `{shlex.join(command)}` prints them.")
 
 
 def argument(path: str | Path) -> str:

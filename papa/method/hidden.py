@@ -137,7 +137,7 @@ def read_index(path: PathLike) -> tuple[Index, np.ndarray]:
     """Return the facts and the checksums `[row]` of a file of hidden states; raise `DamagedArtefact` if damaged."""
     with reading(path, "hidden states", ValueError, KeyError, TypeError), open(path, "rb") as file:
         text, size = text_at_end(file), file.seek(0, os.SEEK_END)
-        facts: Index = dict(unsealed(path, text))
+        facts: Index = dict(unsealed(path, text).facts)
         file.seek(states_bytes(facts))
         content = file.read(4 * facts["rows"])
     if (expected := states_bytes(facts) + 4 * facts["rows"] + len(text) + 8) != size:

@@ -128,7 +128,7 @@ class Plan:
                     seeds_of.setdefault(variant, {}).update(dict.fromkeys(grid.seeds))
         if self.config.floors:
             all_seeds = dict.fromkeys(seed for seeds in seeds_of.values() for seed in seeds)
-            for variant in (Variant.parse(ORIGINAL), *(Variant.parse(f"{floor}/all") for floor in self.config.floors)):
+            for variant in (ORIGINAL, *(Variant.of(Constant(floor), None, "0") for floor in self.config.floors)):
                 seeds_of.setdefault(variant, {}).update(all_seeds)
         if not self.config.tasks[task].target.probed:  # nothing is trained, so nothing depends on a seed
             return {variant: [0] for variant in seeds_of}
@@ -230,9 +230,8 @@ class Plan:
         settings = LearnLambda(**self._of_task(task, seed, training), constant=constant.start, weights=learned)
         needs = self._training_tokens(self.tokens(model, block.corpus)) | self._of_model(model) | self._labels(task)
         needs |= self._constants(model, block.corpus, constant)
-        original = Variant.parse(ORIGINAL)
-        if gradient and not self.streamed(task, original):
-            needs["states"] = None, self.states(model, task, original).output
+        if gradient and not self.streamed(task, ORIGINAL):
+            needs["states"] = None, self.states(model, task, ORIGINAL).output
         about: dict[str, Any] = {"model": model, "task": task, "corpus": block.corpus}
         about |= {"constant": constant.untrained}
         about |= {"order": learned, "seed": seed}

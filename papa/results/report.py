@@ -11,7 +11,7 @@ from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 
 from papa.errors import InputError, count
-from papa.files import read_provenance, write_json, write_page, write_table
+from papa.files import read_provenance, replacing, write_json, write_table
 from papa.plan.jobs import AnyJob
 from papa.results.attention_patterns import patterns
 from papa.results.caveats import data_caveats
@@ -83,7 +83,8 @@ def write_report(job: AnyJob, finished: Finished) -> str:
     write_json({**finished.conclusion.to_json(), **({"caveats": caveats} if caveats else {})}, claimed, job.record)
     _remove_others(folder, written)
     page = folder / "report" / "index.html"
-    write_page(page_of(finished, drawn, caveats), page, job.record)
+    with replacing(page) as temporary:
+        temporary.write_text(page_of(finished, drawn, caveats), encoding="utf-8")
     files = sorted(os.path.relpath(path, folder) for path in (*written, claimed, page))
     write_json(_made_from(finished) | {"files": files}, made_from, job.record)
     return f"{count(len(sections), 'table')} and {count(sum(bool(svg) for _, svg in drawn), 'figure')}"

@@ -8,7 +8,7 @@ import torch
 
 from papa.config.measures import MEASURES, Outcomes, measure_of
 from papa.config.settings import Machine
-from papa.config.variant import Constant, Variant
+from papa.config.variant import ORIGINAL, Constant, Order, Variant
 from papa.data.tokenize import _schema, tokenize_corpus, write_groups
 from papa.data.weights import digest_of_model, weights_digest
 from papa.files import provenance_of, read_table, write_table
@@ -122,9 +122,18 @@ def weigh(model, weights, how=TRAINING, **more):
     return learn(model, weights, how, weights="gradient", **more)
 
 
+def variant_named(path):
+    """The variant with this path, such as average/lambda-0/kept-1of8."""
+    if path == ORIGINAL.path:
+        return ORIGINAL
+    constant, *order, kept = path.split("/")
+    fraction = kept.removeprefix("kept-").replace("of", "/") if order else "0"
+    return Variant.of(Constant.parse(constant), Order.parse(order[0]) if order else None, fraction)
+
+
 def variant_of(path, precision="float32", seed=0):
     """The settings of the hidden states of a variant."""
-    variant = Variant.parse(path)
+    variant = variant_named(path)
     constant, order = variant.constant, variant.order
     return HiddenStates(
         constant=constant and constant.start,

@@ -9,7 +9,6 @@ from tiny import CONFIG, with_keys, write_data
 
 import papa
 from papa.config.reading import config_of
-from papa.config.settings import check_files
 from papa.method.variants import ordered_heads
 from papa.plan.jobs import HiddenStates
 from papa.plan.study import Plan, listed_heads
@@ -78,14 +77,15 @@ def test_a_changed_list_changes_keys_and_a_moved_one_does_not(tmp_path):
 @pytest.mark.parametrize(
     ("orders", "message"),
     [
-        ([LIST | {"name": "Mine"}], r"run.orders\[0\].name is 'Mine', but must match"),
+        ([LIST | {"name": "Mine"}], r"run.orders\[0\].name is 'Mine', but should match"),
         ([LIST, LIST | {"file": "b.csv"}], "run.orders: 'list-mine' is listed twice"),
-        ([LIST], r"orders, list-mine: there is no file heads\.csv"),
+        ([LIST], r"heads\.csv cannot be read \(.*No such file.*\); give a CSV"),
     ],
 )
 def test_a_list_in_a_config_is_checked(orders, message):
     with pytest.raises(papa.InputError, match=message):
-        check_files(config_of(with_keys(CONFIG, {"run.orders": orders})))
+        changes = {"models.tiny": {"path": random_model("llama")}, "run.orders": orders}
+        list(Plan(config_of(with_keys(CONFIG, changes)), "results/s", save=False).jobs)
     grids = {"grids.more": {"orders": [LIST | {"file": "other.csv"}]}, "run.orders": [LIST]}
     with pytest.raises(papa.InputError, match=r"run\.orders has a list with the name 'mine', but another grid"):
         config_of(with_keys(CONFIG, grids))

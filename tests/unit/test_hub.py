@@ -15,11 +15,11 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 from huggingface_hub.errors import LocalEntryNotFoundError
-from tiny import ABSENT, CONFIG, with_keys, write_model
+from tiny import ABSENT, CONFIG, corpus_of, with_keys, write_model
 
 import papa
 from papa.config.reading import config_of
-from papa.config.settings import FolderModel, HubModel, Machine, PackageModel, corpus_of
+from papa.config.settings import FolderModel, HubModel, Machine, PackageModel
 from papa.data.hub import CONFIGS_AND_TOKENIZERS, download, fetch, files_of_configs, files_of_model, is_local
 from papa.data.sources import load_splits, source_digests
 from papa.data.weights import facts_in, folder_in_package, model_source, named, weights_digest

@@ -11,7 +11,7 @@ from typer.testing import CliRunner
 
 from papa.cli import app
 from papa.data.tokens import Tokens
-from papa.files import REBUILD, Record, write_json, write_page, write_table, write_tensors
+from papa.files import REBUILD, Record, write_json, write_table, write_tensors
 from papa.method.averages import Constants
 from papa.method.hidden import writing_hidden
 
@@ -40,7 +40,6 @@ FILES = {
     "state.safetensors": lambda path: write_tensors({"dense": torch.ones(3, 5)}, path, {}, RECORD),
     "average.h5": averages,
     "states.hidden": hidden,
-    "index.html": lambda path: write_page("<head></head>", path, RECORD),
 }
 PARTS = ("ids", "slots", "segments")
 

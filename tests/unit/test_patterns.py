@@ -123,7 +123,7 @@ def test_two_separators_between_texts():
     ids += [[start, 5, end, end, word, end]]
     lists = {name: pa.array(rows, pa.list_(pa.int32())) for name, rows in (("ids", ids), ("slots", slots))}
     table = pa.table(lists | {"segments": lists["ids"], "cut": pa.array([0] * 3, pa.int32())})
-    assert special_slots(Tokens.of_table(table, "train", 0, {"slots": N})) == [0, 6, 7, 12]
+    assert special_slots(Tokens.of_table(table, "train", 0, N)) == [0, 6, 7, 12]
 
 
 def test_the_table_its_sentence_and_the_pictures(tmp_path):

@@ -15,6 +15,7 @@ from typer.testing import CliRunner
 
 from papa.cli import app
 from papa.config.reading import config_of
+from papa.errors import InputError
 from papa.jobs import start
 from papa.plan.study import Plan
 
@@ -29,7 +30,7 @@ def here(tmp_path, monkeypatch):
 def given(here, monkeypatch):
     """The arguments of every call of snakemake, which runs nothing."""
     calls: list[list[str]] = []
-    monkeypatch.setattr("papa.jobs.run.snakemake", calls.append)
+    monkeypatch.setattr(start, "snakemake", lambda words: calls.append(words) or start.Call(None))
     (here / "mine.yaml").write_text("name: mine\n", encoding="utf-8")
     return calls
 
@@ -95,9 +96,9 @@ import signal, sys
 from contextlib import redirect_stdout
 from papa.config.reading import read_config
 from papa.plan.study import Plan
-from papa.jobs.start import Planned, begin
+from papa.jobs.start import begin
 with redirect_stdout(sys.stderr):
-    begin(Planned("results/tiny", {}, 1, Plan(read_config("mine.yaml"), "results/tiny")))
+    begin(Plan(read_config("mine.yaml"), "results/tiny"))
 print("held", flush=True)
 signal.pause()
 """
@@ -110,8 +111,8 @@ def test_a_living_run_keeps_others_out_and_a_dead_one_does_not(here):
     run = subprocess.Popen([sys.executable, "-c", HOLD], stdout=subprocess.PIPE, text=True, env=environment)
     try:
         assert "held\n" in iter(run.stdout.readline, ""), "after the reasons why files are made"
-        study = start.Planned("results/tiny", {}, 1, Plan(config_of(CONFIG), "results/tiny"))
-        with pytest.raises(SystemExit, match=r"^Error: another run is writing to results/tiny; wait for it"):
+        study = Plan(config_of(CONFIG), "results/tiny")
+        with pytest.raises(InputError, match=r"^another run is writing to results/tiny; wait for it"):
             start.begin(study)
     finally:
         run.send_signal(signal.SIGKILL)

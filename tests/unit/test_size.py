@@ -11,7 +11,7 @@ import typer
 
 import papa
 from papa.cli import app
-from papa.config.reading import keys, schema
+from papa.config.reading import keys
 from papa.config.settings import RunSettings
 
 ROOT = Path(__file__).parents[2]
@@ -68,9 +68,9 @@ def in_circles(graph: dict[str, set[str]]) -> set[str]:
 
 def keys_of_values() -> list[str]:
     """The keys that have values of their own; a grid repeats those of `run`, which count once."""
-    blocks = {key.rpartition(".")[0] for key, *_ in keys(schema())}
+    blocks = {key.rpartition(".")[0] for key, _ in keys()}
     repeated = {f"grids.NAME.{name}" for name in RunSettings.model_fields}
-    return [key for key, *_ in keys(schema()) if not {key, f"{key}.NAME"} & blocks and key not in repeated]
+    return [key for key, _ in keys() if not {key, f"{key}.NAME"} & blocks and key not in repeated]
 
 
 def test_circles_and_keys_are_recognised():

@@ -12,8 +12,9 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 from families import byte_tokenizer
+from tiny import corpus_of
 
-from papa.config.settings import Corpus, Machine, corpus_of
+from papa.config.settings import Corpus, Machine
 from papa.data.columns import Columns
 from papa.data.digests import digest_of_file
 from papa.data.readers import read_file

@@ -8,7 +8,6 @@ import torch
 from sizes import CORPUS_SLOTS, HEADS, LAYERS, TRAIN, VALIDATION
 
 import papa
-from papa.config.variant import Variant
 from papa.data.tokenize import write_groups
 from papa.data.tokens import Tokens
 from papa.files import provenance_of, read_table, write_table
@@ -28,7 +27,7 @@ def stages(tiny, corpus, data, metric):
         constants, weights = corpus / "average.h5", corpus / "lambda.parquet"
 
         def behind(self, variant):
-            parts = Variant.parse(variant)
+            parts = jobs.variant_named(variant)
             given = {"constants": self.constants} if parts.constant and not parts.constant.data_free else {}
             return given | ({"weights": self.weights} if parts.order else {})
 
@@ -68,7 +67,7 @@ TRAINED = [("text", "average-trained/lambda-0/kept-1of2"), ("text", "toeplitz-tr
 @pytest.mark.parametrize(("corpus", "variant"), [*TRAINED, ("words", "average-trained/all")], indirect=["corpus"])
 def test_constants_are_trained_only_for_replaced_heads(stages, loaded, corpus, variant):
     run, state = stages.streamed(variant)
-    replaced, parts = [(layer, head) for layer in range(LAYERS) for head in range(HEADS)], Variant.parse(variant)
+    replaced, parts = [(layer, head) for layer in range(LAYERS) for head in range(HEADS)], jobs.variant_named(variant)
     if parts.order is not None:
         settings = jobs.variant_of(variant)
         job = jobs.job(settings, corpus / "s", **stages.behind(variant))

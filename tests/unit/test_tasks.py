@@ -10,8 +10,9 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 from pydantic import TypeAdapter
+from tiny import corpus_of
 
-from papa.config.settings import Corpus, Machine, Task, corpus_of
+from papa.config.settings import Corpus, Machine, Task
 from papa.data import prepare as preparing
 from papa.data.columns import Columns
 from papa.data.prepare import Prepared, prepared, texts_in
@@ -190,7 +191,7 @@ def test_a_table_need_not_be_stored(tmp_path):
     assert table_of(corpus, tmp_path).facts == made.facts
 
 
-def test_a_dataset_that_is_not_here_has_provisional_digests(tmp_path):
+def test_a_dataset_that_is_not_here_has_provisional_digests(tmp_path, capsys):
     corpus = corpus_of(hub="some/data", first="text", revision="abc")
     task, machine = {"t": task_of(label="label")}, Machine(hub_mirror=str(tmp_path))
     made = prepared(corpus, task, machine, tmp_path, "c")
@@ -201,6 +202,7 @@ def test_a_dataset_that_is_not_here_has_provisional_digests(tmp_path):
     pq.write_table(pa.table(TEXT), tmp_path / "some/data/validation.parquet")
     here = prepared(corpus, task, machine, tmp_path, "c")
     assert here.known and here.key != made.key and here.facts["rows"] == {"train": 3, "validation": 3}
+    assert not capsys.readouterr().err, "no progress bars"
 
 
 def test_a_source_that_is_replaced_while_it_is_read_is_refused(monkeypatch, tmp_path):

@@ -85,7 +85,12 @@ def test_time_is_that_of_a_batch_times_the_passes(plan, monkeypatch):
     assert stages["report"]["seconds"] == 10
 
 
-COLUMN = r"Config error: \S+ has no column 'feeling'; its columns are "
+def test_nothing_to_do_is_one_sentence(plan, monkeypatch):
+    monkeypatch.setattr(Plan, "missing", [])
+    assert plan(CONFIG).stdout.startswith("Every file of the study tiny exists, so nothing has to run.\n")
+
+
+COLUMN = r"\S+ has no column 'feeling'; its columns are "
 
 
 @pytest.mark.parametrize(
@@ -102,11 +107,11 @@ COLUMN = r"Config error: \S+ has no column 'feeling'; its columns are "
             1,
             r"Corpus sentences is not on this machine; .* hidden_states 2 \(2 unknown\)",
         ),
-        ({"models.tiny.path": "models/away"}, 2, "Config error: .*models/away"),
+        ({"models.tiny.path": "models/away"}, 2, ".*models/away"),
         (
             {"corpora.sentences.files": {"train": "gone.csv", "validation": "data/gone.csv"}},
             2,
-            "Config error: .* gone.csv",
+            ".* gone.csv",
         ),
         ({"corpora.sentences.first": "feeling", "run.tasks": ["animals"]}, 2, COLUMN),
     ],

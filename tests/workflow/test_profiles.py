@@ -83,7 +83,7 @@ def test_jobs_ask_for_memory_and_walltime(computed_copy):
     ("arguments", "message"),
     [
         (["--config", "token_budget=many"], "Error: token_budget must be a whole number, but it is 'many'."),
-        (["--configfile", "refused.yaml"], "Error: corpora.words.files.train: there is no file data/nowhere"),
+        (["--configfile", "refused.yaml"], "Error: There is no file data/nowhere"),
         (["--configfile", "twice.yaml"], "twice.yaml contains the key 'name' twice in one block"),
     ],
 )

@@ -135,7 +135,7 @@ def project_job(settings: Settings) -> AnyJob:
     }[step]
     writes = {"tokenize": "tokens", "average": "constants", "lambda": "lambdas", "features": "states"}
     output = files[writes[step]] if step in writes else files["work"] / f"seed-{seed}.parquet"
-    paths = {name: str(files[file]) for name, file in reads.items()} | {"model": model}
+    paths = {name: str(files[file]) for name, file in reads.items()} | {"model": model, "checks": str(output.parent)}
     digest = digest_of_model(model, weights_digest(model, "model"))
     about = {"model": "model", "task": "cola", "corpus": "cola"}
     job: AnyJob = Job(kinds[step], {"model": digest}, paths, step, str(output.parent), about, Machine(device="cpu"))

@@ -468,8 +468,9 @@ def unsealed(path: PathLike, text: str | bytes | None, parts: Iterable[bytes] = 
         problem = f"{path} has no record of how it was made: it is damaged or not papa's"
         raise DamagedArtefact(f"{problem}; {REBUILD}.") from error
     named = KEYED.search(Path(path).stem)
-    if named and provenance.record and not provenance.record.key.startswith(named[1]):
-        raise DamagedArtefact(f"{path} contains the artefact with the key {provenance.record.key}; {REBUILD}.")
+    if named and not (provenance.record and provenance.record.key.startswith(named[1])):
+        key = provenance.record.key if provenance.record else "none"
+        raise DamagedArtefact(f"{path} contains the artefact with the key {key}; {REBUILD}.")
     if provenance.digest != digest_of_json(provenance.facts, parts):
         raise DamagedArtefact(f"{path} is damaged (it has changed since it was written); {REBUILD}.")
     return provenance

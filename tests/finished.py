@@ -97,7 +97,7 @@ class Made(Plan):
         return Prepared(str(self.cache / "data" / f"{corpus}.parquet"), "k", facts)
 
     def model(self, name: str) -> ModelFiles:
-        return ModelFiles("", name, "5ba")
+        return ModelFiles("", name)
 
     skills: Mapping[str, Skill] = SKILLS
 

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 from papa.config.settings import SLICE, Corpus, InFiles, Machine, OnHub
 from papa.data.columns import Columns
 from papa.data.digests import digest_of_file
-from papa.data.hub import HOW_TO_FETCH, folder_of
+from papa.data.hub import HOW_TO_FETCH, files_of_configs, folder_of
 from papa.data.readers import class_names_of, read_file
 from papa.errors import InputError, first_line
 from papa.files import digest_of_json
@@ -71,17 +71,22 @@ def source_digests(corpus: Corpus, machine: Machine) -> dict[str, str] | None:
         folder = folder_of("dataset", corpus.hub, corpus.revision, machine)
         if folder is None:
             return None
-        part = folder / corpus.config if corpus.config else folder  # a config may have its own folder
-        every = [folder / "README.md", *part.rglob("*")] if part.is_dir() else [*folder.rglob("*")]
-        return {
-            "files": digest_of_json(
-                {str(path.relative_to(folder)): digest_of_file(path) for path in every if path.is_file()}
-            )
-        }
+        files = sorted(str(path.relative_to(folder)) for path in folder.rglob("*") if path.is_file())
+        if ".huggingface.yaml" not in files:  # it can name any files, too
+            files = files_of_configs(files, _configs_on_card(folder), [corpus.config])
+        return {"files": digest_of_json({name: digest_of_file(folder / name) for name in files})}
     except OSError as error:
         raise InputError(
             f"{error.filename} cannot be read ({error.strerror}); make it readable and run again."
         ) from error
+
+
+def _configs_on_card(folder: Path) -> object:
+    """Return the configs that a dataset's README.md declares; None if it declares none."""
+    from huggingface_hub.repocard import metadata_load
+
+    card = metadata_load(folder / "README.md") if (folder / "README.md").is_file() else None
+    return (card or {}).get("configs")
 
 
 def _split_on_hub(corpus: OnHub, split: str) -> str:

@@ -66,12 +66,10 @@ class ModelFiles:
     Args:
         folder: the folder on this machine; empty if the model is not on it.
         digest: the digest of weights, config and tokenizer; provisional if the model is not on this machine.
-        weights: the SHA-256 of the weights, as `weights_digest` returns it; None if they are not on this machine.
     """
 
     folder: str
     digest: str
-    weights: str | None = None
 
     @cached_property
     def facts(self) -> Facts:
@@ -184,7 +182,7 @@ def model_source(name: str, model: ModelSettings, machine: Machine) -> ModelFile
             f"The weights of model {name} have SHA-256 {weights}, but `sha256` in the config is {model.sha256}; use "
             "the intended files, or correct `sha256`."
         )
-    return ModelFiles(os.path.abspath(folder), digest_of_model(folder, weights), weights)
+    return ModelFiles(os.path.abspath(folder), digest_of_model(folder, weights))
 
 
 def locate(model: str, revision: str | None = None) -> str:
@@ -241,6 +239,11 @@ def loading_error(folder: str, name: str, part: str, error: Exception) -> InputE
 def _weight_files(place: str, name: str) -> list[Path]:
     """Return the weight files, an index before the files that it lists; empty if there are none."""
     folder = Path(place)
+    if "transformers_weights" in facts_in(place) or any(folder.glob("shard-*-model-*.safetensors")):
+        raise InputError(
+            f"The weights of model {name} in {place} are in other files than {WEIGHT_FILES[0]}, which papa does "
+            "not read; load the model with transformers, save it (save_pretrained), and give that folder."
+        )
     file = next((folder / each for each in WEIGHT_FILES if (folder / each).is_file()), None)
     if file is None or file.suffix != ".json":
         return [] if file is None else [file]

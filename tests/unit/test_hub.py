@@ -222,12 +222,16 @@ def test_digests_of_sources_are_those_of_their_content(hub, tmp_path):
     before, other = source_digests(on_hub(), machine), folder / "some/data/other/train.parquet"
     other.parent.mkdir()
     other.write_bytes(b"of another config")
-    assert source_digests(on_hub(), machine) == before != source_digests(on_hub(config=None), machine)
+    assert source_digests(on_hub(), machine) == before != source_digests(on_hub(config="other"), machine)
     next(folder.rglob("tiny/train*")).write_bytes(b"changed")
     assert source_digests(on_hub(), machine) != before
     shutil.copytree(folder / "some/data", hub.folder / "some/data")
     download("dataset", "some/data", configs=["tiny"])
     assert source_digests(on_hub(), Machine()) == source_digests(on_hub(), machine), "the place decides nothing"
+    (card := folder / "some/data/README.md").write_text("---\nconfigs: [{config_name: tiny, data_files: x/*}]\n---\n")
+    (card.parent / "x").mkdir()
+    found = [(card.parent / "x/train.csv").write_text(text) and source_digests(on_hub(), machine) for text in "ab"]
+    assert found[0] != found[1], "a card may name files outside the folder of a config"
 
 
 # -- models -----------------------------------------------------------------------------------------------------------
@@ -235,7 +239,7 @@ def test_digests_of_sources_are_those_of_their_content(hub, tmp_path):
 
 def test_places_of_a_model_in_their_order(hub, tmp_path):
     nowhere = model_source("small", MODEL, Machine())
-    assert nowhere.folder == "" and nowhere.weights is None and not nowhere.sizes
+    assert nowhere.folder == "" and not nowhere.sizes
     assert model_source("other", HubModel(hub="some/model"), Machine()).digest != nowhere.digest
     model_folder(hub.folder / "some/model")
     places = [download("model", "some/model", "abc")]
@@ -281,7 +285,7 @@ def test_the_digest_of_a_model_is_that_of_all_files_that_decide_numbers(tmp_path
 
 def test_weights_that_are_not_those_of_the_config_are_refused(tmp_path):
     path, digest = str(model_folder(tmp_path / "m")), hashlib.sha256(b"weights").hexdigest()
-    assert model_source("small", FolderModel(path=path, sha256=digest), Machine()).weights == digest
+    assert model_source("small", FolderModel(path=path, sha256=digest), Machine()).folder == path
     said = f"The weights of model small have SHA-256 {digest}, but `sha256` in the config is {'0' * 64}; use the"
     with pytest.raises(InputError, match=said):
         model_source("small", FolderModel(path=path, sha256="0" * 64), Machine())

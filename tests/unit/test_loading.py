@@ -196,6 +196,12 @@ def test_an_adapter_beside_the_weights_is_refused(saved, name):
         model_source("tiny", FolderModel(path=str(saved)), Machine())
 
 
+def test_weights_under_other_names_are_refused(saved):
+    (saved / "shard-00000-model-00001-of-00001.safetensors").touch()
+    with pytest.raises(papa.InputError, match=r"are in other files than model\.safetensors, which papa does not read"):
+        model_source("tiny", FolderModel(path=str(saved)), Machine())
+
+
 @only("bert")
 def test_a_job_gets_its_model_in_its_precision_and_only_with_its_weights(tiny, tmp_path, model):
     job = jobs.job(Average(precision="bfloat16"), tmp_path / "a.h5", tiny)

@@ -14,7 +14,6 @@ from papa.errors import InputError, count
 from papa.files import read_provenance, write_json, write_page, write_table
 from papa.plan.jobs import AnyJob
 from papa.results.attention_patterns import patterns
-from papa.results.caveats import data_caveats
 from papa.results.claims import CLAIM_COLUMNS, CLAIMS_NOTE
 from papa.results.claims import tables_of as tables_of_claims
 from papa.results.drops import drops
@@ -66,7 +65,6 @@ def write_report(job: AnyJob, finished: Finished) -> str:
     names = [section.name for section in sections]
     if double := next((name for name in names if names.count(name) > 1), None):
         raise InputError(f"{double} is the name of a table and of a grid; rename the grid.")
-    caveats = data_caveats(finished)
     written, drawn = set[Path](), list[tuple[Section, str]]()
     for section in sections:
         paths, svg = section.write(folder, job.record)
@@ -83,9 +81,9 @@ def write_report(job: AnyJob, finished: Finished) -> str:
         write_table(table, path, {"table": name} | (facts if name == "outcomes" else {}), job.record)
         written.add(path)
     claimed = folder / "tables" / "claims.json"
-    write_json({**finished.conclusion.to_json(), **({"caveats": caveats} if caveats else {})}, claimed, job.record)
+    write_json(finished.conclusion, claimed, job.record)
     _remove_others(folder, written)
-    write_page(page_of(finished, drawn, caveats), folder / "report" / "index.html", job.record)
+    write_page(page_of(finished, drawn), folder / "report" / "index.html", job.record)
     write_json(_made_from(finished), made_from, job.record)
     return f"{count(len(sections), 'table')} and {count(sum(bool(svg) for _, svg in drawn), 'figure')}"
 

@@ -364,20 +364,19 @@ def table_of(task_outcomes: Sequence[TaskOutcomes]) -> tuple[pa.Table, dict[str,
     tables, facts = [], dict[str, object]()
     for outcomes in task_outcomes:
         facts[outcomes.task] = {"label_names": list(outcomes.names), "train_counts": list(outcomes.train_counts)}
-        columns = outcomes.items.columns.intersection(ITEM_COLUMNS)
-        items = {name: pa.array(outcomes.items[name], COLUMNS[name], from_pandas=True) for name in columns}
-        size = len(outcomes.items)
-        for index, run in enumerate(outcomes.runs[RUN_KEYS].astype(object).to_dict("records")):
-            record = {"model": outcomes.model, "task": outcomes.task} | run
-            filled = items | {name: pa.array(values[index]) for name, values in outcomes.values.items()}
-            for name, value in record.items():
-                known = None if pd.isna(value) else value
-                filled[str(name)] = pa.repeat(pa.scalar(known, COLUMNS[str(name)]), size)
-            arrays = [
-                filled[field.name].cast(field.type) if field.name in filled else pa.nulls(size, field.type)
-                for field in schema
-            ]
-            tables.append(pa.table(arrays, schema=schema))
+        size, runs = len(outcomes.items), len(outcomes.runs)
+        of_runs = {name: pa.array(outcomes.runs[name], COLUMNS[name], from_pandas=True) for name in RUN_KEYS}
+        shared = outcomes.items.columns.intersection(ITEM_COLUMNS)
+        of_items = {name: pa.array(outcomes.items[name], COLUMNS[name], from_pandas=True) for name in shared}
+        columns = {name: pa.repeat(getattr(outcomes, name), size * runs) for name in ("model", "task")}
+        columns |= {name: column.take(np.repeat(np.arange(runs), size)) for name, column in of_runs.items()}
+        columns |= {name: column.take(np.tile(np.arange(size), runs)) for name, column in of_items.items()}
+        columns |= {name: pa.array(values.reshape(-1)) for name, values in outcomes.values.items()}
+        arrays = [
+            columns[field.name].cast(field.type) if field.name in columns else pa.nulls(size * runs, field.type)
+            for field in schema
+        ]
+        tables.append(pa.table(arrays, schema=schema))
     return pa.concat_tables(tables).combine_chunks(), {"tasks": facts, "floors": task_outcomes[0].floors}
 
 

@@ -280,7 +280,9 @@ class Spread:
                 contrast = self.estimate(first - (middle + side * distance) * second)
                 return -side * contrast.mean - contrast._beyond(tail, side)
 
-            return middle + side * (brentq(excess, 0, LARGEST_LOSS) if excess(LARGEST_LOSS) > 0 else math.inf)
+            if excess(LARGEST_LOSS) <= 0:
+                return side * math.inf
+            return middle + side * brentq(excess, 0, LARGEST_LOSS) if excess(0) < 0 else middle  # no variance
 
         both = (1 - level) / 2
         return Interval(middle, end(both, -1), end(both, 1), end(1 - level, 1))

@@ -160,15 +160,14 @@ def tasks_of(grid: GridView, summary: pd.DataFrame, samples: Samples) -> pd.Data
         sample, status = samples[str(model), str(task)], of_task["status"].iloc[0]
         seeds = of_task.loc[is_probed(of_task["metric"]) & of_task["fraction"].ne("1"), "seeds"].min()
         record = {"grid": grid.name, "model": model, "task": of_task["title"].iloc[0], "examples": sample.examples}
-        record |= (
-            {"excluded": None, "needed": None}
-            if status == COUNTS
-            else {"excluded": status, "needed": examples_needed(sample)}
-        )
+        if status != COUNTS:
+            record |= {"excluded": status, "needed": examples_needed(sample)}
         record |= {"clusters": None if sample.clusters is None else len(sample.trivial_values), "seeds": seeds}
         record |= {"floors": [floor.constant for floor in sample.floor_settings]}
         records.append(record | {"guess": bool({*sample.floor_settings[:1]} & sample.guesses)})
-    return pd.DataFrame(records).astype(dict.fromkeys(("needed", "clusters", "seeds"), "Int64"))
+    columns = ["grid", "model", "task", "excluded", "needed", "examples", "clusters", "seeds", "floors", "guess"]
+    tasks = pd.DataFrame(records, columns=columns)
+    return tasks.astype(dict.fromkeys(("needed", "clusters", "seeds"), "Int64"))
 
 
 def conclusion_of(
@@ -184,9 +183,7 @@ def conclusion_of(
     of_grid, of_tasks = (rows[rows["grid"].eq(tasks["grid"].iloc[0])] for rows in (claims, tasks))
     model = " (" + of_tasks["model"] + ")" if of_tasks["model"].nunique() > 1 else ""
     of_tasks = of_tasks.assign(name=of_tasks["task"] + model)
-    tables = [
-        table.frame for of_grid in tables_of(of_grid[of_grid["margin"].notna()], margin).values() for table in of_grid
-    ]
+    tables = [table.frame for table in tables_of(of_grid[of_grid["margin"].notna()], margin)]
     return {
         "sentences": sentences_of(of_grid, of_tasks, margin),
         "table": (tables or [pd.DataFrame()])[0].to_dict("split", index=False),
@@ -289,9 +286,9 @@ def corrected_margins(sequences: Sequence[Losses]) -> list[list[float]]:
 # -- tables ------------------------------------------------------------------------------------------------------------
 
 
-def tables_of(frame: pd.DataFrame, margin: float) -> dict[str, list[Table]]:
-    """Return the tables of claims of each grid: of all tasks together, and of each task by itself."""
-    tables = {}
+def tables_of(frame: pd.DataFrame, margin: float) -> list[Table]:
+    """Return two tables of claims for each grid: of all tasks together, and of each task by itself."""
+    tables = []
     for grid, rows in frame.groupby("grid", sort=False):
         title = str(grid).replace("_", " ").capitalize()
         joint, single = rows[rows["task"].isna()], rows[rows["task"].notna()]
@@ -309,13 +306,13 @@ def tables_of(frame: pd.DataFrame, margin: float) -> dict[str, list[Table]]:
         )
         if (joint["claims"] > 1).any():
             text["corrected for lines"] = [bound_text(least, margin) for least in joint["corrected_margin"]]
-        tables[str(grid)] = [Table(title, text, 2, rules=_rules(joint["line"]))]
+        tables.append(Table(title, text, 2, rules=_rules(joint["line"])))
         if len(single):
             note = BY_TASK_NOTE.format(margin=percent(margin, None), claims=single["claims"].iloc[0])
             by_task = pd.DataFrame(
                 [_task_cells(group, margin) for _, group in single.groupby(["line", "task"], sort=False)]
             )
-            tables[str(grid)].append(Table(f"{title}, each task by itself", by_task, 2, note, _rules(by_task["line"])))
+            tables.append(Table(f"{title}, each task by itself", by_task, 2, note, _rules(by_task["line"])))
     return tables
 
 

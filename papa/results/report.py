@@ -45,8 +45,7 @@ def summary(finished: Finished) -> Section:
 def claims(finished: Finished) -> Section:
     """Conclude how many heads are replaceable along each line of each grid; the HTML report opens with this."""
     rows, margin = finished.claims, finished.config.margin
-    tables = [table for of_grid in tables_of_claims(rows, margin).values() for table in of_grid]
-    facts = {"margin": margin}
+    tables, facts = tables_of_claims(rows, margin), {"margin": margin}
     return Section("claims", "Claims", rows, CLAIM_COLUMNS, tables, CLAIMS_NOTE, facts, in_report=False)
 
 

@@ -168,7 +168,7 @@ def test_each_task_by_itself_is_corrected_for_all_claims():
         "on A; no number of heads was shown to be replaceable on B."
     ) in conclusion["notes"]
     assert frame["task"].dropna().tolist() == [*"AAABBBCCC"]
-    [(together, alone)] = tables_of(frame, 0.1).values()
+    together, alone = tables_of(frame, 0.1)
     assert (
         together.rows[0][:3] == ["m", "8 of 16", "3"] and conclusion["table"]["data"] == together.frame.values.tolist()
     )

@@ -13,12 +13,13 @@ from collections.abc import Hashable, Iterable, Mapping, Sequence
 from functools import cache
 from itertools import accumulate
 from math import inf
-from typing import TYPE_CHECKING, Any
+from typing import Any, TypedDict
 
 import numpy as np
 import pandas as pd
 
 from papa.config.measures import frequent_class
+from papa.config.settings import Config
 from papa.config.variant import Constant
 from papa.errors import count
 from papa.results.losses import COUNTS, Loss, examples_needed, loss_of, mean_loss
@@ -36,9 +37,6 @@ from papa.results.statistics import LEVEL, holm
 from papa.results.summary import is_main
 from papa.results.table import Table, texts
 from papa.results.views import GridView, rows_of
-
-if TYPE_CHECKING:
-    from papa.results.finished import Finished
 
 CLAIM_COLUMNS = dict.fromkeys(("grid", "line", "model", "constant", "order", "fraction"), "string")
 CLAIM_COLUMNS |= {"replaced": "int64", "heads": "int64", "tasks": "int64"}
@@ -170,10 +168,19 @@ def tasks_of(grid: GridView, summary: pd.DataFrame, samples: Samples) -> pd.Data
     return tasks.astype(dict.fromkeys(("needed", "clusters", "seeds"), "Int64"))
 
 
-def conclusion_of(
-    claims: pd.DataFrame, tasks: pd.DataFrame, margin: float, notes: Sequence[str] = ()
-) -> dict[str, Any]:
-    """Return the content of claims.json: sentences, a table and notes about the first grid, and all records.
+class Conclusion(TypedDict):
+    """The content of claims.json: sentences, a table and notes about the first grid, and the records of all grids."""
+
+    sentences: list[str]
+    table: dict[str, list[object]]
+    notes: list[str]
+    margin: float
+    claims: list[dict[Hashable, object]]
+    tasks: list[dict[Hashable, object]]
+
+
+def conclusion_of(claims: pd.DataFrame, tasks: pd.DataFrame, margin: float, notes: Sequence[str] = ()) -> Conclusion:
+    """Return the conclusion of a study.
 
     Args:
         claims, tasks: the tables of all grids.
@@ -200,9 +207,14 @@ def _records(rows: pd.DataFrame) -> list[dict[Hashable, object]]:
     return list(rows.astype(object).where(known, None).to_dict("records"))
 
 
-def data_notes(finished: Finished) -> list[str]:
-    """Return notes on a study's data: leaked rows, cut texts, and F1 of the more frequent class."""
-    config, facts, rows = finished.config, finished.facts, finished.summary
+def data_notes(config: Config, facts: Mapping[str, Mapping[str, Any]], rows: pd.DataFrame) -> list[str]:
+    """Return notes on a study's data: leaked rows, cut texts, and F1 of the more frequent class.
+
+    Args:
+        config: the config of the study.
+        facts: the facts about the table of each corpus.
+        rows: the summary.
+    """
     leaked, cut, frequent = list[str](), list[str](), list[str]()
     for name in dict.fromkeys(config.tasks[task].corpus for _, task in config.pairs):
         if shared := facts[name]["shared"].get("validation", 0):

@@ -17,7 +17,7 @@ from papa.config.settings import Config
 from papa.data.prepare import TEXTS
 from papa.files import PathLike, digest_of_json, opened_table, provenance_of, read_provenance, read_table
 from papa.plan.jobs import STAGES, AnyJob, Job, Probe, ProbeEncoder, Tokenize, Training
-from papa.results.claims import Samples, claims_of, conclusion_of, data_notes, samples_of, tasks_of
+from papa.results.claims import Conclusion, Samples, claims_of, conclusion_of, data_notes, samples_of, tasks_of
 from papa.results.outcomes import ITEM_COLUMNS, OUTCOME_COLUMNS, RUN_KEYS, TaskOutcomes, table_of
 from papa.results.scores import collect_runs
 from papa.results.summary import with_losses
@@ -125,10 +125,10 @@ class Finished:
         )
 
     @cached_property
-    def conclusion(self) -> dict[str, Any]:
+    def conclusion(self) -> Conclusion:
         """The sentences, table and notes that the study ends with, and the records of claims."""
         tasks = pd.concat([tasks_of(grid, self.summary, self._samples) for grid in grid_views(self.config)])
-        return conclusion_of(self.claims, tasks, self.config.margin, data_notes(self))
+        return conclusion_of(self.claims, tasks, self.config.margin, data_notes(self.config, self.facts, self.summary))
 
     @cached_property
     def _samples(self) -> Samples:

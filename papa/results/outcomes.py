@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
 import pandas as pd
@@ -349,7 +349,7 @@ def _common_runs(scores: Scores) -> list[np.ndarray] | None:
     return [np.broadcast_to(indices[:draw_count], (draw_count, len(seeds))) for indices in runs]
 
 
-def _common(indices: Iterable[pd.Index]) -> list[Any]:
+def _common(indices: Iterable[pd.Index]) -> list[str | int]:
     return sorted(set.intersection(*map(set, indices)))
 
 

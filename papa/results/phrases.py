@@ -8,7 +8,6 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 from math import ceil, isfinite, isnan
-from typing import Any
 
 import pandas as pd
 
@@ -93,7 +92,8 @@ def _informative(low: float | None, high: float | None) -> bool:
 
 def loss_text(loss: float | None, low: float | None, high: float | None) -> str:
     """Format a loss with its interval for a table: "34 % (29 to 40)"; "-" if there is none."""
-    return percent(loss) + (f" ({interval_text(low, high).removesuffix(' %')})" if _informative(low, high) else "")
+    bounded = loss is not None and isfinite(loss) and _informative(low, high)
+    return percent(loss) + (f" ({interval_text(low, high).removesuffix(' %')})" if bounded else "")
 
 
 def mean_text(share: float | None) -> str:
@@ -200,16 +200,13 @@ def _what_is_replaceable(joint: pd.DataFrame, margin: float) -> str:
     first, number = joint.iloc[0], replaceable(joint, margin)
     order = "" if pd.isna(first["order"]) else f"{in_order(first['order'], first['orders'])}, "
     failed = joint[joint["replaced"] > number]
-    stopped = f"; {_bound(failed.iloc[0], margin)}" if len(failed) else ""
+    stopped = ""
+    for replaced, bound, worst in failed[["replaced", "bound", "worst"]].head(1).itertuples(index=False):
+        upper = f"the one-sided upper bound of the loss on {worst} is {bound_text(bound, margin)}"
+        stopped = (
+            f"; with {replaced} replaced, {upper if isfinite(bound) else f'the loss on {worst} cannot be bounded'}"
+        )
     return _capitalised(f"{order}{_clause(number, first['heads'])} {at_margin}{stopped}.")
-
-
-def _bound(row: pd.Series[Any], margin: float) -> str:
-    """Describe the largest upper bound of the loss at a number of replaced heads."""
-    with_replaced = f"with {row['replaced']} replaced, the"
-    if not isfinite(row["bound"]):
-        return f"{with_replaced} loss on {row['worst']} cannot be bounded"
-    return f"{with_replaced} one-sided upper bound of the loss on {row['worst']} is {bound_text(row['bound'], margin)}"
 
 
 def _what_has_no_result(claims: pd.DataFrame, tasks: pd.DataFrame) -> str:

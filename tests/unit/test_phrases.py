@@ -33,7 +33,11 @@ INF, NAN = math.inf, math.nan
         *((interval_text, (NAN, 0.4), "-"), (interval_text, (None, None), "-")),
         # an interval of twice all that attention contributes says nothing
         *((interval_text, (-0.48, 5.28), "unbounded"), (interval_text, (2.4, 2.6), "240 to 260 %")),
-        *((loss_text, (0.34, 0.29, 0.4), "34 % (29 to 40)"), (loss_text, (0.34, -INF, INF), "34 %")),
+        *(
+            (loss_text, (0.34, 0.29, 0.4), "34 % (29 to 40)"),
+            (loss_text, (0.34, -INF, INF), "34 %"),
+            (loss_text, (NAN, 0.1, 0.4), "-"),
+        ),
         *((loss_text, (0.8, -0.48, 5.28), "80 %"), (loss_text, (None, None, None), "-"), (loss_text, (NAN,) * 3, "-")),
         (with_interval, (0.5, 0.42, 0.58), "50 % (95 % interval 42 to 58 %)"),
         (with_interval, (0.5, -INF, INF), f"50 % ({NO_INTERVAL})"),

@@ -77,7 +77,7 @@ def test_notes_on_data_are_cut_texts_and_f1_of_the_more_frequent_class(cut, list
     labels = {"t": {"names": ["a", "b"], "train_counts": [10, 90]}}
     facts = {"texts": {"labels": labels, "shared": {}, "rows": {"validation": 100}}}
     config = SimpleNamespace(tasks={"t": SimpleNamespace(corpus="texts", labels=listed)}, pairs=[("m", "t")])
-    said = " ".join(data_notes(SimpleNamespace(config=config, facts=facts, summary=pd.DataFrame([row]))))
+    said = " ".join(data_notes(config, facts, pd.DataFrame([row])))
     assert expected in said and bool(said) == bool(expected)
 
 

@@ -34,10 +34,10 @@ from scipy.special import ndtri
 
 from papa.config.measures import MEASURES, Counts, pseudo_values
 from papa.config.variant import CONTEXT_FREE
+from papa.results.claims import corrected_p_values
 from papa.results.compare import read_outcomes
 from papa.results.losses import Loss, loss_of, mean_loss, over_all_floors
 from papa.results.outcomes import ALL, FLOOR, ORIGINALS, RUN_KEYS, Sample, Setting, TaskOutcomes, by_cluster
-from papa.results.simultaneous import corrected_p_values
 from papa.results.statistics import LEVEL
 
 MARGIN = 0.1

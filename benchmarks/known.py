@@ -31,7 +31,7 @@ from papa.files import read_table
 from papa.jobs.measure import run_here
 from papa.model.replacement import AnyConstants
 from papa.plan.study import Plan
-from papa.results.conclusion import Conclusion
+from papa.results.phrases import replaceable
 
 DEMO = Path(__file__).parents[1] / "data/demo"
 FOLDER = DEMO / "induction"
@@ -118,8 +118,8 @@ def study(seed: int, folder: Path) -> tuple[int, dict[str, float]]:
     written["tasks"]["repeats"] |= {"batch_size": 8, "epochs": 2}
     checked = config_of({key: value for key, value in written.items() if key != "grids"})
     run_here(Plan(checked, folder, cache=folder / "cache"))
-    [line] = Conclusion.read(folder / "tables/claims.json").lines
-    return int(line.replaceable or 0), dict(orders(folder))
+    claims = read_table(folder / "tables/claims.parquet").to_pandas()
+    return replaceable(claims[claims["task"].isna()], checked.margin), dict(orders(folder))
 
 
 def main() -> None:

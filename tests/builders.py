@@ -10,7 +10,6 @@ import numpy.typing as npt
 import pandas as pd
 import pyarrow as pa
 
-from papa.results.conclusion import JointStep, LineClaim
 from papa.results.grids import GRID_COLUMNS
 from papa.results.outcomes import RUN_KEYS, Setting, TaskOutcomes
 from papa.results.scores import collect_runs
@@ -125,11 +124,3 @@ def grid_view(tasks: Mapping[str, str] | Sequence[str] = ("t",), **fields: Any) 
     }
     view |= {"fractions": ("1", "1/2", "0"), "tasks": corpora}
     return GridView(**view | fields)
-
-
-def line_claim(steps: Sequence[JointStep] = (), **fields: Any) -> LineClaim:
-    """The claim of a line of 16 heads; half of them are replaceable."""
-    claim: dict[str, Any] = {"grid": "g", "line": "l", "model": "m", "constant": "average", "order": None, "heads": 16}
-    claim |= {"seeds": 3, "orders": 1, "examples": (20, 30), "tasks": ("A",), "excluded": ()}
-    claim |= {"replaceable": 8, "at_end": None}
-    return LineClaim.model_validate(claim | {"steps": steps, "sentence": "A holds."} | fields)

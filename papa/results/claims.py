@@ -3,37 +3,37 @@
 k heads are replaceable at margin δ if, for k and every smaller measured number of replaced heads, the one-sided 95 %
 upper bound of the loss on every task that counts is below δ. Because all tasks have to pass (intersection-union) and
 numbers are tested in ascending order (fixed sequence), this joint claim needs no correction for tasks and numbers. The
-claims about single tasks, and those of several lines, are corrected (`papa.results.simultaneous`); see
-docs/statistics.md.
+claims about single tasks, and those of several lines, are corrected by Holm's method, so the chance of any wrong claim
+is at most 5 %; see docs/statistics.md.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
-from functools import cached_property
-from math import inf, isnan
+from collections.abc import Hashable, Iterable, Mapping, Sequence
+from functools import cache
+from itertools import accumulate
+from math import inf
+from typing import Any, TypedDict
 
 import numpy as np
 import pandas as pd
 
-from papa.config.variant import Constant, Order
-from papa.results.conclusion import (
-    Conclusion,
-    EndLoss,
-    Exclusion,
-    JointStep,
-    LineClaim,
-    SubsetLosses,
-    TaskClaim,
-    TaskLoss,
-    TaskStep,
-)
+from papa.config.measures import frequent_class
+from papa.config.settings import Config
+from papa.config.variant import Constant
+from papa.errors import count
 from papa.results.losses import COUNTS, Loss, examples_needed, loss_of, mean_loss
 from papa.results.outcomes import ALL, Sample, Setting, TaskOutcomes, is_probed
-from papa.results.phrases import MORE_THAN_ALL, bound_text, conclusion_of, interval_text, percent
-from papa.results.simultaneous import ClaimSequence, corrected_margins, corrected_p_values
-from papa.results.statistics import Interval
+from papa.results.phrases import (
+    MORE_THAN_ALL,
+    bound_text,
+    interval_text,
+    notes_of,
+    percent,
+    replaceable,
+    sentences_of,
+)
+from papa.results.statistics import LEVEL, holm
 from papa.results.summary import is_main
 from papa.results.table import Table, texts
 from papa.results.views import GridView, rows_of
@@ -43,6 +43,12 @@ CLAIM_COLUMNS |= {"replaced": "int64", "heads": "int64", "tasks": "int64"}
 CLAIM_COLUMNS |= dict.fromkeys(("loss", "low", "high", "bound", "margin"), "float64") | {"worst": "string"}
 CLAIM_COLUMNS |= {"task": "string", "p": "float64", "corrected_p": "float64", "corrected_margin": "float64"}
 CLAIM_COLUMNS |= {"claims": "int64"}
+"""The columns of the table of claims, which has a row for each line and number of replaced heads, first for all tasks
+together, then for each task that counts (`task`). `bound` is the one-sided 95 % upper bound of the loss, the largest of
+all tasks (`worst`). `margin` is the largest bound of this row and of those with fewer heads: this number is replaceable
+at every larger margin. `corrected_margin` and `corrected_p` are corrected for this number of `claims`."""
+CUT_SHARE = 0.01
+"""A note says that texts were cut if more than this share was."""
 
 CLAIMS_NOTE = (
     "Loss: (original - score) / (original - context-free), averaged over the tasks that count. Its 95 % interval is "
@@ -59,266 +65,242 @@ BY_TASK_NOTE = (
 )
 
 
-@dataclass(frozen=True)
-class Line:
-    """A curve of a grid: a model, a constant and an order, measured along the number of replaced heads.
-
-    Args:
-        grid, name: the name of the grid, and the name of the line in the grid.
-        rows: the summary rows of the line, with main scores on all examples; `subset_rows` have scores on subsets, with
-            every head replaced.
-        samples: the scores on all validation examples by each task's main metric.
-        corpora: the corpus of each task; tasks on one corpus have the same examples.
-    """
-
-    grid: str
-    name: str
-    rows: pd.DataFrame
-    samples: Mapping[str, Sample]
-    subset_rows: pd.DataFrame
-    corpora: Mapping[str, str]
-
-    @property
-    def model(self) -> str:
-        return str(self.rows["model"].iloc[0])
-
-    @property
-    def heads(self) -> int:
-        return int(self.rows["heads"].iloc[0])
-
-    @property
-    def steps(self) -> pd.DataFrame:
-        """The measured numbers of replaced heads in ascending order: `fraction` and `replaced`."""
-        steps = self.rows[["fraction"]].assign(replaced=self.heads - self.rows["kept"]).drop_duplicates("replaced")
-        return steps[steps["replaced"] > 0].sort_values("replaced", kind="stable")
-
-    @property
-    def titles(self) -> dict[str, str]:
-        return dict(zip(self.rows["task"], self.rows["title"], strict=True))
-
-    @property
-    def counting(self) -> list[str]:
-        status = self.rows.drop_duplicates("task").set_index("task")["status"]
-        return [task for task in status.index if status[task] == COUNTS and task in self.samples]
-
-    def value(self, column: str) -> str | None:
-        """Return the only value of a column; None if it has none."""
-        return next(iter(self.rows[column].dropna()), None)
-
-    def setting(self, task: str, fraction: str) -> Setting | None:
-        """Return the setting that was run for a task at a fraction; None if none was."""
-        rows = self.rows[self.rows["task"].eq(task) & self.rows["fraction"].eq(fraction)]
-        if rows.empty:
-            return None
-        constant, order = rows[["run_constant", "order"]].astype(object).where(rows.notna(), None).iloc[0]
-        return Setting(constant, order, fraction)
-
-    @cached_property
-    def losses(self) -> dict[str, list[Loss | None]]:
-        """The losses on each task that counts, one for each step; None if it is unknown."""
-        losses: dict[str, list[Loss | None]] = {}
-        for task in self.counting:
-            settings = [self.setting(task, fraction) for fraction in self.steps["fraction"]]
-            losses[task] = [loss_of(self.samples[task], name) if name else None for name in settings]
-        return losses
-
-    def claims_about(self, *tasks: str) -> ClaimSequence:
-        """Return the claims that the loss on all these tasks is below a margin, one for each step."""
-        by_step = zip(*(self.losses[task] for task in tasks), strict=True)
-        return ClaimSequence(self.steps["replaced"].tolist(), list(by_step))
-
-    def loss(self, fraction: str) -> tuple[Interval, int] | None:
-        """Return the mean loss at a fraction over the tasks that count and were run there, and how many these are."""
-        settings = {task: self.setting(task, fraction) for task in self.counting}
-        terms = [
-            (self.samples[task], self.corpora[task], setting)
-            for task, setting in settings.items()
-            if setting is not None and setting in self.samples[task].settings
-        ]
-        mean = mean_loss(terms) if terms else None
-        return None if mean is None else (mean, len(terms))
+Samples = Mapping[tuple[str, str], Sample]
+"""The scores of each model and task on all validation examples, by the task's main metric."""
+Losses = Sequence[Sequence[Loss | None]]
+"""The losses that a claim is about at each number of replaced heads, in ascending order; None if one is unknown."""
 
 
-def lines_of(grid: GridView, summary: pd.DataFrame, task_outcomes: Sequence[TaskOutcomes]) -> list[Line]:
-    """Return the lines of a grid, except those without replaced heads."""
-    rows = rows_of(grid, summary[summary["main"].eq(True)])
-    run_constants = [
-        Constant.parse(constant).for_corpus(grid.tasks[task]).name if isinstance(constant, str) else None
-        for constant, task in zip(rows["constant"], rows["task"], strict=True)
-    ]
-    rows = rows.assign(run_constant=pd.Series(run_constants, rows.index, object))
-    lines = []
-    for name, line_rows in rows.groupby("line", sort=False):
-        model = line_rows["model"].iloc[0]
-        samples = {
-            outcomes.task: outcomes.sample(outcomes.metric, outcomes.subsets()[ALL])
-            for outcomes in task_outcomes
-            if outcomes.model == model and outcomes.task in grid.tasks
-        }
-        main = is_main(line_rows)
-        subset_rows = line_rows[~main & line_rows["fraction"].eq("0")]
-        line = Line(grid.name, str(name), line_rows[main], samples, subset_rows, grid.tasks)
-        if len(line.steps):
-            lines.append(line)
-    return lines
+def samples_of(task_outcomes: Iterable[TaskOutcomes]) -> Samples:
+    """Return the scores that claims are about."""
+    return {
+        (outcomes.model, outcomes.task): outcomes.sample(outcomes.metric, outcomes.subsets()[ALL])
+        for outcomes in task_outcomes
+    }
 
 
-def claims_of(lines: Sequence[Line], margin: float) -> tuple[pd.DataFrame, Conclusion]:
-    """Return the table of claims (`CLAIM_COLUMNS`) and the conclusion; its sentence covers only the first grid."""
-    claims, sentences = list[LineClaim](), list[str]()
-    for grid in dict.fromkeys(line.grid for line in lines):
-        of_grid = _claims([line for line in lines if line.grid == grid], margin)
-        groups: dict[tuple[str, str | None], list[LineClaim]] = {}
-        for claim in of_grid:
-            groups.setdefault((claim.model, claim.constant), []).append(claim)
-        named = len(groups) > 1
-        sentences = sentences or [conclusion_of(group, margin, named) for group in groups.values()]
-        claims += [each.model_copy(update={"sentence": conclusion_of([each], margin, named)}) for each in of_grid]
-    sentence = " ".join(sentences or ["No heads are replaced, so there is nothing to conclude."])
-    frame = pd.DataFrame([row for claim in claims for row in _rows(claim)], columns=list(CLAIM_COLUMNS))
-    return frame, Conclusion(sentence=sentence, margin=margin, lines=tuple(claims))
-
-
-def _claims(lines: Sequence[Line], margin: float) -> list[LineClaim]:
-    """Return the claims about the lines of a grid, with empty sentences.
+def claims_of(grid: GridView, summary: pd.DataFrame, samples: Samples, margin: float) -> pd.DataFrame:
+    """Return the claims about the lines of a grid (`CLAIM_COLUMNS`), with the number of `orders` that were run.
 
     Claims about single tasks are corrected for all tasks and lines of the grid, and joint claims for all lines.
     """
-    counting = [line for line in lines if line.counting]
-    least = iter(corrected_margins([line.claims_about(*line.counting) for line in counting]))
-    single = [line.claims_about(task) for line in counting for task in line.counting]
-    p_values = [sequence.p_values(margin) for sequence in single]
-    tested = iter(zip(p_values, corrected_margins(single), corrected_p_values(p_values), strict=True))
-    claims = []
-    for line in lines:
-        joint = next(least) if line.counting else None
-        by_task = tuple(_task_claim(line, task, margin, *next(tested)) for task in line.counting)
-        about = {"lines": len(counting), "task_claims": len(single), "by_task": by_task}
-        claims.append(_claim(line, margin, joint).model_copy(update=about))
-    return claims
+    rows = rows_of(grid, summary[is_main(summary)])
+    rows = rows.assign(grid=grid.name, corpus=rows["task"].map(grid.tasks), replaced=rows["heads"] - rows["kept"])
+    rows = rows[rows["replaced"] > 0].drop_duplicates(["line", "task", "replaced"])
+    names = rows[["constant", "corpus", "order", "fraction"]].astype(object)
+    rows["setting"] = [
+        Setting(Constant.parse(constant).for_corpus(corpus).name, order, fraction)
+        for constant, corpus, order, fraction in names.where(names.notna(), None).itertuples(index=False)
+    ]
+    lines = [_claims_of_line(of_line, samples) for _, of_line in rows.groupby("line", sort=False)]
+    joint = [together for together, *by_task in lines if by_task]
+    single = [frame for _, *by_task in lines for frame in by_task]
+    p_values = [p_values_of(frame["losses"].tolist(), margin) for frame in single]
+    for frame, p, corrected_p in zip(single, p_values, corrected_p_values(p_values), strict=True):
+        frame["p"], frame["corrected_p"] = p, corrected_p
+    for frames in (joint, single):
+        margins = corrected_margins([frame["losses"].tolist() for frame in frames])
+        for frame, corrected_margin in zip(frames, margins, strict=True):
+            frame["claims"], frame["corrected_margin"] = len(frames), corrected_margin
+    records = [row for of_line in lines for frame in of_line for row in frame.reset_index().to_dict("records")]
+    claims = pd.DataFrame(records, columns=[*CLAIM_COLUMNS, "orders"])
+    return claims.assign(claims=claims["claims"].fillna(len(joint)))
 
 
-def _task_claim(
-    line: Line, task: str, margin: float, p: Sequence[float], margins: Sequence[float], corrected_p: Sequence[float]
-) -> TaskClaim:
-    """Return the claims about one task by itself; `margins` and `corrected_p` are corrected for all such claims."""
-    sequence = line.claims_about(task)
-    rows = line.rows[line.rows["task"].eq(task)].set_index("fraction").reindex(line.steps["fraction"])
-    bounds = rows["loss_bound"].fillna(inf)
-    smallest = bounds.clip(lower=0).cummax().tolist()
-    names = ("replaced", "bound", "margin", "corrected_margin", "p", "corrected_p", "loss", "low", "high")
-    losses = [rows[name].tolist() for name in ("loss", "loss_low", "loss_high")]
-    numbers = zip(sequence.numbers, bounds, smallest, margins, p, corrected_p, *losses, strict=True)
-    steps = [{name: value for name, value in zip(names, values, strict=True) if not isnan(value)} for values in numbers]
-    return TaskClaim(
-        task=line.titles[task],
-        replaceable=sequence.passed(smallest, margin),
-        corrected=sequence.passed(margins, margin),
-        steps=tuple(map(TaskStep.model_validate, steps)),
+def _claims_of_line(rows: pd.DataFrame, samples: Samples) -> list[pd.DataFrame]:
+    """Return the claims about a line, uncorrected and with their `losses`: about all tasks, then about each."""
+    model, order = rows["model"].iloc[0], next(iter(rows["order"].dropna()), None)
+    steps = rows.drop_duplicates("replaced").set_index("replaced").sort_index()
+    steps = steps[["grid", "line", "model", "constant", "fraction", "heads"]].assign(order=order)
+    runs = [samples[model, task].runs_of(setting) for task, setting in zip(rows["task"], rows["setting"], strict=True)]
+    steps["orders"] = max(map(len, runs))
+    counting, by_task = rows[rows["status"].eq(COUNTS)], list[pd.DataFrame]()
+    for task, of_task in counting.groupby("task", sort=False):
+        sample, at = samples[model, str(task)], of_task.set_index("replaced").reindex(steps.index)
+        losses = [[loss_of(sample, setting) if isinstance(setting, Setting) else None] for setting in at["setting"]]
+        claim = {"task": of_task["title"].iloc[0], "tasks": 1, "loss": at["loss"], "low": at["loss_low"]}
+        claim |= {"high": at["loss_high"], "bound": at["loss_bound"].fillna(inf), "losses": losses}
+        by_task.append(steps.assign(**claim))  # an unknown loss passes at no margin
+    terms = {number: list[tuple[Sample, str, Setting]]() for number in steps.index}
+    for number, task, corpus, setting in counting[["replaced", "task", "corpus", "setting"]].itertuples(index=False):
+        terms[number].append((samples[model, task], corpus, setting))
+    means = pd.DataFrame(
+        [_mean(of_number) for of_number in terms.values()], steps.index, ["tasks", "loss", "low", "high"]
+    )
+    together = steps.join(means)
+    if by_task:
+        titles = [frame["task"].iloc[0] for frame in by_task]
+        bounds = pd.concat([frame["bound"] for frame in by_task], axis=1, keys=titles)
+        together["bound"], together["worst"] = bounds.max(axis=1), bounds.idxmax(axis=1)
+        together["losses"] = [
+            [loss for [loss] in of_number] for of_number in zip(*(frame["losses"] for frame in by_task), strict=True)
+        ]
+    frames = [together, *by_task]
+    return [frame.assign(margin=frame["bound"].clip(lower=0).cummax()) for frame in frames] if by_task else frames
+
+
+def _mean(terms: Sequence[tuple[Sample, str, Setting]]) -> dict[str, float]:
+    """Return the mean loss over tasks with its interval, and the number of tasks."""
+    mean = mean_loss(terms) if terms else None
+    return (
+        {"tasks": 0} if mean is None else {"tasks": len(terms), "loss": mean.mean, "low": mean.low, "high": mean.high}
     )
 
 
-def _rows(claim: LineClaim) -> Iterator[dict[str, object]]:
-    about = claim.model_dump(include={"grid", "line", "model", "heads", "constant", "order"})
-    for step in claim.steps:
-        yield about | {"claims": claim.lines} | step.model_dump(exclude_unset=True)
-    for task in claim.by_task:
-        for step, by_task in zip(claim.steps, task.steps, strict=True):
-            shared = about | {"fraction": step.fraction, "tasks": 1, "task": task.task}
-            yield shared | {"claims": claim.task_claims} | by_task.model_dump()
+def tasks_of(grid: GridView, summary: pd.DataFrame, samples: Samples) -> pd.DataFrame:
+    """Return a row for each model and task of a grid, with the reason if it is `excluded`.
+
+    `needed` is the number of validation examples that would include it. There are also the numbers of validation
+    examples, clusters and probe seeds, the floors, the highest first, and whether a blind `guess` replaces that one.
+    """
+    rows, records = rows_of(grid, summary[is_main(summary)]), []
+    for (model, task), of_task in rows.groupby(["model", "task"], sort=False):
+        sample, status = samples[str(model), str(task)], of_task["status"].iloc[0]
+        seeds = of_task.loc[is_probed(of_task["metric"]) & of_task["fraction"].ne("1"), "seeds"].min()
+        record = {"grid": grid.name, "model": model, "task": of_task["title"].iloc[0], "examples": sample.examples}
+        if status != COUNTS:
+            record |= {"excluded": status, "needed": examples_needed(sample)}
+        record |= {"clusters": None if sample.clusters is None else len(sample.trivial_values), "seeds": seeds}
+        record |= {"floors": [floor.constant for floor in sample.floor_settings]}
+        records.append(record | {"guess": bool({*sample.floor_settings[:1]} & sample.guesses)})
+    columns = ["grid", "model", "task", "excluded", "needed", "examples", "clusters", "seeds", "floors", "guess"]
+    tasks = pd.DataFrame(records, columns=columns)
+    return tasks.astype(dict.fromkeys(("needed", "clusters", "seeds"), "Int64"))
 
 
-def _claim(line: Line, margin: float, corrected: Sequence[float] | None) -> LineClaim:
-    """Return the joint claims about a line; `corrected` has the corrected margin of each step."""
-    steps, counting, titles = _steps(line, corrected), line.counting, line.titles
-    bounded = [step for step in steps if step.margin is not None]
-    passed = [step.replaced for step in bounded if step.margin is not None and step.margin < margin]
-    samples = {title: line.samples[task] for task, title in titles.items() if task in line.samples}
-    trained = line.rows.loc[is_probed(line.rows["metric"]) & line.rows["fraction"].ne("1"), "seeds"]
-    example_counts = [sample.examples for sample in samples.values()]
-    return LineClaim(
-        grid=line.grid,
-        line=line.name,
-        model=line.model,
-        constant=line.value("constant"),
-        order=line.value("order"),
-        heads=line.heads,
-        seeds=int(trained.min()) if len(trained) else None,
-        orders=_orders(line),
-        examples=(min(example_counts), max(example_counts)) if example_counts else None,
-        tasks=tuple(title for task, title in titles.items() if task in counting),
-        excluded=_excluded(line.rows.drop_duplicates("task"), line.samples),
-        replaceable=passed[-1] if passed else 0 if bounded else None,
-        corrected=None if corrected is None else line.claims_about(*counting).passed(corrected, margin),
-        at_end=_at_end(line),
-        steps=tuple(steps),
-        sentence="",
-        floors={title: tuple(str(floor.constant) for floor in each.floor_settings) for title, each in samples.items()},
-        guesses=tuple(
-            title for title, each in samples.items() if each.floor_settings and each.floor_settings[0] in each.guesses
-        ),
-        clusters={title: len(each.trivial_values) for title, each in samples.items() if each.clusters is not None},
-    )
+class Conclusion(TypedDict):
+    """The content of claims.json: sentences, a table and notes about the first grid, and the records of all grids."""
+
+    sentences: list[str]
+    table: dict[str, list[object]]
+    notes: list[str]
+    margin: float
+    claims: list[dict[Hashable, object]]
+    tasks: list[dict[Hashable, object]]
 
 
-def _steps(line: Line, corrected: Sequence[float] | None) -> list[JointStep]:
-    titles, counting = line.titles, line.counting
-    steps, margin = [], 0.0
-    for place, (fraction, replaced) in enumerate(line.steps.to_numpy().tolist()):
-        loss = line.loss(fraction)
-        row = {"fraction": fraction, "replaced": int(replaced), "tasks": loss[1] if loss else 0}
-        if loss is not None:
-            row |= {"loss": loss[0].mean, "low": loss[0].low, "high": loss[0].high}
-        if corrected is not None:
-            bounds = line.rows[line.rows["fraction"].eq(fraction)].set_index("task")["loss_bound"]
-            bounds = bounds.reindex(counting).fillna(inf)  # a task with an unknown loss passes at no margin
-            margin = max(margin, float(bounds.max()))
-            row |= {"bound": float(bounds.max()), "margin": margin, "worst": titles[str(bounds.idxmax())]}
-            row |= {"corrected_margin": corrected[place]}
-        steps.append(JointStep.model_validate(row))
-    return steps
+def conclusion_of(claims: pd.DataFrame, tasks: pd.DataFrame, margin: float, notes: Sequence[str] = ()) -> Conclusion:
+    """Return the conclusion of a study.
+
+    Args:
+        claims, tasks: the tables of all grids.
+        margin: the margin of the study.
+        notes: further notes, about the data.
+    """
+    of_grid, of_tasks = (rows[rows["grid"].eq(tasks["grid"].iloc[0])] for rows in (claims, tasks))
+    model = " (" + of_tasks["model"] + ")" if of_tasks["model"].nunique() > 1 else ""
+    of_tasks = of_tasks.assign(name=of_tasks["task"] + model)
+    tables = [table.frame for table in tables_of(of_grid[of_grid["margin"].notna()], margin)]
+    return {
+        "sentences": sentences_of(of_grid, of_tasks, margin),
+        "table": (tables or [pd.DataFrame()])[0].to_dict("split", index=False),
+        "notes": [*notes_of(of_grid, of_tasks, margin), *notes],
+        "margin": margin,
+        "claims": _records(claims),
+        "tasks": _records(tasks),
+    }
 
 
-def _orders(line: Line) -> int:
-    """Count how many times the line's order was drawn or learned."""
-    runs = pd.concat([line.samples[task].runs for task in line.rows["task"].unique() if task in line.samples])
-    names = runs.loc[runs["constant"].isin(line.rows["run_constant"].dropna()), "order"].dropna().unique()
-    orders = map(Order.parse, names)
-    return sum(order.base == line.value("order") and order.draw is not None for order in orders)
+def _records(rows: pd.DataFrame) -> list[dict[Hashable, object]]:
+    """Return rows as plain values for JSON, with null for unknown values and for infinity."""
+    known = rows.notna() & ~rows.isin([inf, -inf])
+    return list(rows.astype(object).where(known, None).to_dict("records"))
 
 
-def _excluded(rows: pd.DataFrame, samples: Mapping[str, Sample]) -> tuple[Exclusion, ...]:
-    """Return the excluded tasks; with samples, also the number of examples that would include each."""
-    excluded = rows.loc[rows["status"].ne(COUNTS), ["task", "title", "status"]].itertuples(index=False)
-    needed = {task: examples_needed(sample) for task, sample in samples.items()}
-    return tuple(Exclusion(task=title, why=why, needed=needed.get(task)) for task, title, why in excluded)
+def data_notes(config: Config, facts: Mapping[str, Mapping[str, Any]], rows: pd.DataFrame) -> list[str]:
+    """Return notes on a study's data: leaked rows, cut texts, and F1 of the more frequent class.
+
+    Args:
+        config: the config of the study.
+        facts: the facts about the table of each corpus.
+        rows: the summary.
+    """
+    leaked, cut, frequent = list[str](), list[str](), list[str]()
+    for name in dict.fromkeys(config.tasks[task].corpus for _, task in config.pairs):
+        if shared := facts[name]["shared"].get("validation", 0):
+            size = facts[name]["rows"]["validation"]
+            leaked.append(
+                f"{shared:,} of {count(size, 'row')} of {name}" if size else f"{count(shared, 'row')} of {name}"
+            )
+    for row in rows[rows["main"]].drop_duplicates(["model", "task"]).to_dict("records"):
+        for split, noun in (("train", "training row"), ("validation", "validation row")):
+            number, size = row[f"cut_{split}"], row[f"rows_{split}"]
+            if number > CUT_SHARE * size:
+                cut.append(f"{number:,} of {count(size, noun)} of {row['title']} ({row['model']})")
+        task = config.tasks[row["task"]]
+        if (labels := facts[task.corpus]["labels"].get(row["task"])) and not task.labels:
+            frequent.append(frequent_class(row["metric"], labels["names"], labels["train_counts"]))
+    notes = [
+        f"Validation rows that are also in training: {'; '.join(leaked)}. Probes may have memorised their answers."
+        if leaked
+        else "",
+        f"Texts cut because they have more tokens than slots: {'; '.join(cut)}." if cut else "",
+        *dict.fromkeys(frequent),
+    ]
+    return list(filter(None, notes))
 
 
-def _at_end(line: Line) -> EndLoss | None:
-    loss = line.loss("0")
-    if loss is None:
-        return None
-    rows = line.rows[line.rows["fraction"].eq("0") & line.rows["task"].isin(line.counting)]
-    subsets = tuple(
-        SubsetLosses(
-            subset=str(name),
-            tasks=_losses(group[group["status"].eq(COUNTS) & group["loss"].notna()]),
-            excluded=_excluded(group, {}),
-        )
-        for name, group in line.subset_rows.groupby("subset", sort=False)
-    )
-    mean = loss[0]
-    return EndLoss(loss=mean.mean, low=mean.low, high=mean.high, tasks=_losses(rows), subsets=subsets)
+# -- several claims at once --------------------------------------------------------------------------------------------
+#
+# A claim includes those about fewer heads, so the numbers of a line need no correction. Holm's method corrects for the
+# sequences of claims about lines or tasks. A sequence leaves the correction only when its last number passes; until
+# then, one of its claims may still be wrong. This is the closed test of all claims with Bonferroni's test of each
+# intersection, so it holds for any dependence between tasks.
 
 
-def _losses(rows: pd.DataFrame) -> tuple[TaskLoss, ...]:
-    columns = rows[["title", "loss", "loss_low", "loss_high"]].to_numpy().tolist()
-    return tuple(TaskLoss(task=task, loss=loss, low=low, high=high) for task, loss, low, high in columns)
+def p_values_of(losses: Losses, margin: float) -> list[float]:
+    """Return the p value of the claim at each number that all losses are below the margin, without a correction."""
+    values = [max(1.0 if loss is None else loss.p_below(margin) for loss in at_number) for at_number in losses]
+    return list(accumulate(values, max))
 
 
-def tables_of(frame: pd.DataFrame, margin: float) -> dict[str, list[Table]]:
-    """Return the tables of claims of each grid: of all tasks together, and of each task by itself."""
-    tables = {}
+def corrected_p_values(sequences: Sequence[Sequence[float]]) -> list[list[float]]:
+    """Correct the p values of several sequences; each sequence's p values never fall."""
+    last = [values[-1] for values in sequences]
+    return [
+        [holm([*last[:place], value, *last[place + 1 :]])[place] for value in values]
+        for place, values in enumerate(sequences)
+    ]
+
+
+def smallest_margins(losses: Losses, level: float) -> list[float]:
+    """Return the margin above which the claim at each number passes at a confidence level."""
+    bounds = [max(inf if loss is None else loss.bound(level) for loss in at_number) for at_number in losses]
+    return list(accumulate(bounds, max, initial=0.0))[1:]
+
+
+def corrected_margins(sequences: Sequence[Losses]) -> list[list[float]]:
+    """Return the margin above which the claim at each number of each sequence passes after the correction.
+
+    This is the same test as `corrected_p_values`: a claim passes at a margin if its corrected p value is below 5 %.
+    With n sequences left, a claim passes at 5 % / n, unless another of these n sequences passes completely.
+    """
+    levels = [1 - (1 - LEVEL) / left for left in range(len(sequences), 0, -1)]
+
+    @cache
+    def margins(place: int, level: float) -> list[float]:
+        return smallest_margins(sequences[place], level)
+
+    def corrected(place: int, number: int) -> float:
+        smallest = 0.0
+        for passed, level in enumerate(levels):
+            bound = margins(place, level)[number]
+            others = sorted(margins(other, level)[-1] for other in range(len(sequences)) if other != place)
+            completed = others[passed] if passed < len(others) else inf
+            smallest = max(smallest, min(bound, completed))
+            if bound <= completed:  # with fewer sequences left, the bound is only lower
+                break
+        return smallest
+
+    return [[corrected(place, number) for number in range(len(losses))] for place, losses in enumerate(sequences)]
+
+
+# -- tables ------------------------------------------------------------------------------------------------------------
+
+
+def tables_of(frame: pd.DataFrame, margin: float) -> list[Table]:
+    """Return two tables of claims for each grid: of all tasks together, and of each task by itself."""
+    tables = []
     for grid, rows in frame.groupby("grid", sort=False):
         title = str(grid).replace("_", " ").capitalize()
         joint, single = rows[rows["task"].isna()], rows[rows["task"].notna()]
@@ -336,30 +318,28 @@ def tables_of(frame: pd.DataFrame, margin: float) -> dict[str, list[Table]]:
         )
         if (joint["claims"] > 1).any():
             text["corrected for lines"] = [bound_text(least, margin) for least in joint["corrected_margin"]]
-        tables[str(grid)] = [Table(title, text, 2, rules=_rules(joint["line"]))]
+        tables.append(Table(title, text, 2, rules=_rules(joint["line"])))
         if len(single):
             note = BY_TASK_NOTE.format(margin=percent(margin, None), claims=single["claims"].iloc[0])
             by_task = pd.DataFrame(
                 [_task_cells(group, margin) for _, group in single.groupby(["line", "task"], sort=False)]
             )
-            tables[str(grid)].append(Table(f"{title}, each task by itself", by_task, 2, note, _rules(by_task["line"])))
+            tables.append(Table(f"{title}, each task by itself", by_task, 2, note, _rules(by_task["line"])))
     return tables
 
 
 def _task_cells(rows: pd.DataFrame, margin: float) -> dict[str, str]:
     heads = f" of {rows['heads'].iloc[0]:,}"
-    uncorrected = rows.loc[rows["margin"] < margin, "replaced"].max()
-    passes = rows["corrected_margin"] < margin
-    numbers = rows["replaced"].map("{:,}".format).tolist()
-    margins = [bound_text(float(least), margin) for least in rows["corrected_margin"]]
-    passed = int(passes.sum())  # numbers pass in ascending order
+    alone, corrected = (replaceable(rows, margin, column) for column in ("margin", "corrected_margin"))
+    margins = pd.Series([bound_text(least, margin) for least in rows["corrected_margin"]], rows["replaced"])
+    following = margins[margins.index > corrected]
     return {
         "line": rows["line"].iloc[0],
         "task": rows["task"].iloc[0],
-        "by itself": "none shown" if pd.isna(uncorrected) else f"{uncorrected:,.0f}{heads}",
-        "corrected": f"{numbers[passed - 1]}{heads}" if passed else "none shown",
-        "passes at margins above": margins[passed - 1] if passed else "-",
-        "next": f"{numbers[passed]}: {margins[passed]}" if passed < len(numbers) else "-",
+        "by itself": f"{alone:,}{heads}" if alone else "none shown",
+        "corrected": f"{corrected:,}{heads}" if corrected else "none shown",
+        "passes at margins above": margins.get(corrected, "-"),
+        "next": f"{following.index[0]:,}: {following.iloc[0]}" if len(following) else "-",
     }
 
 

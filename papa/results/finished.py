@@ -12,12 +12,11 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import pandas as pd
 
-from papa.config.settings import RUN, Config
+from papa.config.settings import Config
 from papa.data.prepare import TEXTS
 from papa.files import PathLike, digest_of_json, opened_table, read_provenance, read_table
 from papa.plan.jobs import STAGES, AnyJob, Job, Probe, ProbeEncoder, Tokenize, Training
-from papa.results.claims import claims_of, lines_of
-from papa.results.conclusion import Conclusion
+from papa.results.claims import Conclusion, Samples, claims_of, conclusion_of, data_notes, samples_of, tasks_of
 from papa.results.outcomes import ITEM_COLUMNS, OUTCOME_COLUMNS, RUN_KEYS, TaskOutcomes, table_of
 from papa.results.scores import SPLITS, collect_runs
 from papa.results.summary import with_losses
@@ -118,25 +117,22 @@ class Finished:
         return with_losses(self.runs, self.outcomes)
 
     @cached_property
-    def conclusion(self) -> Conclusion:
-        """The claims about every line of every grid."""
-        return self._claimed[1]
-
-    @property
     def claims(self) -> pd.DataFrame:
-        """The claims as a table."""
-        return self._claimed[0]
-
-    @property
-    def sentences(self) -> list[str]:
-        """A sentence about each line of the first grid."""
-        lines = [line.sentence for line in self.conclusion.lines if line.grid == RUN]
-        return lines or [self.conclusion.sentence]
+        """The claims about every line of every grid."""
+        grids = grid_views(self.config)
+        return pd.concat(
+            [claims_of(grid, self.summary, self._samples, self.config.margin) for grid in grids], ignore_index=True
+        )
 
     @cached_property
-    def _claimed(self) -> tuple[pd.DataFrame, Conclusion]:
-        lines = [line for grid in grid_views(self.config) for line in lines_of(grid, self.summary, self.outcomes)]
-        return claims_of(lines, self.config.margin)
+    def conclusion(self) -> Conclusion:
+        """The sentences, table and notes that the study ends with, and the records of claims."""
+        tasks = pd.concat([tasks_of(grid, self.summary, self._samples) for grid in grid_views(self.config)])
+        return conclusion_of(self.claims, tasks, self.config.margin, data_notes(self.config, self.facts, self.summary))
+
+    @cached_property
+    def _samples(self) -> Samples:
+        return samples_of(self.outcomes)
 
     def _run(self, job: AnyJob) -> dict[str, Any]:
         """Return the record of a run for the table of runs."""

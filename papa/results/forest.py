@@ -3,18 +3,19 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator, Sequence
+from collections.abc import Hashable
 from typing import TYPE_CHECKING
 
 import pandas as pd
 
-from papa.config.settings import RUN
 from papa.method.pictures import WIDTH, inline, styled
-from papa.results.conclusion import LineClaim
 from papa.results.figures import COLORS, GREY, words_only
+from papa.results.losses import COUNTS
+from papa.results.outcomes import ALL
 from papa.results.phrases import loss_text, percent
 from papa.results.section import Section
 from papa.results.table import Table, texts
+from papa.results.views import grid_views, rows_of
 
 if TYPE_CHECKING:
     import altair as alt
@@ -44,7 +45,9 @@ def losses(finished: Finished) -> Section | None:
     """Show the losses of `run` with every head replaced, and mark the margin of the study."""
     if "0" not in finished.config.run.fractions or not finished.config.floors:
         return None
-    rows = losses_of([line for line in finished.conclusion.lines if line.grid == RUN])
+    [grid, *_], summary, claims = grid_views(finished.config), finished.summary, finished.claims
+    end = rows_of(grid, summary[summary["main"] & summary["fraction"].eq("0")])
+    rows = losses_of(end, claims[claims["grid"].eq(grid.name)])
     known = rows[rows["loss"].notna()]
     cut = (known["low"].lt(SHOWN[0]) | known["high"].gt(SHOWN[1])).any()
     caption = CAPTION.format(cut=f", cut at {percent(SHOWN[0])} and {percent(SHOWN[1])}" if cut else "")
@@ -72,26 +75,27 @@ def _table(rows: pd.DataFrame) -> Table:
     return Table("", text, len(text.columns) - 1 - ("excluded because" in text))
 
 
-def losses_of(lines: Sequence[LineClaim]) -> pd.DataFrame:
-    """Return a row, with `COLUMNS`, for the mean loss of each line, and for each of its tasks and subsets."""
-    return pd.DataFrame([row for line in lines for row in _rows(line)], columns=list(COLUMNS))
+def losses_of(rows: pd.DataFrame, claims: pd.DataFrame) -> pd.DataFrame:
+    """Return a row, with `COLUMNS`, for the mean loss of each line of a grid, and for each of its tasks and subsets.
 
-
-def _rows(line: LineClaim) -> Iterator[dict[str, object]]:
-    end = line.at_end
-    common: dict[str, object] = {"line": line.line}
-    if end is None:
-        return
-    if len(end.tasks) > 1:
-        yield common | {"task": MEAN} | dict(zip(LOSS, (end.loss, end.low, end.high), strict=True))
-    for task in end.tasks:
-        yield common | task.model_dump()
-        for subset in end.subsets:
-            name: dict[str, object] = {"subset": subset.subset}
-            yield from (common | name | part.model_dump() for part in subset.tasks if part.task == task.task)
-            without = [part for part in subset.excluded if part.task == task.task]
-            yield from (common | name | {"task": part.task, "excluded": part.why} for part in without)
-    yield from (common | {"task": task.task, "excluded": task.why} for task in line.excluded)
+    Args:
+        rows: the summary rows of the grid with main scores, with every head replaced, and with their `line`.
+        claims: the claims about the grid.
+    """
+    joint = claims[claims["task"].isna() & claims["replaced"].eq(claims["heads"]) & claims["loss"].notna()]
+    records = list[dict[Hashable, object]]()
+    for line, mean in joint.assign(task=MEAN).groupby("line", sort=False):
+        whole, counts = rows["subset"].eq(ALL), rows["status"].eq(COUNTS)
+        counting = rows.loc[rows["line"].eq(line) & whole & counts, "task"].tolist()
+        if len(counting) > 1:
+            records += mean[["line", "task", *LOSS]].to_dict("records")
+        shown = rows["line"].eq(line) & (whole | (rows["task"].isin(counting) & (rows["loss"].notna() | ~counts)))
+        known = rows.assign(subset=rows["subset"].mask(whole), excluded=rows["status"].mask(counts))[shown]
+        place = known["task"].map([*counting, *known["task"]].index)
+        known = known.assign(place=place, on_subset=~whole).sort_values(["place", "on_subset"], kind="stable")
+        named = known[["line", "title", "subset", "excluded", "loss", "loss_low", "loss_high"]]
+        records += named.set_axis(list(COLUMNS), axis=1).to_dict("records")
+    return pd.DataFrame(records, columns=list(COLUMNS))
 
 
 def _in_words(rows: pd.DataFrame) -> str:

@@ -17,7 +17,7 @@ import numpy as np
 import pandas as pd
 
 from papa.config.measures import MEASURES
-from papa.results.outcomes import ALL, ORIGINALS, VARIANT_KEYS, Sample, Setting, TaskOutcomes, spread_over
+from papa.results.outcomes import ORIGINALS, VARIANT_KEYS, Sample, Setting, TaskOutcomes, spread_over
 from papa.results.statistics import LEVEL, SOURCES, Estimate, Interval, Spread, smallest_loss
 
 LOSS_COLUMNS = dict.fromkeys(("trivial", "contextless", "by_word"), "float64") | {"status": "string"}
@@ -38,13 +38,13 @@ class Loss:
 
     Args:
         spread: the joint spread of these scores.
-        lost: their coefficients in the original minus the setting.
-        contributions: their coefficients in the original minus each floor, the one with the highest score first.
+        lost: `[score]`, their coefficients in the original minus the setting.
+        contributions: `[floor, score]`, those in the original minus each floor, the one with the highest score first.
     """
 
     spread: Spread
-    lost: Sequence[float]
-    contributions: Sequence[Sequence[float]]
+    lost: np.ndarray
+    contributions: np.ndarray
 
     def interval(self, level: float = LEVEL) -> Interval:
         """Return the loss; its Fieller intervals against all floors are joined."""
@@ -65,8 +65,7 @@ class Loss:
         values = []
         for contribution in self.contributions:
             values.append(self.spread.estimate(contribution).p_beyond(1))
-            contrast = np.asarray(self.lost) - margin * np.asarray(contribution)
-            values.append(self.spread.estimate(contrast.tolist()).p_beyond(-1))
+            values.append(self.spread.estimate(self.lost - margin * contribution).p_beyond(-1))
         return max(values)
 
 
@@ -76,53 +75,54 @@ def joined(intervals: Sequence[Interval]) -> Interval:
     return Interval(intervals[0].mean, min(lows), max(highs), max(bounds))
 
 
-def _settings_of(sample: Sample, setting: Setting) -> list[Setting]:
-    """Return the original, the floors, and a setting, which may be one of them."""
-    return list(dict.fromkeys([ORIGINALS, *sample.floor_settings, setting]))
+Terms = Sequence[tuple[Sample, str, Setting]]
+"""The settings whose losses count, one for each task: the task's sample, its corpus, and the setting."""
 
 
-def _below_original(setting: Setting, settings: Sequence[Setting]) -> list[float]:
-    """Return the coefficients of the trivial classifier and of `settings` in the original minus one of them."""
-    return [0.0, *(float(name == ORIGINALS) - float(name == setting) for name in settings)]
+def _losses_on(terms: Terms) -> list[Loss] | None:
+    """Estimate the losses on several tasks; None if their runs have no seed or no draw in common.
+
+    All tasks have the same seeds, and tasks on one corpus have the same examples. So one spread covers all of them.
+    """
+    by_corpus: dict[str, list[tuple[Sample, Setting, list[Setting]]]] = {}
+    for sample, corpus, setting in terms:
+        settings = list(dict.fromkeys([ORIGINALS, *sample.floor_settings, setting]))
+        by_corpus.setdefault(corpus, []).append((sample, setting, settings))
+    scores = [[[(sample, name) for name in names] for sample, _, names in tasks] for tasks in by_corpus.values()]
+    spread, losses = spread_over(scores), list[Loss]()
+    if spread is None:
+        return None
+    for place, (sample, setting, settings) in zip(spread.tasks, chain(*by_corpus.values()), strict=True):
+        coefficients = np.zeros((1 + len(sample.floor_settings), len(spread.means)))
+        for row, name in zip(coefficients, (setting, *sample.floor_settings), strict=True):
+            # the original minus a setting; the trivial classifier comes first
+            row[place] = [0.0, *(float(other == ORIGINALS) - float(other == name) for other in settings)]
+        losses.append(Loss(spread, coefficients[0], coefficients[1:]))
+    return losses
 
 
 def loss_of(sample: Sample, setting: Setting) -> Loss | None:
     """Estimate the loss in a setting; None if there is no floor, or if the runs of the settings do not match."""
-    settings = _settings_of(sample, setting)
-    spread = sample.spread(*settings) if sample.floor_settings else None
-    if spread is None:
-        return None
-    contributions = [_below_original(floor, settings) for floor in sample.floor_settings]
-    return Loss(spread, _below_original(setting, settings), contributions)
+    losses = _losses_on([(sample, "", setting)]) if sample.floor_settings else None
+    return losses[0] if losses else None
 
 
-def mean_loss(terms: Sequence[tuple[Sample, str, Setting]]) -> Interval | None:
+def mean_loss(terms: Terms) -> Interval | None:
     """Average the losses on several tasks; None if their runs have no seed or no draw in common.
 
-    All tasks have the same seeds, and tasks on one corpus have the same examples. So one spread covers all of them, and
-    the sum of their contrasts is tested; nothing is taken as independent except examples of different corpora. The
+    The sum of the tasks' contrasts is tested; nothing is taken as independent except examples of different corpora. The
     value has each task's floor with the highest score. The interval also covers the floors with each task's smallest
-    lower bound, and those with its largest upper bound. That of a single task is Fieller's. Each of the `terms` is a
-    sample with its corpus and the setting whose loss counts.
+    lower bound, and those with its largest upper bound. That of a single task is Fieller's.
     """
-    if len(terms) == 1:
-        loss = loss_of(terms[0][0], terms[0][2])
-        return None if loss is None else loss.interval()
-    by_corpus: dict[str, list[tuple[Sample, Setting, list[Setting]]]] = {}
-    for sample, corpus, setting in terms:
-        by_corpus.setdefault(corpus, []).append((sample, setting, _settings_of(sample, setting)))
-    spread = spread_over([[(sample, settings) for sample, _, settings in part] for part in by_corpus.values()])
-    if spread is None:
-        return None
+    losses = _losses_on(terms)
+    if losses is None or len(losses) == 1:
+        return losses[0].interval() if losses else None
     tasks = []
-    for place, (sample, setting, settings) in zip(spread.tasks, chain(*by_corpus.values()), strict=True):
-        lost, *contributions = (np.zeros(len(spread.means)) for _ in range(1 + len(sample.floor_settings)))
-        for vector, name in zip((lost, *contributions), (setting, *sample.floor_settings), strict=True):
-            vector[place] = _below_original(name, settings)
-        losses = [spread.ratio(lost.tolist(), each.tolist()) for each in contributions]
-        chosen = 0, int(np.argmin([each.low for each in losses])), int(np.argmax([each.high for each in losses]))
-        tasks.append([(1 / len(terms), lost.tolist(), contributions[floor].tolist()) for floor in chosen])
-    return joined([spread.shares(ratios).interval() for ratios in zip(*tasks, strict=True)])
+    for loss in losses:
+        by_floor = [loss.spread.ratio(loss.lost, contribution) for contribution in loss.contributions]
+        chosen = 0, int(np.argmin([each.low for each in by_floor])), int(np.argmax([each.high for each in by_floor]))
+        tasks.append([(1 / len(losses), loss.lost, loss.contributions[floor]) for floor in chosen])
+    return joined([losses[0].spread.shares(ratios).interval() for ratios in zip(*tasks, strict=True)])
 
 
 def losses_of(task_outcomes: Iterable[TaskOutcomes]) -> pd.DataFrame:
@@ -139,19 +139,16 @@ def losses_of(task_outcomes: Iterable[TaskOutcomes]) -> pd.DataFrame:
 
 
 def _rows(outcomes: TaskOutcomes) -> Iterator[dict[str, object]]:
-    for subset, mask in outcomes.subsets().items():
-        for metric in outcomes.reported_metrics if subset == ALL else (outcomes.metric,):
-            if not mask.any() or not MEASURES[metric].has_floors:
-                continue
+    for subset, metric, mask in outcomes.scored():
+        if MEASURES[metric].has_floors:
             sample = outcomes.sample(metric, mask)
             status = status_of(sample, outcomes, metric)
             common: dict[str, object] = {"model": outcomes.model, "task": outcomes.task, "metric": metric}
             common |= {"subset": subset, "status": status, "trivial": sample.trivial, "by_word": sample.by_word}
             common["contextless"] = sample.mean(sample.floor_settings[0]) if sample.floor_settings else None
             for setting in sample.settings:
-                names = setting._asdict()
                 width = {"half_width_without_seeds": _half_width(sample, setting)}
-                yield common | names | _loss(sample, setting, status) | width
+                yield common | setting._asdict() | _loss(sample, setting, status) | width
 
 
 def _loss(sample: Sample, setting: Setting, status: str) -> dict[str, object]:

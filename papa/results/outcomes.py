@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
 import pandas as pd
@@ -91,6 +91,13 @@ class TaskOutcomes:
             subset = self.items["subset"].fillna("").to_numpy(str)
             masks |= {name: validation & (subset == name) for name in sorted(set(subset[validation])) if name}
         return masks | {name: split == name for name in dict.fromkeys(split) if name != "validation"}
+
+    def scored(self) -> Iterator[tuple[str, str, np.ndarray]]:
+        """Yield what is scored: a subset, a metric, and the mask of the subset; only the main metric scores subsets."""
+        for subset, mask in self.subsets().items():
+            if mask.any():
+                metrics = self.reported_metrics if subset == ALL else (self.metric,)
+                yield from ((subset, metric, mask) for metric in metrics)
 
     def examples(self, mask: np.ndarray) -> int:
         """Count the selected texts or sentences."""
@@ -271,10 +278,12 @@ class Sample:
         return float(np.sqrt(np.mean(moved**2))) if len(moved) else 0.0
 
 
-def joint_spread(
-    scores: Sequence[tuple[Sample, Setting]], step: float | None = None, guess_as_floor: bool = False
-) -> Spread | None:
-    """Return the joint spread of the scores of a trivial classifier and of several settings.
+Scores = Sequence[tuple[Sample, Setting]]
+"""Settings, each with the sample that contains its runs."""
+
+
+def joint_spread(scores: Scores, step: float | None = None, guess_as_floor: bool = False) -> Spread | None:
+    """Return the joint spread of the scores of a trivial classifier and of several settings with the same units.
 
     Quantity 0 is the trivial classifier of the first sample; the settings follow in the order passed. Only common runs
     are used: seeds that all settings have, and draws of an order that all settings with this order have. If there are
@@ -282,41 +291,43 @@ def joint_spread(
     seed or no draw in common.
 
     Args:
-        scores: the settings, each with the sample that contains its runs; all samples have the same units.
+        scores: the settings.
         step: see `Sample.step`; by default that of the first sample.
         guess_as_floor: whether the trivial classifier replaces floors that score lower; see `Sample.guesses`.
     """
-    runs = _common_runs(scores)
-    if runs is None:
-        return None
-    first = scores[0][0]
-    values = _pseudo_values(scores, runs, guess_as_floor)
-    return Spread.of(values, first.step if step is None else step, first.seeded)
+    return spread_over([[scores]], step, guess_as_floor)
 
 
-def spread_over(corpora: Sequence[Sequence[tuple[Sample, Sequence[Setting]]]]) -> Spread | None:
-    """Return the joint spread of the scores of several tasks or models, with the trivial classifier of each.
+def spread_over(
+    corpora: Sequence[Sequence[Scores]], step: float | None = None, guess_as_floor: bool = True
+) -> Spread | None:
+    """Return the joint spread of the scores of several tasks of each corpus; see `joint_spread`.
 
     All tasks use the same seeds, and the same draws of an order: seed k is one source for all tasks, and so is draw k,
     because it trains λ with the same seed or is the same random order. A task without seeds varies only with orders and
-    examples. The result is None if a setting was not run, or if the tasks have no seed or no draw in common.
+    examples.
     """
-    samples = [entry for of_corpus in corpora for entry in of_corpus]
-    scores = [(sample, setting) for sample, settings in samples for setting in settings]
-    runs = _common_runs(scores)
+    runs = _common_runs([score for tasks in corpora for scores in tasks for score in scores])
     if runs is None:
         return None
-    remaining = iter(zip(scores, runs, strict=True))
+    remaining = iter(runs)
 
-    def table(sample: Sample, settings: Sequence[Setting]) -> PseudoValues:
-        chosen = [next(remaining) for _ in settings]
-        values = _pseudo_values([score for score, _ in chosen], [run for _, run in chosen], True)
-        return PseudoValues(values, sample.step, sample.seeded, sample.units)
+    def table(scores: Scores) -> PseudoValues:
+        first = scores[0][0]
+        indices = [next(remaining) for _ in scores]
+        trivial = np.broadcast_to(first.trivial_values, (*indices[0].shape, len(first.trivial_values)))
+        values = [
+            trivial if guess_as_floor and setting in sample.guesses else sample.values[chosen]
+            for (sample, setting), chosen in zip(scores, indices, strict=True)
+        ]
+        return PseudoValues(
+            np.stack([trivial, *values]), first.step if step is None else step, first.seeded, first.units
+        )
 
-    return Spread.over([[table(*entry) for entry in of_corpus] for of_corpus in corpora])
+    return Spread.over([[table(scores) for scores in tasks] for tasks in corpora])
 
 
-def _common_runs(scores: Sequence[tuple[Sample, Setting]]) -> list[np.ndarray] | None:
+def _common_runs(scores: Scores) -> list[np.ndarray] | None:
     """Return the runs `[order, seed]` of each setting that all settings have in common; None if there are none."""
     if any(setting not in sample.settings for sample, setting in scores):
         return None
@@ -338,19 +349,7 @@ def _common_runs(scores: Sequence[tuple[Sample, Setting]]) -> list[np.ndarray] |
     return [np.broadcast_to(indices[:draw_count], (draw_count, len(seeds))) for indices in runs]
 
 
-def _pseudo_values(
-    scores: Sequence[tuple[Sample, Setting]], runs: Sequence[np.ndarray], guess_as_floor: bool
-) -> np.ndarray:
-    """Return the values `[quantity, order, seed, unit]` of the first trivial classifier and of several settings."""
-    trivial = np.broadcast_to(scores[0][0].trivial_values, (*runs[0].shape, len(scores[0][0].trivial_values)))
-    values = [
-        trivial if guess_as_floor and setting in sample.guesses else sample.values[indices]
-        for (sample, setting), indices in zip(scores, runs, strict=True)
-    ]
-    return np.stack([trivial, *values])
-
-
-def _common(indices: Iterable[pd.Index]) -> list[Any]:
+def _common(indices: Iterable[pd.Index]) -> list[str | int]:
     return sorted(set.intersection(*map(set, indices)))
 
 
@@ -365,20 +364,19 @@ def table_of(task_outcomes: Sequence[TaskOutcomes]) -> tuple[pa.Table, dict[str,
     tables, facts = [], dict[str, object]()
     for outcomes in task_outcomes:
         facts[outcomes.task] = {"label_names": list(outcomes.names), "train_counts": list(outcomes.train_counts)}
-        columns = outcomes.items.columns.intersection(ITEM_COLUMNS)
-        items = {name: pa.array(outcomes.items[name], COLUMNS[name], from_pandas=True) for name in columns}
-        size = len(outcomes.items)
-        for index, run in enumerate(outcomes.runs[RUN_KEYS].astype(object).to_dict("records")):
-            record = {"model": outcomes.model, "task": outcomes.task} | run
-            filled = items | {name: pa.array(values[index]) for name, values in outcomes.values.items()}
-            for name, value in record.items():
-                known = None if pd.isna(value) else value
-                filled[str(name)] = pa.repeat(pa.scalar(known, COLUMNS[str(name)]), size)
-            arrays = [
-                filled[field.name].cast(field.type) if field.name in filled else pa.nulls(size, field.type)
-                for field in schema
-            ]
-            tables.append(pa.table(arrays, schema=schema))
+        size, runs = len(outcomes.items), len(outcomes.runs)
+        of_runs = {name: pa.array(outcomes.runs[name], COLUMNS[name], from_pandas=True) for name in RUN_KEYS}
+        shared = outcomes.items.columns.intersection(ITEM_COLUMNS)
+        of_items = {name: pa.array(outcomes.items[name], COLUMNS[name], from_pandas=True) for name in shared}
+        columns = {name: pa.repeat(getattr(outcomes, name), size * runs) for name in ("model", "task")}
+        columns |= {name: column.take(np.repeat(np.arange(runs), size)) for name, column in of_runs.items()}
+        columns |= {name: column.take(np.tile(np.arange(size), runs)) for name, column in of_items.items()}
+        columns |= {name: pa.array(values.reshape(-1)) for name, values in outcomes.values.items()}
+        arrays = [
+            columns[field.name].cast(field.type) if field.name in columns else pa.nulls(size * runs, field.type)
+            for field in schema
+        ]
+        tables.append(pa.table(arrays, schema=schema))
     return pa.concat_tables(tables).combine_chunks(), {"tasks": facts, "floors": task_outcomes[0].floors}
 
 

@@ -37,7 +37,7 @@ ROWS_SHOWN, LINE_CHARACTERS = 3, 120
 PAGES = files("papa.results") / "pages"
 
 
-def page_of(finished: Finished, sections: Sequence[tuple[Section, str]], caveats: str) -> str:
+def page_of(finished: Finished, sections: Sequence[tuple[Section, str]]) -> str:
     """Return the HTML report; each section has its figure as SVG."""
     shown = {section.name: _shown(section, svg, finished) for section, svg in sections}
     losses = shown.pop("losses", None)
@@ -45,9 +45,9 @@ def page_of(finished: Finished, sections: Sequence[tuple[Section, str]], caveats
     return _rendered(
         {
             "name": finished.config.name,
-            "sentences": finished.sentences,
+            "sentences": finished.conclusion["sentences"],
             "losses": losses if losses and losses["in_report"] else None,
-            "remarks": [caveats, versions_note(finished)],
+            "notes": [*finished.conclusion["notes"], versions_note(finished)],
             "claims": shown["claims"] if finished.claims["loss"].notna().any() else None,
             "nothing_claimed": NOTHING_CLAIMED,
             "sections": [section for section in shown.values() if section["in_report"]],

@@ -1,16 +1,18 @@
 """The wording of conclusions: losses, replaceable heads, excluded tasks, and all percentages.
 
-The HTML report, the terminal and JSON use the same words, because they all call these functions.
+The HTML report, the terminal and claims.json have the same sentences and notes, all from here. Tables of claims and of
+their tasks are those of `papa.results.claims`.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Sequence
 from math import ceil, isfinite, isnan
+
+import pandas as pd
 
 from papa.config.variant import AVERAGE_OF, LIST_PREFIX, TRAINED_SUFFIX, Constant
 from papa.errors import count
-from papa.results.conclusion import EndLoss, Exclusion, JointStep, LineClaim, TaskLoss
 
 LARGEST_SHOWN_BOUND = 2.0
 """The largest upper bound that is shown as a number. A larger one mostly reflects an uncertain contribution."""
@@ -18,8 +20,8 @@ WIDEST_INTERVAL = 2.0
 """The width beyond which an interval of a loss is shown as unbounded: twice all that attention contributes."""
 MAXIMUM_DECIMALS = 9
 """The largest number of decimals, less one, to show that a bound is below a margin."""
-MAXIMUM_NUMBERS = 6
-"""A sentence names only the first and the last number of replaced heads if there are more than this."""
+MAXIMUM_NAMES = 8
+"""A note counts tasks instead of naming them if a study has more than this, one for each model."""
 MORE_THAN_ALL = "more is lost than attention contributes: worse than no context at all"
 """The meaning of a loss above 100 %."""
 LOSS_NOTE = (
@@ -32,18 +34,14 @@ LOSS_NOTE = (
 NO_INTERVAL = "the loss cannot be bounded, because attention's contribution is too uncertain"
 
 ORDER_PHRASES = {
-    "lambda": ("in the order of λ", "averaged over {} orders of λ"),
-    "lambda-reversed": ("in the reverse order of λ", "averaged over {} reverse orders of λ"),
-    "first-layer-first": ("from the first layer to the last", ""),
-    "last-layer-first": ("from the last layer to the first", ""),
-    "random": ("in a random order", "averaged over {} random orders"),
-    "gradient": ("in the order of gradients", "averaged over {} orders of gradients"),
+    "lambda": "in the order of λ",
+    "lambda-reversed": "in the reverse order of λ",
+    "first-layer-first": "from the first layer to the last",
+    "last-layer-first": "from the last layer to the first",
+    "random": "in a random order",
+    "gradient": "in the order of gradients",
 }
-"""Phrases for a single order and for several draws of it; an order that is not listed goes by its name."""
-
-
-def _finite(*numbers: float | None) -> bool:
-    return all(number is not None and isfinite(number) for number in numbers)
+"""Phrases for orders; an order that is not listed goes by its name."""
 
 
 def percent(share: float | None, decimals: int | None = 0) -> str:
@@ -89,12 +87,12 @@ def interval_text(low: float | None, high: float | None) -> str:
 
 def _informative(low: float | None, high: float | None) -> bool:
     """Whether an interval has two ends and is at most `WIDEST_INTERVAL` wide."""
-    return low is not None and high is not None and _finite(low, high) and high - low <= WIDEST_INTERVAL
+    return low is not None and high is not None and high - low <= WIDEST_INTERVAL
 
 
 def loss_text(loss: float | None, low: float | None, high: float | None) -> str:
     """Format a loss with its interval for a table: "34 % (29 to 40)"; "-" if there is none."""
-    bounded = _finite(loss) and _informative(low, high)
+    bounded = loss is not None and isfinite(loss) and _informative(low, high)
     return percent(loss) + (f" ({interval_text(low, high).removesuffix(' %')})" if bounded else "")
 
 
@@ -103,9 +101,10 @@ def mean_text(share: float | None) -> str:
     return percent(share, decimals=1)
 
 
-def with_interval(low: float, high: float) -> str:
-    """Describe an interval in words, or the reason why there is none."""
-    return f"95 % interval {interval_text(low, high)}" if _informative(low, high) else NO_INTERVAL
+def with_interval(loss: float, low: float, high: float) -> str:
+    """Describe a loss with its interval, or with the reason why there is none."""
+    interval = f"95 % interval {interval_text(low, high)}" if _informative(low, high) else NO_INTERVAL
+    return f"{percent(loss)} ({interval})"
 
 
 def constant_name(constant: str, shown_with: Sequence[str] = ()) -> str:
@@ -127,16 +126,12 @@ def order_name(order: str) -> str:
     return order.replace("lambda", "λ").replace("-", " ")
 
 
-def in_order(order: str | None, orders: int) -> str:
-    """Describe the order in which heads are replaced, or the number of orders averaged; empty without an order."""
-    if order is None:
-        return ""
-    single, several = ORDER_PHRASES.get(order, ("", ""))
-    if order.startswith(LIST_PREFIX):
-        single = f"in the order of the {order_name(order)}"
-    if orders < 2:
-        return single or f"in the order {order}"
-    return (several or f"averaged over {{}} orders {order}").format(orders)
+def in_order(order: str, orders: int) -> str:
+    """Describe the order in which heads are replaced, or the number of orders averaged."""
+    if orders > 1:
+        return f"averaged over {orders} orders ({order_name(order)})"
+    listed = f"in the order of the {order_name(order)}" if order.startswith(LIST_PREFIX) else f"in the order {order}"
+    return ORDER_PHRASES.get(order, listed)
 
 
 def constants(name: str | None) -> str:
@@ -150,142 +145,145 @@ def constants(name: str | None) -> str:
     return f"trained {words}" if constant.trained else words
 
 
-def conclusion_of(lines: Sequence[LineClaim], margin: float, named: bool) -> str:
-    """Describe the conclusion about a model and a constant from the lines of all orders, `named` if several."""
-    first = lines[0]
-    model = f" ({first.model})" if named else ""
-    sentences = [opening(lines), *(replaceable(line, margin, named) for line in lines if line.tasks and line.bounded)]
-    sentences += [f"{excluded(exclusion, model, bool(first.tasks))}." for exclusion in first.excluded]
-    sentences += [floors_used(first), sample_size(lines)]
-    return " ".join(filter(None, sentences)).replace("?.", "?")  # a title may be a question
+def replaceable(rows: pd.DataFrame, margin: float, column: str = "margin") -> int:
+    """Return the largest number of replaced heads whose claim passes at a margin, of one line's claims; 0 if none."""
+    return int(max(rows.loc[rows[column] < margin, "replaced"], default=0))
 
 
-def floors_used(line: LineClaim) -> str:
-    """Name the floors, and the one of each task with the highest score; empty if there is only one and it is used."""
-    guess = f"A blind guess is the floor on {', '.join(line.guesses)}: it scores higher on the validation examples"
-    sentences = [f"{guess} than the model's own head without context."] * bool(line.guesses)
-    run = sorted({floor for floors in line.floors.values() for floor in floors})
-    if len(run) > 1:
-        tasks: dict[str, list[str]] = {}
-        for task, floors in line.floors.items():
-            tasks.setdefault(floors[0], []).append(task)
-        highest = [*tasks] if len(tasks) == 1 else [f"{floor} on {_and(titles)}" for floor, titles in tasks.items()]
-        listed = ", and ".join(highest) if len(highest) < 3 else f"{'; '.join(highest[:-1])}; and {highest[-1]}"
-        sentences.insert(0, f"Claims hold against {_and(run)}. The highest of these floors is {listed}.")
-    return " ".join(sentences)
+def sentences_of(claims: pd.DataFrame, tasks: pd.DataFrame, margin: float) -> list[str]:
+    """Describe the claims of a grid in at most three sentences.
+
+    They say what is lost with every head replaced, how many heads are replaceable and what stopped it, and which tasks
+    are excluded or inconclusive.
+    """
+    if claims.empty:
+        return ["No heads are replaced, so there is nothing to conclude."]
+    joint = claims[claims["task"].isna() & claims["margin"].notna()]
+    sentences = ["Nothing can be concluded, because no task counts."]
+    if len(joint):
+        sentences = [_what_is_lost(claims), _what_is_replaceable(joint, margin)]
+    sentences.append(_what_has_no_result(claims, tasks))
+    return [sentence.replace("?.", "?") for sentence in sentences if sentence]  # a title may be a question
 
 
-def opening(lines: Sequence[LineClaim]) -> str:
-    """Describe the loss with every head of a model replaced, which does not depend on the order."""
-    first = lines[0]
-    end, tasks, words = first.at_end, first.tasks, constants(first.constant)
-    if not tasks:
-        orders = " or ".join(filter(None, (in_order(line.order, line.orders) for line in lines)))
-        return f"Nothing can be concluded about {first.model} with heads replaced by {words}{orders and f' {orders}'}."
-    if end is None:
-        return "" if first.bounded else f"No loss of {first.model} was measured with heads replaced by {words}."
-    replaced = f"With all {count(first.heads, 'head')} of {first.model} replaced by {words}"
-    if end.low == end.high == 1:
-        return f"{replaced}, all that attention contributes is lost, by definition."
-    ranked = sorted(end.tasks, key=lambda task: -task.loss)
-    most, least = (f"{task.task} ({percent(task.loss)})" for task in (ranked[0], ranked[-1]))
-    on = f"on average over {count(len(tasks), 'task')}. Most is lost on {most}, least on {least}."
-    on_tasks = on if len(tasks) > 1 else f"on {tasks[0]}."
-    return f"{replaced}, {loss(end)} of what attention contributes is lost {on_tasks}{above_all(ranked[0].loss)}"
-
-
-def loss(value: EndLoss | TaskLoss) -> str:
-    """Describe a loss with its interval."""
-    return f"{percent(value.loss)} ({with_interval(value.low, value.high)})"
-
-
-def above_all(share: float) -> str:
-    """Explain a loss above 100 % in a sentence that follows another; empty for any other loss."""
-    return f" Above 100 %, {MORE_THAN_ALL}." if round(100 * share) > 100 else ""
-
-
-def replaceable(line: LineClaim, margin: float, named: bool) -> str:
-    """Describe the number of heads of a line that all tasks together allow, and the claims about single tasks."""
-    number, heads, by = line.replaceable or 0, "heads", ""
-    if named or line.at_end is None:  # otherwise the sentence before has the model and the constant
-        heads, by = f"heads of {line.model}", f" by {constants(line.constant)}"
-    at = f"replaceable{by} at a margin of {percent(margin, None)}"
-    passed, step = line.passed, line.stopped_at
-    least = f" (smallest margin that passes: {bound_text(passed.margin, margin)})" if passed else ""
-    if number:
-        claim = f"{'all' if number == line.heads else f'{number} of'} {line.heads} {heads} are {at}{least}"
-        claim += f". {_capitalised(bound(step, margin))}" if step else ""
-    else:
-        claim = f"no number of {heads} was shown to be {at}" + (f": {bound(step, margin)}" if step else "")
-    words = ", ".join(filter(None, [in_order(line.order, line.orders), claim]))
-    sentences = [f"{_capitalised(words)} ({tried(line)})."]
-    if line.lines > 1 and line.corrected is not None and line.corrected < number:
-        sentences.append(f"Corrected for {line.lines} lines: {_number_clause(line.corrected, line.heads)}.")
-    return " ".join([*sentences, *filter(None, [by_task(line)])])
-
-
-def tried(line: LineClaim) -> str:
-    """Name the numbers of replaced heads that were measured; nothing is known of others."""
-    numbers = [step.replaced for step in line.bounded]
-    if len(numbers) > MAXIMUM_NUMBERS:
-        return f"tried: {len(numbers)} numbers from {numbers[0]} to {numbers[-1]}"
-    return f"tried: {_and(map(str, numbers))}"
-
-
-def by_task(line: LineClaim) -> str:
-    """Describe the claims about single tasks, corrected for all claims of the grid; empty for a line with one task."""
-    if len(line.by_task) < 2:
+def _what_is_lost(claims: pd.DataFrame) -> str:
+    """Describe the losses with every head replaced, which do not depend on the order; empty if there are none."""
+    end = claims[claims["replaced"].eq(claims["heads"]) & claims["loss"].notna()]
+    end = end.drop_duplicates(["model", "constant", "task"]).sort_values("loss", ascending=False, kind="stable")
+    means, by_task = end[end["task"].isna()], end[end["task"].notna()]
+    if means.empty:
         return ""
-    numbers: dict[int, list[str]] = {}
-    for claim in sorted(line.by_task, key=lambda claim: -claim.corrected):
-        numbers.setdefault(claim.corrected, []).append(claim.task)
+    first, last = means.iloc[0], means.iloc[-1]
+    if len(means) > 1:
+        most, least = (
+            f"in {row['model']} with {constants(row['constant'])}, {with_interval(*row[['loss', 'low', 'high']])}"
+            for row in (first, last)
+        )
+        return f"With every head replaced, most of what attention contributes is lost {most}; least {least}."
+    replaced = (
+        f"With all {count(first['heads'], 'head')} of {first['model']} replaced by {constants(first['constant'])}"
+    )
+    if first["low"] == first["high"] == 1:
+        return f"{replaced}, all that attention contributes is lost, by definition."
+    lost = f"{replaced}, {with_interval(*first[['loss', 'low', 'high']])} of what attention contributes is lost"
+    tasks = [f"{task} ({percent(loss)})" for task, loss in zip(by_task["task"], by_task["loss"], strict=True)]
+    if len(tasks) == 1:
+        return f"{lost} on {by_task['task'].iloc[0]}."
+    return f"{lost} on average over {len(tasks)} tasks: most on {tasks[0]}, least on {tasks[-1]}."
+
+
+def _what_is_replaceable(joint: pd.DataFrame, margin: float) -> str:
+    """Describe the numbers of heads that all tasks together allow; those of several lines are corrected for them."""
+    lines, at_margin = joint["line"].unique(), f"at a margin of {percent(margin, None)}"
+    if len(lines) > 1:
+        return f"{_capitalised(at_margin)}, corrected for {len(lines)} lines: {_clauses(joint, 'line', 'for', margin)}."
+    first, number = joint.iloc[0], replaceable(joint, margin)
+    order = "" if pd.isna(first["order"]) else f"{in_order(first['order'], first['orders'])}, "
+    failed = joint[joint["replaced"] > number]
+    stopped = ""
+    for replaced, bound, worst in failed[["replaced", "bound", "worst"]].head(1).itertuples(index=False):
+        upper = f"the one-sided upper bound of the loss on {worst} is {bound_text(bound, margin)}"
+        stopped = (
+            f"; with {replaced} replaced, {upper if isfinite(bound) else f'the loss on {worst} cannot be bounded'}"
+        )
+    return _capitalised(f"{order}{_clause(number, first['heads'])} {at_margin}{stopped}.")
+
+
+def _what_has_no_result(claims: pd.DataFrame, tasks: pd.DataFrame) -> str:
+    """Describe the excluded tasks and those whose loss is unbounded, and what would help; empty if there are none."""
+    parts, models = list[str](), tasks["model"].nunique()
+    for (task, why), rows in tasks.groupby(["task", "excluded"], sort=False):
+        of_models = f" with {len(rows)} of {models} models" if len(rows) < models else ""
+        needed = rows["needed"].max()
+        would_help = "" if pd.isna(needed) else f" ({needed:,} validation examples may show the difference)"
+        parts.append(f"{task} is excluded{of_models}: {why}{would_help}")
+    end = claims[claims["task"].notna() & claims["replaced"].eq(claims["heads"]) & claims["loss"].notna()]
+    unbounded = end[[not _informative(low, high) for low, high in zip(end["low"], end["high"], strict=True)]]
+    if len(unbounded):
+        parts.append(f"inconclusive on {_and(unbounded['task'].unique())}: more validation examples may bound the loss")
+    return f"{'; '.join(parts)}." if parts else ""
+
+
+def notes_of(claims: pd.DataFrame, tasks: pd.DataFrame, margin: float) -> list[str]:
+    """Return notes on the claims of a grid: the data, floors and clusters, each task by itself, and large losses."""
+    if claims.empty:
+        return []
+    examples = _span(tasks["examples"], "validation example")
+    seeds = f"{_span(tasks['seeds'].dropna(), 'seed')} and " if tasks["seeds"].notna().any() else ""
+    notes = [f"The results are based on {seeds}{examples}{' per task' if tasks['task'].nunique() > 1 else ''}."]
+    floors = tasks["floors"].explode().dropna()
+    if floors.nunique() > 1:
+        highest = tasks.groupby(tasks["floors"].str[0], sort=False)["name"].agg(list)
+        listed = [
+            f"{floor} on {_and(on) if len(tasks) <= MAXIMUM_NAMES else f'{len(on)} of {len(tasks)} tasks'}"
+            for floor, on in highest.items()
+        ]
+        hold = f"Claims hold against {_and(sorted(floors.unique()))}"
+        notes.append(f"{hold}. The highest of these floors: {'; '.join(listed)}.")
+    if tasks["guess"].any():
+        guess = f"A blind guess is the floor on {_and(tasks.loc[tasks['guess'], 'name'])}"
+        notes.append(f"{guess}: it scores higher on the validation examples than the model's own head without context.")
+    clusters = tasks.dropna(subset="clusters")
+    if len(clusters):
+        units = [f"{number:,} on {name}" for number, name in zip(clusters["clusters"], clusters["name"], strict=True)]
+        notes.append(f"Intervals resample whole clusters of examples: {_and(units)}.")
+    by_task = claims[claims["task"].notna()]
+    if by_task["task"].nunique() > 1:
+        for line, rows in by_task.groupby("line", sort=False):
+            of_line = f" ({line})" if by_task["line"].nunique() > 1 else ""
+            corrected = f"Each task by itself{of_line}, corrected for {rows['claims'].iloc[0]} claims"
+            notes.append(f"{corrected}: {_clauses(rows, 'task', 'on', margin)}.")
+    if (claims["loss"].round(2) > 1).any():
+        notes.append(f"Above 100 %, {MORE_THAN_ALL}.")
+    return notes
+
+
+def _clauses(rows: pd.DataFrame, column: str, preposition: str, margin: float) -> str:
+    """Describe the corrected claims about each line or task in `column`, the largest number of heads first."""
     claims = [
-        f"{_number_clause(number, line.heads)} on {_and(tasks, 'and' if number else 'or')}"
-        for number, tasks in numbers.items()
+        (str(name), of_name["heads"].iloc[0], replaceable(of_name, margin, "corrected_margin"))
+        for name, of_name in rows.groupby(column, sort=False)
     ]
-    return f"Each task by itself, corrected for {line.task_claims} claims: {'; '.join(claims)}."
+    named: dict[str, list[str]] = {}
+    for name, heads, number in sorted(claims, key=lambda claim: -claim[2]):
+        named.setdefault(_clause(number, heads), []).append(name)
+    return "; ".join(
+        f"{clause} {preposition} {_and(names, 'or' if clause.startswith('no ') else 'and')}"
+        for clause, names in named.items()
+    )
 
 
-def _number_clause(number: int, heads: int) -> str:
+def _clause(number: int, heads: int) -> str:
     """Return the clause that a number of heads, which may be 0, was shown to be replaceable."""
     if not number:
         return "no number of heads was shown to be replaceable"
-    replaced = f"all {heads} heads" if number == heads else count(number, "head")
-    return f"{replaced} {'is' if number == 1 else 'are'} replaceable"
+    return f"{'all' if number == heads else f'{number} of'} {heads} heads are replaceable"
 
 
-def bound(step: JointStep, margin: float) -> str:
-    """Describe the largest upper bound of a loss at a step."""
-    with_replaced = f"with {step.replaced} replaced"
-    if not _finite(step.bound):
-        return f"{with_replaced}, the loss on {step.worst} cannot be bounded"
-    return f"{with_replaced}, the one-sided upper bound of the loss on {step.worst} is {bound_text(step.bound, margin)}"
-
-
-def excluded(exclusion: Exclusion, model: str = "", counted: bool = False) -> str:
-    """Describe why a task is excluded; if others are `counted`, the words also say that this task is excluded."""
-    more = f" ({exclusion.needed:,} validation examples may show the measured difference)" if exclusion.needed else ""
-    return f"{exclusion.task}{model}{' is excluded' if counted else ''}: {exclusion.why}{more}"
-
-
-def without_loss(exclusions: Iterable[Exclusion]) -> str:
-    """List the tasks without a loss and the reasons in a sentence; empty if every task has a loss."""
-    reasons = "; ".join(map(excluded, exclusions))
-    return f"No loss: {reasons}." if reasons else ""
-
-
-def sample_size(lines: Sequence[LineClaim]) -> str:
-    """Describe the numbers of seeds and validation examples that lines are based on."""
-    first = lines[0]
-    seeds, examples = sorted({line.seeds for line in lines if line.seeds}), first.examples or (0,)
-    over = f"{seeds[0]} to {count(seeds[-1], 'seed')} and " if len(seeds) > 1 else ""
-    over = f"{count(seeds[0], 'seed')} and " if len(seeds) == 1 else over
-    each = " to ".join(dict.fromkeys(f"{number:,}" for number in examples))
-    noun = "example" if examples[-1] == 1 else "examples"
-    several = len(first.tasks) + len(first.excluded) > 1
-    clusters = [f"{number:,} on {task}" for task, number in first.clusters.items()]
-    units = f" Intervals resample whole clusters of examples: {_and(clusters)}." if clusters else ""
-    return f"The results are based on {over}{each} validation {noun}{' per task' if several else ''}.{units}"
+def _span(numbers: pd.Series[int], noun: str) -> str:
+    """Describe a range of numbers: "2 to 5 seeds", or "5 seeds" if all are equal."""
+    least, most = numbers.min(), numbers.max()
+    return f"{least:,} to {count(most, noun)}" if least < most else count(most, noun)
 
 
 def _and(words: Iterable[str], conjunction: str = "and") -> str:
@@ -296,15 +294,3 @@ def _and(words: Iterable[str], conjunction: str = "and") -> str:
 
 def _capitalised(words: str) -> str:
     return f"{words[0].upper()}{words[1:]}"
-
-
-def leaked(shared: Mapping[str, tuple[int, int]]) -> str:
-    """Describe the validation rows that are also in training, `shared` of all rows (0: unknown); empty if none are."""
-    parts = [
-        f"{number:,} of {count(rows, 'row')} of {corpus}" if rows else f"{count(number, 'row')} of {corpus}"
-        for corpus, (number, rows) in shared.items()
-        if number
-    ]
-    if not parts:
-        return ""
-    return f"Validation rows that are also in training: {'; '.join(parts)}. Probes may have memorised their answers."

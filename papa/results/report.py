@@ -14,7 +14,6 @@ from papa.errors import InputError, count
 from papa.files import read_provenance, replacing, write_json, write_table
 from papa.plan.jobs import AnyJob
 from papa.results.attention_patterns import patterns
-from papa.results.caveats import data_caveats
 from papa.results.claims import CLAIM_COLUMNS, CLAIMS_NOTE
 from papa.results.claims import tables_of as tables_of_claims
 from papa.results.drops import drops
@@ -43,8 +42,7 @@ def summary(finished: Finished) -> Section:
 def claims(finished: Finished) -> Section:
     """Conclude how many heads are replaceable along each line of each grid; the HTML report opens with this."""
     rows, margin = finished.claims, finished.config.margin
-    tables = [table for of_grid in tables_of_claims(rows, margin).values() for table in of_grid]
-    facts = {"margin": margin}
+    tables, facts = tables_of_claims(rows, margin), {"margin": margin}
     return Section("claims", "Claims", rows, CLAIM_COLUMNS, tables, CLAIMS_NOTE, facts, in_report=False)
 
 
@@ -63,7 +61,6 @@ def write_report(job: AnyJob, finished: Finished) -> str:
     names = [section.name for section in sections]
     if double := next((name for name in names if names.count(name) > 1), None):
         raise InputError(f"{double} is the name of a table and of a grid; rename the grid.")
-    caveats = data_caveats(finished)
     written, drawn = set[Path](), list[tuple[Section, str]]()
     for section in sections:
         paths, svg = section.write(folder, job.record)
@@ -80,11 +77,11 @@ def write_report(job: AnyJob, finished: Finished) -> str:
         write_table(table, path, {"table": name} | (facts if name == "outcomes" else {}), job.record)
         written.add(path)
     claimed = folder / "tables" / "claims.json"
-    write_json({**finished.conclusion.to_json(), **({"caveats": caveats} if caveats else {})}, claimed, job.record)
+    write_json(finished.conclusion, claimed, job.record)
     _remove_others(folder, written)
     page = folder / "report" / "index.html"
     with replacing(page) as temporary:
-        temporary.write_text(page_of(finished, drawn, caveats), encoding="utf-8")
+        temporary.write_text(page_of(finished, drawn), encoding="utf-8")
     files = sorted(os.path.relpath(path, folder) for path in (*written, claimed, page))
     write_json(_made_from(finished) | {"files": files}, made_from, job.record)
     return f"{count(len(sections), 'table')} and {count(sum(bool(svg) for _, svg in drawn), 'figure')}"

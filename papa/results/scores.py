@@ -9,7 +9,7 @@ import pandas as pd
 
 from papa.config.measures import MEASURES, positive_class
 from papa.config.variant import Order
-from papa.results.outcomes import ALL, RUN_KEYS, VARIANT_KEYS, TaskOutcomes
+from papa.results.outcomes import RUN_KEYS, VARIANT_KEYS, TaskOutcomes
 
 SETTING_COLUMNS = dict.fromkeys(("model", "task", "title", *VARIANT_KEYS), "string")
 SETTING_COLUMNS |= {"kept": "int64", "heads": "int64"}
@@ -40,9 +40,7 @@ def collect_runs(
         model, task = outcomes.model, outcomes.task
         scores = {
             (metric, subset): (MEASURES[metric].score(outcomes.counts(metric, mask).sum(1)), outcomes.examples(mask))
-            for subset, mask in outcomes.subsets().items()
-            for metric in (outcomes.reported_metrics if subset == ALL else (outcomes.metric,))
-            if mask.any()
+            for subset, metric, mask in outcomes.scored()
         }
         for index, identity in enumerate(outcomes.runs[RUN_KEYS].itertuples(index=False)):
             row = {**by_identity[(model, task, *identity)], "title": titles.get(task, task)}

@@ -15,7 +15,7 @@ docs/statistics.md has the error rates.
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from itertools import combinations
 from typing import NamedTuple
@@ -109,9 +109,12 @@ class Estimate:
 
     def _beyond(self, tail: float, side: int) -> float:
         """Return the distance from the mean to where a tail with this probability begins on one side."""
+        from scipy.special import ndtri, stdtrit
+
         if not self.freedom:
             return math.inf
-        return float(_distance(tail, self.variance, self.freedom, self.skews[(1 + side) // 2]))
+        wider = self.variance + self.skews[(1 + side) // 2] * max(-float(ndtri(tail)), 0.0)
+        return float(-stdtrit(self.freedom, tail) * math.sqrt(wider))
 
 
 @dataclass(frozen=True)
@@ -239,52 +242,52 @@ class Spread:
         """Whether there are enough seeds and units to estimate how much they vary."""
         return (self.seeds > 1 or not self.seeded) and bool(self.members[:, 2].any())
 
-    def estimate(self, weights: Sequence[float]) -> Estimate:
-        """Estimate a linear combination of the quantities."""
-        combination = np.asarray(weights, float)
-        mean = float(combination @ self.means)
-        squares = np.einsum("eij,i,j->e", self.squares, combination, combination)
-        variance, freedom = _combined(squares[None], self)
-        cube = 0.0 if self.units is None else ((combination @ self.units) ** 3).sum()
-        lengths = self._products(combination, combination)
-        skews = [float(self._skews(squares[None], np.array([side * cube]), lengths)[0]) for side in (-1, 1)]
-        known = float(freedom[0]) if self.known else 0.0
-        return Estimate(mean, float(variance[0]), known, self._shares(squares), (skews[0], skews[1]))
+    def estimate(self, weights: ArrayLike) -> Estimate:
+        """Estimate a linear combination of the quantities.
 
-    def ratio(self, numerator: Sequence[float], denominator: Sequence[float], level: float = LEVEL) -> Interval:
+        The signed sum of mean squares is an unbiased estimate of the variance. If by chance it is smaller than the mean
+        square of a single source, that mean square is used. Interactions reduce the variance, but have no degrees of
+        freedom here, so intervals are slightly too wide if there is no other variance.
+        """
+        combination = np.asarray(weights, float)
+        squares = np.einsum("eij,i,j->e", self.squares, combination, combination)
+        single = self.members.sum(1) == 1
+        parts = squares[single]
+        variance = max(float(squares @ self.signs), float((parts @ self.members[single]).max(initial=0)))
+        freedom = _freedom(variance, parts, self.freedoms[single]) if self.known else 0.0
+        mean, skews = float(combination @ self.means), self._skews(squares, combination)
+        return Estimate(mean, variance, freedom, self._shares(squares), skews)
+
+    def ratio(self, numerator: ArrayLike, denominator: ArrayLike, level: float = LEVEL) -> Interval:
         """Return the ratio of two linear combinations with Fieller's interval.
 
         The interval contains all ratios r for which a test does not reject that numerator - r · denominator is 0. It is
         unbounded if the denominator is not significantly above 0, and with one seed or one unit.
         """
+        from scipy.optimize import brentq
+
         first, second = np.asarray(numerator, float), np.asarray(denominator, float)
         top, bottom = float(first @ self.means), float(second @ self.means)
-        if not self.known or not self.estimate(second.tolist()).above(level):
+        if not self.known or not self.estimate(second).above(level):
             return Interval(top / bottom if bottom else math.nan, -math.inf, math.inf, math.inf)
-        if np.allclose(first, top / bottom * second):  # a share that is known, such as the loss of the floor
-            return Interval(*[top / bottom] * 4)
-        products = [np.einsum("eij,i,j->e", self.squares, *pair) for pair in ((first, first), (first, second))]
-        products.append(np.einsum("eij,i,j->e", self.squares, second, second))
-        units = np.zeros((2, 1)) if self.units is None else np.array([first, second]) @ self.units
-        cubes = [(units[0] ** (3 - power) * units[1] ** power).sum() for power in range(4)]
-        lengths = [self._products(*pair) for pair in ((first, first), (first, second), (second, second))]
-
-        def rejected(ratios: np.ndarray, tail: float, side: int) -> np.ndarray:
-            squares = products[0] - 2 * ratios[:, None] * products[1] + ratios[:, None] ** 2 * products[2]
-            cube = cubes[0] - 3 * ratios * cubes[1] + 3 * ratios**2 * cubes[2] - ratios**3 * cubes[3]
-            length = lengths[0] - 2 * ratios[:, None] * lengths[1] + ratios[:, None] ** 2 * lengths[2]
-            distance = _distance(tail, *_combined(squares, self), self._skews(squares, side * cube, length))
-            return side * (ratios * bottom - top) > distance
-
         middle = top / bottom
-        return Interval(
-            middle,
-            _farthest(lambda ratios: rejected(ratios, (1 - level) / 2, -1), middle, -1),
-            _farthest(lambda ratios: rejected(ratios, (1 - level) / 2, 1), middle, 1),
-            _farthest(lambda ratios: rejected(ratios, 1 - level, 1), middle, 1),
-        )
+        if np.allclose(first, middle * second):  # a share that is known, such as the loss of the floor
+            return Interval(middle, middle, middle, middle)
 
-    def shares(self, terms: Sequence[tuple[float, Sequence[float], Sequence[float]]]) -> Estimate:
+        def end(tail: float, side: int) -> float:
+            def excess(distance: float) -> float:
+                """Return a number above 0 if the test rejects the ratio at this distance from the measured one."""
+                contrast = self.estimate(first - (middle + side * distance) * second)
+                return -side * contrast.mean - contrast._beyond(tail, side)
+
+            if excess(LARGEST_LOSS) <= 0:
+                return side * math.inf
+            return middle + side * brentq(excess, 0, LARGEST_LOSS) if excess(0) < 0 else middle  # no variance
+
+        both = (1 - level) / 2
+        return Interval(middle, end(both, -1), end(both, 1), end(1 - level, 1))
+
+    def shares(self, terms: Sequence[tuple[float, ArrayLike, ArrayLike]]) -> Estimate:
         """Estimate a sum of ratios by the delta method, from the weight, numerator and denominator of each."""
         parts, contrast = [], np.zeros(len(self.means))
         for weight, numerator, denominator in terms:
@@ -293,27 +296,22 @@ class Spread:
             ratio = float(first @ self.means) / bottom
             parts.append(weight * ratio)
             contrast += weight * (first - ratio * second) / bottom
-        return replace(self.estimate(contrast.tolist()), mean=math.fsum(parts))
+        return replace(self.estimate(contrast), mean=math.fsum(parts))
 
-    def _products(self, first: np.ndarray, second: np.ndarray) -> np.ndarray:
-        """Return the scalar product of two linear combinations within each task, `[task]`."""
-        return np.array([first[task] @ second[task] for task in self.tasks])
-
-    def _skews(self, squares: np.ndarray, cubes: np.ndarray, lengths: np.ndarray) -> np.ndarray:
-        """Return the growth of the variance in one direction, per unit of a normal quantile.
+    def _skews(self, squares: np.ndarray, combination: np.ndarray) -> tuple[float, float]:
+        """Return the growth of the variance below and above the mean, per unit of a normal quantile.
 
         If the true mean lay farther in the direction of rare units, more of them would occur, and the variance would be
-        larger. The growth follows from the third moment `cubes` `[row]`, as in Wilson's interval for a share. It is
-        positive if rare units lie in this direction. Mean squares are `[row, effect]`, sums of squared coefficients
-        (`lengths`) `[row, task]`; each row is a linear combination of the quantities.
+        larger. The growth follows from the third moment, as in Wilson's interval for a share. It is positive if rare
+        units lie in this direction.
         """
-        examples = self.members[:, 2] & (self.members.sum(1) == 1)
-        if self.units is None or not examples.any():
-            return np.zeros(len(squares))
-        third_moment = np.maximum(cubes + ((lengths * np.array(self.unseen)) ** 1.5).sum(-1), 0)
-        deviation = np.sqrt(np.maximum(squares[:, examples].sum(1), 0))
-        growth: np.ndarray = np.divide(third_moment, deviation, out=np.zeros_like(deviation), where=deviation > 0)
-        return growth
+        deviation = math.sqrt(max(squares[self.members[:, 2] & (self.members.sum(1) == 1)].sum(), 0))
+        if self.units is None or not deviation:
+            return 0.0, 0.0
+        cube = float(((combination @ self.units) ** 3).sum())
+        lengths = np.array([combination[task] @ combination[task] for task in self.tasks])
+        unseen = float(((lengths * np.array(self.unseen)) ** 1.5).sum())
+        return max(unseen - cube, 0) / deviation, max(unseen + cube, 0) / deviation
 
     def _shares(self, squares: np.ndarray) -> dict[str, float]:
         """Return the share of the variance due to each source, without interactions."""
@@ -355,7 +353,7 @@ def combine(estimates: Sequence[Estimate], weights: Sequence[float]) -> Estimate
     if not freedoms.all():
         return Estimate(mean, float(parts.sum()), 0.0, {})
     total = float(parts.sum())
-    freedom = float(_freedom(np.array([total]), parts[None], freedoms)[0])
+    freedom = _freedom(total, parts, freedoms)
     shares = {
         name: sum(part * estimate.shares[name] for part, estimate in zip(parts, estimates, strict=True)) / total
         for name in (SOURCES if total else ())
@@ -383,54 +381,17 @@ def smallest_loss(seeds: int, seed_spread: float, example_spread: float, power: 
     from_seeds, total = seed_spread**2 / seeds, seed_spread**2 / seeds + example_spread**2
     freedom = math.inf
     if from_seeds:
-        freedom = float(_freedom(np.array([total]), np.array([[from_seeds]]), np.array([seeds - 1.0]))[0])
+        freedom = _freedom(total, np.array([from_seeds]), np.array([seeds - 1.0]))
     return float((t.ppf(LEVEL, freedom) + t.ppf(power, freedom)) * math.sqrt(total))
 
 
-def _combined(squares: np.ndarray, spread: Spread) -> tuple[np.ndarray, np.ndarray]:
-    """Return the variance and the degrees of freedom of each row of `squares` [row, effect].
-
-    The signed sum of mean squares is an unbiased estimate of the variance. If by chance it is smaller than the mean
-    square of a single source, that mean square is used. Interactions reduce the variance, but have no degrees of
-    freedom here, so intervals are slightly too wide if there is no other variance.
-    """
-    single = spread.members.sum(1) == 1
-    parts = squares[:, single]
-    by_source = parts @ spread.members[single]
-    variance = np.maximum(squares @ spread.signs, by_source.max(1, initial=0))
-    return variance, _freedom(variance, parts, spread.freedoms[single])
-
-
-def _freedom(variance: np.ndarray, parts: np.ndarray, freedoms: np.ndarray) -> np.ndarray:
+def _freedom(variance: float, parts: np.ndarray, freedoms: np.ndarray) -> float:
     """Return Satterthwaite's degrees of freedom, with `SMALL_SAMPLE_PENALTY` for sources that have few of them.
 
-    What the total variance `[row]` has above the sum of its `parts` `[row, source]` has infinite degrees of freedom.
+    What the total variance has above the sum of its `parts` `[source]` has infinite degrees of freedom.
     """
     penalised = parts * (1 + SMALL_SAMPLE_PENALTY / freedoms)
-    denominator, least = (penalised**2 / freedoms).sum(1), freedoms.min(initial=math.inf)
-    numerator = (variance + (penalised - parts).sum(1)) ** 2
-    freedom: np.ndarray = np.divide(numerator, denominator, out=np.full_like(numerator, least), where=denominator > 0)
-    return freedom.clip(min=least)
-
-
-def _farthest(rejects: Callable[[np.ndarray], np.ndarray], middle: float, side: int) -> float:
-    """Return the farthest ratio on one side that is not rejected; infinite beyond `LARGEST_LOSS`."""
-    low, high = 0.0, LARGEST_LOSS
-    for _ in range(3):  # each time within one step of the range before
-        steps = np.linspace(low, high, 257)
-        kept = np.flatnonzero(~rejects(middle + side * steps))
-        if not len(kept):
-            return middle + side * low
-        if kept[-1] == len(steps) - 1:
-            return side * math.inf if high == LARGEST_LOSS else middle + side * high
-        low, high = float(steps[kept[-1]]), float(steps[kept[-1] + 1])
-    return middle + side * high
-
-
-def _distance(tail: float, variance: ArrayLike, freedom: ArrayLike, skew: ArrayLike) -> np.ndarray:
-    """Return the distance from the mean to where a tail with this probability begins; see `Spread._skews`."""
-    from scipy.special import ndtri, stdtrit
-
-    wider = np.asarray(variance) + np.asarray(skew) * max(-float(ndtri(tail)), 0.0)
-    distance: np.ndarray = -stdtrit(freedom, tail) * np.sqrt(wider)
-    return distance
+    denominator, least = float((penalised**2 / freedoms).sum()), float(freedoms.min(initial=math.inf))
+    if not denominator:
+        return least
+    return max(float((variance + (penalised - parts).sum()) ** 2) / denominator, least)

@@ -149,11 +149,11 @@ class Study:
         return table
 
 
-class Claims(dict[str, object]):
-    """Claims as plain values, printed as sentences; `caveats` are about the data, see `data_caveats`."""
+class Claims(dict[str, Any]):
+    """Claims as plain values, printed as sentences, with a line for each note."""
 
     def __str__(self) -> str:
-        return " ".join(str(self[name]) for name in ("sentence", "caveats") if name in self)
+        return "\n".join([" ".join(self["sentences"]), *(f"- {note}" for note in self["notes"])])
 
     __repr__ = __str__
 

@@ -16,10 +16,9 @@ from papa.config.settings import Config
 from papa.config.variant import CONTEXT_FREE
 from papa.errors import DamagedArtefact, InputError, count
 from papa.files import REBUILD, PathLike, read_json, read_table
-from papa.results.conclusion import Exclusion
 from papa.results.losses import COUNTS, LOSS_COLUMNS, losses_of
 from papa.results.outcomes import ALL, VARIANT_KEYS, TaskOutcomes, is_probed
-from papa.results.phrases import LOSS_NOTE, floor_name, loss_text, mean_text, without_loss
+from papa.results.phrases import LOSS_NOTE, floor_name, loss_text, mean_text
 from papa.results.scores import DATA_COLUMNS, METRIC_COLUMNS, RECIPE_COLUMNS, SETTING_COLUMNS, without_draws
 from papa.results.statistics import LEVEL
 from papa.results.table import Table, metric_name, printable, score_text, texts, used
@@ -287,9 +286,8 @@ def exclusion_note(rows: pd.DataFrame) -> str:
     main = rows[is_main(rows)].drop_duplicates(["model", "task"])
     several = main["model"].nunique() > 1
     named = main.loc[main["status"].ne(COUNTS), ["model", "title", "status"]].dropna().itertuples(index=False)
-    return without_loss(
-        Exclusion(task=f"{title} ({model})" if several else title, why=status) for model, title, status in named
-    )
+    reasons = [f"{title}{f' ({model})' if several else ''}: {status}" for model, title, status in named]
+    return f"No loss: {'; '.join(reasons)}." if reasons else ""
 
 
 def score_note(rows: pd.DataFrame) -> str:
@@ -350,9 +348,10 @@ def print_results(results: Path) -> None:
     try:
         rows = read_summary(results / "tables/summary.parquet")
         claims = read_json(results / "tables/claims.json")
-        console.print(f"\n{printable(claims['sentence'])}\n")
-        if note := claims.get("caveats"):
-            console.print(f"{note}\n", style="yellow")
+        console.print("", *map(printable, claims["sentences"]), "", sep="\n")
+        if claims["table"]["data"]:
+            Table("", pd.DataFrame(**claims["table"]), 2).print(console)
+        console.print(*(f"- {printable(note)}" for note in claims["notes"]), "", sep="\n")
         print_summary(rows, console)
         console.print(WHERE_DEFINED)
     except InputError as error:

@@ -80,10 +80,10 @@ def test_the_python_of_the_measure_page_runs(tmp_path, monkeypatch):
     names = {}
     exec("\n".join(re.findall("```python\n(.*?)```", text_of("docs/measure.md"), re.DOTALL)), names)
     assert (tmp_path / "verbs/report/index.html").exists()
-    [line] = names["study"].claims["lines"]
+    end = names["study"].claims["claims"][-1]
     quoted_interval = re.search(r"interval (\d+) to (\d+) %", text_of("docs/measure.md"))
     low, high = (int(end) / 100 for end in quoted_interval.groups())
-    assert line["tasks"] and low < line["at_end"]["loss"] < high, "the first example has a finding"
+    assert end["task"] and end["fraction"] == "0" and low < end["loss"] < high, "the first example has a finding"
     assert names["weights"].shape == (6, 12) and names["hidden"].isfinite().all()
 
 

@@ -12,10 +12,10 @@ import pytest
 from builders import grid_view, labelled, summary_of, texts
 from scipy.stats import norm
 
-from papa.results.claims import Line, claims_of, lines_of, tables_of
-from papa.results.conclusion import Conclusion
+from papa.results.claims import claims_of, conclusion_of, samples_of, tables_of, tasks_of
 from papa.results.losses import loss_of, mean_loss
 from papa.results.outcomes import FLOOR, ORIGINALS, VARIANT_KEYS, Sample, Setting, TaskOutcomes
+from papa.results.phrases import replaceable
 
 EXAMPLES, HEADS = 400, 16
 ALL = np.ones(EXAMPLES, bool)
@@ -44,52 +44,44 @@ def summary(outcomes: Sequence[TaskOutcomes]) -> pd.DataFrame:
 
 
 def concluded(outcomes: Sequence[TaskOutcomes], margin: float = 0.1, **grid: Any) -> Any:
-    """The claims of one grid: the table, and the conclusion as JSON."""
+    """The claims of one grid: the table, and the conclusion."""
     fields = {"fractions": ("1", "1/2", "1/8", "0"), "tasks": [task.task for task in outcomes]} | grid
-    return claimed(lines_of(grid_view(**fields), summary(outcomes), outcomes), margin)
+    view, scores, samples = grid_view(**fields), summary(outcomes), samples_of(outcomes)
+    frame = claims_of(view, scores, samples, margin)
+    return frame, conclusion_of(frame, tasks_of(view, scores, samples), margin)
 
 
-def claimed(lines: list[Line], margin: float = 0.1) -> Any:
-    """The table of claims, and the conclusion as JSON, which is the same after it is read."""
-    frame, conclusion = claims_of(lines, margin)
-    content = conclusion.to_json()
-    assert Conclusion.model_validate(content).to_json() == content
-    return frame, content
+def joint(frame: pd.DataFrame) -> pd.DataFrame:
+    return frame[frame["task"].isna()]
 
 
-def only_line(*outcomes: TaskOutcomes, **options: Any) -> Any:
-    [line] = concluded(outcomes, **options)[1]["lines"]
-    return line
-
-
-def sentence(*outcomes: TaskOutcomes, **options: Any) -> str:
-    return str(concluded(outcomes, **options)[1]["sentence"])
+def by_task(frame: pd.DataFrame, task: str) -> pd.DataFrame:
+    return frame[frame["task"].eq(task)]
 
 
 @pytest.mark.parametrize(
-    ("others", "margin", "replaceable", "words"),
+    ("others", "margin", "number", "words"),
     [
-        ([RIGHT], 0.1, 8, r"50 %.*8 of 16 heads are replaceable at a margin of 10 %.*With 14 replaced"),
-        ([RIGHT], 0.9, 16, "In the order of λ, all 16 heads are replaceable"),
+        ([RIGHT], 0.1, 8, r"50 %.*8 of 16 heads are replaceable at a margin of 10 %; with 14 replaced, the one-sided"),
+        ([RIGHT], 0.9, 16, r"In the order of λ, all 16 heads are replaceable at a margin of 90 %\."),
         ([RIGHT | {"1/2": 330}], 0.1, 0, "In the order of λ, no number of heads was shown .* with 8 replaced, the"),
         ([], 0.1, 8, "8 of 16"),
     ],
 )
-def test_heads_are_replaceable_up_to_the_first_number_at_which_a_task_may_lose_more(others, margin, replaceable, words):
+def test_heads_are_replaceable_up_to_the_first_number_at_which_a_task_may_lose_more(others, margin, number, words):
     """One task that loses is enough."""
     tasks = [measured("a"), *(measured("b", right) for right in others)]
-    frame, claims = concluded(tasks, margin)
-    [line] = claims["lines"]
-    assert (line["replaceable"], line["tasks"]) == (replaceable, ["A", "B"][: len(tasks)])
-    assert frame[frame["task"].isna()]["margin"].is_monotonic_increasing
-    assert [step["replaced"] for step in line["steps"]] == [8, 14, 16] and re.search(words, line["sentence"])
+    frame, conclusion = concluded(tasks, margin)
+    claims = joint(frame)
+    assert replaceable(claims, margin) == number and set(claims["tasks"]) == {len(tasks)}
+    assert claims["margin"].is_monotonic_increasing and claims["replaced"].tolist() == [8, 14, 16]
+    assert re.search(words, " ".join(conclusion["sentences"]))
 
 
 def test_a_later_number_that_passes_does_not_help():
-    line = only_line(measured("a", RIGHT | {"1/2": 300, "1/8": 360}))
-    [task] = line["by_task"]
-    margins = [step["margin"] for step in task["steps"]]
-    assert line["replaceable"] == task["replaceable"] == 0 and margins == sorted(margins)
+    frame, _ = concluded([measured("a", RIGHT | {"1/2": 300, "1/8": 360})])
+    alone = by_task(frame, "A")
+    assert replaceable(joint(frame), 0.1) == replaceable(alone, 0.1) == 0 and alone["margin"].is_monotonic_increasing
 
 
 @pytest.mark.parametrize(
@@ -101,13 +93,16 @@ def test_a_later_number_that_passes_does_not_help():
 )
 def test_a_task_that_does_not_beat_all_floors_is_excluded(right, why):
     excluded = measured("b", right)
-    frame, claims = concluded([excluded])
-    nothing = "Nothing can be concluded about m with heads replaced by average constants in the order of λ."
-    assert claims["sentence"].startswith(f"{nothing} B: {why}")
-    assert claims["lines"][0]["replaceable"] is None and frame["loss"].isna().all()
-    line = only_line(measured("a"), excluded)
-    assert (line["replaceable"], line["tasks"]) == (8, ["A"])
-    assert [(exclusion["task"], exclusion["why"]) for exclusion in line["excluded"]] == [("B", why)]
+    frame, conclusion = concluded([excluded])
+    nothing, because = conclusion["sentences"]
+    assert nothing == "Nothing can be concluded, because no task counts." and because.startswith(
+        f"B is excluded: {why}"
+    )
+    assert frame["loss"].isna().all() and frame["margin"].isna().all()
+    frame, conclusion = concluded([measured("a"), excluded])
+    assert replaceable(joint(frame), 0.1) == 8 and set(frame["task"].dropna()) == {"A"}
+    assert [task["excluded"] for task in conclusion["tasks"]] == [None, why]
+    assert len(conclusion["sentences"]) == 3
 
 
 def only(outcomes: TaskOutcomes, kept: pd.Series) -> TaskOutcomes:
@@ -125,11 +120,11 @@ def test_a_task_that_was_not_run_at_a_number_of_heads_or_with_other_seeds_may_lo
     task = measured("b")
     seeds = task.runs["seed"].where(task.runs["fraction"] != "1/2", task.runs["seed"] + 100)
     for unknown in (without(task, "1/2"), replace(task, runs=task.runs.assign(seed=seeds))):
-        frame, claims = concluded([measured("a"), unknown])
-        joint = frame[frame["task"].isna()]
-        assert claims["lines"][0]["replaceable"] == 0 and joint["margin"].tolist()[0] == math.inf
-        assert "with 8 replaced, the loss on B cannot be bounded" in claims["sentence"]
-        assert not joint["loss"].isna().tolist()[1]
+        frame, conclusion = concluded([measured("a"), unknown])
+        together = joint(frame)
+        assert replaceable(together, 0.1) == 0 and together["margin"].iloc[0] == math.inf
+        assert conclusion["sentences"][1].endswith("; with 8 replaced, the loss on B cannot be bounded.")
+        assert together["loss"].notna().iloc[1] and conclusion["claims"][0]["margin"] is None
 
 
 def test_only_orders_that_were_run_everywhere_are_compared():
@@ -155,67 +150,71 @@ CLOSE = RIGHT | {"1/2": 351}
 
 def test_each_task_by_itself_is_corrected_for_all_claims():
     tasks = [measured("a"), measured("b", CLOSE), measured("c", dict.fromkeys(RIGHT, 360) | {"floor": 200})]
-    frame, claims = concluded(tasks)
-    [line] = claims["lines"]
-    a, b, c = line["by_task"]
-    assert (line["replaceable"], line["task_claims"]) == (8, 3)
-    assert [(task["replaceable"], task["corrected"]) for task in (a, b, c)] == [(8, 8), (8, 0), (16, 16)]
+    frame, conclusion = concluded(tasks)
+    a, b, c = (by_task(frame, task) for task in "ABC")
+    assert replaceable(joint(frame), 0.1) == 8 and set(pd.concat([a, b, c])["claims"]) == {3}
+    numbers = [[replaceable(task, 0.1, name) for name in ("margin", "corrected_margin")] for task in (a, b, c)]
+    assert numbers == [[8, 8], [8, 0], [16, 16]]
     # c passes completely, so the others are corrected for two claims; margins and p values are of the same test
-    lines_of_tasks = lines_of(grid_view("abc", fractions=("1", "1/2", "1/8", "0")), summary(tasks), tasks)
-    bounds = [lines_of_tasks[0].losses[name][0].bound(1 - 0.05 / 2) for name in "ab"]
-    assert [task["steps"][0]["corrected_margin"] for task in (a, b)] == pytest.approx(bounds)
-    for step in (step for task in (a, b, c) for step in task["steps"]):
-        assert (step["corrected_margin"] < 0.1) == (step["corrected_p"] < 0.05)
-        assert (step["margin"] < 0.1) == (step["p"] < 0.05)
+    setting = Setting("average", "lambda", "1/2")
+    losses = [loss_of(task.sample("accuracy", ALL), setting) for task in tasks[:2]]
+    bounds = [loss.bound(1 - 0.05 / 2) for loss in losses if loss is not None]
+    assert [task["corrected_margin"].iloc[0] for task in (a, b)] == pytest.approx(bounds)
+    for prefix in ("", "corrected_"):
+        alone = frame[frame["task"].notna()]
+        assert ((alone[f"{prefix}margin"] < 0.1) == (alone[f"{prefix}p"] < 0.05)).all()
     assert (
-        "Each task by itself, corrected for 3 claims: all 16 heads are replaceable on C; 8 heads are replaceable on A; "
-        "no number of heads was shown to be replaceable on B."
-    ) in claims["sentence"]
-    rows = frame[frame["task"].notna()]
-    assert rows["task"].tolist() == [*"AAABBBCCC"] and set(rows["claims"]) == {3}
-    assert rows["corrected_p"].tolist() == [step["corrected_p"] for task in (a, b, c) for step in task["steps"]]
-    [(joint, alone)] = tables_of(frame, 0.1).values()
-    assert joint.rows[0][:3] == ["m", "8 of 16", "3"]
+        "Each task by itself, corrected for 3 claims: all 16 heads are replaceable on C; 8 of 16 heads are replaceable "
+        "on A; no number of heads was shown to be replaceable on B."
+    ) in conclusion["notes"]
+    assert frame["task"].dropna().tolist() == [*"AAABBBCCC"]
+    together, alone = tables_of(frame, 0.1)
+    assert (
+        together.rows[0][:3] == ["m", "8 of 16", "3"] and conclusion["table"]["data"] == together.frame.values.tolist()
+    )
     assert [row[2:4] for row in alone.rows] == [["8 of 16"] * 2, ["8 of 16", "none shown"], ["16 of 16"] * 2]
 
 
 def test_lines_are_corrected_for_all_lines_of_a_grid():
     both = measured("b", CLOSE, orders=("lambda-0", "first-layer-first"))
-    _, claims = concluded([both], orders=("lambda", "first-layer-first"))
-    first, second = claims["lines"]
-    assert (first["replaceable"], first["corrected"], first["lines"]) == (8, 0, 2)
-    assert second["corrected"] == 0 and first["steps"][0]["corrected_margin"] > first["steps"][0]["margin"]
-    single = only_line(measured("b", CLOSE))
-    assert (single["replaceable"], single["corrected"], single["lines"]) == (8, 8, 1)
+    frame, conclusion = concluded([both], orders=("lambda", "first-layer-first"))
+    first, second = (joint(frame[frame["line"].eq(line)]) for line in ("λ", "first layer first"))
+    assert (replaceable(first, 0.1), replaceable(first, 0.1, "corrected_margin")) == (8, 0)
+    assert replaceable(second, 0.1, "corrected_margin") == 0 and set(joint(frame)["claims"]) == {2}
+    assert (first["corrected_margin"] > first["margin"]).iloc[0]
+    shown = "no number of heads was shown to be replaceable for λ or first layer first."
+    assert conclusion["sentences"][1] == f"At a margin of 10 %, corrected for 2 lines: {shown}"
+    single = joint(concluded([measured("b", CLOSE)])[0])
+    assert replaceable(single, 0.1, "corrected_margin") == 8 and set(single["claims"]) == {1}
 
 
-@pytest.mark.parametrize(
-    ("options", "words"),
-    [
-        (
-            {},
-            "With all 16 heads of m replaced by average constants, 50 % (95 % interval 42 to 58 %) of what attention "
-            "contributes is lost on A. In the order of λ, 8 of 16 heads are replaceable at a margin of 10 % (smallest "
-            "margin that passes: 4 %). With 14 replaced, the one-sided upper bound of the loss on A is 44 % (tried: 8, "
-            "14 and 16). The results are based on 5 seeds and 400 validation examples.",
-        ),
-        ({"seeds": 1}, "A: one seed, so no interval."),
-        ({"right": RIGHT | {"0": 180}}, " is lost on A. Above 100 %, more is lost than attention contributes: worse"),
-        ({"orders": ("lambda-0", "lambda-1", "lambda-2")}, "Averaged over 3 orders of λ, "),
-    ],
-)
-def test_of_one_task(options, words):
-    assert words in sentence(measured("a", **options))
+def test_of_one_task():
+    _, conclusion = concluded([measured("a")])
+    assert conclusion["sentences"] == [
+        "With all 16 heads of m replaced by average constants, 50 % (95 % interval 42 to 58 %) of what attention "
+        "contributes is lost on A.",
+        "In the order of λ, 8 of 16 heads are replaceable at a margin of 10 %; with 14 replaced, the one-sided upper "
+        "bound of the loss on A is 44 %.",
+    ]
+    assert conclusion["notes"] == ["The results are based on 5 seeds and 400 validation examples."]
 
 
-def test_losses_are_reported_by_subset():
-    """The first 200 examples to be right are so without any attention: what it contributes is in the other subset."""
-    subset = np.where(EASE >= 203, "hard", "easy")
-    tasks = [measured("a", subset=subset), measured("b", RIGHT | {"0": 360}, subset=subset), measured("c")]
-    easy, hard = only_line(*tasks)["at_end"]["subsets"]
-    assert [excluded["task"] for excluded in easy["excluded"]] == ["A", "B"] and not easy["tasks"]
-    assert [loss["task"] for loss in hard["tasks"]] == ["A", "B"]
-    assert [loss["loss"] for loss in hard["tasks"]] == pytest.approx([0.5, 0.0], abs=0.02)
+def test_of_several_tasks_models_and_orders():
+    tasks = [measured("a"), measured("b", RIGHT | {"0": 180}), measured("c", seeds=1)]
+    lost, _, excluded = concluded(tasks)[1]["sentences"]
+    assert lost.endswith("on average over 2 tasks: most on B (112 %), least on A (50 %).")
+    assert excluded == "C is excluded: one seed, so no interval."
+    notes = concluded(tasks)[1]["notes"]
+    assert notes[0] == "The results are based on 1 to 5 seeds and 400 validation examples per task."
+    assert notes[-1].startswith("Above 100 %, more is lost than attention contributes")
+    models = [measured("a"), measured("a", RIGHT | {"0": 300}, model="other")]
+    lost, _ = concluded(models, tasks=["a"], models=("m", "other"))[1]["sentences"]
+    assert lost == (
+        "With every head replaced, most of what attention contributes is lost in m with average constants, 50 % (95 % "
+        "interval 42 to 58 %); least in other with average constants, 37 % (95 % interval 30 to 45 %)."
+    )
+    drawn_orders = measured("a", orders=("lambda-0", "lambda-1", "lambda-2"))
+    assert concluded([drawn_orders])[1]["sentences"][1].startswith("Averaged over 3 orders (λ), ")
 
 
 SKILLS: dict[Setting, float] = {

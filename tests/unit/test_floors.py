@@ -9,9 +9,10 @@ from builders import grid_view, labelled, summary_of, texts
 from scipy.stats import norm
 
 from papa.config.variant import CONTEXT_FREE
-from papa.results.claims import claims_of, lines_of
+from papa.results.claims import claims_of, conclusion_of, samples_of, tasks_of
 from papa.results.losses import COUNTS, loss_of, losses_of, mean_loss
 from papa.results.outcomes import ALL, ORIGINALS, Setting
+from papa.results.phrases import replaceable
 
 SIZE = 2003
 REPLACED = ("average", None, "0")
@@ -49,7 +50,9 @@ def sample_of(outcomes, *floors):
 def concluded(tasks, margin, floors=CONTEXT_FREE):
     tasks = [replace(task, floors=floors) for task in tasks]
     grid = grid_view(fractions=("1", "1/2", "1/8", "0"), tasks=[task.task for task in tasks])
-    return claims_of(lines_of(grid, summary_of(tasks, heads=16), tasks), margin)[1]
+    summary, samples = summary_of(tasks, heads=16), samples_of(tasks)
+    claims = claims_of(grid, summary, samples, margin)
+    return claims, conclusion_of(claims, tasks_of(grid, summary, samples), margin)
 
 
 NOTHING = "attention contributes nothing measurable"
@@ -85,17 +88,20 @@ def test_heads_are_replaceable_if_they_are_against_each_floor(seed):
     """The number of heads is the smallest of those against a single floor, together and for each task by itself."""
     tasks = [drawn(seed, "a"), drawn(seed + 100, "b")]
     for margin in (0.1, 0.3):
-        every, *single = (
-            concluded(tasks, margin, floors).lines[0] for floors in (CONTEXT_FREE, *((name,) for name in CONTEXT_FREE))
+        (every, conclusion), *single = (
+            concluded(tasks, margin, floors) for floors in (CONTEXT_FREE, *((name,) for name in CONTEXT_FREE))
         )
-        assert every.replaceable == min(line.replaceable for line in single)
-        for place, claim in enumerate(every.by_task):
-            of_single = [line.by_task[place] for line in single]
-            assert claim.replaceable == min(other.replaceable for other in of_single)
-            p_values = [[step.p for step in other.steps] for other in of_single]
-            assert [step.p for step in claim.steps] == pytest.approx(np.max(p_values, axis=0))
-    assert "Claims hold against identity, mean-output and zeros. The highest of these floors is " in every.sentence
-    assert "floors" not in single[0].sentence
+        for task in (None, "A", "B"):
+            rows = [claims[claims["task"].isna() if task is None else claims["task"].eq(task)] for claims, _ in single]
+            of_every = every[every["task"].isna() if task is None else every["task"].eq(task)]
+            assert replaceable(of_every, margin) == min(replaceable(of_single, margin) for of_single in rows)
+            if task is not None:
+                p_values = [of_single["p"].tolist() for of_single in rows]
+                assert of_every["p"].tolist() == pytest.approx(np.max(p_values, axis=0))
+    assert "Claims hold against identity, mean-output and zeros. The highest of these floors: " in str(
+        conclusion["notes"]
+    )
+    assert "floors" not in str(single[0][1]["notes"])
 
 
 def test_a_mean_over_tasks_covers_every_choice_of_floors():
@@ -113,10 +119,10 @@ def test_a_mean_over_tasks_covers_every_choice_of_floors():
 
 
 @pytest.mark.parametrize(
-    ("floors", "floor", "loss", "guesses"),
-    [(("identity", "zeros"), -3.5, 0.5, ()), (("zeros",), -4.0, 0.25, ("T",)), ((), None, None, ())],
+    ("floors", "floor", "loss", "guess"),
+    [(("identity", "zeros"), -3.5, 0.5, False), (("zeros",), -4.0, 0.25, True), ((), None, None, False)],
 )
-def test_a_blind_guess_replaces_a_floor_of_a_head_that_does_worse(floors, floor, loss, guesses):
+def test_a_blind_guess_replaces_a_floor_of_a_head_that_does_worse(floors, floor, loss, guess):
     nats = {ORIGINALS: np.full(101, 3.0), ZEROS: np.full(101, 9.0), IDENTITY: np.full(101, 3.5)}
     nats[REPLACED] = np.full(101, 3.25) + np.linspace(-0.1, 0.1, 101)
     measured = texts(nats, np.full(101, 7), floors=floors)
@@ -126,5 +132,5 @@ def test_a_blind_guess_replaces_a_floor_of_a_head_that_does_worse(floors, floor,
     if floors:
         assert loss_of(sample, Setting(*REPLACED)).interval().mean == pytest.approx(loss)
     measured = replace(measured, values=measured.values | {"kl": np.zeros_like(measured.values["loss"])})
-    line = claims_of(lines_of(grid_view(), summary_of([measured]), [measured]), 0.2)[1].lines[0]
-    assert line.guesses == guesses and line.floors == ({"T": floors} if floors else {"T": ()})
+    [row] = tasks_of(grid_view(), summary_of([measured]), samples_of([measured])).to_dict("records")
+    assert row["guess"] == guess and row["floors"] == list(floors)

@@ -2,40 +2,55 @@
 
 import math
 from types import SimpleNamespace
+from unittest.mock import patch
 
+import pandas as pd
 import pytest
-from builders import line_claim
+from builders import frame_of, grid_view, summary_row
 
-from papa.config.settings import RUN
-from papa.results.conclusion import EndLoss, Exclusion, SubsetLosses, TaskLoss
+from papa.results.claims import CLAIM_COLUMNS
 from papa.results.forest import MEAN, figure_of, losses, losses_of
-
-A = TaskLoss(task="A", loss=0.82, low=0.73, high=0.93)
-B = TaskLoss(task="B", loss=-0.02, low=-0.9, high=0.07)
-EASY = SubsetLosses(
-    subset="easy",
-    tasks=(TaskLoss(task="A", loss=0.11, low=0.05, high=math.inf),),
-    excluded=(Exclusion(task="B", why="attention contributes nothing measurable"),),
-)
-END = EndLoss(loss=0.4, low=0.31, high=0.52, tasks=(A, B), subsets=(EASY,))
-LINE = line_claim(at_end=END, excluded=(Exclusion(task="C", why="at chance"),))
+from papa.results.grids import GRID_COLUMNS
 
 
-def section_of(*lines):
-    """The section of lines of the first grid."""
-    grid = SimpleNamespace(fractions=["1", "0"])
-    config = SimpleNamespace(run=grid, floors=("zeros",), margin=0.1)
-    claims = SimpleNamespace(lines=[line.model_copy(update={"grid": RUN}) for line in lines])
-    return losses(SimpleNamespace(config=config, conclusion=claims))
+def row(task, loss=None, low=None, high=None, subset="all", status="counts", line="l"):
+    """A row of a grid with every head replaced."""
+    interval = {"loss": loss, "loss_low": low, "loss_high": high}
+    return summary_row("0", 0.5, task=task, subset=subset, status=status, line=line, **interval)
+
+
+A, B = row("a", 0.82, 0.73, 0.93), row("b", -0.02, -0.9, 0.07)
+NOTHING = "attention contributes nothing measurable"
+SUBSETS = [row("a", 0.11, 0.05, math.inf, subset="easy"), row("b", subset="easy", status=NOTHING)]
+EXCLUDED = [row("c", status="at chance"), row("c", subset="easy", status="at chance")]
+ROWS = [EXCLUDED[0], A, SUBSETS[0], B, *SUBSETS[1:], EXCLUDED[1]]
+
+
+def found(rows=ROWS, lines=("l",)):
+    """The rows and the claims of a grid with some lines, each with the same rows."""
+    frame = frame_of([{**each, "line": line} for line in lines for each in rows], GRID_COLUMNS)
+    claim = {"grid": "grid", "replaced": 24, "heads": 24, "loss": 0.4, "low": 0.31, "high": 0.52}
+    return frame, pd.DataFrame([claim | {"line": line} for line in lines], columns=list(CLAIM_COLUMNS))
+
+
+def section_of(frame, claims):
+    """The section of the first grid."""
+    config = SimpleNamespace(run=SimpleNamespace(fractions=["1", "0"]), floors=("zeros",), margin=0.1)
+    study = SimpleNamespace(config=config, summary=frame, claims=claims)
+    with (
+        patch("papa.results.forest.grid_views", return_value=[grid_view()]),
+        patch("papa.results.forest.rows_of", return_value=frame),
+    ):
+        return losses(study)
 
 
 def test_the_mean_comes_first_and_subsets_follow_their_task():
-    rows = losses_of([LINE])
+    rows = losses_of(*found())
     places = [*zip(rows["task"], rows["subset"].fillna(""), strict=True)]
     assert places == [(MEAN, ""), ("A", ""), ("A", "easy"), ("B", ""), ("B", "easy"), ("C", "")]
     assert rows["loss"].tolist()[:4] == [0.4, 0.82, 0.11, -0.02] and rows["loss"].isna().tolist()[4:] == [True, True]
-    assert rows["excluded"].tolist()[4:] == ["attention contributes nothing measurable", "at chance"]
-    section = section_of(LINE)
+    assert rows["excluded"].tolist()[4:] == [NOTHING, "at chance"]
+    section = section_of(*found())
     [table] = section.tables
     assert table.header == ["task", "subset", "loss", "excluded because"]
     texts = ["40 % (31 to 52)", "82 % (73 to 93)", "11 %", "-2 % (-90 to 7)", "-", "-"]
@@ -43,25 +58,21 @@ def test_the_mean_comes_first_and_subsets_follow_their_task():
 
 
 def test_a_single_task_has_no_mean_and_without_a_loss_the_figure_says_so():
-    lines = [
-        LINE.model_copy(update={"at_end": END.model_copy(update={"tasks": tasks, "subsets": ()})})
-        for tasks in ((A,), ())
-    ]
-    single, none = (losses_of([line]) for line in lines)
-    of_none = section_of(lines[1])
-    assert single["task"].tolist() == ["A", "C"]
+    only_a, nothing = [A, EXCLUDED[0]], [EXCLUDED[0]]
+    single, none = losses_of(*found(only_a)), losses_of(found(nothing)[0], found(nothing, lines=())[1])
+    of_none = section_of(found(nothing)[0], found(nothing, lines=())[1])
+    assert single["task"].tolist() == ["A", "C"] and none.empty
     # read from a file, a column without values is one of numbers
     figure = figure_of(single.astype({"subset": "float64"}), 0.1).to_dict()
     assert '["A", "C"][datum.value]' in str(figure).replace("\\", "")
-    assert losses_of([line_claim(at_end=None)]).empty
     assert "No task has a loss" in str(figure_of(none, 0.1).to_dict()) and not of_none.in_report
     assert of_none.caption == ""
 
 
 @pytest.mark.parametrize("lines", [1, 2])
 def test_the_figure_shows_each_loss_once_and_cuts_long_intervals(lines):
-    several = [LINE.model_copy(update={"line": f"line {number}"}) for number in range(lines)]
-    rows, drawing = losses_of(several), section_of(*several)
+    several = found(lines=[f"line {number}" for number in range(lines)])
+    rows, drawing = losses_of(*several), section_of(*several)
     assert "cut at -50 % and 150 %" in drawing.caption
     assert drawing.alternative.endswith("C: excluded, at chance.")
     figure = figure_of(rows, 0.1).to_dict()

@@ -77,12 +77,12 @@ def test_every_file_says_what_made_it_and_whether_it_is_damaged(file, name):
 def test_results_show_their_claims_and_kept_heads(tmp_path):
     study = write_results(tmp_path)
     page_of(study)
-    sentence = study.conclusion.sentence
+    sentences = study.conclusion["sentences"]
     shown = inspect(study.folder, "--kept", tmp_path / "kept")
-    assert " ".join(sentence.split()) in " ".join(shown.stdout.split())
+    assert " ".join(" ".join(sentences).split()) in " ".join(shown.stdout.split())
     kept = sorted(path.name for path in (tmp_path / "kept").iterdir())
     assert kept and all(f"Kept heads: {tmp_path / 'kept' / name}" in shown.stdout for name in kept)
-    assert content_of(study.folder)["sentence"] == sentence
+    assert content_of(study.folder)["sentences"] == sentences
     (study.folder / "report/index.html").unlink()
     assert "finish its study with `papa run`" in inspect(study.folder, code=2).stderr
 

@@ -5,15 +5,14 @@ import math
 import numpy as np
 import pytest
 
-from papa.results.conclusion import EndLoss, TaskLoss
 from papa.results.phrases import (
     NO_INTERVAL,
     bound_text,
     in_order,
     interval_text,
-    loss,
     loss_text,
     percent,
+    with_interval,
 )
 
 INF, NAN = math.inf, math.nan
@@ -34,11 +33,16 @@ INF, NAN = math.inf, math.nan
         *((interval_text, (NAN, 0.4), "-"), (interval_text, (None, None), "-")),
         # an interval of twice all that attention contributes says nothing
         *((interval_text, (-0.48, 5.28), "unbounded"), (interval_text, (2.4, 2.6), "240 to 260 %")),
-        *((loss_text, (0.34, 0.29, 0.4), "34 % (29 to 40)"), (loss_text, (0.34, -INF, INF), "34 %")),
+        *(
+            (loss_text, (0.34, 0.29, 0.4), "34 % (29 to 40)"),
+            (loss_text, (0.34, -INF, INF), "34 %"),
+            (loss_text, (NAN, 0.1, 0.4), "-"),
+        ),
         *((loss_text, (0.8, -0.48, 5.28), "80 %"), (loss_text, (None, None, None), "-"), (loss_text, (NAN,) * 3, "-")),
-        (loss, (TaskLoss(task="A", loss=0.5, low=0.42, high=0.58),), "50 % (95 % interval 42 to 58 %)"),
-        (loss, (EndLoss(loss=0.5, low=-INF, high=INF, tasks=(), subsets=()),), f"50 % ({NO_INTERVAL})"),
-        (in_order, ("layers-in-turn", 2), "averaged over 2 orders layers-in-turn"),
+        (with_interval, (0.5, 0.42, 0.58), "50 % (95 % interval 42 to 58 %)"),
+        (with_interval, (0.5, -INF, INF), f"50 % ({NO_INTERVAL})"),
+        (in_order, ("random", 2), "averaged over 2 orders (random)"),
+        (in_order, ("layers-in-turn", 1), "in the order layers-in-turn"),
     ],
 )
 def test_words(function, arguments, text):

@@ -122,11 +122,11 @@ def test_the_first_rows_are_shown_as_they_were_read_with_the_labels_of_each_task
     assert row == {"first": TEXTS[0], "first (label)": LABELS[0]}, "a task's title hides no text"
 
 
-def test_the_conclusion_comes_first_then_the_figure_of_losses_then_claims(page, study):
-    sentences = [line.sentence for line in study.conclusion.lines if line.grid == "score_by_fraction"]
-    parts = ["How much does attention depend on its input?", *sentences, "Each dot is a loss"]
+def test_the_conclusion_comes_first_then_its_table_and_notes_then_the_figure_of_losses(page, study):
+    sentences, notes = (study.conclusion[name] for name in ("sentences", "notes"))
+    parts = ["How much does attention depend on its input?", *sentences, "heads replaced", *notes, "Each dot is a loss"]
     places = [page.words.index(" ".join(part.split())) for part in parts]
-    assert places == sorted(places) and len(sentences) == 2
+    assert places == sorted(places) and len(sentences) <= 3 and len(notes) > 1
     header, *lines = page.tables["claims-0"]
     assert header[:4] == ["line", "heads replaced", "tasks", "loss"]
     numbers = [[line, f"{replaced} of 15", "2"] for line in ("small", "other") for replaced in (8, 15)]
@@ -136,8 +136,8 @@ def test_the_conclusion_comes_first_then_the_figure_of_losses_then_claims(page, 
 
 def test_where_no_probe_beats_the_majority_nothing_is_claimed(tmp_path):
     page = Page(page_of(write_results(tmp_path, {"second": NO_SKILL}, **SMALL)))
-    nothing = "Nothing can be concluded about small with heads replaced by average constants in the order of λ."
-    assert f"{nothing} Second: the probe is no better than the majority class, {LABELS[0]} (0.750)." in page.words
+    why = f"Second is excluded: the probe is no better than the majority class, {LABELS[0]} (0.750)"
+    assert f"Nothing can be concluded, because no task counts. {why}" in page.words
     assert "Nothing can be concluded, so there is no table of claims." in page.words
     assert "claims-0" not in page.tables
     # nor is there a section for the one dot of one model and one constant

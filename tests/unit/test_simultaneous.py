@@ -2,13 +2,13 @@
 
 from collections.abc import Sequence
 from itertools import product
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 import pytest
 from scipy import stats
 
-from papa.results.simultaneous import ClaimSequence, corrected_margins, corrected_p_values
+from papa.results.claims import corrected_margins, corrected_p_values, p_values_of, smallest_margins
 
 ERROR = 0.05
 
@@ -53,10 +53,10 @@ class NormalLoss(NamedTuple):
         return float(stats.norm.cdf((self.mean - margin) / self.error))
 
 
-def drawn(seed: int) -> list[ClaimSequence]:
+def drawn(seed: int) -> list[Any]:
     chance, sizes = np.random.default_rng(seed), (2, 1, 3, 1, 2)
     losses = [NormalLoss(chance.uniform(-0.05, 0.12), chance.uniform(0.01, 0.04)) for _ in sizes]
-    return [ClaimSequence(range(1, size + 1), [[loss]] * size) for size, loss in zip(sizes, losses, strict=True)]
+    return [[[loss]] * size for size, loss in zip(sizes, losses, strict=True)]
 
 
 @pytest.mark.parametrize("seed", range(11))
@@ -66,14 +66,13 @@ def test_smallest_margins_and_p_values_are_of_the_same_test(seed):
     for place, margins in enumerate(smallest):
         for number, least in enumerate(margins):
             for margin, passes in ((least + 1e-6, True), (least - 1e-6, False)):
-                corrected = corrected_p_values([sequence.p_values(margin) for sequence in sequences])
+                corrected = corrected_p_values([p_values_of(losses, margin) for losses in sequences])
                 assert (corrected[place][number] < ERROR) == (passes or least == 0)
 
 
 def test_a_claim_includes_those_before_it_and_all_tasks():
-    losses = [[NormalLoss(0.0, 0.01), NormalLoss(0.05, 0.01)], [NormalLoss(0.0, 0.01), None]]
-    sequence = ClaimSequence((3, 5), losses)
-    assert sequence.smallest_margins(0.95) == [NormalLoss(0.05, 0.01).bound(0.95), np.inf]
-    assert sequence.p_values(0.1)[1] == 1 and sequence.passed(sequence.smallest_margins(0.95), 0.1) == 3
-    assert sequence.passed([0.1, 0.2], 0.1) == 0 and corrected_margins([sequence]) == [sequence.smallest_margins(0.95)]
+    losses: Any = [[NormalLoss(0.0, 0.01), NormalLoss(0.05, 0.01)], [NormalLoss(0.0, 0.01), None]]
+    margins = smallest_margins(losses, 0.95)
+    assert margins == [NormalLoss(0.05, 0.01).bound(0.95), np.inf] and corrected_margins([losses]) == [margins]
+    assert p_values_of(losses, 0.1)[1] == 1
     assert corrected_p_values([[0.01, 0.02]]) == [[0.01, 0.02]] and corrected_p_values([]) == []

@@ -213,6 +213,8 @@ def test_what_is_known_has_an_interval_of_no_width_and_a_share_of_nothing_has_no
     estimate = equal.estimate([1, 0])
     assert estimate.interval() == (0.5, 0.5, 0.5, 0.5) and estimate.p() == 0 and estimate.above()
     assert set(estimate.shares.values()) == {0.0} and equal.estimate(LOST).p() == 1
+    constant = Spread.of(np.broadcast_to(np.array([0.1, 0.7, 0.4])[:, None, None, None], (3, 1, 3, 7)))
+    assert constant.ratio([0, 1, -1], [-1, 1, 0]) == pytest.approx(Interval(0.5, 0.5, 0.5, 0.5))
     values = crossed(12, (3, 1, 4, 50)) + np.array([3.0, 0.0, 0.0])[:, None, None, None]
     ratio = Spread.of(values, 1.0).ratio([0.5, -0.5, 0], [1, -1, 0])
     assert ratio == pytest.approx(Interval(0.5, 0.5, 0.5, 0.5))

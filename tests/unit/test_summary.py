@@ -157,11 +157,13 @@ def write_summary(path: Path, score: float = 0.8) -> None:
 
 def test_the_end_of_a_run_prints_claims_caveats_and_scores(tmp_path, capsys):
     write_summary(tmp_path / "tables/summary.parquet")
-    claims = {"sentence": "Much is lost.", "caveats": "Rows are also in training."}
+    table = {"columns": ["line", "heads replaced"], "data": [["m", "8 of 24"]]}
+    claims = {"sentences": ["Much is lost."], "table": table, "notes": ["Rows are also in training."]}
     write_json(claims, tmp_path / "tables/claims.json")
     print_results(tmp_path)
     text = " ".join(capsys.readouterr().out.split())
-    assert "Much is lost. Rows are also in training. tiny (24 heads)" in text and "Report" not in text
+    notes = "m 8 of 24 - Rows are also in training. tiny (24 heads)"
+    assert "Much is lost. line" in text and notes in text and "Report" not in text
 
 
 def test_bad_tables_are_named(tmp_path):

@@ -54,7 +54,7 @@ def test_a_decoder_goes_through_the_workflow(workflow):
     runs = read_table(results / "tables/runs.parquet").to_pandas().query("task == 'next'")
     assert set(runs["seed"]) == {0}
     claims = json.loads((results / "tables/claims.json").read_text())
-    assert "next" in claims["sentence"] and "based on 2 seeds" in claims["sentence"]
+    assert "next" in str(claims["sentences"]) and "based on 2 seeds" in claims["notes"][0]
     assert workflow.planned(config) == {}
     config["run"]["seeds"] = [1, 2, 3]  # its own head has no seed, so a further seed trains only probes
     assert "probe_encoder" not in workflow.planned(config)
@@ -93,7 +93,7 @@ def test_every_order_is_in_the_report_and_is_compared(fresh_copy):
             values = order.sort_values("rank")["value"].tolist()
             assert values == sorted(values) and len(set(values)) > 1
     claims = json.loads((results / "tables/claims.json").read_text())
-    assert {line["order"] for line in claims["lines"]} == set(ORDERS)
+    assert {claim["order"] for claim in claims["claims"]} == set(ORDERS)
     assert "gradient" in (results / "report/index.html").read_text()
     # an edit of how probes are trained weighs heads again where a probe has the loss
     config["tasks"]["animals"]["learning_rate"] = 0.002

@@ -95,5 +95,5 @@ def test_orders_of_other_seeds(computed_copy):
     assert set(zip(stability.a, stability.b, strict=True)) == {("0", "1")} and stability.tau.between(-1, 1).all()
     runs = read_table(tables / "runs.parquet").to_pandas()
     assert set(runs.order.dropna()) == {"lambda-0", "lambda-1"}
-    lines = read_json(tables / "claims.json")["lines"]
-    assert [line["orders"] for line in lines] == [2]
+    claims = read_json(tables / "claims.json")["claims"]
+    assert {claim["orders"] for claim in claims} == {2}

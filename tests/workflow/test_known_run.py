@@ -14,6 +14,7 @@ from papa.config.reading import config_of
 from papa.files import read_table
 from papa.jobs.measure import run_here
 from papa.plan.study import Plan
+from papa.results.phrases import replaceable
 
 pytestmark = pytest.mark.slow
 ROWS = {"train": 120, "validation": 80}
@@ -61,13 +62,14 @@ def test_the_curve_is_the_one_predicted_by_hand(results, task, constant, order, 
 def test_all_heads_but_one_are_claimed(results):
     assert dict(known.orders(results))["repeats/average/lambda/0"] == 1
     claims = json.loads((results / "tables/claims.json").read_text())
-    lines = {(line["grid"], line["constant"]): line for line in claims["lines"]}
-    assert lines["score_by_fraction", "average"]["replaceable"] == 9
-    assert lines["averages-and-zeros", "average"]["replaceable"] == 7
-    assert lines["averages-and-zeros", "zeros"]["replaceable"] == 1
-    [excluded] = lines["score_by_fraction", "average"]["excluded"]
-    assert excluded["task"] == "No-repeats"
-    assert "9 of 10 heads" in claims["sentence"]
+    frame = read_table(results / "tables/claims.parquet").to_pandas()
+    joint = frame[frame["task"].isna()].groupby(["grid", "constant"])
+    numbers = {names: replaceable(rows, claims["margin"]) for names, rows in joint}
+    assert numbers["score_by_fraction", "average"] == 9
+    assert numbers["averages-and-zeros", "average"] == 7 and numbers["averages-and-zeros", "zeros"] == 1
+    excluded = [task["task"] for task in claims["tasks"] if task["grid"] == "score_by_fraction" and task["excluded"]]
+    assert excluded == ["No-repeats"]
+    assert "9 of 10 heads" in claims["sentences"][1]
     assert "induction" in (results / "report/index.html").read_text()
 
 
@@ -92,9 +94,8 @@ def test_attention_of_a_random_model_contributes_nothing_measurable():
     }
     validation = words_to_count("validation")
     study = papa.measure(random_model("bert"), *words_to_count("train"), validation=validation, settings=settings)
-    [line] = study.claims["lines"]
-    assert [excluded["why"] for excluded in line["excluded"]] == ["attention contributes nothing measurable"]
-    assert line["replaceable"] is None and line["at_end"] is None
+    assert [task["excluded"] for task in study.claims["tasks"]] == ["attention contributes nothing measurable"]
+    assert [claim["margin"] for claim in study.claims["claims"]] == [None]
     assert "attention contributes nothing measurable" in str(study.claims)
     scores = study.summary.query("main and subset == 'all' and fraction == '1'")
     assert scores["mean"].max() > scores["trivial"].max() + 0.1, "the probe has learned the task in part"

@@ -131,10 +131,10 @@ def test_the_table_its_sentence_and_the_pictures(tmp_path):
     made = {"average": Average(), "tokens": Tokenize(slots=N, layout="paper")}
     about = {"average": names | {"slots": N, "kind": "average"}, "tokens": names}
     jobs: dict[str, Any] = {n: Job(made[n], {}, {}, n, str(tmp_path), about[n]) for n in made}
-    averages(shifted(1), column(12), torch.ones(N, N), column(5), shifted(0)).save(jobs["average"].output)
+    averages(shifted(1), column(12), torch.ones(N, N), column(5), shifted(0)).save(jobs["average"].output, jobs["average"].record)
     lists = {name: pa.array([[0, 1, 12]] * 2, pa.list_(pa.int32())) for name in ("ids", "slots", "segments")}
     columns = {"split": ["train"] * 2, "row": [0, 1], **lists, "cut": pa.array([0, 0], pa.int32())}
-    write_table(pa.table(columns), jobs["tokens"].output, {"slots": N, "rows": {"train": 2}})
+    write_table(pa.table(columns), (to := jobs["tokens"]).output, {"slots": N, "rows": {"train": 2}}, to.record)
     section = section_of(jobs["average"], jobs["tokens"], [(0, 4)])
     words = "5 heads: 40 % diagonal, 20 % mostly on special tokens, 80 % with one dominant entry per row"
     assert section.alternative.endswith(words) and section.name == "patterns-tiny-texts"

@@ -16,9 +16,9 @@ from papa.config.settings import RunSettings
 
 ROOT = Path(__file__).parents[2]
 CEILINGS = {
-    "lines of papa": 20_250,
-    "modules of papa": 110,
-    "lines of tests": 14_350,
+    "lines of papa": 18_700,
+    "modules of papa": 88,
+    "lines of tests": 14_345,
     "lines of benchmarks, workflow and templates": 3_000,
     "keys of a config": 55,
     "commands": 7,

@@ -19,7 +19,7 @@ from __future__ import annotations
 import argparse
 import math
 import os
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cache, cached_property
 from itertools import product
@@ -37,7 +37,7 @@ from papa.config.variant import CONTEXT_FREE
 from papa.results.claims import corrected_p_values
 from papa.results.compare import read_outcomes
 from papa.results.losses import Loss, loss_of, mean_loss, over_all_floors
-from papa.results.outcomes import ALL, FLOOR, ORIGINALS, RUN_KEYS, Sample, Setting, TaskOutcomes, by_cluster
+from papa.results.outcomes import ALL, ORIGINALS, Sample, Setting, TaskOutcomes, by_cluster
 from papa.results.statistics import LEVEL
 
 MARGIN = 0.1
@@ -435,48 +435,6 @@ def _percent(share: float) -> str:
     return "-" if math.isnan(share) else f"{100 * share:.1f}"
 
 
-# -- other training rows ----------------------------------------------------------------------------------------------
-
-AT_END = Setting("average", fraction="0")
-POOL, PROBES, TEXTS = 250, 5, 4000
-FEATURES, DISTANCE, SEED_NOISE = 40, 1.6, 0.02
-SEEN = {ORIGINALS: FEATURES, AT_END: 30, FLOOR: 12}
-"""The number of features that each setting sees, of texts that are points around the mean of their class."""
-WAYS: Mapping[str, Callable[[np.random.Generator], Sequence[np.ndarray]]] = {
-    "one sample for all seeds": lambda chance: [chance.permutation(POOL)[: POOL // PROBES]] * PROBES,
-    "own part for each seed (`resample_training`)": lambda chance: np.split(chance.permutation(POOL), PROBES),
-    "random half for each seed": lambda chance: [chance.permutation(POOL)[: POOL // 2] for _ in range(PROBES)],
-    "drawn with replacement": lambda chance: [chance.integers(0, POOL, POOL) for _ in range(PROBES)],
-}
-
-
-def of_training_rows(way: str, chance: np.random.Generator) -> TaskOutcomes:
-    """Draw a study whose probes classify by the nearer class mean of the rows of a pool that they learned from."""
-    sizes, means = (POOL, TEXTS), DISTANCE / np.sqrt(FEATURES)
-    gold, texts = (chance.integers(0, 2, size) for size in sizes)
-    points = [chance.standard_normal((len(each), FEATURES)) + means * (each[:, None] - 0.5) for each in (gold, texts)]
-    runs, values = [], []
-    for seed, rows in enumerate(WAYS[way](chance), start=1):
-        learned = np.stack([points[0][rows][gold[rows] == label].mean(0) for label in (0, 1)])
-        learned = learned + SEED_NOISE * chance.standard_normal((2, FEATURES))
-        distances = (points[1][:, None] - learned) ** 2  # [text, label, feature]
-        runs += [(*setting, seed) for setting in SEEN]
-        values += [distances[:, :, :seen].sum(2).argmin(1) for seen in SEEN.values()]
-    items = pd.DataFrame({"split": "validation", "example": np.arange(TEXTS), "gold": texts})
-    frame, counts = pd.DataFrame(runs, columns=RUN_KEYS, dtype=object), tuple(np.bincount(gold, minlength=2).tolist())
-    return TaskOutcomes("m", "t", "accuracy", ("a", "b"), counts, frame, items, {"predicted": np.stack(values)})
-
-
-def coverage(way: str, studies: int) -> float:
-    """Return the share of studies whose interval has the loss of the mean scores over all of these studies."""
-    chance = np.random.default_rng(list(WAYS).index(way))
-    drawn = [of_training_rows(way, chance) for _ in range(studies)]
-    samples = [outcomes.sample("accuracy", outcomes.subsets()[ALL]) for outcomes in drawn]
-    original, replaced, floor = (np.mean([sample.mean(setting) for sample in samples]) for setting in SEEN)
-    true_loss = float((original - replaced) / (original - floor))
-    return float(np.nanmean([judged(sample, true_loss, AT_END).held for sample in samples]))
-
-
 # -- studies from real outcomes ---------------------------------------------------------------------------------------
 
 FLIPPED_METRICS = ("accuracy", "token_accuracy", "f1", "entity_f1", "chunk_f1")
@@ -601,9 +559,6 @@ def main(arguments: Sequence[str] | None = None) -> None:
         lines = tables(number, given.processes, given.quick)
     for line in lines:
         print(line, flush=True)
-    if not given.outcomes:
-        for way in WAYS:
-            print(_row("other training rows", way, _percent(coverage(way, number))), flush=True)
 
 
 if __name__ == "__main__":

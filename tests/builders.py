@@ -22,7 +22,7 @@ def outcomes(
 ) -> TaskOutcomes:
     """Outcomes from values `[seed, item]` by setting, whose order may have a draw or a seed."""
     by_setting = {Setting(*setting): np.atleast_2d(rows) for setting, rows in values.items()}
-    runs = [(*setting, first_seed + seed) for setting, rows in by_setting.items() for seed in range(len(rows))]
+    runs = [(*setting, first_seed + seed, 0) for setting, rows in by_setting.items() for seed in range(len(rows))]
     about = {"model": "m", "task": "t", "names": (), "train_counts": ()} | fields
     frame = pd.DataFrame(runs, columns=RUN_KEYS, dtype=object)
     return TaskOutcomes(runs=frame, items=items, values={column: np.concatenate([*by_setting.values()])}, **about)
@@ -61,7 +61,7 @@ def run_record(task: str = "t", fraction: str = "1", seed: int = 1, **fields: An
     record = {"model": "tiny", "task": task, "fraction": fraction, "seed": seed, "kept": kept(fraction), "heads": 24}
     record |= _replacement(fraction, order="lambda-0")
     record |= {"rows_train": 1000, "rows_validation": 53, "rows_available_train": 8551, "rows_available_validation": 53}
-    record |= {"cut_train": 7, "cut_validation": 2, "resampled": False, "style": "paper"}
+    record |= {"cut_train": 7, "cut_validation": 2, "style": "paper", "sample": 0}
     return record | {"learning_rate": 1e-3, "batch_size": 16, "epochs": 4} | fields
 
 

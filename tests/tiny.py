@@ -25,6 +25,7 @@ TRAINING = {"learning_rate": 0.001, "batch_size": 8, "epochs": 1}
 CONFIG = {
     "name": "tiny",
     "floors": ["zeros"],
+    "resamples": 0,
     "run": {"models": ["tiny"], "tasks": ["animals", "tags"], "fractions": ["1", "1/2", "0"], "seeds": [1]},
     "models": {"tiny": {"path": "models/tiny"}},
     "corpora": {

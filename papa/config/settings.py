@@ -12,7 +12,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from difflib import get_close_matches
 from fractions import Fraction
-from itertools import combinations, product
+from itertools import product
 from pathlib import Path
 from textwrap import shorten
 from typing import TYPE_CHECKING, Annotated, Any, Literal, Union
@@ -31,7 +31,7 @@ from pydantic.fields import FieldInfo
 
 from papa.config.measures import METRICS, TEXT, WORD, Target, check_metric
 from papa.config.variant import CONTEXT_FREE, LIST_NAME_PATTERN, LIST_PREFIX, NAMES, ORDERS, TRAINED_NAMES, Constant
-from papa.errors import InputError, count
+from papa.errors import InputError
 
 NAME_PATTERN = "[a-z0-9][a-z0-9_-]{0,63}"
 """Names of configs, models, corpora, tasks and grids. They become parts of paths and must stay within results/."""
@@ -80,22 +80,6 @@ def fraction(written: object) -> str:
     return str(Fraction(match[0]))
 
 
-def rows_or_share(written: object) -> str | int:
-    """Return a number of rows (at least 2), or a share of rows as `fraction` does; raise `InputError` if invalid."""
-    if isinstance(written, int) and not isinstance(written, bool) and written > 1:
-        return written
-    try:
-        share = fraction(written)
-    except InputError:
-        share = "0"
-    if share == "0":
-        raise InputError(
-            f'{written!r} is neither a share of rows nor a number of rows; write a share as "a/b", for example "1/4", '
-            "or a whole number above 1."
-        )
-    return share
-
-
 def _listed(written: object) -> object:
     """Return a single name as a list, and null as an empty list."""
     return (written,) if isinstance(written, str) else tuple(written) if isinstance(written, list) else written or ()
@@ -136,7 +120,6 @@ Texts = Annotated[tuple[Text, ...], Field(min_length=1, strict=False)]
 Once = AfterValidator(_once)
 Seed = Annotated[int, Field(ge=0, le=2**32 - 1)]
 Share = Annotated[str, BeforeValidator(fraction, json_schema_input_type=str | float)]
-RowsOrShare = Annotated[str | int, BeforeValidator(rows_or_share, json_schema_input_type=str | float)]
 Shares = Annotated[tuple[Share, ...], Field(min_length=1, strict=False), Once]
 Seeds = Annotated[tuple[Seed, ...], Field(min_length=1, strict=False), Once]
 Head = Annotated[tuple[Annotated[int, Field(ge=0)], Annotated[int, Field(ge=0)]], Field(strict=False)]
@@ -450,12 +433,6 @@ class Task(Block):
     """examples per training step"""
     epochs: Annotated[Positive, unit("epochs")]
     """passes over the training split"""
-    train_rows: Annotated[RowsOrShare | None, unit("rows")] = None
-    """share ("1/4") or number of the training rows that probes, λ and gradient learn from; a smaller sample is part of
-    a larger one; averages still use all rows (default: all rows)"""
-    resample_training: bool | None = None
-    """whether each probe seed learns from its own part of the training rows, so intervals cover the choice of training
-    rows; no two seeds share a row, so `train_rows` must be at most 1/k with k seeds (default: false)"""
 
     @property
     def target(self) -> Target:
@@ -470,14 +447,8 @@ class Task(Block):
                 f"a task {target.description} needs `label`, the column of the labels; set it, or change `metric`."
             )
         unfit = [] if target.labelled else ["label", "labels", "subset", "published"]
-        unfit += [] if target.probed else ["train_rows", "resample_training"]
         if key := next((key for key in unfit if getattr(self, key) is not None), None):
             raise InputError(f"a task {target.description} has no `{key}`; remove it, or change `metric`.")
-        if self.resample_training and not isinstance(self.train_rows, str):
-            raise InputError(
-                "resample_training gives each seed its own training rows, so train_rows must be the share of each "
-                'seed, such as "1/5" with five seeds; set it.'
-            )
         return self
 
 
@@ -532,6 +503,9 @@ class Config(Block):
     margin: Annotated[float, Field(gt=0, lt=1), unit("share of attention's contribution")] = 0.1
     """maximum loss at which heads count as replaceable, chosen before the run: a share of what attention contributes to
     a task"""
+    resamples: Annotated[int, Field(ge=0, le=999), unit("probes")] = 5
+    """further probes of each variant, each on training rows drawn with replacement, so that intervals cover the choice
+    of training rows; scores stay those of probes on all rows; 0: intervals do not cover it"""
     floors: Annotated[tuple[Floor, ...], Field(strict=False), Once] = CONTEXT_FREE
     """context-free floors: constants that replace every head, so no token sees another; every claim must hold against
     each of them"""
@@ -578,7 +552,6 @@ class Config(Block):
         _check_names(self)
         for name, task in self.tasks.items():
             _check_task(f"tasks.{name}", task, self.corpora[task.corpus])
-            _check_seeds(f"tasks.{name}", task, self.seeds_of(name))
         _check_trained(self)
         return self
 
@@ -607,11 +580,6 @@ class Config(Block):
         """The pairs of a model and a task that are run, each once."""
         grids = self.analyses.values()
         return list(dict.fromkeys(pair for grid in grids for pair in product(grid.models, grid.tasks)))
-
-    def seeds_of(self, task: str) -> dict[str, list[int]]:
-        """Return the seeds of a task's probes, and the seeds of head weights, by the key that lists them."""
-        probes = dict.fromkeys(seed for grid in self.analyses.values() if task in grid.tasks for seed in grid.seeds)
-        return {"run.seeds": list(probes), "ranking.seeds": list(self.ranking.seeds)}
 
     @property
     def corpora_run(self) -> list[str]:
@@ -716,26 +684,6 @@ def _check_task(where: str, task: Task, corpus: Corpus) -> None:
             f"{where}.label is {task.label!r}, but that column contains texts, because it is `{column}` of "
             f"corpora.{task.corpus}; use the column of the labels."
         )
-
-
-def parts_of(share: str) -> int:
-    """Return how often a share of the training rows fits into all of them."""
-    return int(1 / Fraction(share))
-
-
-def _check_seeds(where: str, task: Task, seeds_of: Mapping[str, list[int]]) -> None:
-    """Check that every seed has training rows of its own, if each is to have them."""
-    if not task.resample_training:
-        return
-    parts = parts_of(str(task.train_rows))
-    for key, seeds in seeds_of.items():
-        first, seed = next((pair for pair in combinations(seeds, 2) if (pair[1] - pair[0]) % parts == 0), (0, 0))
-        if first != seed:
-            raise InputError(
-                f"{where}.resample_training with train_rows {task.train_rows} has {count(parts, 'part')} of the "
-                f"training rows, and seeds {first} and {seed} of {key} would share one, because both leave "
-                f"{seed % parts} when divided by {parts}; lower train_rows, or change the seeds."
-            )
 
 
 def _check_trained(config: Config) -> None:

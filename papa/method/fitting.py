@@ -17,17 +17,13 @@ import torch
 from torch import Tensor, nn
 from torch.optim.adamw import adamw
 
-from papa.config.settings import parts_of
 from papa.errors import InputError
 from papa.method.checkpoints import Checkpoint, State, progress
 from papa.method.objective import Objective, States
 from papa.model.budget import BatchParts
 
 if TYPE_CHECKING:
-    from papa.plan.jobs import OfTask, Training
-
-SAMPLE_SEED = 1
-"""The seed of the order from which samples of training rows are cut; the same in every job."""
+    from papa.plan.jobs import OfTask
 
 
 @dataclass(frozen=True)
@@ -47,6 +43,7 @@ class TrainingTask:
         modules: a new probe, and any λ or constants.
         objective: the loss of training examples.
         states: the hidden states of examples.
+        rows: the training examples, by index; None: all.
         record: called after each epoch; returns the tensor to record.
     """
 
@@ -54,6 +51,7 @@ class TrainingTask:
     modules: Sequence[nn.Module]
     objective: Objective
     states: States
+    rows: Tensor | None = None
     record: Callable[[], Tensor] = lambda: torch.empty(0)
 
     @cached_property
@@ -129,18 +127,19 @@ def _clip(parameters: Sequence[nn.Parameter]) -> None:
         nn.utils.clip_grads_with_norm_(parameters, 1.0, norm)
 
 
-def training_rows(available: int, training: Training, seed: int) -> Tensor:
-    """Choose the training rows of a seed; every setting of attention with this seed learns from the same rows.
+def drawn_rows(clusters: Tensor, sample: int) -> Tensor:
+    """Draw as many clusters of training rows as there are, with replacement; return the rows of all drawn ones.
 
-    Samples are cut from one random order of all rows, so a smaller sample is part of a larger one. If `training` is
-    `resampled`, the order is divided into parts, and seed s has part s modulo the number of parts.
+    Every variant and every task on a corpus gets the same draw.
+
+    Args:
+        clusters: int64 `[row]`, the cluster of each training row, in any numbering.
+        sample: the number of the draw.
     """
-    if training.rows is None:
-        return torch.arange(available)
-    part = seed % parts_of(str(training.rows)) if training.resampled else 0
-    size = training.row_count(available)
-    order = torch.randperm(available, generator=torch.Generator().manual_seed(SAMPLE_SEED))
-    return order[part * size : (part + 1) * size].sort().values
+    _, cluster, sizes = clusters.unique(return_inverse=True, return_counts=True)
+    rows = cluster.argsort(stable=True).split(sizes.tolist())
+    drawn = torch.randint(len(sizes), (len(sizes),), generator=torch.Generator().manual_seed(sample))
+    return torch.cat([rows[index] for index in drawn.tolist()])
 
 
 def fit(task: TrainingTask, settings: OfTask, checkpoint: Checkpoint | None = None) -> list[Epoch]:
@@ -155,7 +154,7 @@ def fit(task: TrainingTask, settings: OfTask, checkpoint: Checkpoint | None = No
         return []
     training = settings.training
     state = TrainingState(task.parameters, training.learning_rate)
-    rows = training_rows(task.objective.examples, training, settings.seed)
+    rows = torch.arange(task.objective.examples) if task.rows is None else task.rows
     examples, parts = len(rows), BatchParts(state.device)
     generator = torch.Generator().manual_seed(settings.seed)
     steps_per_epoch = -(-examples // training.batch_size)

@@ -17,7 +17,7 @@ from papa.data.tokens import Tokens
 from papa.errors import InputError, count
 from papa.files import write_table
 from papa.method.checkpoints import Checkpoint, progress
-from papa.method.fitting import TrainingTask, fit, training_rows
+from papa.method.fitting import TrainingTask, fit
 from papa.method.hidden import StoredStates
 from papa.method.objective import Batch, Objective
 from papa.method.objectives import objective_of
@@ -63,7 +63,7 @@ def learn_weights(jobs: Sequence[Job[LearnLambda]]) -> str:
     checkpoint.discard()
     low, high = float(values[-1].min()), float(values[-1].max())
     learned = "λ" if settings.weights == "lambda" else "gradient"
-    examples = count(settings.training.row_count(objective.examples), "example")
+    examples = count(objective.examples, "example")
     epochs = count(len(values), "epoch")
     return f"{learned} between {low:.3g} and {high:.3g} after {epochs} of {examples}{checkpoint.resumed}"
 
@@ -85,7 +85,7 @@ def learn_gates(
 
     states = StreamedStates(model, mixed, settings.encoder_dropout, probed=objective.target.probed)
     modules = [nn.ParameterList([raw]), objective.probe]
-    task = TrainingTask("learning λ", modules, objective, states, lambda: raw.detach().sigmoid().cpu())
+    task = TrainingTask("learning λ", modules, objective, states, record=lambda: raw.detach().sigmoid().cpu())
     return torch.stack([epoch.recorded for epoch in fit(task, settings, checkpoint)])
 
 
@@ -121,7 +121,7 @@ def gate_slopes(model: Model, constants: AnyConstants, objective: Objective, set
     gates: list[Tensor] = []  # one per layer, [example, head]
     mixed: Replacement = []
     states = StreamedStates(model, lambda: mixed, probed=objective.target.probed)
-    rows = training_rows(objective.examples, settings.training, settings.seed)
+    rows = torch.arange(objective.examples)
     total = torch.zeros(model.layers, model.heads, dtype=torch.float64, device=model.device)
 
     def slopes_of(parts: Sequence[Tensor]) -> Tensor:

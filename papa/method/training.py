@@ -13,11 +13,11 @@ from dataclasses import dataclass, fields
 import torch
 from torch import Tensor, nn
 
-from papa.data.tokens import Tokens
+from papa.data.tokens import Tokens, whole_numbers
 from papa.errors import InputError, count
-from papa.files import write_table
+from papa.files import read_table, write_table
 from papa.method.checkpoints import Checkpoint
-from papa.method.fitting import TrainingTask, fit
+from papa.method.fitting import TrainingTask, drawn_rows, fit
 from papa.method.hidden import StoredStates
 from papa.method.objective import Batch, States
 from papa.method.objectives import objective_of
@@ -74,7 +74,7 @@ class TrainedConstants(nn.Module):
 
 
 def train_probes(jobs: Sequence[Job[Probe]]) -> str:
-    """Stages *probe* and *probe encoder*: train a probe for each seed, and write its predictions (Sec. 4).
+    """Stages *probe* and *probe encoder*: train a probe for each seed or sample, and write its predictions (Sec. 4).
 
     The predictions are those of all validation examples after the last epoch; `Objective.table` lists the columns.
     Nothing is trained if the model's own head predicts. Facts: the numbers of `heads` and of `kept` ones, and the
@@ -90,15 +90,27 @@ def train_probes(jobs: Sequence[Job[Probe]]) -> str:
             torch.manual_seed(job.settings.seed)
             objective = objective_of(job, splits, source.sizes, source.model)
             modules = [objective.probe, *source.new_constants()]
-            task = TrainingTask(f"probe, seed {job.settings.seed}", modules, objective, source.states)
+            name = f"sample {job.settings.sample}" if job.settings.sample else f"seed {job.settings.seed}"
+            task = TrainingTask(f"probe, {name}", modules, objective, source.states, _rows_of(job, objective.examples))
             losses = [epoch.loss for epoch in fit(task, job.settings, checkpoint)]
             table = objective.table(objective.outcomes_on(source.states))
             write_table(table, job.output, {"kept": source.kept, "heads": source.heads, "curve": losses}, job.record)
             checkpoint.discard()
             last += losses[-1:]
-            resumed += [f"; seed {job.settings.seed}{checkpoint.resumed}"] if checkpoint.resumed else []
+            resumed += [f"; {name}{checkpoint.resumed}"] if checkpoint.resumed else []
     trained = f"{count(len(jobs), 'probe')}, training loss {sum(last) / len(last):.3f}," if last else "predictions"
     return f"{trained} with {source.kept} of {source.heads} heads" + "".join(resumed)
+
+
+def _rows_of(job: Job[Probe], examples: int) -> Tensor | None:
+    """Return the training rows of a sample; None for all rows."""
+    if not job.settings.sample:
+        return None
+    clusters = torch.arange(examples) // job.settings.cluster
+    if "clusters" in job.reads:
+        column = read_table(job.reads["clusters"]).slice(0, examples).column("cluster")
+        clusters = whole_numbers(column.combine_chunks())
+    return drawn_rows(clusters, job.settings.sample)
 
 
 @contextmanager

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
-from fractions import Fraction
 from functools import cached_property
 from pathlib import Path
 from typing import Any, ClassVar, Generic, TypeVar
@@ -17,7 +16,6 @@ from pydantic import BaseModel, ConfigDict
 
 from papa.config.measures import Target, target_of
 from papa.config.settings import Machine, Task
-from papa.errors import InputError
 from papa.files import KEY_DIGITS, PathLike, Record
 
 S = TypeVar("S", bound="Settings", covariant=True)
@@ -42,45 +40,23 @@ class Settings(BaseModel):
 
 
 class Training(BaseModel):
-    """Hyperparameters for training a probe, λ or constants.
-
-    Args:
-        rows: the share or the number of training rows to learn from; None: all rows.
-        resampled: whether each seed learns from its own part of the training rows.
-    """
+    """Hyperparameters for training a probe, λ or constants."""
 
     model_config = ConfigDict(frozen=True, extra="forbid")
 
     learning_rate: float
     batch_size: int
     epochs: int
-    rows: str | int | None = None
-    resampled: bool = False
 
     @classmethod
     def of(cls, task: Task, epochs: int | None = None) -> Training:
         """Return the hyperparameters of a task; `epochs`, if given, replaces the task's number of epochs."""
-        return cls(
-            learning_rate=task.learning_rate,
-            batch_size=task.batch_size,
-            epochs=epochs or task.epochs,
-            rows=None if task.train_rows == "1" else task.train_rows,
-            resampled=bool(task.resample_training),
-        )
+        return cls(learning_rate=task.learning_rate, batch_size=task.batch_size, epochs=epochs or task.epochs)
 
     @classmethod
     def of_probe(cls, task: Task, batch_size: int = 1) -> Training:
         """Return the hyperparameters of a task's probe; if it has none, zero epochs in batches of this size."""
         return cls.of(task) if task.target.probed else cls(learning_rate=0, batch_size=batch_size, epochs=0)
-
-    def row_count(self, available: int) -> int:
-        """Return the number of training rows to learn from, at least one; raise `InputError` if there are fewer."""
-        if isinstance(self.rows, int) and self.rows > available:
-            raise InputError(
-                f"train_rows is {self.rows:,}, but the corpus has {available:,} training rows; set a smaller number."
-            )
-        share = self.rows if isinstance(self.rows, int) else int(Fraction(self.rows or 1) * available)
-        return max(1, share)
 
 
 class Tokenize(Settings):
@@ -166,11 +142,17 @@ class HiddenStates(Settings):
 class Probe(OfTask):
     """Predictions of a probe on all validation examples, from stored hidden states.
 
-    Inputs: states (the key of `HiddenStates`), labels (those of the training texts).
+    Inputs: states (the key of `HiddenStates`), labels (those of the training texts), clusters (those of the training
+    texts, if samples are drawn from them).
     """
 
     stage = "probe"
     runs_encoder = False
+
+    sample: int = 0
+    """the number of the training sample, drawn with replacement; 0: all training rows"""
+    cluster: int = 1
+    """the number of consecutive training rows that are drawn together"""
 
 
 class ProbeEncoder(Probe):
@@ -187,6 +169,7 @@ class Report(Settings):
     """Tables, figures, claims and the HTML report of a study. Its file is the list of what they were made from."""
 
     stage = "report"
+    version = 2
     suffix = ".json"
     runs_encoder = False
 

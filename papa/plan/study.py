@@ -265,7 +265,7 @@ class Plan:
 
     @cache  # noqa: B019
     def probes_of(self, model: str, task: str, variant: Variant) -> list[AnyJob]:
-        """Return the jobs of a variant's probes, one for each seed."""
+        """Return the jobs of a variant's probes, one for each seed, and one for each sample of training rows."""
         block, states = self.config.tasks[task], self.states(model, task, variant)
         streamed = self.streamed(task, variant)
         kind, jobs = ProbeEncoder if streamed else Probe, []
@@ -279,10 +279,20 @@ class Plan:
         about: dict[str, Any] = {"model": model, "task": task, "corpus": block.corpus}
         about |= {name: None if part is None else part.name for name, part in parts.items()}
         about |= {"fraction": str(variant.fraction), "metric": block.metric, "variant": states.settings.recorded()}
+        name = "-".join((model, task, *variant.path.split("/")))
         for seed in self.variants(model, task)[variant]:
             settings = kind(**self._of_task(task, seed, Training.of_probe(block)))
-            name = "-".join((model, task, *variant.path.split("/"), str(seed)))
-            jobs.append(self._job(settings, name, needs, about | {"seed": seed}))
+            jobs.append(self._job(settings, f"{name}-{seed}", needs, about | {"seed": seed, "sample": 0}))
+        if streamed:  # another pass of the model for each sample would take too long
+            return jobs
+        cluster, data = self.config.corpora[block.corpus].cluster, self.data(block.corpus)
+        if isinstance(cluster, str):
+            needs = needs | {"clusters": (data.facts["digests"]["train"]["cluster"], str(data.path))}
+        size = cluster if isinstance(cluster, int) else 1
+        for sample in range(1, 1 + self.config.resamples):
+            settings = kind(**self._of_task(task, sample, Training.of_probe(block)), sample=sample, cluster=size)
+            numbers = {"seed": sample, "sample": sample}
+            jobs.append(self._job(settings, f"{name}-resample-{sample}", needs, about | numbers))
         return jobs
 
     @cached_property
@@ -353,7 +363,8 @@ class Plan:
         batches += [batch for owner, jobs in stored.items() for batch in self._together("-".join(owner), jobs)]
         for group in self.probes:
             if jobs := [job for job in group if job in wanted]:
-                batches.append(JobGroup(jobs[0].stage, jobs[-1].name.rpartition("-")[0], jobs))
+                name = jobs[0].name.rpartition("-")[0].removesuffix("-resample")
+                batches.append(JobGroup(jobs[0].stage, name, jobs))
         if batches or not self.reported:
             batches.append(JobGroup(Report.stage, self.config.name, [self.report]))
         makers = {job.output: batch for batch in batches for job in batch.jobs}

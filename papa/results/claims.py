@@ -23,7 +23,7 @@ from papa.config.settings import Config
 from papa.config.variant import Constant
 from papa.errors import count
 from papa.results.losses import COUNTS, Loss, examples_needed, loss_of, mean_loss
-from papa.results.outcomes import ALL, Sample, Setting, TaskOutcomes, is_probed
+from papa.results.outcomes import ALL, ORIGINALS, Sample, Setting, TaskOutcomes, is_probed
 from papa.results.phrases import (
     MORE_THAN_ALL,
     bound_text,
@@ -52,10 +52,10 @@ CUT_SHARE = 0.01
 
 CLAIMS_NOTE = (
     "Loss: (original - score) / (original - context-free), averaged over the tasks that count. Its 95 % interval is "
-    "over probe seeds, validation examples and, if there are several, orders of heads. Largest bound: the largest of "
-    "the tasks' one-sided 95 % upper bounds. Margin: this number of heads is replaceable at every larger margin, "
-    "because no task that counts has a larger bound at this or any smaller measured number. Tasks whose original does "
-    f"not beat every floor are excluded. Above 100 %, {MORE_THAN_ALL}."
+    "over probe seeds, validation examples, samples of training rows (`resamples`) and several orders of heads. "
+    "Largest bound: the largest of the tasks' one-sided 95 % upper bounds. Margin: this number of heads is replaceable "
+    "at every larger margin, because no task that counts has a larger bound at this or any smaller measured number. "
+    f"Tasks whose original does not beat every floor are excluded. Above 100 %, {MORE_THAN_ALL}."
 )
 BY_TASK_NOTE = (
     "Each task by itself: the largest number of heads that is replaceable at a margin of {margin}, if only this claim "
@@ -151,7 +151,8 @@ def tasks_of(grid: GridView, summary: pd.DataFrame, samples: Samples) -> pd.Data
     """Return a row for each model and task of a grid, with the reason if it is `excluded`.
 
     `needed` is the number of validation examples that would include it. There are also the numbers of validation
-    examples, clusters and probe seeds, the floors, the highest first, and whether a blind `guess` replaces that one.
+    examples, clusters, probe seeds and samples of training rows, the floors, the highest first, and whether a blind
+    `guess` replaces that one.
     """
     rows, records = rows_of(grid, summary[is_main(summary)]), []
     for (model, task), of_task in rows.groupby(["model", "task"], sort=False):
@@ -160,10 +161,23 @@ def tasks_of(grid: GridView, summary: pd.DataFrame, samples: Samples) -> pd.Data
         record = {"grid": grid.name, "model": model, "task": of_task["title"].iloc[0], "examples": sample.examples}
         if status != COUNTS:
             record |= {"excluded": status, "needed": examples_needed(sample)}
-        record |= {"clusters": None if sample.clusters is None else len(sample.trivial_values), "seeds": seeds}
+        record |= {"clusters": None if sample.clusters is None else len(sample.trivial_values)}
+        record |= {"seeds": seeds, "samples": len(sample.samples_of(ORIGINALS))}
         record |= {"floors": [floor.constant for floor in sample.floor_settings]}
         records.append(record | {"guess": bool({*sample.floor_settings[:1]} & sample.guesses)})
-    columns = ["grid", "model", "task", "excluded", "needed", "examples", "clusters", "seeds", "floors", "guess"]
+    columns = [
+        "grid",
+        "model",
+        "task",
+        "excluded",
+        "needed",
+        "examples",
+        "clusters",
+        "seeds",
+        "samples",
+        "floors",
+        "guess",
+    ]
     tasks = pd.DataFrame(records, columns=columns)
     return tasks.astype(dict.fromkeys(("needed", "clusters", "seeds"), "Int64"))
 

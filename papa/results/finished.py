@@ -139,12 +139,11 @@ class Finished:
         about, probed = job.about, _facts(job.output)
         task, facts = self.config.tasks[about["task"]], self.facts[about["corpus"]]
         laid_out, training = self._laid_out[about["model"], about["corpus"]], Training.of_probe(task)
-        rows = {**facts["rows"], "train": training.row_count(facts["rows"]["train"])}
-        counts = {"rows": rows, "rows_available": facts["rows_available"], "cut": laid_out["cut"]}
+        counts = {"rows": facts["rows"], "rows_available": facts["rows_available"], "cut": laid_out["cut"]}
         return {
-            **{name: about[name] for name in ("model", "task", "constant", "order", "fraction", "seed")},
+            **{name: about[name] for name in ("model", "task", *RUN_KEYS)},
             **{name: probed[name] for name in ("kept", "heads")},
-            **training.model_dump(exclude={"rows"}),
+            **training.model_dump(),
             "style": laid_out["style"],
             **{f"{name}_{split}": values.get(split, 0) for name, values in counts.items() for split in SPLITS},
         }

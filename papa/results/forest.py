@@ -35,7 +35,7 @@ CAPTION = (
 )
 NOTE = (
     "Loss: (original - score) / (original - context-free). In brackets: 95 % intervals over probe seeds, validation "
-    "examples and, if there are several, orders of heads."
+    "examples, samples of training rows (`resamples`) and several orders of heads."
 )
 ROW_HEIGHT = 20
 """The height of a row in pixels, for one line of the analysis."""

@@ -129,9 +129,9 @@ def losses_of(task_outcomes: Iterable[TaskOutcomes]) -> pd.DataFrame:
     """Return floors, losses and their intervals, with `LOSS_COLUMNS`: a row for each model, task, metric and setting.
 
     `status` is `COUNTS`, or the reason why the task has no loss. `loss_low` and `loss_high` bound the 95 % interval;
-    `loss_bound` is the one-sided 95 % upper bound. `share_order`, `share_seed` and `share_examples` are the shares of
-    the variance of original - score that are due to each source. If scores have no seeds, `half_width_without_seeds`
-    is the half-width of their 95 % interval.
+    `loss_bound` is the one-sided 95 % upper bound. `share_order`, `share_seed`, `share_examples` and `share_rows` are
+    the shares of the variance of original - score that are due to each source. If scores have no seeds,
+    `half_width_without_seeds` is the half-width of their 95 % interval.
     """
     rows = [row for outcomes in task_outcomes for row in _rows(outcomes)]
     keys = ["model", "task", "metric", "subset", *VARIANT_KEYS]
@@ -203,9 +203,10 @@ def examples_needed(sample: Sample) -> int | None:
     if spread is None or not spread.known:
         return None
     hardest = max(over_all_floors(sample, spread), key=lambda each: each.p_beyond(1))
-    seeds, of_examples = spread.seeds if spread.seeded else 1, hardest.variance * hardest.shares["examples"]
-    of_seeds = max(hardest.variance - of_examples, 0.0) * seeds if spread.seeded else 0.0
+    seeds = spread.seeds if spread.seeded else 1
+    of_examples, of_rows = (hardest.variance * hardest.shares[name] for name in ("examples", "rows"))
+    of_seeds = max(hardest.variance - of_examples - of_rows, 0.0) * seeds if spread.seeded else 0.0
     for factor in (2, 4, 8, 16, 32, 64, 128, 256, 512, 1024):
-        if smallest_loss(seeds, math.sqrt(of_seeds), math.sqrt(of_examples / factor)) < hardest.mean:
+        if smallest_loss(seeds, math.sqrt(of_seeds), math.sqrt(of_rows + of_examples / factor)) < hardest.mean:
             return factor * sample.examples
     return None

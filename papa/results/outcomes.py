@@ -23,13 +23,13 @@ ALL = "all"
 OUTCOME_COLUMNS = list(dict.fromkeys(measure.column for measure in MEASURES.values()))
 """The columns of an item that differ between runs, such as the predicted label or the loss."""
 VARIANT_KEYS = ["constant", "order", "fraction"]
-RUN_KEYS = [*VARIANT_KEYS, "seed"]
-"""The columns that identify a run of a model on a task."""
+RUN_KEYS = [*VARIANT_KEYS, "seed", "sample"]
+"""The columns that identify a run of a model on a task; sample 0 are all training rows."""
 ITEM_COLUMNS = [name for name in OUTCOME_TYPES if name not in OUTCOME_COLUMNS]
 """The columns of an item that are the same in every run; an item is a label or a text."""
 ITEM_TYPES = {"split": str, "subset": str, "cluster": int}
 """The types of the columns of items that a table of several tasks stores as others."""
-COLUMNS = dict.fromkeys(("model", "task", *VARIANT_KEYS), "string") | {"seed": "int64"}
+COLUMNS = dict.fromkeys(("model", "task", *VARIANT_KEYS), "string") | {"seed": "int64", "sample": "int64"}
 COLUMNS |= OUTCOME_TYPES
 """The columns of the table of all outcomes."""
 
@@ -134,13 +134,14 @@ class TaskOutcomes:
         """Return the best guess that ignores the input, based on the labels of the training rows."""
         return MEASURES[metric].guess_of(self.names, self.train_counts)
 
-    def settings(self) -> dict[Setting, list[int]]:
-        """Return the indices of the runs of each setting."""
-        columns = self.runs[VARIANT_KEYS].astype(object).where(self.runs.notna(), None)
+    def settings(self, resampled: bool = False) -> dict[Setting, list[int]]:
+        """Return the indices of the runs of each setting: those on all training rows, or those on samples of them."""
+        columns = self.runs[[*VARIANT_KEYS, "sample"]].astype(object).where(self.runs.notna(), None)
         indices: dict[Setting, list[int]] = {}
-        for index, (constant, order, fraction) in enumerate(columns.to_numpy().tolist()):
-            base = None if order is None else Order.parse(order).base
-            indices.setdefault(Setting(constant, base, fraction), []).append(index)
+        for index, (constant, order, fraction, sample) in enumerate(columns.to_numpy().tolist()):
+            if bool(sample) == resampled:
+                base = None if order is None else Order.parse(order).base
+                indices.setdefault(Setting(constant, base, fraction), []).append(index)
         return indices
 
     def sample(self, metric: str, mask: np.ndarray) -> Sample:
@@ -168,6 +169,7 @@ class TaskOutcomes:
             self.floors,
             self.units(mask),
             clusters,
+            self.settings(resampled=True),
         )
 
 
@@ -201,6 +203,7 @@ class Sample:
         floors: the constants of the context-free floors; those that were not run are ignored.
         units: the index of each unit in the corpus, or its cluster, `[unit]`; by default 0, 1, 2, …
         clusters: the cluster of each text or sentence `[text]`; None if each is a unit.
+        resampled: the indices of the runs of each setting on samples of the training rows.
     """
 
     metric: Measure
@@ -216,6 +219,7 @@ class Sample:
     floors: tuple[str, ...] = CONTEXT_FREE
     units: np.ndarray | None = None
     clusters: np.ndarray | None = None
+    resampled: Mapping[Setting, list[int]] = field(default_factory=dict)
     _tables: dict[Setting, pd.DataFrame] = field(default_factory=dict, repr=False)
 
     def mean(self, setting: Setting) -> float | None:
@@ -254,6 +258,13 @@ class Sample:
         table = pd.DataFrame({"order": runs["order"].fillna("").to_numpy(), "seed": runs["seed"].to_numpy()})
         table = table.assign(index=self.settings[setting]).pivot(index="order", columns="seed", values="index")
         return self._tables.setdefault(setting, table.dropna(axis=1).astype(int))
+
+    def samples_of(self, setting: Setting) -> Mapping[str | int, list[int]]:
+        """Map each sample of the training rows to the indices of the runs of a setting on it, one for each order."""
+        found: dict[str | int, list[int]] = {}
+        for index in self.resampled.get(setting, []):
+            found.setdefault(int(self.runs["sample"].iloc[index]), []).append(index)
+        return found
 
     @property
     def examples(self) -> int:
@@ -320,9 +331,15 @@ def spread_over(
             trivial if guess_as_floor and setting in sample.guesses else sample.values[chosen]
             for (sample, setting), chosen in zip(scores, indices, strict=True)
         ]
-        return PseudoValues(
-            np.stack([trivial, *values]), first.step if step is None else step, first.seeded, first.units
-        )
+        drawn = [sample.samples_of(setting) for sample, setting in scores]
+        numbers = _common(drawn)
+        resampled = [np.broadcast_to(first.trivial_values, (len(numbers), len(first.trivial_values)))]
+        resampled += [
+            np.stack([sample.values[each[number]].mean(0) for number in numbers]) if numbers else resampled[0]
+            for (sample, _), each in zip(scores, drawn, strict=True)
+        ]
+        about = first.step if step is None else step, first.seeded, first.units
+        return PseudoValues(np.stack([trivial, *values]), *about, np.stack(resampled))
 
     return Spread.over([[table(scores) for scores in tasks] for tasks in corpora])
 
@@ -349,7 +366,7 @@ def _common_runs(scores: Scores) -> list[np.ndarray] | None:
     return [np.broadcast_to(indices[:draw_count], (draw_count, len(seeds))) for indices in runs]
 
 
-def _common(indices: Iterable[pd.Index]) -> list[str | int]:
+def _common(indices: Iterable[Iterable[str | int]]) -> list[str | int]:
     return sorted(set.intersection(*map(set, indices)))
 
 

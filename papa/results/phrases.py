@@ -28,8 +28,8 @@ LOSS_NOTE = (
     "Loss: (original - score) / (original - context-free), the share of attention's contribution that is lost. "
     "Context-free: the best model tried in which no token sees another. Trivial: the best guess that ignores the "
     "input, based on the training rows. A loss is given only if the original beats every floor (one-sided, 95 %). Its "
-    "interval is Fieller's, over probe seeds, validation examples and, if there are several, orders of heads; it "
-    f"covers every context-free floor that was run. Above 100 %, {MORE_THAN_ALL}."
+    "interval is Fieller's, over probe seeds, validation examples, samples of training rows (`resamples`) and several "
+    f"orders of heads; it covers every context-free floor that was run. Above 100 %, {MORE_THAN_ALL}."
 )
 NO_INTERVAL = "the loss cannot be bounded, because attention's contribution is too uncertain"
 
@@ -229,8 +229,14 @@ def notes_of(claims: pd.DataFrame, tasks: pd.DataFrame, margin: float) -> list[s
     if claims.empty:
         return []
     examples = _span(tasks["examples"], "validation example")
-    seeds = f"{_span(tasks['seeds'].dropna(), 'seed')} and " if tasks["seeds"].notna().any() else ""
-    notes = [f"The results are based on {seeds}{examples}{' per task' if tasks['task'].nunique() > 1 else ''}."]
+    seeds, samples = tasks["seeds"].dropna(), tasks["samples"]
+    based = [_span(seeds, "seed")] if len(seeds) else []
+    based += [_span(samples, "sample") + " of training rows"] if samples.gt(0).all() else []
+    based += [examples + (" per task" if tasks["task"].nunique() > 1 else "")]
+    notes = [f"The results are based on {_and(based)}."]
+    if (without := tasks[samples.eq(0)]["name"].unique()).size:
+        on = "" if len(without) == len(tasks) else f" on {_and(without)}"
+        notes.append(f"Intervals{on} do not cover the choice of training rows.")
     floors = tasks["floors"].explode().dropna()
     if floors.nunique() > 1:
         highest = tasks.groupby(tasks["floors"].str[0], sort=False)["name"].agg(list)

@@ -20,7 +20,7 @@ IDENTITY = ("model", "task", *RUN_KEYS)
 """The columns that identify a run."""
 DATA_COLUMNS = dict.fromkeys(("examples", *(f"{name}_{split}" for name in SPLIT_COUNTS for split in SPLITS)), "int64")
 TRAINING_COLUMNS = {"learning_rate": "float64", "batch_size": "int64", "epochs": "int64"}
-RECIPE_COLUMNS = TRAINING_COLUMNS | {"resampled": "bool", "style": "string"}
+RECIPE_COLUMNS = TRAINING_COLUMNS | {"style": "string"}
 """The training of probes and the layout of texts."""
 RUN_COLUMNS = SETTING_COLUMNS | {"seed": "int64"} | METRIC_COLUMNS | {"score": "float64"}
 RUN_COLUMNS |= DATA_COLUMNS | RECIPE_COLUMNS
@@ -43,6 +43,8 @@ def collect_runs(
             for subset, metric, mask in outcomes.scored()
         }
         for index, identity in enumerate(outcomes.runs[RUN_KEYS].itertuples(index=False)):
+            if identity[-1]:  # a sample of the training rows, which has no part in scores
+                continue
             row = {**by_identity[(model, task, *identity)], "title": titles.get(task, task)}
             for (metric, subset), (score, examples) in scores.items():
                 row |= {"metric": metric, "positive": positive_class(metric, outcomes.names)}

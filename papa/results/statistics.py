@@ -25,8 +25,8 @@ from numpy.typing import ArrayLike
 
 LEVEL = 0.95
 """The confidence level of two-sided intervals and of one-sided bounds."""
-SOURCES = ("order", "seed", "examples")
-"""The sources of variance, in the order of the axes of a table of pseudo-values."""
+SOURCES = ("order", "seed", "examples", "rows")
+"""The sources of variance: the axes of a table of pseudo-values in their order, and the choice of training rows."""
 UNSEEN_UNITS = 0.5
 """The number of unseen units added to the variance of each score. The difference of two scores thus counts one more
 unit than those that differ, because the absence of differences among few examples proves nothing."""
@@ -126,12 +126,14 @@ class PseudoValues:
         step: the change of a pseudo-value in a unit whose outcome depends on attention.
         seeded: whether any value depends on a seed; if not, one seed is enough.
         units: `[unit]`, the index of each unit in the corpus, ascending; by default 0, 1, 2, …
+        resampled: `[quantity, sample, unit]`, of probes on samples of the training rows; None if there are none.
     """
 
     values: np.ndarray
     step: float = 0.0
     seeded: bool = True
     units: np.ndarray | None = None
+    resampled: np.ndarray | None = None
 
     def on(self, units: np.ndarray) -> np.ndarray:
         """Return the values on more units of the corpus, with the same means and the same variances of the means.
@@ -221,9 +223,15 @@ class Spread:
                     square[place, place] += np.diag(by_quantity[place])
                     units[place, columns[chosen[0]]] = flat / shape[2]
                 squares.append(square)
-                members.append([axis in axes for axis in range(3)])
+                members.append([axis in axes for axis in range(len(SOURCES))])
                 freedoms.append(freedom)
-        effect_members = np.array(members, bool).reshape(-1, 3)
+        for place, of_corpus in zip(rows, corpora, strict=True):
+            if (samples := min(0 if table.resampled is None else table.resampled.shape[1] for table in of_corpus)) > 1:
+                squares.append(np.zeros([len(by_quantity)] * 2))
+                squares[-1][place, place] = _square_of_rows(of_corpus, samples)
+                members.append([source == "rows" for source in SOURCES])
+                freedoms.append(samples - 1)
+        effect_members = np.array(members, bool).reshape(-1, len(SOURCES))
         return cls(
             np.concatenate([effect[()].reshape(-1) for effect in effects]),
             np.array(squares).reshape(len(squares), len(by_quantity), len(by_quantity)),
@@ -247,13 +255,16 @@ class Spread:
 
         The signed sum of mean squares is an unbiased estimate of the variance. If by chance it is smaller than the mean
         square of a single source, that mean square is used. Interactions reduce the variance, but have no degrees of
-        freedom here, so intervals are slightly too wide if there is no other variance.
+        freedom here, so intervals are slightly too wide if there is no other variance. The variance between samples of
+        training rows is common to all seeds, so it is added once.
         """
-        combination = np.asarray(weights, float)
+        combination, rows = np.asarray(weights, float), self.members[:, SOURCES.index("rows")]
         squares = np.einsum("eij,i,j->e", self.squares, combination, combination)
+        squares[rows] = squares[rows].clip(min=0)
         single = self.members.sum(1) == 1
         parts = squares[single]
-        variance = max(float(squares @ self.signs), float((parts @ self.members[single]).max(initial=0)))
+        largest = float((squares[single & ~rows] @ self.members[single & ~rows]).max(initial=0))
+        variance = max(float(squares[~rows] @ self.signs[~rows]), largest) + float(squares[rows].sum())
         freedom = _freedom(variance, parts, self.freedoms[single]) if self.known else 0.0
         mean, skews = float(combination @ self.means), self._skews(squares, combination)
         return Estimate(mean, variance, freedom, self._shares(squares), skews)
@@ -316,7 +327,7 @@ class Spread:
     def _shares(self, squares: np.ndarray) -> dict[str, float]:
         """Return the share of the variance due to each source, without interactions."""
         signed, total = squares * self.signs, float(squares @ self.signs)
-        parts = [max(float(signed[self.members[:, axis]].sum()), 0.0) for axis in range(3)]
+        parts = [max(float(signed[self.members[:, axis]].sum()), 0.0) for axis in range(len(SOURCES))]
         total = max(total, sum(parts))
         return {name: part / total if total else 0.0 for name, part in zip(SOURCES, parts, strict=True)}
 
@@ -332,6 +343,22 @@ def _on_common_units(tables: Sequence[PseudoValues]) -> np.ndarray:
     units = [np.arange(table.values.shape[3]) if table.units is None else table.units for table in tables]
     every_unit = np.unique(np.concatenate(units))
     return np.concatenate([table.on(every_unit) for table in tables])
+
+
+def _square_of_rows(tables: Sequence[PseudoValues], samples: int) -> np.ndarray:
+    """Return the variances and covariances of the means due to the choice of training rows, `[quantity, quantity]`.
+
+    They are those of the means over units of probes on samples drawn with replacement (the bootstrap), without what is
+    due to units: how samples differ on units is part of how units differ. They include the effect of one seed.
+    """
+    drawn = [(table, table.resampled) for table in tables if table.resampled is not None]
+    values = _on_common_units([replace(table, values=each[:, None, :samples]) for table, each in drawn])[:, 0]
+    means, units = values.mean(2), values.shape[2]
+    inner = values - values.mean(1, keepdims=True) - means[:, :, None] + means.mean(1)[:, None, None]
+    flat = inner.reshape(len(inner), -1)
+    of_units = flat @ flat.T / ((samples - 1) * max(units - 1, 1)) / units
+    square: np.ndarray = np.cov(means) - of_units
+    return square
 
 
 def _effects(values: np.ndarray, subsets: Sequence[tuple[int, ...]]) -> dict[tuple[int, ...], np.ndarray]:

@@ -333,10 +333,9 @@ def recipe_tables(rows: pd.DataFrame) -> list[Table]:
     if trained.empty:
         return []
     main = trained.drop_duplicates(["model", "task"])
-    each = main["resampled"].map({True: " for each seed", False: ""})
     cells = {"task": main["title"], "model": main["model"], "learning rate": main["learning_rate"].map("{:g}".format)}
     cells |= {name: main[name.replace(" ", "_")].map("{:.0f}".format) for name in ("batch size", "epochs")}
-    cells |= {"training rows": main["rows_train"].map("{:,.0f}".format) + each, "layout": main["style"]}
+    cells |= {"training rows": main["rows_train"].map("{:,.0f}".format), "layout": main["style"]}
     return [Table("Training of probes", pd.DataFrame(cells), 2)]
 
 

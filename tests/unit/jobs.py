@@ -152,9 +152,10 @@ def store(model, path, variant="original", precision="float32", **reads):
 
 def probe_job(model, run, how=TRAINING, seed=1, variant="original", encoder_dropout=False, metric=None, **reads):
     """The job of a probe: from stored `states`, or with the model."""
+    drawn = {name: reads.pop(name) for name in ("sample", "cluster") if name in reads}
     stored = reads.get("states") is not None
     settings = (Probe if stored else ProbeEncoder)(
-        kind=kind_of(reads, metric), training=how, seed=seed, encoder_dropout=encoder_dropout
+        kind=kind_of(reads, metric), training=how, seed=seed, encoder_dropout=encoder_dropout, **drawn
     )
     about = {"variant": variant_of(variant).recorded()}
     return job(settings, run, None if stored else model, about=about, **reads)

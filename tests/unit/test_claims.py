@@ -196,7 +196,10 @@ def test_of_one_task():
         "In the order of λ, 8 of 16 heads are replaceable at a margin of 10 %; with 14 replaced, the one-sided upper "
         "bound of the loss on A is 44 %.",
     ]
-    assert conclusion["notes"] == ["The results are based on 5 seeds and 400 validation examples."]
+    assert conclusion["notes"] == [
+        "The results are based on 5 seeds and 400 validation examples.",
+        "Intervals do not cover the choice of training rows.",
+    ]
 
 
 def test_of_several_tasks_models_and_orders():

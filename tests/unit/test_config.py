@@ -11,15 +11,13 @@ from tiny import ABSENT, CONFIG, REPOSITORY, corpus_of, with_keys
 
 from papa.config.measures import TEXT, WORD, check_metric
 from papa.config.reading import config_of, read_config, read_yaml
-from papa.config.settings import Config, fraction, rows_or_share
+from papa.config.settings import Config, fraction
 from papa.errors import InputError
 
 CONFIGS = sorted(REPOSITORY.glob("config/*.yaml"))
 MASKED = {key: value for key, value in CONFIG["tasks"]["tags"].items() if key != "label"}
 MASKED["metric"] = "negative_log_perplexity"
 START = with_keys(CONFIG, {"tasks.masked": MASKED, "tasks.next": MASKED | {"metric": "log_likelihood"}})
-SAMPLES = {"tasks.tags.train_rows": "2/5", "tasks.tags.resample_training": True}
-MASKED_SAMPLES = {"tasks.masked.train_rows": "1/2", "tasks.masked.resample_training": True, "run.seeds": [1, 2]}
 
 REFUSED = """
 modles: {} => The config has an unknown key modles; did you mean models?
@@ -40,7 +38,7 @@ corpora.sentences.blocks: "yes" => corpora.sentences.blocks must be true or fals
 corpora.words: {hub: a/b, validation: [a, all], words: w} => words: validation lists 'all', a name already in use
 tasks.tags.metric: negative_log_perplexity => a task without labels (masked language modelling) has no `label`
 tasks.masked.metric: accuracy => tasks.masked: a task with one label per text (on a corpus without words) needs `label`
-tasks.next.train_rows: 0.5 => by a decoder's own head) has no `train_rows`; remove it, or change `metric`.
+resamples: -1 => resamples is -1, but should be greater than or equal to 0
 
 run.tasks: [animals, pos] => run.tasks: no task is called 'pos'; it must be one of animals, tags, masked, next.
 run.constants: [average-of-mnli] => run.constants: no corpus is called 'mnli'; it must be one of sentences, words.
@@ -50,7 +48,6 @@ tasks.tags.label: words => is 'words', but that column contains texts, because i
 corpora.words: {hub: a/b, words: words} => tasks.tags.corpus is 'words', which has no slots; add it
 corpora.words: {files: {train: a.txt}} => 'words', which has no slots and no validation split; add it
 grids.more: {tasks: [masked], constants: [average-trained]} => grids.more runs masked with average-trained, which is
-tasks.tags.resample_training: true => tasks.tags: resample_training gives each seed its own training rows, so
 grids.summary: {} => The grid 'summary' has the name of another table that papa writes; rename the grid.
 
 tasks.tags.learning_rate: 2e-5 => must be a number, but it is '2e-5', because YAML reads it as text; write 2.0e-5.
@@ -59,7 +56,6 @@ tasks.tags.learning_rate: .nan => tasks.tags.learning_rate is nan, but should be
 margin: 10 => margin is 10, but should be less than 1
 tasks.tags.epochs: "4" => tasks.tags.epochs must be a whole number, but it is '4'; write it without quotes
 run.fractions: ["1", "3/2"] => run.fractions[1]: '3/2' is not a fraction between 0 and 1; write it as "a/b"
-tasks.tags.train_rows: 50% => tasks.tags.train_rows: '50%' is neither a share of rows nor a number of rows
 run.seeds: [-1] => run.seeds[0] is -1, but should be greater than or equal to 0 (seeds
 patterns: {tasks: [tags], heads: [[1, 2, 3]]} => patterns.heads[0] is [1, 2, 3], but should have at most 2 items, not
 tasks.tags.labels: [1, 2] => tasks.tags.labels[0] must be text, but it is 1; put it in quotes.
@@ -94,11 +90,7 @@ def test_refused(line):
     [
         ({("corpora", "../up"): {"files": {"train": "a.txt"}}}, "corpora.'../up': '../up' cannot be a name"),
         ({"tasks.tags.title": "a\ud800"}, "tasks.tags.title contains U+D800, a line break or another"),
-        ({"tasks.tags": MASKED | {"train_rows": 9, "resample_training": True}}, "must be the share of each seed, such"),
-        (SAMPLES | {"run.seeds": [1, 2, 5]}, "train_rows 2/5 has 2 parts of the training rows, and seeds 1 and 5 of"),
-        (SAMPLES | {"run.seeds": [0], "ranking.seeds": [1, 3]}, "seeds 1 and 3 of ranking.seeds would share one"),
-        (SAMPLES | {"run.seeds": [1, 2]}, None),
-        (MASKED_SAMPLES, None),
+        ({"resamples": 0}, None),
     ],
 )
 def test_refused_combinations_and_values_that_are_hard_to_write(changes, sentence):
@@ -181,22 +173,13 @@ def test_configs_of_the_project_pass_and_are_written_as_they_were_read(path):
 FRACTIONS = [("1/8", "1/8"), ("2/16", "1/8"), ("0", "0"), (0, "0"), (1, "1"), ("3/3", "1"), (0.5, "1/2")]
 FRACTIONS += [("0.5", "1/2"), (0.125, "1/8"), ("0/7", "0"), (1.0, "1"), (0.333, "333/1000")]
 NO_FRACTIONS = ["", "a", "1/", " 1/2", "1/2\n", "1e0", "0.3333", 1.5, 1e-9, "٢/٣", "2", "9" * 9, None, True]
-ROWS = [("1/4", "1/4"), (0.25, "1/4"), (500, 500), (2, 2), (1, "1")]
-NO_ROWS = ["0", 0, "3/2", -3, True, "half", None, 1.5]
 
 
-@pytest.mark.parametrize(
-    ("function", "right", "wrong", "message"),
-    [
-        (fraction, FRACTIONS, NO_FRACTIONS, "is not a fraction between 0 and 1"),
-        (rows_or_share, ROWS, NO_ROWS, "is neither a share of rows nor a number"),
-    ],
-)
-def test_fractions_and_rows(function, right, wrong, message):
-    assert [function(written) for written, _ in right] == [expected for _, expected in right]
-    for written in wrong:
-        with pytest.raises(InputError, match=message):
-            function(written)
+def test_fractions():
+    assert [fraction(written) for written, _ in FRACTIONS] == [expected for _, expected in FRACTIONS]
+    for written in NO_FRACTIONS:
+        with pytest.raises(InputError, match="is not a fraction between 0 and 1"):
+            fraction(written)
 
 
 def test_fidelity_is_the_default_of_what_it_stands_for():

@@ -58,7 +58,7 @@ def finished_words(
     about = {"model": "m", "task": "t", "corpus": "c", "constant": None, "order": None, "fraction": "1"}
     for seed, labels in enumerate(predicted, start=1):
         settings = Probe(kind="word", training=Training(learning_rate=0.1, batch_size=1, epochs=1), seed=seed)
-        job: AnyJob = Job(settings, {}, {}, "p", str(folder), about | {"seed": seed})
+        job: AnyJob = Job(settings, {}, {}, "p", str(folder), about | {"seed": seed, "sample": 0})
         write_table(pa.table({"split": ["validation"] * 5} | ITEMS | {"predicted": labels}), job.output, {}, job.record)
         probes.append(job)
     return Finished(config, folder, probes, {"c": table})

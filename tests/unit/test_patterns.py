@@ -131,7 +131,9 @@ def test_the_table_its_sentence_and_the_pictures(tmp_path):
     made = {"average": Average(), "tokens": Tokenize(slots=N, layout="paper")}
     about = {"average": names | {"slots": N, "kind": "average"}, "tokens": names}
     jobs: dict[str, Any] = {n: Job(made[n], {}, {}, n, str(tmp_path), about[n]) for n in made}
-    averages(shifted(1), column(12), torch.ones(N, N), column(5), shifted(0)).save(jobs["average"].output, jobs["average"].record)
+    averages(shifted(1), column(12), torch.ones(N, N), column(5), shifted(0)).save(
+        jobs["average"].output, jobs["average"].record
+    )
     lists = {name: pa.array([[0, 1, 12]] * 2, pa.list_(pa.int32())) for name in ("ids", "slots", "segments")}
     columns = {"split": ["train"] * 2, "row": [0, 1], **lists, "cut": pa.array([0, 0], pa.int32())}
     write_table(pa.table(columns), (to := jobs["tokens"]).output, {"slots": N, "rows": {"train": 2}}, to.record)

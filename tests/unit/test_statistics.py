@@ -10,6 +10,7 @@ from scipy import stats
 from benchmarks.error_rates import BASE, MARGIN, Case, Size, batch, rates_of
 from papa.config.measures import MEASURES, Counts, Outcomes, pseudo_values
 from papa.results.statistics import (
+    SOURCES,
     UNSEEN_UNITS,
     Estimate,
     Interval,
@@ -66,7 +67,7 @@ def test_if_only_seeds_vary_the_interval_is_that_of_t():
     values = np.array([-3.0, -1.0, -0.5, 0.5, 1.0, 3.0]) + 7
     estimate = Spread.of(np.broadcast_to(values, (1, 4, 3, 6))).estimate([1.0])
     assert estimate.interval()[1:3] == pytest.approx(plain(values))
-    assert estimate.shares == {"order": 0, "seed": 0, "examples": 1}
+    assert estimate.shares == {"order": 0, "seed": 0, "examples": 1, "rows": 0}
 
 
 def test_the_variance_of_two_ways_is_the_classical_one():
@@ -159,7 +160,7 @@ def errors(seeds: int) -> tuple[list[float], list[float]]:
     # from the distribution of the mean square of seeds: a sum over its quantiles
     points, weights = np.polynomial.legendre.leggauss(60)
     squares = stats.chi2.ppf((points + 1) / 2, freedom) / freedom
-    about = np.ones(2), np.array([freedom, 1e6]), np.eye(3, dtype=bool)[1:], seeds
+    about = np.ones(2), np.array([freedom, 1e6]), np.eye(4, dtype=bool)[1:3], seeds
     one_sided, two_sided = [], []
     for share in (0.1, 0.3, 0.6, 0.8, 0.9, 0.95, 1.0):
         parts = np.stack([squares * share, np.full_like(squares, 1 - share)], axis=1)
@@ -233,7 +234,7 @@ def test_independent_estimates_add_their_variances():
     single = combine([first], [1])
     assert (single.mean, single.variance, single.freedom) == pytest.approx((first.mean, first.variance, first.freedom))
     # many alike tasks have many degrees of freedom
-    task = Estimate(0.1, 0.01, 2.0, dict.fromkeys(("order", "seed", "examples"), 0.0))
+    task = Estimate(0.1, 0.01, 2.0, dict.fromkeys(SOURCES, 0.0))
     assert combine([task] * 6, [1 / 6] * 6).freedom == pytest.approx(12)
 
 

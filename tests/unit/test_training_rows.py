@@ -1,8 +1,7 @@
-"""Training rows: samples, and parts for seeds."""
-
-from itertools import pairwise
+"""Samples of training rows: how they are drawn, and the variance between them."""
 
 import jobs
+import numpy as np
 import pytest
 import torch
 from jobs import training
@@ -10,36 +9,56 @@ from sizes import CORPUS_SLOTS, LAYERS, TRAIN
 from torch import nn
 from torch.nn.functional import cross_entropy
 
-import papa
 from papa.data.tokens import Tokens
-from papa.method.fitting import TrainingTask, fit, training_rows
+from papa.method.fitting import TrainingTask, drawn_rows, fit
 from papa.method.objectives import GoldLabels, Labelled
 from papa.method.probes import ProbeSizes
 from papa.method.states import StreamedStates
 from papa.plan.jobs import OfTask
+from papa.results.statistics import SOURCES, PseudoValues, Spread
 
 
-def sample(rows, available=103, seed=1, **changes):
-    return training_rows(available, training(rows=rows, **changes), seed)
+def test_samples_are_drawn_with_replacement_and_by_cluster():
+    one, two = (drawn_rows(torch.arange(103), sample).tolist() for sample in (1, 2))
+    assert len(one) == len(two) == 103 and one != two and one == drawn_rows(torch.arange(103), 1).tolist()
+    assert 55 < len(set(one)) < 75, "a draw has about 63 % of the rows"
+    clusters = torch.tensor([7, 7, 3, 7, 3, 5])  # of any size, in any order
+    members = {cluster: tuple((clusters == cluster).nonzero().flatten().tolist()) for cluster in (3, 5, 7)}
+    for number in range(1, 9):
+        rows, drawn = drawn_rows(clusters, number).tolist(), []
+        while rows:
+            drawn.append(members[int(clusters[rows[0]])])
+            assert tuple(rows[: len(drawn[-1])]) == drawn[-1]
+            del rows[: len(drawn[-1])]
+        assert len(drawn) == 3
 
 
-def test_a_smaller_sample_is_part_of_a_larger_one_and_the_same_for_every_seed():
-    assert sample(None).tolist() == list(range(103))
-    samples = [set(sample(rows).tolist()) for rows in ("1/8", "1/4", 53, "0.7")]
-    assert list(map(len, samples)) == [12, 25, 53, 72]
-    assert all(small < large for small, large in pairwise(samples))
-    assert set(sample("1/4", seed=2).tolist()) == samples[1] != set(range(25))
-    with pytest.raises(papa.InputError, match="train_rows is 104, but the corpus has 103 training rows"):
-        sample(104)
-    # parts of seeds have no common rows
-    parts = [sample("1/5", seed=seed, resampled=True).tolist() for seed in range(1, 7)]
-    assert [len(part) for part in parts] == [20] * 6
-    assert len({row for part in parts[:5] for row in part}) == 100 and parts[5] == parts[0]
+def test_the_variance_between_samples_is_that_by_hand_and_counts_once():
+    """Means of probes on samples, without what differs by unit; it does not shrink with more seeds."""
+    chance = np.random.default_rng(1)
+    values, drawn = (
+        chance.normal(size=(2, 1, 5, 40)),
+        chance.normal(size=(2, 7, 40)) + 3 * chance.normal(size=(2, 7, 1)),
+    )
+    spread = Spread.over([[PseudoValues(values, resampled=drawn)]])
+    contrast, rows = np.array([1.0, -1.0]), SOURCES.index("rows")
+    scores = contrast @ drawn.swapaxes(0, 1)  # [sample, unit]
+    of_units = scores - scores.mean(1, keepdims=True) - scores.mean(0) + scores.mean()
+    expected = scores.mean(1).var(ddof=1) - (of_units**2).sum() / (6 * 39) / 40
+    (found,) = np.einsum("eij,i,j->e", spread.squares[spread.members[:, rows]], contrast, contrast)
+    assert found == pytest.approx(expected)
+    with_rows, without = spread.estimate(contrast), Spread.over([[PseudoValues(values)]]).estimate(contrast)
+    assert with_rows.mean == without.mean and with_rows.variance == pytest.approx(without.variance + expected)
+    assert with_rows.shares["rows"] > 0.9 and with_rows.freedom < 8
+    # tasks on one corpus have the same samples; those on another have others
+    both = Spread.over([[PseudoValues(values, resampled=drawn)] * 2, [PseudoValues(values)]])
+    assert both.members[:, rows].sum() == 1
+    assert both.estimate([1, -1, 1, -1, 0, 0]).variance == pytest.approx(4 * with_rows.variance)
 
 
 def test_a_probe_learns_from_its_sample_as_a_plain_loop_does(tiny, corpus, data, metric, loaded):
     """The oracle: AdamW of torch on the sampled rows only."""
-    how = training(rows="3/5", batch_size=7, epochs=2)
+    how, rows = training(batch_size=7, epochs=2), drawn_rows(torch.arange(TRAIN) // 3, 4)
     splits = Tokens.read(data["tokens"])
     sizes = ProbeSizes(LAYERS + 1, loaded.hidden, CORPUS_SLOTS, 0.4, 0.0)
     states = StreamedStates(loaded, loaded.replacement, rounded=True)
@@ -51,9 +70,8 @@ def test_a_probe_learns_from_its_sample_as_a_plain_loop_does(tiny, corpus, data,
     ours, plain, read = objective(), objective(), set()
     batch_of = ours.batch
     ours.batch = lambda rows: read.update(rows.tolist()) or batch_of(rows)
-    fit(TrainingTask("probe", [ours.probe], ours, states), OfTask(kind="text", training=how, seed=3))
-    rows = training_rows(TRAIN, how, 3)
-    assert read == set(rows.tolist()) and len(read) == int(0.6 * TRAIN)
+    fit(TrainingTask("probe", [ours.probe], ours, states, rows), OfTask(kind="text", training=how, seed=3))
+    assert read == set(rows.tolist()) != set(range(TRAIN))
 
     optimiser = torch.optim.AdamW(plain.probe.parameters(), how.learning_rate, weight_decay=0.0)
     generator = torch.Generator().manual_seed(3)
@@ -69,16 +87,8 @@ def test_a_probe_learns_from_its_sample_as_a_plain_loop_does(tiny, corpus, data,
 
 
 @pytest.mark.parametrize("corpus", ["text"], indirect=True)
-def test_lambda_and_gradients_learn_from_the_sample_too(tiny, corpus, data, monkeypatch):
+def test_the_stage_draws_the_sample_that_its_job_names(tiny, corpus, data, monkeypatch):
     read, batch = set(), Labelled.batch
     monkeypatch.setattr(Labelled, "batch", lambda self, rows: read.update(rows.tolist()) or batch(self, rows))
-    how = training(rows="1/3", epochs=2)
-    expected = set(training_rows(TRAIN, how, 0).tolist())
-    for stage in (
-        lambda: jobs.learn(tiny, corpus / "lambda.parquet", how, constant="zeros", **data),
-        lambda: jobs.weigh(tiny, corpus / "weights.parquet", how, constant="zeros", **data),
-        lambda: jobs.probe(tiny, corpus / "run.parquet", how, **data),
-    ):
-        read.clear()
-        stage()
-        assert read == expected and len(read) == TRAIN // 3
+    jobs.probe(tiny, corpus / "run.parquet", training(epochs=2), sample=2, cluster=5, **data)
+    assert read == set(drawn_rows(torch.arange(TRAIN) // 5, 2).tolist()) != set(range(TRAIN))

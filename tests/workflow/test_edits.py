@@ -78,7 +78,7 @@ VALUES |= {"tasks.*.title": ("Animals", ABSENT), "tasks.*.label": ("long", "anim
 VALUES |= {"tasks.*.labels": (["0", "1"], ["1", "0"], ["0", "1", "2"], ["short", "long"], ABSENT)}
 VALUES |= {"tasks.*.subset": ("long", ABSENT), "tasks.*.metric": ("f1", "matthews_correlation", "accuracy")}
 VALUES |= {"tasks.*.learning_rate": (0.02, 0.01), "tasks.*.batch_size": (5, 8), "tasks.*.epochs": (2, 1)}
-VALUES |= {"tasks.*.train_rows": ("1/2", 17, ABSENT), "fidelity": ("published_code", ABSENT), "margin": (0.3, ABSENT)}
+VALUES |= {"resamples": (0, 2, 3), "fidelity": ("published_code", ABSENT), "margin": (0.3, ABSENT)}
 VALUES |= {"floors": ([], ["identity", "zeros"], ["zeros", "mean-output"], ["zeros"])}
 VALUES |= {"layout": ("published_code", "natural", "paper", ABSENT), "keep_hidden_states": (False, True)}
 VALUES |= {"ranking": (ABSENT,), "ranking.seeds": ([1], [0, 1], [0])}
@@ -117,10 +117,6 @@ DRAWN: dict[str, list[dict[str, Any]]] = {
     "corpora.*.blocks": [NEXT, NEXT | {"corpora.running.blocks": False}],
     "tasks": [MASKED],
     "tasks.*.corpus": [{"corpora.again": RUNNING, f"{TASK}.corpus": "again"}, {f"{TASK}.corpus": "sentences"}],
-    "tasks.*.resample_training": [
-        {f"{TASK}.train_rows": "1/5", f"{TASK}.resample_training": True},
-        {f"{TASK}.resample_training": False},
-    ],
     "patterns.tasks": [{"patterns": {"tasks": ["animals"], "heads": [[0, 0]]}}],
     "patterns.heads": [{"patterns": {"tasks": ["animals"], "heads": [[1, 1]]}}],
 }
@@ -306,6 +302,7 @@ EDITED: dict[str, tuple[Callable[[Path], object], dict[str, Any], dict[str, int]
     ),
     "the learning rate": (lambda folder: None, {"tasks.animals.learning_rate": 0.002}, LATER),
     "one more seed": (lambda folder: None, {"run.seeds": [1, 2]}, {"probe": 8, "report": 1}),
+    "samples of training rows": (lambda folder: None, {"resamples": 2}, {"probe": 8, "report": 1}),
     "a title": (lambda folder: None, {"tasks.animals.title": "Animals"}, {"report": 1}),
     "a margin": (lambda folder: None, {"margin": 0.2}, {"report": 1}),
     "another config": (lambda folder: None, {"name": "second", "run.tasks": ["animals"]}, {"report": 1}),

@@ -57,6 +57,7 @@ MAXIMUM_ROWS = 10
 """The number of settings of one side that are printed."""
 
 Row = dict[str, Any]
+Values = dict[str, object]
 Key = tuple[str, str]
 """A model and a task."""
 Parameters = dict[tuple[str, str | None, str], list[object]]
@@ -183,7 +184,7 @@ def _described(results: Results) -> str:
 # -- tests ------------------------------------------------------------------------------------------------------------
 
 
-def _rows(left: Results, right: Results, key: Key, settings: Sequence[Setting], share: float) -> Iterator[Row]:
+def _rows(left: Results, right: Results, key: Key, settings: Sequence[Setting], share: float) -> Iterator[Values]:
     """Test the common settings of a model and a task; `judge` adds the verdicts after all tests."""
     outcomes, same_seeds = left.outcomes[key], _same_seeds(left, right, key)
     a, b, same_examples = samples_of(outcomes, right.outcomes[key])
@@ -200,15 +201,15 @@ def _rows(left: Results, right: Results, key: Key, settings: Sequence[Setting], 
         yield row | _tested(estimate, delta)
 
 
-def _identity(side: Results, outcomes: TaskOutcomes, setting: Setting) -> Row:
-    about: Row = {"model": outcomes.model, "task": outcomes.task, "title": side.titles[outcomes.task]}
+def _identity(side: Results, outcomes: TaskOutcomes, setting: Setting) -> Values:
+    about: Values = {"model": outcomes.model, "task": outcomes.task, "title": side.titles[outcomes.task]}
     about |= {"metric": outcomes.metric, "positive": positive_class(outcomes.metric, outcomes.names)}
     return about | setting._asdict()
 
 
-def _tested(estimate: Estimate | None, delta: float | None) -> Row:
+def _tested(estimate: Estimate | None, delta: float | None) -> Values:
     """Return a difference with its interval and its p values; `p_equal` is that of a difference of at least δ."""
-    row: Row = dict.fromkeys(("difference", "low", "high", "p", "p_equal"))
+    row: Values = dict.fromkeys(("difference", "low", "high", "p", "p_equal"))
     if estimate is None:
         return row | {"why": "orders have no common seed"}
     row["difference"] = float(estimate.mean)
@@ -321,7 +322,7 @@ def _delta(sample: Sample, outcomes: TaskOutcomes, share: float) -> tuple[float 
     return share * (original - floor), ""
 
 
-def _only(side: Results, other_side: Results) -> list[Row]:
+def _only(side: Results, other_side: Results) -> list[Values]:
     return [
         _identity(side, outcomes, setting)
         for key, outcomes in side.outcomes.items()

@@ -322,14 +322,9 @@ def provenance_of(table: pa.Table | TableFile) -> dict[str, Any]:
 # -- JSON, tensors, arrays --------------------------------------------------------------------------------------------
 
 
-def write_json(
-    content: Mapping[str, object],
-    path: PathLike,
-    record: Record | None = None,
-    facts: Mapping[str, object] | None = None,
-) -> None:
+def write_json(content: Mapping[str, object], path: PathLike, record: Record | None = None) -> None:
     """Write `content` as JSON with sorted keys, so the same content gives the same bytes. NaN raises ValueError."""
-    signed = {**content, KEY: json.loads(sealed(facts or {}, record, [_json(content).encode()]))}
+    signed = {**content, KEY: json.loads(sealed({}, record, [_json(content).encode()]))}
     text = json.dumps(signed, indent=1, sort_keys=True, allow_nan=False, ensure_ascii=False)
     with replacing(path) as temporary:
         temporary.write_text(text + "\n", encoding="utf-8")

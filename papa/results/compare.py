@@ -7,7 +7,7 @@ that both results have. Subsets and other metrics are left out, because they are
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -69,9 +69,8 @@ class Results:
     """One side of a comparison."""
 
     outcomes: dict[Key, TaskOutcomes]
-    titles: dict[str, str]
+    facts: dict[str, Any]
     parameters: Parameters
-    margin: float
 
 
 def compare(a: PathLike, b: PathLike, margin: float | None = None) -> Row:
@@ -99,7 +98,7 @@ def compare(a: PathLike, b: PathLike, margin: float | None = None) -> Row:
     if margin is not None and not 0 < margin < 1:
         raise InputError(f"The margin is {margin:g}, but must be between 0 and 1; it is a share, such as 0.1.")
     left, right = _read(Path(a)), _read(Path(b))
-    share = left.margin if margin is None else margin
+    share = left.facts["margin"] if margin is None else margin
     common = {
         key: [setting for setting in outcomes.settings() if setting in other.settings()]
         for key, outcomes in left.outcomes.items()
@@ -153,23 +152,14 @@ def _read(folder: Path) -> Results:
         problem = f"has no {OUTCOMES}, so it has no finished results" if folder.exists() else "does not exist"
         raise InputError(f"{folder} {problem}; pass results/NAME, and run its workflow to the end first.")
     outcomes, facts = read_outcomes(folder / OUTCOMES)
-    titles = {name: task["title"] for name, task in facts["tasks"].items()}
-    runs = read_table(folder / RUNS).to_pandas()
-    return Results(outcomes, titles, _parameters(runs, facts["models"], facts["tasks"]), facts["margin"])
-
-
-def _parameters(
-    runs: pd.DataFrame, models: Mapping[str, Mapping[str, object]], tasks: Mapping[str, Mapping[str, object]]
-) -> Parameters:
-    recorded: Parameters = {}
+    runs, recorded = read_table(folder / RUNS).to_pandas(), Parameters()
     for model, rows in runs.groupby("model", sort=False):
-        recorded |= {(str(model), None, name): [value] for name, value in models[str(model)].items()}
+        recorded |= {(str(model), None, name): [value] for name, value in facts["models"][model].items()}
         recorded[str(model), None, "heads"] = _values(rows, "heads")
-    for names, rows in runs.groupby(["model", "task"], sort=False):
-        model, task = map(str, names)
+    for (model, task), rows in runs.groupby(["model", "task"], sort=False):
         recorded |= {(model, task, name): _values(rows, name) for name in PARAMETERS}
-        recorded |= {(model, task, name): [tasks[task][name]] for name in ("metric", *OF_TASKS)}
-    return recorded
+        recorded |= {(model, task, name): [facts["tasks"][task][name]] for name in ("metric", *OF_TASKS)}
+    return Results(outcomes, facts, recorded)
 
 
 def _values(rows: pd.DataFrame, name: str) -> list[object]:
@@ -202,7 +192,8 @@ def _rows(left: Results, right: Results, key: Key, settings: Sequence[Setting], 
 
 
 def _identity(side: Results, outcomes: TaskOutcomes, setting: Setting) -> Values:
-    about: Values = {"model": outcomes.model, "task": outcomes.task, "title": side.titles[outcomes.task]}
+    about: Values = {"model": outcomes.model, "task": outcomes.task}
+    about["title"] = side.facts["tasks"][outcomes.task]["title"]
     about |= {"metric": outcomes.metric, "positive": positive_class(outcomes.metric, outcomes.names)}
     return about | setting._asdict()
 
@@ -339,27 +330,26 @@ def print_comparison(result: Row, console: Console) -> None:
     console.print(f"A: {printable(result['a'])}\nB: {printable(result['b'])}\n")
     console.print(headline(result), style="bold red" if result["verdicts"][DIFFERS] else "bold")
     console.print("")
-
-    def show(title: str, table_rows: list[dict[str, str]], names: int) -> None:
-        if table_rows:
-            Table(title, pd.DataFrame(table_rows), names).print(console)
-
+    tables: list[tuple[str, list[dict[str, str]], int]] = []
     for verdict in (DIFFERS, DIFFERS_BY_LESS, INCONCLUSIVE, EQUAL):
         chosen = [row for row in result["rows"] if row["verdict"] == verdict]
         chosen.sort(key=lambda row: (2.0 if row["p"] is None else row["p"], -abs(row["difference"] or 0.0)))
         tested = "p_equal_holm" if verdict == EQUAL else "p_holm"
-        show(verdict.capitalize(), [_scores(row, tested) for row in chosen], 3)
-    names = ("model", "task", "setting")
+        tables.append((verdict.capitalize(), [_scores(row, tested) for row in chosen], 3))
     settings = [
-        {name: row[name] or "" for name in names} | {side.upper(): " ".join(map(_value, row[side])) for side in "ab"}
+        {name: row[name] or "" for name in ("model", "task", "setting")}
+        | {side.upper(): " ".join(map(_value, row[side])) for side in "ab"}
         for row in result["settings"]
     ]
-    show("Settings that differ", settings, 5)
+    tables.append(("Settings that differ", settings, 5))
     for side in "ab":
         only = result[f"only_{side}"]
         title = f"Only in {side.upper()}: {count(len(only), 'setting')}"
         title += f", the first {MAXIMUM_ROWS}" if len(only) > MAXIMUM_ROWS else ""
-        show(title, [_names(row) for row in only[:MAXIMUM_ROWS]], 3)
+        tables.append((title, [_names(row) for row in only[:MAXIMUM_ROWS]], 3))
+    for title, rows, names in tables:
+        if rows:
+            Table(title, pd.DataFrame(rows), names).print(console)
     console.print(notes(result))
 
 

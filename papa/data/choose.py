@@ -214,16 +214,13 @@ def described(
         reason = "running text without labels: masked language modelling, in blocks that fill the slots"
         return DataSet(files, chosen, MASKED.usual_metric, train.table.num_rows, {"metric": reason}, unused=unused)
     for columns in list(splits.values())[::-1]:  # the training split last
-        words = columns.words(chosen["words"]) if "words" in chosen else None
-        texts = [columns.texts(chosen[role]) for role in ("first", "second") if role in chosen]
-        classes = columns.classes(chosen["label"], labels, words)
+        examples, classes = columns.examples(chosen, labels)
     reasons = {}
-    examples: Sequence[Example] = list(zip(*texts, strict=True)) if words is None else words
     distinct, rows = len({example[0] for example in examples}), len(examples)
-    if len(texts) == 2 and rows - distinct > REPEATED_SHARE * rows:
+    if "second" in chosen and rows - distinct > REPEATED_SHARE * rows:
         chosen["cluster"] = chosen["first"]
         reasons["cluster"] = f"{distinct:,} different first texts in {rows:,} pairs, so intervals resample texts"
-    metric, reasons["metric"] = _metric(classes, words is not None)
+    metric, reasons["metric"] = _metric(classes, "words" in chosen)
     sample = examples[:: max(1, rows // SAMPLED_ROWS)]
     return DataSet(files, chosen, metric, rows, reasons, unused=unused, labels=labels, examples=sample)
 

@@ -27,7 +27,7 @@ from papa.files import (
     Record,
     digest_of_json,
     digest_of_table,
-    opened_table,
+    read_facts,
     read_table,
     write_table,
 )
@@ -119,8 +119,7 @@ def prepared(
     if digests is None:
         return Prepared(path, record.key, _provisional(corpus, labelled, record.key))
     if os.path.exists(path):
-        with opened_table(path) as file:
-            facts = file.facts
+        facts = read_facts(path)
         return Prepared(path, record.key, facts, _warnings(corpus, labelled, facts))
     table, facts = _table(corpus, labelled, machine)
     warnings = _warnings(corpus, labelled, facts)

@@ -17,7 +17,7 @@ import pandas as pd
 
 from papa.config.measures import positive_class
 from papa.errors import DamagedArtefact, InputError, count
-from papa.files import PathLike, provenance_of, read_table
+from papa.files import PathLike, read_facts, read_table
 from papa.results.losses import COUNTS, status_of
 from papa.results.outcomes import (
     ALL,
@@ -139,12 +139,10 @@ def compare(a: PathLike, b: PathLike, margin: float | None = None) -> Row:
 
 def read_outcomes(path: PathLike) -> tuple[dict[Key, TaskOutcomes], dict[str, Any]]:
     """Return all outcomes in a table by model and task, and the facts of the table."""
-    table = read_table(path)
-    facts = provenance_of(table)
+    table, facts = read_table(path), read_facts(path)
     if facts.get("table") != "outcomes" or not table.num_rows:
         raise DamagedArtefact(f"{path} is not a table of outcomes; pass the folder of finished results.")
-    metrics = {name: task["metric"] for name, task in facts["tasks"].items()}
-    return {(each.model, each.task): each for each in outcomes_in(table, metrics)}, facts
+    return {(each.model, each.task): each for each in outcomes_in(table, facts)}, facts
 
 
 def _read(folder: Path) -> Results:

@@ -145,9 +145,8 @@ def _slots_needed(examples: Sequence[Example], words: bool, folder: PathLike | N
         tokenizer = tokenizer_of(os.fspath(folder), os.path.basename(folder) or "model", words)
         template = Template.of(tokenizer)
     start, after = len(template.start), len(template.between) + len(template.end)
-    if words:
-        return [number + start + len(template.end) for number in _tokens(examples, tokenizer)]
-    first, *second = (_tokens(texts, tokenizer) for texts in zip(*examples, strict=True))
+    columns = [examples] if words else zip(*examples, strict=True)
+    first, *second = (_tokens(texts, tokenizer) for texts in columns)
     if not second:
         return [number + start + len(template.end) for number in first]
     return [2 * max(a + start, b + after) for a, b in zip(first, *second, strict=True)]

@@ -229,7 +229,6 @@ def mask(
     Returns:
         bool `[example or 1, 1, query or 1, key]`, True if the query sees the key; None if every query sees every key.
     """
-
     session = current()
     examples = session.layout
     if not examples.packed and kv_length > examples.slots.shape[1]:

@@ -30,8 +30,6 @@ if TYPE_CHECKING:
 NOTHING_CLAIMED = "Nothing can be concluded, so there is no table of claims."
 FOLDED_ROWS = 30
 """Tables are folded at first if they have more rows than this in total."""
-SHOWN = ("name", "title", "note", "tables", "alternative", "in_report")
-"""The fields of a section that the report shows as they are."""
 ROWS_SHOWN, LINE_CHARACTERS = 3, 120
 PAGES = files("papa.results") / "pages"
 
@@ -69,7 +67,7 @@ def _shown(section: Section, svg: str, finished: Finished) -> dict[str, object]:
         caption = f"{caption.removesuffix('.')}. {examples}."
         figure = f"data:image/svg+xml;base64,{b64encode(svg.encode()).decode()}"
     folded = bool(figure) or sum(len(table.rows) for table in section.tables) > FOLDED_ROWS
-    return {name: getattr(section, name) for name in SHOWN} | {"figure": figure, "caption": caption, "folded": folded}
+    return vars(section) | {"figure": figure, "caption": caption, "folded": folded}
 
 
 def _rendered(content: Mapping[str, object]) -> str:

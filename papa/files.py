@@ -240,12 +240,12 @@ class TableFile:
         return table
 
     def read(self, indices: Iterable[int] | None = None) -> pa.Table:
-        """Return some row groups (None: all) as one table; its metadata contain the provenance."""
+        """Return some row groups (None: all) as one table."""
         import pyarrow as pa
 
         tables = [self.group(index) for index in (range(len(self._digests)) if indices is None else indices)]
         table = pa.concat_tables(tables) if tables else self.schema.empty_table()
-        return table.replace_schema_metadata({KEY: self.metadata.metadata[KEY.encode()]})
+        return table.replace_schema_metadata()
 
 
 @contextmanager
@@ -266,6 +266,12 @@ def read_table(path: PathLike) -> pa.Table:
     """Read a Parquet file; raise `DamagedArtefact` if it is missing, damaged or not papa's."""
     with opened_table(path) as file:
         return file.read()
+
+
+def read_facts(path: PathLike) -> dict[str, Any]:
+    """Return the facts that a table was written with, without reading its rows."""
+    with opened_table(path) as file:
+        return file.facts
 
 
 def digest_of_table(table: pa.Table) -> str:
@@ -311,25 +317,12 @@ def _feed(digest: hashlib.blake2b, values: pa.Array) -> None:
             digest.update(np.ascontiguousarray(filled.to_numpy(zero_copy_only=False)).tobytes())
 
 
-def provenance_of(table: pa.Table | TableFile) -> dict[str, Any]:
-    """Return the facts that a table was written with."""
-    if isinstance(table, TableFile):
-        return table.facts
-    facts = Provenance.parse((table.schema.metadata or {}).get(KEY.encode())).facts
-    return {key: value for key, value in facts.items() if key != "groups"}
-
-
 # -- JSON, tensors, arrays --------------------------------------------------------------------------------------------
 
 
-def write_json(
-    content: Mapping[str, object],
-    path: PathLike,
-    record: Record | None = None,
-    facts: Mapping[str, object] | None = None,
-) -> None:
+def write_json(content: Mapping[str, object], path: PathLike, record: Record | None = None) -> None:
     """Write `content` as JSON with sorted keys, so the same content gives the same bytes. NaN raises ValueError."""
-    signed = {**content, KEY: json.loads(sealed(facts or {}, record, [_json(content).encode()]))}
+    signed = {**content, KEY: json.loads(sealed({}, record, [_json(content).encode()]))}
     text = json.dumps(signed, indent=1, sort_keys=True, allow_nan=False, ensure_ascii=False)
     with replacing(path) as temporary:
         temporary.write_text(text + "\n", encoding="utf-8")

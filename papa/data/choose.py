@@ -13,6 +13,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from itertools import chain
 from pathlib import Path
+from statistics import median
 from typing import TYPE_CHECKING
 
 from papa.config.measures import MASKED, METRICS, NEXT
@@ -144,9 +145,8 @@ def _slots_needed(examples: Sequence[Example], words: bool, folder: PathLike | N
         tokenizer = tokenizer_of(os.fspath(folder), os.path.basename(folder) or "model", words)
         template = Template.of(tokenizer)
     start, after = len(template.start), len(template.between) + len(template.end)
-    if words:
-        return [number + start + len(template.end) for number in _tokens(examples, tokenizer)]
-    first, *second = (_tokens(texts, tokenizer) for texts in zip(*examples, strict=True))
+    columns = [examples] if words else zip(*examples, strict=True)
+    first, *second = (_tokens(texts, tokenizer) for texts in columns)
     if not second:
         return [number + start + len(template.end) for number in first]
     return [2 * max(a + start, b + after) for a, b in zip(first, *second, strict=True)]
@@ -213,16 +213,13 @@ def described(
         reason = "running text without labels: masked language modelling, in blocks that fill the slots"
         return DataSet(files, chosen, MASKED.usual_metric, train.table.num_rows, {"metric": reason}, unused=unused)
     for columns in list(splits.values())[::-1]:  # the training split last
-        words = columns.words(chosen["words"]) if "words" in chosen else None
-        texts = [columns.texts(chosen[role]) for role in ("first", "second") if role in chosen]
-        classes = columns.classes(chosen["label"], labels, words)
+        examples, classes = columns.examples(chosen, labels)
     reasons = {}
-    examples: Sequence[Example] = list(zip(*texts, strict=True)) if words is None else words
     distinct, rows = len({example[0] for example in examples}), len(examples)
-    if len(texts) == 2 and rows - distinct > REPEATED_SHARE * rows:
+    if "second" in chosen and rows - distinct > REPEATED_SHARE * rows:
         chosen["cluster"] = chosen["first"]
         reasons["cluster"] = f"{distinct:,} different first texts in {rows:,} pairs, so intervals resample texts"
-    metric, reasons["metric"] = _metric(classes, words is not None)
+    metric, reasons["metric"] = _metric(classes, "words" in chosen)
     sample = examples[:: max(1, rows // SAMPLED_ROWS)]
     return DataSet(files, chosen, metric, rows, reasons, unused=unused, labels=labels, examples=sample)
 
@@ -261,7 +258,7 @@ def roles_of(columns: Columns, given: Mapping[str, str]) -> dict[str, str]:
         words = given.get("first") or _words(columns, lists, label)
         return {"words": words} | {role: given[role] for role in ("second",) if role in given} | {"label": label}
     texts = [name for name in usable if name not in (label, *lists) and not METADATA.fullmatch(_plain(name))]
-    texts = [name for name in texts if name in given.values() or _is_texts(columns, name)]
+    texts = [name for name in texts if name in given.values() or median(map(_is_text, _values(columns, name)))]
     if "first" in given or "second" in given:
         others = [name for name in texts if name not in given.values()]
         first = given.get("first") or _only(columns, others, "first", "a text")
@@ -278,7 +275,11 @@ def roles_of(columns: Columns, given: Mapping[str, str]) -> dict[str, str]:
 
 def _label(columns: Columns, usable: Sequence[str], lists: Sequence[str]) -> str:
     """Return the column of labels: it has a usual name, or it is the only one next to the words of a CoNLL file."""
-    named = [name for name in usable if _plain(name) in LABELS and _repeats(columns, name)]
+    named = []
+    for name in usable:
+        values = _values(columns, name)
+        if _plain(name) in LABELS and 2 * len(set(map(str, values))) <= max(len(values), 4):  # each twice on average
+            named.append(name)
     if not lists:  # a list of labels for each text is no label
         return _only(columns, [name for name in named if not columns.is_list(name)], "label", "the label")
     next_to_words = len(usable) == len(lists) == 2 and _plain(usable[0]) in WORDS  # tags may also come first
@@ -325,18 +326,6 @@ def _values(columns: Columns, name: str) -> list[object]:
     values = column.take(list(range(0, len(column), max(1, len(column) // SAMPLED_ROWS)))).to_pylist()
     items = chain.from_iterable(row or () for row in values) if columns.is_list(name) else values
     return [value for value in items if value not in (None, "")] or [None]
-
-
-def _repeats(columns: Columns, name: str) -> bool:
-    """Return whether values of a column occur twice on average, as those of labels do."""
-    values = _values(columns, name)
-    return 2 * len(set(map(str, values))) <= max(len(values), 4)
-
-
-def _is_texts(columns: Columns, name: str) -> bool:
-    """Return whether half of the values of a column are texts."""
-    values = _values(columns, name)
-    return 2 * sum(map(_is_text, values)) >= len(values)
 
 
 def _is_text(value: object) -> bool:

@@ -140,13 +140,14 @@ class Columns:
         self._refuse(wrong, f"a list in column {name} without one {role} per word")
         return list(values)
 
-    def check_rows(self, roles: Mapping[str, str], labels: Sequence[str] | None = None) -> None:
-        """Read all rows of some columns by role: first, second, words, label; raise `InputError` if one is unusable."""
-        for role in {"first", "second"} & roles.keys():
-            self.texts(roles[role])
+    def examples(
+        self, roles: Mapping[str, str], labels: Sequence[str] | None
+    ) -> tuple[Sequence[Sequence[str]], list[list[str]]]:
+        """Return the texts (or the words) of each row, and its classes, from columns by role; check all rows."""
         words = self.words(roles["words"]) if "words" in roles else None
-        if "label" in roles:
-            self.classes(roles["label"], labels, words)
+        texts = [self.texts(roles[role]) for role in ("first", "second") if role in roles]
+        classes = self.classes(roles["label"], labels, words) if "label" in roles else []
+        return list(zip(*texts, strict=True)) if words is None else words, classes
 
     def check(self, names: Iterable[str]) -> None:
         """Raise `InputError` unless each of `names` is the name of exactly one column."""

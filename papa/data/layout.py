@@ -168,18 +168,13 @@ def place_texts(
     contiguous = style in WITHOUT_GAPS or not template.end
     halved = style == "published_code" and not split
     rooms = template.rooms(slots, second is not None, contiguous, halved)
-
-    for begin in range(0, len(first), CHUNK_TEXTS):
-        left = _sub_tokens(tokenizer, first[begin : begin + CHUNK_TEXTS], split)
-        right: Sequence[SubTokens | None] = [None] * len(left)
-        if second is not None:
-            right = _sub_tokens(tokenizer, second[begin : begin + CHUNK_TEXTS], False)
-        for text, partner in zip(left, right, strict=True):
-            placed = _place_text(template, text, partner, rooms, None if contiguous else slots)
-            if partner is not None and style == "published_code" and not contiguous:
-                second_text = _positions_before_move(template, len(text.ids), len(partner.ids), slots)
-                placed.segments[:] = [template.second_segment if slot in second_text else 0 for slot in placed.slots]
-            yield placed
+    partners = [None] * len(first) if second is None else _sub_tokens(tokenizer, second, False)
+    for text, partner in zip(_sub_tokens(tokenizer, first, split), partners, strict=True):
+        placed = _place_text(template, text, partner, rooms, None if contiguous else slots)
+        if partner is not None and style == "published_code" and not contiguous:
+            second_text = _positions_before_move(template, len(text.ids), len(partner.ids), slots)
+            placed.segments[:] = [template.second_segment if slot in second_text else 0 for slot in placed.slots]
+        yield placed
 
 
 def texts_in_blocks(
@@ -265,10 +260,7 @@ def _place_text(
     """Place a text between special tokens. A partner starts at slots/2; if `slots` is None, there are no gaps."""
     ids, words, unknown = text
     partner_ids = [] if partner is None else partner.ids
-    if slots is None:
-        room, partner_room = _shares(len(ids), len(partner_ids), sum(rooms))
-    else:
-        room, partner_room = rooms
+    room, partner_room = rooms if slots else _shares(len(ids), len(partner_ids), sum(rooms))
     first, second = ids[:room], partner_ids[:partner_room]
     pieces = [(0, [*template.start, *first], 0)]
     last_segment = 0

@@ -27,7 +27,7 @@ from papa.files import (
     Record,
     digest_of_json,
     digest_of_table,
-    opened_table,
+    read_facts,
     read_table,
     write_table,
 )
@@ -60,16 +60,15 @@ class Prepared:
         key: the digest of the files and of the settings that decide on the content.
         facts: `rows` and `rows_available` (the numbers of rows that are used, and that could be), `shared` (validation
             rows that are also in training), `characters` (bytes of text) and `sizes` by split; `labels` (`names` and
-            `train_counts`) by task; `digests` of the columns' values, in the part "train" and in "all"; `warnings`.
+            `train_counts`) by task; `digests` of the columns' values, in the part "train" and in "all"; `warnings`. If
+            the corpus is not on this machine, the digests are provisional, and the other facts are empty.
         warnings: sentences about what may be wrong with the data.
-        known: whether the corpus is on this machine; if not, the digests are provisional, and other facts are empty.
     """
 
     path: str
     key: str
     facts: Mapping[str, Any]
     warnings: Sequence[str] = ()
-    known: bool = True
 
 
 @dataclass(frozen=True)
@@ -118,10 +117,9 @@ def prepared(
     record = Record("data", VERSION, _settings(corpus, labelled), digests or at)
     path = os.path.join(folder, f"{name}-{record.key[:KEY_DIGITS]}.parquet")
     if digests is None:
-        return Prepared(path, record.key, _provisional(corpus, labelled, record.key), known=False)
+        return Prepared(path, record.key, _provisional(corpus, labelled, record.key))
     if os.path.exists(path):
-        with opened_table(path) as file:
-            facts = file.facts
+        facts = read_facts(path)
         return Prepared(path, record.key, facts, _warnings(corpus, labelled, facts))
     table, facts = _table(corpus, labelled, machine)
     warnings = _warnings(corpus, labelled, facts)
@@ -275,8 +273,9 @@ def _labels(
     if len(set(listed)) < len(listed):
         raise InputError(f"`labels` lists a name twice: {listing(listed)}; list each name once.")
     classes = [split.columns.classes(column, listed, split.words) for split in splits]
-    names = listed or _names_in_data(splits[0].columns, column) or sorted_names(_distinct(classes[0]))
-    doubts = _check_classes(column, listed, splits, classes)
+    in_data = list(dict.fromkeys(map(class_name, splits[0].columns.class_names.get(column) or ())))
+    names = listed or in_data or sorted_names(_distinct(classes[0]))
+    doubts = _check_classes(column, (listed, in_data), splits, classes)
     index_of = {name: index for index, name in enumerate(names)}
     used = chain.from_iterable(split.used(rows) for split, rows in zip(splits, classes, strict=True))
     counts = Counter(chain.from_iterable(splits[0].used(classes[0])))
@@ -380,12 +379,11 @@ def _shared(texts: pa.Table) -> dict[str, int]:
     return shared
 
 
-def _names_in_data(columns: Columns, column: str) -> list[str]:
-    return list(dict.fromkeys(map(class_name, columns.class_names.get(column) or ())))
-
-
 def _check_classes(
-    column: str, listed: Sequence[str] | None, splits: Sequence[PreparedSplit], classes: Sequence[list[list[str]]]
+    column: str,
+    known_names: tuple[Sequence[str], Sequence[str]],
+    splits: Sequence[PreparedSplit],
+    classes: Sequence[list[list[str]]],
 ) -> list[str]:
     """Refuse unknown labels, labels that occur only in validation rows, and training rows with a single label.
 
@@ -394,10 +392,10 @@ def _check_classes(
     used = [split.used(rows) for split, rows in zip(splits[1:], classes[1:], strict=True)]
     train, validation = _distinct(classes[0]), _distinct(chain.from_iterable(used))
     train_used = _distinct(splits[0].used(classes[0]))
-    in_data = _names_in_data(splits[0].columns, column)
+    listed, in_data = known_names
     unknown = sorted_names((train | validation).difference(listed or in_data)) if listed or in_data else []
     if unknown:
-        known, advice = f"`labels` lists only {listing(listed or ())}", "list all labels"
+        known, advice = f"`labels` lists only {listing(listed)}", "list all labels"
         if not listed:
             known = f"the class names in the data are only {listing(in_data)}"
             advice = "correct these names, or list all labels under `labels`"

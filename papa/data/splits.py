@@ -68,7 +68,7 @@ class Wanted:
                     raise InputError(f"Each of the {rows} of {columns.source} lacks a text or a label; fix the rows.")
         if self.hold_out is not None:
             train = changed["train"]
-            train.check_rows(roles, self.labels)  # before it is split, so messages count all its rows
+            train.examples(roles, self.labels)  # before it is split, so messages count all its rows
             texts = [column for role, column in roles.items() if role in TEXT_ROLES]
             out = _held_out(train, texts, Fraction(fraction(self.hold_out)))
             changed |= {"train": _rows_of(train, [not held for held in out]), "validation": _rows_of(train, out)}

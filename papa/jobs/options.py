@@ -67,13 +67,12 @@ class Options:
     @property
     def settings(self) -> dict[str, object]:
         """The settings that were asked for; raises `InputError` if a seed is no whole number."""
-        settings = {name: getattr(self, name) for name in ("slots", "order")}
-        settings |= {"seeds": _listed(self.seeds), "fractions": _listed(self.fractions)}
         try:
-            settings["seeds"] = settings["seeds"] and [*map(int, settings["seeds"])]
+            seeds = None if self.seeds is None else [int(seed) for seed in self.seeds.split(",")]
         except ValueError:
             problem = f"--seeds is {self.seeds!r}, but must be whole numbers separated by commas, as in 1,2,3."
             raise InputError(problem) from None
+        settings = {"slots": self.slots, "order": self.order, "seeds": seeds, "fractions": _listed(self.fractions)}
         return {name: value for name, value in settings.items() if value is not None}
 
 

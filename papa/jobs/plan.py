@@ -9,20 +9,28 @@ import math
 import os
 import shutil
 import time
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from functools import cache
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, TypedDict
+from typing import TYPE_CHECKING, Any
+
+import pandas as pd
+import torch
 
 from papa.config.measures import METRICS, frequent_class, positive_class
 from papa.config.settings import Config, budget_on
 from papa.config.variant import Constant
 from papa.data.hub import HOW_TO_FETCH
+from papa.data.packed import Packed
 from papa.data.prepare import texts_in
+from papa.data.tokenize import check_tokenizer, is_decoder, sizes_of_model
 from papa.errors import WARNING, InputError, count, format_bytes, format_duration
+from papa.model.load import model_of
 from papa.plan.jobs import AnyJob, Average, HiddenStates, LearnLambda, Probe, ProbeEncoder, Report, Tokenize
 from papa.plan.study import JobGroup, Plan
 from papa.plan.why import reasons
+from papa.results.statistics import UNSEEN_UNITS, smallest_loss
+from papa.results.table import Table, printable
 
 if TYPE_CHECKING:
     from rich.console import Console
@@ -50,45 +58,15 @@ UNFIT = {
 """Reasons why a model does not fit a task, by whether the task needs a decoder."""
 
 
-class Needs(TypedDict):
-    """The needs of jobs; `unknown` of them were not estimated, because a model or a corpus is not on this machine."""
-
-    stage: str
-    jobs: int
-    unknown: int
-    seconds: float
-    disk_mb: float
+NEEDS = ["jobs", "unknown", "seconds", "disk_mb"]
+"""Numbers of each stage; `unknown` jobs were not estimated, because a model or a corpus is not on this machine."""
 
 
-class SmallestMargin(TypedDict):
-    """The smallest margin that a task can show, or the reason `why` there is none."""
+def plan(config: Config, cores: int) -> dict[str, Any]:
+    """Estimate the needs of the jobs that have to run, in plain values.
 
-    title: str
-    seeds: int | None
-    examples: int
-    smallest: float | None
-    why: str | None
-
-
-class Estimates(TypedDict):
-    """The return value of `plan`."""
-
-    config: str
-    problems: list[str]
-    why: list[str]
-    stages: list[Needs]
-    total: Needs
-    elapsed_seconds: float
-    cores: int
-    device: str
-    free_disk_bytes: int
-    margin: float
-    metrics: list[str]
-    smallest_margins: list[SmallestMargin]
-
-
-def plan(config: Config, cores: int) -> Estimates:
-    """Estimate the needs of the jobs that have to run; `problems` lists why something cannot run or be estimated.
+    `problems` lists why something cannot run or be estimated. `smallest_margins` has, for each task, the smallest
+    margin that it can show, or the reason `why` there is none.
 
     Args:
         config: a checked config.
@@ -110,27 +88,12 @@ def plan(config: Config, cores: int) -> Estimates:
         if not study.data(name).facts["rows"]:
             problems.append(f"Corpus {name} is not on this machine; {HOW_TO_FETCH}.")
     problems += _misfits(study)
-    stages: dict[str, Needs] = {}
-    total = Needs(stage="total", jobs=0, unknown=0, seconds=0.0, disk_mb=0.0)
-    busy = on_gpu = 0.0
-    for batch in study.missing:
-        seconds, disk_mb, unknown = float(START_SECONDS), 0.0, 0
-        settings = batch.jobs[0].settings
-        if batch.rule not in (Tokenize.stage, Report.stage):
-            about = batch.jobs[0].about
-            number, length = _tokens_of(study, about)
-            speed = rate(about["model"], length) if number else None
-            disk_mb = sum(_disk(study, job, number) for job in batch.jobs) / MB if number else 0.0
-            seconds, unknown = (seconds + _passes(batch) * number / speed, 0) if speed else (seconds, 1)
-        needed = stages.setdefault(batch.rule, Needs(stage=batch.rule, jobs=0, unknown=0, seconds=0.0, disk_mb=0.0))
-        for needs in (needed, total):
-            needs["jobs"] += 1
-            needs["unknown"] += unknown
-            needs["seconds"] += seconds
-            needs["disk_mb"] += disk_mb
-        threads = config.threads if batch.rule not in (Tokenize.stage, Report.stage) else 1
-        busy += seconds * min(threads, cores) / cores
-        on_gpu += seconds * (settings.runs_encoder and config.device.startswith("cuda"))
+    batches = pd.DataFrame(_needs(study, batch, rate) for batch in study.missing)
+    batches = batches.reindex(columns=["stage", *NEEDS, "threads", "runs_encoder"])  # there may be none
+    stages = batches.groupby("stage", sort=False)[NEEDS].sum().reset_index().to_dict("records")
+    total = {"stage": "total"} | {name: sum(stage[name] for stage in stages) for name in NEEDS}
+    busy = (batches["seconds"] * batches["threads"].clip(upper=cores)).sum() / cores
+    on_gpu = (batches["seconds"] * batches["runs_encoder"]).sum() if config.device.startswith("cuda") else 0
     free = shutil.disk_usage(folder).free
     if total["disk_mb"] * MB > free:
         missing = format_bytes(total["disk_mb"] * MB - free)
@@ -142,40 +105,34 @@ def plan(config: Config, cores: int) -> Estimates:
         "config": config.name,
         "problems": list(dict.fromkeys(problems)),
         "why": list(reasons(study)),
-        "stages": list(stages.values()),
+        "stages": stages,
         "total": total,
-        "elapsed_seconds": max(busy, on_gpu),
+        "elapsed_seconds": float(max(busy, on_gpu)),
         "cores": cores,
         "device": config.device,
         "free_disk_bytes": free,
         "margin": config.margin,
         "metrics": _metrics(study),
-        "smallest_margins": _smallest_margins(study),
+        "smallest_margins": [_smallest_margin(study, name) for name in _tasks(study)],
     }
 
 
-def print_plan(estimates: Estimates, out: Console) -> None:
+def print_plan(estimates: Mapping[str, Any], out: Console) -> None:
     """Print a plan: problems, a table of the stages, the total, and the smallest margins."""
-    import pandas as pd
-
-    from papa.results.table import Table, printable
-
     for problem in estimates["problems"]:
         out.print(printable(problem), style="bold red")
     total = estimates["total"]
     if not total["jobs"]:
         out.print(f"Every file of the study {estimates['config']} exists, so nothing has to run.", style="bold")
     else:
-        rows = [
-            {
-                "stage": stage["stage"],
-                "jobs": f"{stage['jobs']:,}" + (f" ({stage['unknown']:,} unknown)" if stage["unknown"] else ""),
-                "time": format_duration(stage["seconds"]),
-                "disk": format_bytes(stage["disk_mb"] * MB) if stage["disk_mb"] else "",
-            }
-            for stage in estimates["stages"]
-        ]
-        Table("", pd.DataFrame(rows), 1).print(out)
+        stages = pd.DataFrame(estimates["stages"])
+        unestimated = stages["unknown"].map(lambda number: f" ({number:,} unknown)" if number else "")
+        cells = {
+            "jobs": stages["jobs"].map("{:,}".format) + unestimated,
+            "time": stages["seconds"].map(format_duration),
+            "disk": stages["disk_mb"].map(lambda size: format_bytes(size * MB) if size else ""),
+        }
+        Table("", stages[["stage"]].assign(**cells), 1).print(out)
         unknown = f", {total['unknown']:,} of unknown size" if total["unknown"] else ""
         out.print(
             f"\n{count(total['jobs'], 'job')}{unknown}: about {format_duration(estimates['elapsed_seconds'])} on "
@@ -184,8 +141,23 @@ def print_plan(estimates: Estimates, out: Console) -> None:
             "One batch was timed.",
             style="bold",
         )
-    for sentence in (*estimates["why"], *estimates["metrics"], *describe_margins(estimates)):
+    for sentence in (*estimates["why"], *estimates["metrics"], *_describe_margins(estimates)):
         out.print(printable(sentence))
+
+
+def _needs(study: Plan, batch: JobGroup, rate: Callable[[str, int], float | None]) -> dict[str, object]:
+    """Return the stage of a batch, `NEEDS`, its threads, and whether it runs a model; `rate` times a model."""
+    needs = {"stage": batch.rule, "jobs": 1, "unknown": 0, "seconds": float(START_SECONDS), "disk_mb": 0.0}
+    if batch.rule in (Tokenize.stage, Report.stage):
+        return needs | {"threads": 1, "runs_encoder": False}
+    about = batch.jobs[0].about
+    number, length = _tokens_of(study, about)
+    if number:
+        needs["disk_mb"] = sum(_disk(study, job, number) for job in batch.jobs) / MB
+    if speed := rate(about["model"], length) if number else None:
+        needs["seconds"] = START_SECONDS + _passes(batch) * number / speed
+    needs["unknown"] = int(speed is None)
+    return needs | {"threads": study.config.threads, "runs_encoder": batch.jobs[0].settings.runs_encoder}
 
 
 def _tokens_of(study: Plan, about: Mapping[str, Any]) -> tuple[int, int]:
@@ -200,8 +172,6 @@ def _tokens_of(study: Plan, about: Mapping[str, Any]) -> tuple[int, int]:
 
 def _sizes(study: Plan, model: str) -> dict[str, int]:
     """Return the sizes of a model; empty if it is not on this machine, or `_misfits` says why it cannot be used."""
-    from papa.data.tokenize import sizes_of_model
-
     folder = study.model(model).folder
     try:
         return sizes_of_model(folder, model) if folder else {}
@@ -237,11 +207,6 @@ def _disk(study: Plan, job: AnyJob, tokens: float) -> float:
 
 def _tokens_per_second(study: Plan, model: str, length: int) -> float:
     """Time a model on one batch of texts of this length."""
-    import torch
-
-    from papa.data.packed import Packed
-    from papa.model.load import model_of
-
     config = study.config
     torch.set_num_threads(config.threads)
     texts = max(budget_on(config.device, config.token_budget) // length, 1)
@@ -262,8 +227,6 @@ def _tokens_per_second(study: Plan, model: str, length: int) -> float:
 
 def _misfits(study: Plan) -> Iterator[str]:
     """Yield a sentence for each model that does not fit a task, or whose tokenizer cannot lay out its texts."""
-    from papa.data.tokenize import check_tokenizer, is_decoder
-
     for name, task_name in study.config.pairs:
         task, files = study.config.tasks[task_name], study.model(name)
         if not files.folder:
@@ -282,7 +245,7 @@ def _misfits(study: Plan) -> Iterator[str]:
 def _metrics(study: Plan) -> list[str]:
     """Return a sentence about each metric that scores one class only."""
     sentences = []
-    for name in dict.fromkeys(task for _, task in study.config.pairs):
+    for name in _tasks(study):
         task = study.config.tasks[name]
         labels = study.data(task.corpus).facts["labels"].get(name)
         if labels and (positive := positive_class(task.metric, labels["names"])):
@@ -292,40 +255,37 @@ def _metrics(study: Plan) -> list[str]:
     return sentences
 
 
-def _smallest_margins(study: Plan) -> list[SmallestMargin]:
-    """Return the smallest margin of each task, or the reason why it has none."""
-    from papa.results.statistics import UNSEEN_UNITS, smallest_loss
-
-    config, margins = study.config, []
-    for name in dict.fromkeys(task for _, task in config.pairs):
-        task = config.tasks[name]
-        models = [model for model, paired in config.pairs if paired == name]
-        seeds = min(len(seeds) for model in models for seeds in study.variants(model, name).values())
-        facts, blocks = study.data(task.corpus).facts, config.corpora[task.corpus].blocks
-        examples = facts["rows"].get("validation", 0)
-        smallest = why = None
-        if not config.floors:
-            why = "without `floors` no loss is measured"
-        elif task.target.probed and seeds == 1:
-            why = "one seed shows nothing; use at least two"
-        elif not METRICS[task.metric].bounded:
-            why = "the score is unbounded, so attention's contribution is known only after a run"
-        elif not examples or blocks:
-            why = "the number of validation examples is not known"
-        else:
-            rows = examples / facts["sizes"]["validation"]["design_effect"]
-            spread = SEED_SPREAD / CONTRIBUTION if task.target.probed else 0.0
-            # the difference of two scores includes `UNSEEN_UNITS` twice, once per score
-            error = math.sqrt((DISCORDANT_SHARE + 2 * UNSEEN_UNITS / rows) / rows) / CONTRIBUTION
-            smallest = smallest_loss(seeds, spread, error, POWER)
-        probe_seeds = seeds if task.target.probed else None
-        margins.append(
-            SmallestMargin(title=task.title or name, seeds=probe_seeds, examples=examples, smallest=smallest, why=why)
-        )
-    return margins
+def _tasks(study: Plan) -> list[str]:
+    return list(dict.fromkeys(task for _, task in study.config.pairs))
 
 
-def describe_margins(estimates: Estimates) -> list[str]:
+def _smallest_margin(study: Plan, name: str) -> dict[str, object]:
+    """Return the smallest margin of a task, or the reason why it has none."""
+    config, task = study.config, study.config.tasks[name]
+    variants = (study.variants(model, paired) for model, paired in config.pairs if paired == name)
+    seeds = min(len(seeds) for of_model in variants for seeds in of_model.values())
+    facts = study.data(task.corpus).facts
+    examples = facts["rows"].get("validation", 0)
+    smallest = why = None
+    if not config.floors:
+        why = "without `floors` no loss is measured"
+    elif task.target.probed and seeds == 1:
+        why = "one seed shows nothing; use at least two"
+    elif not METRICS[task.metric].bounded:
+        why = "the score is unbounded, so attention's contribution is known only after a run"
+    elif not examples or config.corpora[task.corpus].blocks:
+        why = "the number of validation examples is not known"
+    else:
+        rows = examples / facts["sizes"]["validation"]["design_effect"]
+        spread = SEED_SPREAD / CONTRIBUTION if task.target.probed else 0.0
+        # the difference of two scores includes `UNSEEN_UNITS` twice, once per score
+        error = math.sqrt((DISCORDANT_SHARE + 2 * UNSEEN_UNITS / rows) / rows) / CONTRIBUTION
+        smallest = smallest_loss(seeds, spread, error, POWER)
+    about = {"title": task.title or name, "seeds": seeds if task.target.probed else None, "examples": examples}
+    return about | {"smallest": smallest, "why": why}
+
+
+def _describe_margins(estimates: Mapping[str, Any]) -> list[str]:
     """Describe the smallest margins of a plan in sentences."""
     known, sentences = [], []
     for entry in estimates["smallest_margins"]:

@@ -64,7 +64,7 @@ def table_of(models: Sequence[dict[str, Any]]) -> Table:
     rows = [
         check
         | {"causal": "yes" if check["causal"] else "no", "sizes": _sizes(check)}
-        | {name: _distance(check[name]) for name in distances}
+        | {name: "-" if pd.isna(check[name]) else f"{check[name]:.0e}".replace("0e+00", "0") for name in distances}
         | {"skipped": "-" if pd.isna(check["skipped"]) else f"{100 * check['skipped']:.0f} %"}
         for check in models
     ]
@@ -76,7 +76,3 @@ def _sizes(check: dict[str, Any]) -> str:
         return "-"
     some = f", only layers {', '.join(map(str, check['numbers']))}" if check["numbers"] else ""
     return f"{check['layers']} × {check['heads']} ({check['groups']}){some}"
-
-
-def _distance(value: float) -> str:
-    return "-" if pd.isna(value) else "0" if value == 0 else f"{value:.0e}"

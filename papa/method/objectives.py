@@ -13,7 +13,7 @@ from torch.nn.functional import cross_entropy
 from papa.config.measures import TEXT, WORD
 from papa.data.tokenize import tokenizer_of
 from papa.data.tokens import Tokens, whole_numbers
-from papa.files import PathLike, provenance_of, read_table
+from papa.files import PathLike, read_facts, read_table
 from papa.method.objective import IGNORED, Batch, Objective, OutcomesBySplit, outcomes_table
 from papa.method.probes import ProbeSizes, SequenceProbe, TokenProbe
 from papa.method.token_prediction import MaskedTokens, Masking, NextTokens
@@ -41,7 +41,7 @@ class GoldLabels:
     def read(cls, path: PathLike, column: str, train: Tokens) -> GoldLabels:
         """Read a column of labels from the table of the corpus; those of other splits never reach a probe."""
         table = read_table(path)
-        names = provenance_of(table)["labels"][column.removeprefix("label ")]["names"]
+        names = read_facts(path)["labels"][column.removeprefix("label ")]["names"]
         values = table.slice(0, train.rows[1]).column(column).combine_chunks()
         if train.words is None:
             return cls(whole_numbers(values), names)

@@ -12,7 +12,7 @@ import sys
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from contextvars import ContextVar
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from threading import RLock
 from typing import TYPE_CHECKING, Any
 
@@ -229,7 +229,6 @@ def mask(
     Returns:
         bool `[example or 1, 1, query or 1, key]`, True if the query sees the key; None if every query sees every key.
     """
-
     session = current()
     examples = session.layout
     if not examples.packed and kv_length > examples.slots.shape[1]:
@@ -287,41 +286,34 @@ def attention(
     index = session.next_layer(module)
     if session.stand_in is not None:
         return session.stand_in(module, query, key, value), None
-    examples, scoring = session.layout.last(key.shape[2]), Scoring.of(module, query, attention_mask, keywords)
-    if examples.packed and (scoring.bias is not None or (attention_mask is None and examples.real is not None)):
+    examples = session.layout.last(key.shape[2])
+    scored, dropout = scored_by(module, query, key, attention_mask, keywords)
+    if examples.packed and (scored.added is not None or (attention_mask is None and examples.real is not None)):
         raise InputError(f"{type(module).__name__} adds terms to its scores that are not defined for a packed row.")
-    values = examples.spread_heads(value)
-    layer = ProjectedLayer(index, examples, scoring.allowed, scoring.dropout, query, key, values, scoring)
+    layer = ProjectedLayer(index, examples, scored.allowed, dropout, scored, examples.spread_heads(value))
     return examples.gather_heads(context_of(session, layer)), None
 
 
-@dataclass(frozen=True)
-class Scoring:
-    """Parameters that turn products of queries and keys into attention; see `Attending` for the fields."""
+def scored_by(
+    module: nn.Module, query: Tensor, key: Tensor, mask: Tensor | None, keywords: Mapping[str, Any]
+) -> tuple[Attending, float]:
+    """Return how a call of attention scores the model's queries and keys, and its dropout.
 
-    scaling: float
-    dropout: float
-    allowed: Tensor | None
-    bias: Tensor | None
-    softcap: float | None
-    sinks: Tensor | None
-
-    @classmethod
-    def of(cls, module: nn.Module, query: Tensor, mask: Tensor | None, keywords: Mapping[str, Any]) -> Scoring:
-        """Read the mask and the keywords of an attention call; raise `InputError` if a keyword is unknown."""
-        known = {name: value for name, value in keywords.items() if value is not None and name not in HARMLESS_KEYWORDS}
-        scaling, dropout = known.pop("scaling", query.shape[-1] ** -0.5), known.pop("dropout", 0.0)
-        softcap, sinks, bias = (known.pop(name, None) for name in ("softcap", "s_aux", "position_bias"))
-        unknown = [name for name, value in known.items() if value is not False]
-        if unknown:
-            raise InputError(
-                f"{type(module).__name__} passes {', '.join(unknown)} to its attention, which papa does not support; "
-                "such a model cannot be used."
-            )
-        if mask is None or mask.dtype == torch.bool:
-            return cls(scaling, dropout, mask, bias, softcap, sinks)
-        added = mask if bias is None else mask + bias  # the model made this mask itself
-        return cls(scaling, dropout, mask > torch.finfo(mask.dtype).min / 2, added, softcap, sinks)
+    Raises:
+        InputError: a keyword is unknown.
+    """
+    known = {name: value for name, value in keywords.items() if value is not None and name not in HARMLESS_KEYWORDS}
+    scaling, dropout = known.pop("scaling", query.shape[-1] ** -0.5), known.pop("dropout", 0.0)
+    softcap, sinks, added = (known.pop(name, None) for name in ("softcap", "s_aux", "position_bias"))
+    unknown = [name for name, value in known.items() if value is not False]
+    if unknown:
+        raise InputError(
+            f"{type(module).__name__} passes {', '.join(unknown)} to its attention, which papa does not support; "
+            "such a model cannot be used."
+        )
+    if mask is not None and mask.dtype != torch.bool:  # the model made this mask itself
+        added, mask = mask if added is None else mask + added, mask > torch.finfo(mask.dtype).min / 2
+    return Attending(query, key, scaling, mask, isinstance(mask, CausalMask), added, softcap, sinks), dropout
 
 
 def context_of(session: Session, layer: Layer) -> Tensor:
@@ -348,33 +340,26 @@ class ProjectedLayer(Layer):
     """A layer of a model that calls the registered attention function.
 
     Args:
-        query, key: the model's queries and keys.
+        scored: the model's queries and keys, and how they are scored.
         grouped_values: `[example, key head, position, channel]`.
-        scoring: turns queries and keys into attention.
     """
 
-    query: Tensor
-    key: Tensor
+    scored: Attending
     grouped_values: Tensor
-    scoring: Scoring
 
     @property
     def group_size(self) -> int:
         """Number of heads that share a key head."""
-        return self.query.shape[1] // self.grouped_values.shape[1]
+        return self.scored.query.shape[1] // self.grouped_values.shape[1]
 
     def attending(self, heads: Tensor | None) -> Attending:
-        scoring = self.scoring
-        queries = self.examples.spread_heads(self.query, heads)
-        keys = self.examples.spread_heads(self.key, None if heads is None else heads // self.group_size)
-        bias, sinks = scoring.bias, scoring.sinks
+        added, sinks = self.scored.added, self.scored.sinks
+        query = self.examples.spread_heads(self.scored.query, heads)
+        key = self.examples.spread_heads(self.scored.key, None if heads is None else heads // self.group_size)
         if heads is None:
-            keys = for_heads(keys, self.group_size, None)
-        else:
-            bias = bias[:, heads] if bias is not None and bias.shape[1] > 1 else bias
-            sinks = None if sinks is None else sinks[heads]
-        causal = isinstance(scoring.allowed, CausalMask)
-        return Attending(queries, keys, scoring.scaling, scoring.allowed, causal, bias, scoring.softcap, sinks)
+            return replace(self.scored, query=query, key=for_heads(key, self.group_size, None))
+        added = added[:, heads] if added is not None and added.shape[1] > 1 else added
+        return replace(self.scored, query=query, key=key, added=added, sinks=None if sinks is None else sinks[heads])
 
     def values(self, heads: Tensor | None) -> Tensor:
         return for_heads(self.grouped_values, self.group_size, heads)

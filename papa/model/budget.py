@@ -51,32 +51,21 @@ class TokenBudget:
             while left:
                 part, packed, first = left.pop()
                 packed = group.batch(part) if packed is None else packed
-                if not self._fits(model, work, part, packed, first):
-                    # no reference to the tensors of the failed attempt is left, so their memory can be freed
-                    self._halve(model, int(packed.lengths.sum()), len(part))
-                    middle = -(-len(part) // 2)
-                    left += [(half, None, done()) for half in (part[middle:], part[:middle])]
+                try:
+                    work(part, model.pack(packed), first)
+                    continue
+                except torch.OutOfMemoryError:
+                    pass  # after this block, nothing refers to the tensors of the failed attempt
+                tokens = int(packed.lengths.sum())
+                _free_memory(model.device, len(part) == 1, f"one example of {tokens} tokens")
+                self.tokens = max(1, tokens // 2)
+                log.warning(
+                    "%s is out of memory with a batch of %d tokens; continuing with token_budget %d.",
+                    *(model.device, tokens, self.tokens),
+                )
+                middle = -(-len(part) // 2)
+                left += [(half, None, done()) for half in (part[middle:], part[:middle])]
             yield examples
-
-    def _fits(self, model: Model, work: Work, examples: Tensor, batch: Packed, first: int) -> bool:
-        try:
-            work(examples, model.pack(batch), first)
-        except torch.OutOfMemoryError:
-            return False
-        return True
-
-    def _halve(self, model: Model, tokens: int, examples: int) -> None:
-        if examples == 1:
-            raise InputError(
-                f"The memory of {model.device} is too small for one example of {tokens} tokens; "
-                "use fewer slots, a smaller model or a device with more memory."
-            )
-        self.tokens = max(1, tokens // 2)
-        _free_memory(model.device)
-        log.warning(
-            "%s is out of memory with a batch of %d tokens; continuing with token_budget %d.",
-            *(model.device, tokens, self.tokens),
-        )
 
 
 class BatchParts:
@@ -98,12 +87,7 @@ class BatchParts:
                 return work(batch.split(max(1, size)))
             except torch.OutOfMemoryError:
                 pass  # after this block, nothing refers to the tensors of the failed attempt
-            _free_memory(self.device)
-            if size <= 1:
-                raise InputError(
-                    f"The memory of {self.device} is too small for one training example; use fewer slots, a smaller "
-                    "model or a device with more memory."
-                )
+            _free_memory(self.device, size <= 1, "one training example")
             self.size = -(-size // 2)
             log.warning(
                 "%s is out of memory with %d examples at once; continuing with %d. Gradients still follow from whole "
@@ -122,7 +106,13 @@ def memory_of(device: torch.device) -> int | None:
         return None
 
 
-def _free_memory(device: torch.device) -> None:
+def _free_memory(device: torch.device, smallest: bool, part: str) -> None:
+    """Free memory that nothing refers to; raise `InputError` if the `part` that did not fit was the smallest one."""
+    if smallest:
+        raise InputError(
+            f"The memory of {device} is too small for {part}; use fewer slots, a smaller model or a device with more "
+            "memory."
+        )
     gc.collect()
     if device.type != "cpu":
         torch.accelerator.empty_cache()

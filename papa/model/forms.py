@@ -10,7 +10,7 @@ import sys
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from functools import cache
-from typing import TYPE_CHECKING, Any, Literal, cast
+from typing import TYPE_CHECKING, Any, Literal
 
 import torch
 from torch import Tensor, nn
@@ -219,15 +219,10 @@ def is_patched(model: PreTrainedModel) -> bool:
     )
 
 
-def _configs_of(model: PreTrainedModel) -> Iterator[PreTrainedConfig]:
-    """Yield the configs of a model and its submodels, outer ones first."""
-    waiting = [
-        cast("PreTrainedConfig", module.config)
-        for module in model.modules()
-        if hasattr(module, "set_attn_implementation")
-    ]
-    while waiting:
-        config = waiting.pop(0)
-        yield config
-        parts = [getattr(config, name, None) for name in config.sub_configs]
-        waiting += [part for part in parts if part is not None]
+def _configs_of(model: nn.Module) -> list[PreTrainedConfig]:
+    """Return the configs of a model and its submodels, outer ones first."""
+    configs: list[Any] = [module.config for module in model.modules() if hasattr(module, "set_attn_implementation")]
+    for config in configs:  # the list grows
+        parts = (getattr(config, name, None) for name in config.sub_configs)
+        configs += [part for part in parts if part is not None]
+    return configs

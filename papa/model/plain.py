@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from typing import TYPE_CHECKING
 
 from torch import Tensor, nn
@@ -41,23 +41,15 @@ def replaced_attention(
             "load the model again."
         )
     stock = stock_with_padding_before(model)
-    undo = patch(model)
-    try:
+    with ExitStack() as held:
+        held.callback(patch(model))
         facts, padding_before = settle_plain(model, stock)
         replacement = replacement_of((facts.layers, facts.heads), constants, heads, like=next(model.parameters()))
         calls = _Calls(model, Session(replacement, facts), padding_before)
-        hooks = [
-            model.register_forward_pre_hook(calls.before, with_kwargs=True),
-            model.register_forward_hook(calls.after),
-        ]
-        try:
-            with running(calls.session):
-                yield model
-        finally:
-            for hook in hooks:
-                hook.remove()
-    finally:
-        undo()
+        held.callback(model.register_forward_pre_hook(calls.before, with_kwargs=True).remove)
+        held.callback(model.register_forward_hook(calls.after).remove)
+        held.enter_context(running(calls.session))
+        yield model
 
 
 class _Calls:

@@ -7,7 +7,7 @@ that both results have. Subsets and other metrics are left out, because they are
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -17,7 +17,7 @@ import pandas as pd
 
 from papa.config.measures import positive_class
 from papa.errors import DamagedArtefact, InputError, count
-from papa.files import PathLike, provenance_of, read_table
+from papa.files import PathLike, read_facts, read_table
 from papa.results.losses import COUNTS, status_of
 from papa.results.outcomes import (
     ALL,
@@ -57,6 +57,7 @@ MAXIMUM_ROWS = 10
 """The number of settings of one side that are printed."""
 
 Row = dict[str, Any]
+Values = dict[str, object]
 Key = tuple[str, str]
 """A model and a task."""
 Parameters = dict[tuple[str, str | None, str], list[object]]
@@ -68,9 +69,8 @@ class Results:
     """One side of a comparison."""
 
     outcomes: dict[Key, TaskOutcomes]
-    titles: dict[str, str]
+    facts: dict[str, Any]
     parameters: Parameters
-    margin: float
 
 
 def compare(a: PathLike, b: PathLike, margin: float | None = None) -> Row:
@@ -98,7 +98,7 @@ def compare(a: PathLike, b: PathLike, margin: float | None = None) -> Row:
     if margin is not None and not 0 < margin < 1:
         raise InputError(f"The margin is {margin:g}, but must be between 0 and 1; it is a share, such as 0.1.")
     left, right = _read(Path(a)), _read(Path(b))
-    share = left.margin if margin is None else margin
+    share = left.facts["margin"] if margin is None else margin
     common = {
         key: [setting for setting in outcomes.settings() if setting in other.settings()]
         for key, outcomes in left.outcomes.items()
@@ -139,12 +139,10 @@ def compare(a: PathLike, b: PathLike, margin: float | None = None) -> Row:
 
 def read_outcomes(path: PathLike) -> tuple[dict[Key, TaskOutcomes], dict[str, Any]]:
     """Return all outcomes in a table by model and task, and the facts of the table."""
-    table = read_table(path)
-    facts = provenance_of(table)
+    table, facts = read_table(path), read_facts(path)
     if facts.get("table") != "outcomes" or not table.num_rows:
         raise DamagedArtefact(f"{path} is not a table of outcomes; pass the folder of finished results.")
-    metrics = {name: task["metric"] for name, task in facts["tasks"].items()}
-    return {(each.model, each.task): each for each in outcomes_in(table, metrics)}, facts
+    return {(each.model, each.task): each for each in outcomes_in(table, facts)}, facts
 
 
 def _read(folder: Path) -> Results:
@@ -152,23 +150,14 @@ def _read(folder: Path) -> Results:
         problem = f"has no {OUTCOMES}, so it has no finished results" if folder.exists() else "does not exist"
         raise InputError(f"{folder} {problem}; pass results/NAME, and run its workflow to the end first.")
     outcomes, facts = read_outcomes(folder / OUTCOMES)
-    titles = {name: task["title"] for name, task in facts["tasks"].items()}
-    runs = read_table(folder / RUNS).to_pandas()
-    return Results(outcomes, titles, _parameters(runs, facts["models"], facts["tasks"]), facts["margin"])
-
-
-def _parameters(
-    runs: pd.DataFrame, models: Mapping[str, Mapping[str, object]], tasks: Mapping[str, Mapping[str, object]]
-) -> Parameters:
-    recorded: Parameters = {}
+    runs, recorded = read_table(folder / RUNS).to_pandas(), Parameters()
     for model, rows in runs.groupby("model", sort=False):
-        recorded |= {(str(model), None, name): [value] for name, value in models[str(model)].items()}
+        recorded |= {(str(model), None, name): [value] for name, value in facts["models"][model].items()}
         recorded[str(model), None, "heads"] = _values(rows, "heads")
-    for names, rows in runs.groupby(["model", "task"], sort=False):
-        model, task = map(str, names)
+    for (model, task), rows in runs.groupby(["model", "task"], sort=False):
         recorded |= {(model, task, name): _values(rows, name) for name in PARAMETERS}
-        recorded |= {(model, task, name): [tasks[task][name]] for name in ("metric", *OF_TASKS)}
-    return recorded
+        recorded |= {(model, task, name): [facts["tasks"][task][name]] for name in ("metric", *OF_TASKS)}
+    return Results(outcomes, facts, recorded)
 
 
 def _values(rows: pd.DataFrame, name: str) -> list[object]:
@@ -183,7 +172,7 @@ def _described(results: Results) -> str:
 # -- tests ------------------------------------------------------------------------------------------------------------
 
 
-def _rows(left: Results, right: Results, key: Key, settings: Sequence[Setting], share: float) -> Iterator[Row]:
+def _rows(left: Results, right: Results, key: Key, settings: Sequence[Setting], share: float) -> Iterator[Values]:
     """Test the common settings of a model and a task; `judge` adds the verdicts after all tests."""
     outcomes, same_seeds = left.outcomes[key], _same_seeds(left, right, key)
     a, b, same_examples = samples_of(outcomes, right.outcomes[key])
@@ -200,15 +189,16 @@ def _rows(left: Results, right: Results, key: Key, settings: Sequence[Setting], 
         yield row | _tested(estimate, delta)
 
 
-def _identity(side: Results, outcomes: TaskOutcomes, setting: Setting) -> Row:
-    about: Row = {"model": outcomes.model, "task": outcomes.task, "title": side.titles[outcomes.task]}
+def _identity(side: Results, outcomes: TaskOutcomes, setting: Setting) -> Values:
+    about: Values = {"model": outcomes.model, "task": outcomes.task}
+    about["title"] = side.facts["tasks"][outcomes.task]["title"]
     about |= {"metric": outcomes.metric, "positive": positive_class(outcomes.metric, outcomes.names)}
     return about | setting._asdict()
 
 
-def _tested(estimate: Estimate | None, delta: float | None) -> Row:
+def _tested(estimate: Estimate | None, delta: float | None) -> Values:
     """Return a difference with its interval and its p values; `p_equal` is that of a difference of at least δ."""
-    row: Row = dict.fromkeys(("difference", "low", "high", "p", "p_equal"))
+    row: Values = dict.fromkeys(("difference", "low", "high", "p", "p_equal"))
     if estimate is None:
         return row | {"why": "orders have no common seed"}
     row["difference"] = float(estimate.mean)
@@ -321,7 +311,7 @@ def _delta(sample: Sample, outcomes: TaskOutcomes, share: float) -> tuple[float 
     return share * (original - floor), ""
 
 
-def _only(side: Results, other_side: Results) -> list[Row]:
+def _only(side: Results, other_side: Results) -> list[Values]:
     return [
         _identity(side, outcomes, setting)
         for key, outcomes in side.outcomes.items()
@@ -338,27 +328,26 @@ def print_comparison(result: Row, console: Console) -> None:
     console.print(f"A: {printable(result['a'])}\nB: {printable(result['b'])}\n")
     console.print(headline(result), style="bold red" if result["verdicts"][DIFFERS] else "bold")
     console.print("")
-
-    def show(title: str, table_rows: list[dict[str, str]], names: int) -> None:
-        if table_rows:
-            Table(title, pd.DataFrame(table_rows), names).print(console)
-
+    tables: list[tuple[str, list[dict[str, str]], int]] = []
     for verdict in (DIFFERS, DIFFERS_BY_LESS, INCONCLUSIVE, EQUAL):
         chosen = [row for row in result["rows"] if row["verdict"] == verdict]
         chosen.sort(key=lambda row: (2.0 if row["p"] is None else row["p"], -abs(row["difference"] or 0.0)))
         tested = "p_equal_holm" if verdict == EQUAL else "p_holm"
-        show(verdict.capitalize(), [_scores(row, tested) for row in chosen], 3)
-    names = ("model", "task", "setting")
+        tables.append((verdict.capitalize(), [_scores(row, tested) for row in chosen], 3))
     settings = [
-        {name: row[name] or "" for name in names} | {side.upper(): " ".join(map(_value, row[side])) for side in "ab"}
+        {name: row[name] or "" for name in ("model", "task", "setting")}
+        | {side.upper(): " ".join(map(_value, row[side])) for side in "ab"}
         for row in result["settings"]
     ]
-    show("Settings that differ", settings, 5)
+    tables.append(("Settings that differ", settings, 5))
     for side in "ab":
         only = result[f"only_{side}"]
         title = f"Only in {side.upper()}: {count(len(only), 'setting')}"
         title += f", the first {MAXIMUM_ROWS}" if len(only) > MAXIMUM_ROWS else ""
-        show(title, [_names(row) for row in only[:MAXIMUM_ROWS]], 3)
+        tables.append((title, [_names(row) for row in only[:MAXIMUM_ROWS]], 3))
+    for title, rows, names in tables:
+        if rows:
+            Table(title, pd.DataFrame(rows), names).print(console)
     console.print(notes(result))
 
 

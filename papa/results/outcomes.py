@@ -5,14 +5,13 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 import pandas as pd
 
 from papa.config.measures import MEASURES, OUTCOME_TYPES, Counts, Guess, Measure, Outcomes, measure_of, pseudo_values
 from papa.config.variant import CONTEXT_FREE, Order
-from papa.files import provenance_of
 from papa.results.statistics import PseudoValues, Spread
 
 if TYPE_CHECKING:
@@ -397,9 +396,9 @@ def table_of(task_outcomes: Sequence[TaskOutcomes]) -> tuple[pa.Table, dict[str,
     return pa.concat_tables(tables).combine_chunks(), {"tasks": facts, "floors": task_outcomes[0].floors}
 
 
-def outcomes_in(table: pa.Table, metrics: Mapping[str, str]) -> Iterator[TaskOutcomes]:
-    """Read back the outcomes that `table_of` returned; `metrics` has the main metric of each task."""
-    facts, floors = (provenance_of(table)[name] for name in ("tasks", "floors"))
+def outcomes_in(table: pa.Table, about: Mapping[str, Any]) -> Iterator[TaskOutcomes]:
+    """Read back the outcomes that `table_of` returned, with the facts of their file."""
+    facts = about["tasks"]
     frame = table.to_pandas(strings_to_categorical=True)
     for (model, task), rows in frame.groupby(["model", "task"], sort=False, observed=True):
         rows = rows.dropna(axis=1, how="all")
@@ -412,11 +411,11 @@ def outcomes_in(table: pa.Table, metrics: Mapping[str, str]) -> Iterator[TaskOut
         yield TaskOutcomes(
             str(model),
             str(task),
-            metrics[str(task)],
+            facts[str(task)]["metric"],
             tuple(facts[str(task)]["label_names"]),
             tuple(facts[str(task)]["train_counts"]),
             runs.where(runs.notna(), None),
             items.astype({name: form for name, form in ITEM_TYPES.items() if name in items}),
             {name: rows[name].to_numpy().reshape(-1, size) for name in OUTCOME_COLUMNS if name in rows},
-            tuple(floors),
+            tuple(about["floors"]),
         )

@@ -10,8 +10,7 @@ from base64 import b64encode
 from collections.abc import Mapping, Sequence
 from hashlib import sha256
 from importlib.resources import files
-from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import pandas as pd
 import yaml
@@ -31,8 +30,6 @@ if TYPE_CHECKING:
 NOTHING_CLAIMED = "Nothing can be concluded, so there is no table of claims."
 FOLDED_ROWS = 30
 """Tables are folded at first if they have more rows than this in total."""
-SHOWN = ("name", "title", "note", "tables", "alternative", "in_report")
-"""The fields of a section that the report shows as they are."""
 ROWS_SHOWN, LINE_CHARACTERS = 3, 120
 PAGES = files("papa.results") / "pages"
 
@@ -70,7 +67,7 @@ def _shown(section: Section, svg: str, finished: Finished) -> dict[str, object]:
         caption = f"{caption.removesuffix('.')}. {examples}."
         figure = f"data:image/svg+xml;base64,{b64encode(svg.encode()).decode()}"
     folded = bool(figure) or sum(len(table.rows) for table in section.tables) > FOLDED_ROWS
-    return {name: getattr(section, name) for name in SHOWN} | {"figure": figure, "caption": caption, "folded": folded}
+    return vars(section) | {"figure": figure, "caption": caption, "folded": folded}
 
 
 def _rendered(content: Mapping[str, object]) -> str:
@@ -104,7 +101,9 @@ def first_rows(finished: Finished) -> dict[str, list[dict[str, str]]]:
     shown = {}
     for corpus, path in finished.data.items():
         shown[corpus] = rows = list[dict[str, str]]()
-        for read in _head(path):
+        with opened_table(path) as table:
+            head = table.group(0).slice(0, ROWS_SHOWN).to_pylist()
+        for read in (read for read in head if read["split"] == "train"):
             row = {name: _on_a_line(read[name]) for name in ("first", "second", "words") if read.get(name) is not None}
             for task, labels in finished.facts[corpus]["labels"].items():
                 title, label = finished.config.tasks[task].title or task, read[f"label {task}"]
@@ -112,13 +111,6 @@ def first_rows(finished: Finished) -> dict[str, list[dict[str, str]]]:
                 row[f"{title} (label)" if title in row else title] = _on_a_line(names)
             rows.append(row)
     return shown
-
-
-def _head(path: Path) -> list[dict[str, Any]]:
-    with opened_table(path) as table:
-        group = table.group(0) if table.metadata.num_row_groups else table.read()
-    rows: list[dict[str, Any]] = group.slice(0, ROWS_SHOWN).to_pylist()
-    return [row for row in rows if row["split"] == "train"]
 
 
 def _on_a_line(value: object) -> str:

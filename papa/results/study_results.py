@@ -171,7 +171,8 @@ def load(folder: PathLike) -> Study:
     >>> study.losses, study.constants("mood")  # doctest: +SKIP
     """
     results = Path(folder)
-    if (made_from := _made_from(results)) is None:
+    made_from = next(iter(sorted((results / "report").glob("*.json"))), None)
+    if made_from is None or not (results / "report" / "index.html").exists():
         problem = "has no HTML report, so it is not a finished study" if results.is_dir() else "is not a folder"
         raise InputError(f"{folder} {problem}; give a results folder, and finish its study with `papa run`.")
     content = read_json(made_from)
@@ -197,12 +198,6 @@ def write_kept_heads(heads: pd.DataFrame, target: PathLike, fraction: str = "1/2
         best.head(floor(Fraction(fraction) * len(best))).to_csv(file, index=False)
         written.append(file)
     return written
-
-
-def _made_from(folder: Path) -> Path | None:
-    """Return the list of what a finished report was made from; None if there is no such report."""
-    made_from = next(iter(sorted((folder / "report").glob("*.json"))), None)
-    return made_from if (folder / "report" / "index.html").exists() else None
 
 
 def _chosen(noun: str, name: str | None, names: Sequence[str]) -> str:

@@ -77,23 +77,16 @@ class Table:
 
     def fitting(self, width: int) -> list[Table]:
         """Split the table into tables that fit a terminal of `width` characters, each with all columns of names."""
-        if not self.is_wider(width):
-            return [self]
         widths = self._widths()
         names = sum(min(NAME_WIDTH, width) + 1 for width in widths[: self.names])
-        groups, taken = list[list[int]](), width
+        groups, taken = [list[int]()], names
         for index, column_width in enumerate(widths[self.names :], start=self.names):
-            if taken + column_width + 1 > width:
+            if groups[-1] and taken + column_width + 1 > width:
                 groups.append([])
                 taken = names
             groups[-1].append(index)
             taken += column_width + 1
         return [replace(self, frame=self.frame.iloc[:, [*range(self.names), *group]]) for group in groups]
-
-    def is_wider(self, width: int) -> bool:
-        """Whether the table is wider than `width` characters."""
-        widths = self._widths()
-        return sum(widths) + len(widths) > width
 
     def print(self, console: Console) -> None:
         """Print the table; if it is too wide, cells are wrapped, columns of names at `NAME_WIDTH` characters."""
@@ -104,7 +97,8 @@ class Table:
         table = Printed(
             box=SIMPLE_HEAD, show_edge=False, padding=0, title=title, title_justify="left", title_style="bold"
         )
-        widths, too_wide = self._widths(), self.is_wider(console.width)
+        widths = self._widths()
+        too_wide = sum(widths) + len(widths) > console.width
         for index, name in enumerate(self.header):
             is_name = index < self.names
             table.add_column(

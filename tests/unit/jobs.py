@@ -11,7 +11,7 @@ from papa.config.settings import Machine
 from papa.config.variant import ORIGINAL, Constant, Order, Variant
 from papa.data.tokenize import _schema, tokenize_corpus, write_groups
 from papa.data.weights import digest_of_model, weights_digest
-from papa.files import provenance_of, read_table, write_table
+from papa.files import read_facts, read_table, write_table
 from papa.method import fitting
 from papa.method.averaging import average_corpus
 from papa.method.head_weights import learn_weights
@@ -181,15 +181,11 @@ def trained(*given, **named):
     return state
 
 
-def facts_of(path):
-    return provenance_of(read_table(path))
-
-
 def score(run, labels, metric="accuracy", split="validation"):
     """The score of a split, from the predictions of a probe and the table with the labels."""
     rows, table = read_table(run).to_pandas().astype({"split": str}), read_table(labels)
     rows = rows[rows["split"] == split].reset_index(drop=True)
-    names, measure = provenance_of(table)["labels"]["t"]["names"], MEASURES[metric]
+    names, measure = read_facts(labels)["labels"]["t"]["names"], MEASURES[metric]
     items = {"example": rows["example"].to_numpy(), "gold": item_values(table.to_pandas(), "label t", rows)}
     counts = measure.counts(Outcomes.of(measure, items, rows["predicted"].to_numpy(), names))
     return float(measure.score(counts.sum(0)))

@@ -84,7 +84,8 @@ def test_clusters_are_in_the_table_of_outcomes_only_if_there_are_any(tmp_path):
     table, facts = table_of([outcomes, plain])
     write_table(table, tmp_path / "o.parquet", facts)
     table = read_table(tmp_path / "o.parquet")
-    [back, other] = outcomes_in(table, {"t": "accuracy", "u": "accuracy"})
+    metrics = {task: about | {"metric": "accuracy"} for task, about in facts["tasks"].items()}
+    [back, other] = outcomes_in(table, facts | {"tasks": metrics})
     assert back.items["cluster"].tolist() == [0, 0, 4, 4, 4, 2, 2] and "cluster" not in other.items
     assert "cluster" not in table_of([plain])[0].column_names
 

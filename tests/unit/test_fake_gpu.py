@@ -15,7 +15,7 @@ import papa
 from papa.config.settings import Machine
 from papa.data.packed import Packed
 from papa.data.tokens import Tokens
-from papa.files import provenance_of, read_table
+from papa.files import read_facts, read_table
 from papa.method.averaging import Averaging
 from papa.method.hidden import StoredStates
 from papa.model.model import Model
@@ -72,9 +72,7 @@ def numbers(path):
         constants = papa.Constants.load(path)
         return [constants.sum.numpy(), constants.count.numpy()]
     if path.suffix == ".parquet":
-        table = read_table(path)
-        frame = table.to_pandas()
-        curve = provenance_of(table).get("curve", [])
+        frame, curve = read_table(path).to_pandas(), read_facts(path).get("curve", [])
         return [np.array(curve), *(frame[name].to_numpy(float) for name in frame.select_dtypes("number"))]
     with StoredStates.opened(path) as hidden:
         tokens = Tokens.read(path.with_name("tokens.parquet"))["train"]

@@ -11,7 +11,7 @@ from papa.config.settings import FolderModel, Machine
 from papa.data.layout import place_texts, texts_in_blocks
 from papa.data.tokenize import check_tokenizer, sizes_of_model, tokenize_corpus
 from papa.data.weights import model_source
-from papa.files import provenance_of, read_table, write_table
+from papa.files import read_facts, read_table, write_table
 from papa.plan.jobs import Job, Tokenize
 
 GPT2 = ("GPT2", ["<|endoftext|>"])
@@ -185,9 +185,9 @@ def test_tokens_have_facts_and_nothing_of_the_tasks(tmp_path, family):
     texts = pa.table(rows | {"first": ["a b c d e f g h i", "a", "b"], "label t": [0, 1, 0], "cluster": [0, 1, 0]})
     _, table = tokenized(texts, tmp_path, model := random_model(family))
     assert table.column_names == ["split", "row", "ids", "slots", "segments", "cut"]
-    facts = provenance_of(table)
+    (path,) = tmp_path.rglob("x-*.parquet")
     style = "contiguous" if family == "llama" else "paper"
-    assert facts == {
+    assert read_facts(path) == {
         "sizes": sizes_of_model(model), "slots": 7, "style": style,
         "rows": {"train": 2, "validation": 1}, "cut": {"train": 1, "validation": 0},
     }  # fmt: skip
@@ -196,7 +196,8 @@ def test_tokens_have_facts_and_nothing_of_the_tasks(tmp_path, family):
         reads = {"texts": str(tmp_path / "texts.parquet"), "model": model}
         tokenize_corpus([Job(Tokenize(slots=7, layout="paper"), inputs, reads, "x", str(tmp_path), {"model": "tiny"})])
     _, blocks = tokenized(texts, tmp_path, model, blocks=True)
-    assert provenance_of(blocks)["rows"]["train"] == len(blocks) - 1 and blocks["row"].to_pylist()[-1] == 0
+    (path,) = {*tmp_path.rglob("x-*.parquet")} - {path}
+    assert read_facts(path)["rows"]["train"] == len(blocks) - 1 and blocks["row"].to_pylist()[-1] == 0
 
 
 LENGTHS = [(1, 1), (3, 9), (13, 2), (2, 17), (11, 11), (19, 19), (1, 30), (30, 1)]

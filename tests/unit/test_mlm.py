@@ -16,7 +16,7 @@ from transformers.activations import ACT2FN
 import papa
 from papa.data.layout import texts_in_blocks
 from papa.data.tokens import Tokens
-from papa.files import read_table
+from papa.files import read_facts, read_table
 from papa.method import token_prediction
 from papa.method.probes import MlmProbe
 from papa.method.states import StreamedStates
@@ -58,7 +58,7 @@ def train(model, tokens, name="run", seed=1, **options):
     """What a run says, with its mean loss."""
     run = tokens.parent / f"{name}.parquet"
     state = jobs.trained(model, run, seed=seed, metric=METRIC, tokens=tokens, **options)
-    return jobs.facts_of(run) | {"nats": jobs.nats(run), "state": state}
+    return read_facts(run) | {"nats": jobs.nats(run), "state": state}
 
 
 def masked(tokens, masking, *splits):

@@ -14,7 +14,7 @@ from torch.nn.functional import cross_entropy
 
 import papa
 from papa.data.tokens import Tokens
-from papa.files import read_table
+from papa.files import read_facts, read_table
 from papa.method.token_prediction import MaskedTokens, NextTokens
 from papa.results.losses import COUNTS, losses_of
 from papa.results.outcomes import FLOOR, ORIGINALS, Setting
@@ -84,7 +84,7 @@ def test_losses_with_constants_are_those_of_the_models_logits(tokens, constant):
         replaced = model.logits(jobs.dense(split.batch(torch.tensor([example]))), matrices)[0, : len(ids)]
         expected = cross_entropy(replaced[:-1], ids[1:], reduction="none").tolist()
         assert measured["loss"][measured["example"] == example].tolist() == pytest.approx(expected, rel=1e-5)
-    assert jobs.facts_of(tokens.parent / "run.parquet") == {"kept": 0, "heads": 12, "curve": []}
+    assert read_facts(tokens.parent / "run.parquet") == {"kept": 0, "heads": 12, "curve": []}
 
 
 def test_lambda_is_learned_on_the_models_own_loss(tokens):

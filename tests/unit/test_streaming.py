@@ -10,7 +10,7 @@ from sizes import CORPUS_SLOTS, HEADS, LAYERS, TRAIN, VALIDATION
 import papa
 from papa.data.tokenize import write_groups
 from papa.data.tokens import Tokens
-from papa.files import provenance_of, read_table, write_table
+from papa.files import read_facts, read_table, write_table
 from papa.method.objective import IGNORED
 from papa.method.objectives import GoldLabels, Labelled
 from papa.method.probes import ProbeSizes, SequenceProbe
@@ -42,7 +42,7 @@ def stages(tiny, corpus, data, metric):
         def run(self, **options):
             run = corpus / "run.parquet"
             state = jobs.trained(tiny, run, **data, **options)
-            return jobs.facts_of(run) | {"score": jobs.score(run, data["labels"], metric)}, state
+            return read_facts(run) | {"score": jobs.score(run, data["labels"], metric)}, state
 
     made = Stages()
     jobs.average(tiny, data["tokens"], made.constants)
@@ -132,8 +132,9 @@ def test_further_validation_splits_have_outcomes_of_their_own(stages, corpus, da
     """Two of them, both with all labels turned around."""
     before, names = stages.stored(ALL), ("zeta", "alpha")
     for name in ("tokens", "labels"):
-        table = read_table(corpus / f"{name}.parquet")
-        more, about = table.slice(TRAIN), provenance_of(table)
+        path = corpus / f"{name}.parquet"
+        table, about = read_table(path), read_facts(path)
+        more = table.slice(TRAIN)
         if name == "labels":
             rows = more["label t"].to_pylist()
             turned = [[1 - label for label in row] if isinstance(row, list) else 1 - row for row in rows]

@@ -187,7 +187,7 @@ def test_a_table_need_not_be_stored(tmp_path):
     (tmp_path / "a.txt").write_text("one text\nanother\n", encoding="utf-8")
     corpus = corpus_of(files={"train": str(tmp_path / "a.txt")})
     made = prepared(corpus, {}, Machine(), tmp_path / "data", "c", save=False)
-    assert made.known and made.facts["rows"] == {"train": 2} and not (tmp_path / "data").exists()
+    assert made.facts["rows"] == {"train": 2} and not (tmp_path / "data").exists()
     assert table_of(corpus, tmp_path).facts == made.facts
 
 
@@ -195,13 +195,13 @@ def test_a_dataset_that_is_not_here_has_provisional_digests(tmp_path, capsys):
     corpus = corpus_of(hub="some/data", first="text", revision="abc")
     task, machine = {"t": task_of(label="label")}, Machine(hub_mirror=str(tmp_path))
     made = prepared(corpus, task, machine, tmp_path, "c")
-    assert not made.known and not Path(made.path).exists()
+    assert not made.facts["rows"] and not Path(made.path).exists()
     assert made.facts["rows"] == {} and {*made.facts["digests"]["train"]} == {"first", "label t"}
     (tmp_path / "some/data").mkdir(parents=True)
     pq.write_table(pa.table(TEXT), tmp_path / "some/data/train.parquet")
     pq.write_table(pa.table(TEXT), tmp_path / "some/data/validation.parquet")
     here = prepared(corpus, task, machine, tmp_path, "c")
-    assert here.known and here.key != made.key and here.facts["rows"] == {"train": 3, "validation": 3}
+    assert here.key != made.key and here.facts["rows"] == {"train": 3, "validation": 3}
     assert not capsys.readouterr().err, "no progress bars"
 
 

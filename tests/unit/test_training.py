@@ -14,7 +14,7 @@ from torch import nn
 
 from papa.data.tokens import Tokens
 from papa.errors import InputError
-from papa.files import provenance_of, read_table, write_table
+from papa.files import read_facts, read_table, write_table
 from papa.method import objectives
 from papa.method.fitting import TrainingTask, _clip, fit
 from papa.method.objective import IGNORED
@@ -31,7 +31,7 @@ def test_a_probe_learns_and_the_same_seed_gives_the_same_bytes(tiny, corpus, dat
     def run(name, seed):
         how = training(epochs=15, learning_rate=3e-2)
         jobs.probe(tiny, corpus / f"{name}.parquet", how, seed, states=states, **data)
-        return jobs.facts_of(corpus / f"{name}.parquet")
+        return read_facts(corpus / f"{name}.parquet")
 
     first, again, other = run("a", 1), run("b", 1), run("c", 2)
     losses = first["curve"]
@@ -62,10 +62,10 @@ def test_batches_and_sentences_without_a_labelled_word_count_nothing(tiny, corpu
     def outcomes(name, bare):
         rows = enumerate(table["label t"].to_pylist())
         labels = pa.array([[IGNORED] * len(row) if bare(number) else row for number, row in rows])
-        write_table(table.set_column(2, "label t", labels), data["labels"], provenance_of(table))
+        write_table(table.set_column(2, "label t", labels), data["labels"], read_facts(data["labels"]))
         run = corpus / f"{name}.parquet"
         jobs.probe(tiny, run, training(batch_size=1, epochs=1), **data)
-        assert np.isfinite(jobs.facts_of(run)["curve"][0])
+        assert np.isfinite(read_facts(run)["curve"][0])
         return read_table(run).to_pylist()
 
     every = outcomes("all", lambda number: number < TRAIN and number % 2)

@@ -10,7 +10,7 @@ import transformers
 from tiny import CONFIG
 from tokenizers import pre_tokenizers
 
-from papa.files import provenance_of, read_table
+from papa.files import read_facts, read_table
 from papa.method.averages import Constants
 
 pytestmark = pytest.mark.slow
@@ -44,7 +44,7 @@ def test_a_decoder_goes_through_the_workflow(workflow):
     assert not Constants.load(path).sum.triu(1).any()  # no token looks ahead
     (path,) = results.glob("../cache/tokenize/tiny-sentences-*.parquet")
     tokens = read_table(path)
-    assert provenance_of(tokens)["style"] == "contiguous"
+    assert read_facts(path)["style"] == "contiguous"
     assert all(row == list(range(len(row))) for row in tokens["slots"].to_pylist())
     summary = read_table(results / "tables/summary.parquet").to_pandas()
     assert set(summary["fraction"]) == {"1", "1/2", "0"} and summary["mean"].notna().all()

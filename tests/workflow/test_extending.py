@@ -8,7 +8,7 @@ import pytest
 import yaml
 from tiny import CONFIG, REPOSITORY, copy_of_repository, in_python, with_keys, write_data, write_model
 
-from papa.files import provenance_of, read_table
+from papa.files import read_facts, read_table
 
 PAGE = (REPOSITORY / "docs/extending.md").read_text(encoding="utf-8")
 DIFFS = {
@@ -67,7 +67,7 @@ def test_a_task_has_its_labels(changed):
     config["models"]["minilm"] = CONFIG["models"]["tiny"]
     workflow.planned(config)
     [table] = workflow.folder.glob("results/cache/data/questions-*.parquet")
-    assert provenance_of(read_table(table))["labels"]["topics"]["names"] == ["animals", "colours"]
+    assert read_facts(table)["labels"]["topics"]["names"] == ["animals", "colours"]
 
 
 @pytest.mark.slow

@@ -14,7 +14,7 @@ import pyarrow as pa
 import pytest
 from tiny import CONFIG, with_keys
 
-from papa.files import digest_of_json, provenance_of, read_table
+from papa.files import digest_of_json, read_facts, read_table
 from papa.method.hidden import read_index
 from papa.plan.jobs import STAGES
 
@@ -50,7 +50,7 @@ def numbers_in(path: Path) -> list[float]:
         return projected(np.fromfile(path, "<f2", index["tokens"] * index["layers"] * index["hidden"]))
     table = read_table(path)
     columns = [number for column in table.columns for number in numbers_of(column.combine_chunks())]
-    return [*provenance_of(table).get("curve", []), *columns]
+    return [*read_facts(path).get("curve", []), *columns]
 
 
 def numbers_of(values: pa.Array | pa.ChunkedArray) -> list[float]:

@@ -23,6 +23,8 @@ from io import StringIO
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+import psutil
+
 import papa
 from papa.config.reading import config_of, read_yaml
 from papa.data.hub import fetch
@@ -102,22 +104,17 @@ def call(config: Path, cores: str | None, profile: str, options: Sequence[str]) 
 
     `profile` is the name of a profile of papa, or the folder of another; `options` are other options, and targets.
     """
-    shipped = home() / "workflow/profiles" / profile
-    cores = cores or ("all" if profile == DEFAULT else None)
+    shipped, local = home() / "workflow/profiles" / profile, profile == DEFAULT
+    cores, memory = cores or ("all" if local else None), f"mem_mb={psutil.virtual_memory().total // 10**6}"
     return [
         *("--snakefile", str(home() / "Snakefile")),
         *("--workflow-profile", str(shipped if shipped.is_dir() else profile)),
         *("--configfile", argument(config)),
         *(["--cores", cores] if cores else []),
-        *(["--resources", f"mem_mb={memory_mb()}"] if profile == DEFAULT and "--resources" not in options else []),
+        *(["--resources", memory] if local and "--resources" not in options else []),
         *("--nolock", "--keep-incomplete", "--ignore-incomplete"),
         *options,
     ]
-
-
-def memory_mb() -> int:
-    """Return the memory of this machine, in megabytes; jobs that request more in total do not run at once."""
-    return os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES") // 10**6
 
 
 def run(config: Path, cores: str | None, profile: str, options: Sequence[str]) -> None:

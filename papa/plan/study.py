@@ -104,8 +104,6 @@ class Plan:
         self._states: dict[str, AnyJob] = {}
         """The jobs of hidden states by path; those of one key are one job."""
 
-    # -- variants -----------------------------------------------------------------------------------------------------
-
     def orders(self, grid: Grid) -> list[Order]:
         """Return the orders of a grid, one for each seed or random draw."""
         ranking = self.config.ranking
@@ -141,8 +139,6 @@ class Plan:
         """
         return self.config.encoder_dropout or variant.trained or not self.config.tasks[task].target.labelled
 
-    # -- data and models ----------------------------------------------------------------------------------------------
-
     @cache  # noqa: B019
     def data(self, corpus: str) -> Prepared:
         """Return the table of a corpus; one that is not on this machine yet has provisional digests."""
@@ -176,8 +172,6 @@ class Plan:
     def _made(self, folder: Path) -> dict[str, PathLike]:
         """Return the files of a stage by the digits of their keys, whatever the names in other configs were."""
         return {file.stem[-KEY_DIGITS:]: file for file in folder.glob("[!.]*")}
-
-    # -- the jobs of each stage, in the order of the workflow ---------------------------------------------------------
 
     @cache  # noqa: B019
     def tokens(self, model: str, corpus: str, slots: int | None = None) -> AnyJob:
@@ -233,8 +227,7 @@ class Plan:
         if gradient and not self.streamed(task, ORIGINAL):
             needs["states"] = None, self.states(model, task, ORIGINAL).output
         about: dict[str, Any] = {"model": model, "task": task, "corpus": block.corpus}
-        about |= {"constant": constant.untrained}
-        about |= {"order": learned, "seed": seed}
+        about |= {"constant": constant.untrained, "order": learned, "seed": seed}
         return self._job(settings, f"{model}-{task}-{constant.untrained}-{learned}-{seed}", needs, about)
 
     @cache  # noqa: B019
@@ -343,8 +336,6 @@ class Plan:
             return False
         return all((self.results / name).exists() for name in read_json(self.report.output)["files"])
 
-    # -- what is missing ----------------------------------------------------------------------------------------------
-
     @cached_property
     def missing(self) -> list[JobGroup]:
         """The batches that have to run, each after those that it needs."""
@@ -401,8 +392,6 @@ class Plan:
     def warnings(self) -> list[str]:
         """Sentences about what may be wrong with the data."""
         return [warning for name in self.config.corpora_run for warning in self.data(name).warnings]
-
-    # -- plan.json ----------------------------------------------------------------------------------------------------
 
     def content(self) -> dict[str, Any]:
         """Return what jobs and people need to know of the plan, as JSON."""
@@ -483,11 +472,7 @@ def read_plan(folder: PathLike) -> dict[str, Any]:
 
 
 def listed_heads(path: PathLike) -> tuple[tuple[int, int], ...]:
-    """Return the heads in a CSV with the columns layer and head; the first one is replaced last.
-
-    Raises:
-        InputError: the file cannot be read, or has something else.
-    """
+    """Return the heads in a CSV with the columns layer and head; raise `InputError` if it has something else."""
     try:
         header, *lines = Path(path).read_text(encoding="utf-8-sig").splitlines() or [""]
     except (OSError, UnicodeDecodeError) as error:

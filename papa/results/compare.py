@@ -31,7 +31,7 @@ from papa.results.outcomes import (
 )
 from papa.results.phrases import percent
 from papa.results.scores import DATA_COLUMNS, RECIPE_COLUMNS
-from papa.results.statistics import LEVEL, SOURCES, Estimate, Spread, combine, holm
+from papa.results.statistics import LEVEL, SOURCES, Estimate, Spread, holm
 from papa.results.table import Table, metric_name, printable
 
 if TYPE_CHECKING:
@@ -254,7 +254,7 @@ def difference(
     if first is None or second is None:
         return None, BY_NOTHING
     if not same_examples:
-        return combine([first.estimate([0, 1]), second.estimate([0, 1])], [-1, 1]), BY_NOTHING
+        return second.estimate([0, 1]).minus(first.estimate([0, 1])), BY_NOTHING
     return _paired_by_example(first, second), BY_EXAMPLE
 
 
@@ -280,7 +280,7 @@ def _paired_by_example(a: Spread, b: Spread) -> Estimate:
     added.
     """
     if a.units is None or b.units is None:
-        return combine([a.estimate([0, 1]), b.estimate([0, 1])], [-1, 1])
+        return b.estimate([0, 1]).minus(a.estimate([0, 1]))
     units, unseen = b.units[1] - a.units[1], sum(a.unseen) + sum(b.unseen)
     freedom = len(units) - 1.0
     effects = [(float(units @ units) * len(units) / freedom + unseen, 1.0, freedom, np.array(EXAMPLES_ONLY))]

@@ -14,7 +14,7 @@ import pandas as pd
 
 from papa.config.settings import Config
 from papa.data.prepare import TEXTS
-from papa.files import PathLike, digest_of_json, opened_table, read_provenance, read_table
+from papa.files import PathLike, digest_of_json, read_facts, read_provenance, read_table
 from papa.plan.jobs import STAGES, AnyJob, Job, Probe, ProbeEncoder, Tokenize, Training
 from papa.results.claims import Conclusion, Samples, claims_of, conclusion_of, data_notes, samples_of, tasks_of
 from papa.results.outcomes import ITEM_COLUMNS, OUTCOME_COLUMNS, RUN_KEYS, TaskOutcomes, table_of
@@ -69,7 +69,7 @@ class Finished:
     @cached_property
     def facts(self) -> dict[str, Mapping[str, Any]]:
         """The facts about the table of each corpus."""
-        return {name: _facts(path) for name, path in self.data.items()}
+        return {name: read_facts(path) for name, path in self.data.items()}
 
     @cached_property
     def packages(self) -> dict[str, list[str]]:
@@ -136,7 +136,7 @@ class Finished:
 
     def _run(self, job: AnyJob) -> dict[str, Any]:
         """Return the record of a run for the table of runs."""
-        about, probed = job.about, _facts(job.output)
+        about, probed = job.about, read_facts(job.output)
         task, facts = self.config.tasks[about["task"]], self.facts[about["corpus"]]
         laid_out, training = self._laid_out[about["model"], about["corpus"]], Training.of_probe(task)
         counts = {"rows": facts["rows"], "rows_available": facts["rows_available"], "cut": laid_out["cut"]}
@@ -158,7 +158,7 @@ class Finished:
         """The facts about the tokens of each model and corpus; tokens for averages may have the slots of another."""
         corpora = {(model, self.config.tasks[task].corpus) for model, task in self.config.pairs}
         return {
-            (model, corpus): _facts(self.tokens(model, corpus, self.config.corpora[corpus].slots).output)
+            (model, corpus): read_facts(self.tokens(model, corpus, self.config.corpora[corpus].slots).output)
             for model, corpus in corpora
         }
 
@@ -187,11 +187,6 @@ class Finished:
     @cached_property
     def _tables(self) -> dict[str, pd.DataFrame]:
         return {name: read_table(path).to_pandas() for name, path in self.data.items()}
-
-
-def _facts(path: PathLike) -> Mapping[str, Any]:
-    with opened_table(path) as file:
-        return file.facts
 
 
 def _usual_labels(table: pd.DataFrame, label: str) -> Mapping[Hashable, object]:

@@ -7,8 +7,7 @@ from typing import TYPE_CHECKING
 
 import pandas as pd
 
-from papa.files import read_table
-from papa.plan.jobs import LearnLambda
+from papa.results.heads_map import heads_of
 from papa.results.phrases import constant_name, order_name
 from papa.results.section import Section
 from papa.results.table import Table
@@ -29,35 +28,21 @@ NOTE = (
 
 def stability(finished: Finished) -> Section | None:
     """Compare orders of heads, seed by seed; None if there is one seed, or no weights of heads were learned."""
-    jobs, tasks = finished.of_stage(LearnLambda.stage), finished.config.tasks
-    if len(finished.config.ranking.seeds) < 2 or not jobs:
+    heads, tasks = heads_of(finished.jobs), finished.config.tasks
+    if len(finished.config.ranking.seeds) < 2 or heads.empty:
         return None
-    learned = pd.DataFrame(
-        [
-            {**{name: job.about[name] for name in ("model", "task", "constant", "order", "seed")}, "path": job.output}
-            for job in jobs
-        ]
-    )
-    learned = learned.assign(seed=learned["seed"].map(str), title=learned["task"].map(lambda t: tasks[t].title or t))
-    rows = stability_of(learned)
+    rows = stability_of(heads.assign(title=heads["task"].map(lambda task: tasks[task].title or task)))
     return Section("stability", "Stability of orders", rows, COLUMNS, [table_of(rows)], NOTE)
 
 
-def stability_of(learned: pd.DataFrame) -> pd.DataFrame:
-    """Return a row with `COLUMNS` for each pair of seeds of an order; `learned` also has the `path` of each file."""
-    from scipy.stats import kendalltau
-
+def stability_of(heads: pd.DataFrame) -> pd.DataFrame:
+    """Return a row with `COLUMNS` for each pair of seeds of an order, from the weights of heads (`HEAD_COLUMNS`)."""
     rows = []
-    for order, group in learned.groupby(ORDER, sort=False):
-        weights = {seed: _weights(path) for seed, path in zip(group["seed"], group["path"], strict=True)}
-        for a, b in combinations(weights, 2):
-            rows.append([*order, a, b, float(kendalltau(weights[a], weights[b]).statistic)])
+    for order, group in heads.groupby(ORDER, sort=False):
+        weights = group.pivot(index=["layer", "head"], columns="seed", values="value")
+        seeds, taus = [str(seed) for seed in weights], weights.corr("kendall").to_numpy()
+        rows += [[*order, seeds[a], seeds[b], float(taus[a, b])] for a, b in combinations(range(len(seeds)), 2)]
     return pd.DataFrame(rows, columns=list(COLUMNS))
-
-
-def _weights(path: str) -> list[float]:
-    rows = read_table(path).to_pandas()
-    return list(rows[rows["epoch"] == rows["epoch"].max()].sort_values(["layer", "head"])["value"])
 
 
 def table_of(rows: pd.DataFrame) -> Table:

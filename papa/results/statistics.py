@@ -52,7 +52,7 @@ class Estimate:
     """A number with its variance over seeds, orders and examples; it determines every interval, bound and p value.
 
     A mean score, a loss and a difference of two of these are all estimates. `Spread.estimate` and
-    `Spread.shares` derive estimates from scores; `combine` combines independent estimates.
+    `Spread.shares` derive estimates from scores.
 
     Args:
         mean: the measured value.
@@ -77,6 +77,17 @@ class Estimate:
     def above(self, level: float = LEVEL) -> bool:
         """Whether the mean is significantly above 0 (one-sided)."""
         return self.mean - self._beyond(1 - level, -1) > 0
+
+    def minus(self, other: Estimate) -> Estimate:
+        """Return the difference from an independent estimate."""
+        parts, freedoms = np.array([self.variance, other.variance]), np.array([self.freedom, other.freedom])
+        mean, total = self.mean - other.mean, float(parts.sum())
+        if not freedoms.all():
+            return Estimate(mean, total, 0.0, {})
+        both = {name: np.array([self.shares[name], other.shares[name]]) for name in (SOURCES if total else ())}
+        shares = {name: float(parts @ each) / total for name, each in both.items()}
+        skews = self.skews[0] + other.skews[1], self.skews[1] + other.skews[0]
+        return Estimate(mean, total, _freedom(total, parts, freedoms), shares, skews)
 
     def p(self) -> float:
         """Return the two-sided p value of the test that the true value is 0."""
@@ -181,20 +192,12 @@ class Spread:
     tasks: tuple[slice, ...] = (slice(None),)
 
     @classmethod
-    def of(cls, values: np.ndarray, step: float = 0.0, seeded: bool = True) -> Spread:
-        """Return the spread of one task; see `PseudoValues`.
-
-        With one order, the variance over orders is unknown, and the result holds only for this order. With one seed or
-        one unit, the whole variance is unknown.
-        """
-        return cls.over([[PseudoValues(values, step, seeded)]])
-
-    @classmethod
     def over(cls, corpora: Sequence[Sequence[PseudoValues]]) -> Spread:
         """Return the joint spread of several tasks, which have the same orders and seeds.
 
         Effects of orders and seeds are common to all tasks. Effects that involve units are common to the tasks on one
-        corpus. Quantities and `tasks` follow in the order of the tables.
+        corpus. Quantities and `tasks` follow in the order of the tables. With one order, the variance over orders is
+        unknown, and the result holds only for this order; with one seed or one unit, the whole variance is unknown.
         """
         tables = [table for of_corpus in corpora for table in of_corpus]
         tasks = _consecutive([len(table.values) for table in tables])
@@ -370,24 +373,6 @@ def _effects(values: np.ndarray, subsets: Sequence[tuple[int, ...]]) -> dict[tup
         inner = (part for size in range(len(axes)) for part in combinations(axes, size))
         effects[axes] = effect - sum(effects[part] for part in inner)
     return effects
-
-
-def combine(estimates: Sequence[Estimate], weights: Sequence[float]) -> Estimate:
-    """Return a linear combination of independent estimates."""
-    parts = np.array([weight**2 * estimate.variance for weight, estimate in zip(weights, estimates, strict=True)])
-    mean = math.fsum(weight * estimate.mean for weight, estimate in zip(weights, estimates, strict=True))
-    freedoms = np.array([estimate.freedom for estimate in estimates])
-    if not freedoms.all():
-        return Estimate(mean, float(parts.sum()), 0.0, {})
-    total = float(parts.sum())
-    freedom = _freedom(total, parts, freedoms)
-    shares = {
-        name: sum(part * estimate.shares[name] for part, estimate in zip(parts, estimates, strict=True)) / total
-        for name in (SOURCES if total else ())
-    }
-    sides = [estimate.skews[:: 1 if weight > 0 else -1] for weight, estimate in zip(weights, estimates, strict=True)]
-    skews = np.array(weights) ** 2 @ np.array(sides)
-    return Estimate(mean, total, freedom, shares, (float(skews[0]), float(skews[1])))
 
 
 def holm(values: Sequence[float]) -> list[float]:

@@ -224,7 +224,9 @@ def test_the_command_measures_files_and_ends_with_the_sentence_and_the_report(fo
     assert done.exit_code == 0, done.output
     claim, _, table = done.stdout.partition("Score, by")
     assert done.stderr.startswith("chose: first = text, label = mood, metric = accuracy, slots = 16")
-    assert "based on 5 seeds and 40 validation examples" in " ".join(claim.split()), "the claim comes before the table"
+    assert "based on 5 seeds, 5 samples of training rows and 40 validation examples" in " ".join(claim.split()), (
+        "the claim comes before the table"
+    )
     assert table.endswith(f"\nReport:  {tmp_path / 'out' / 'report' / 'index.html'}\n")
     monkeypatch.setattr("papa.jobs.measure.fetch", lambda config, machine, say: say("offline") or machine)
     monkeypatch.setattr("papa.jobs.start.fcntl.flock", no_locks)

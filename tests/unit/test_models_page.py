@@ -1,11 +1,12 @@
 """docs/models.md says of a model type what is found about it now."""
 
-import importlib.util
 import re
 from importlib.metadata import version
 from pathlib import Path
 
 import pytest
+
+from benchmarks import models
 
 ROOT = Path(__file__).parents[2]
 PAGE = (ROOT / "docs/models.md").read_text(encoding="utf-8")
@@ -18,14 +19,6 @@ SAMPLE = (
 ).split()
 
 
-@pytest.fixture(scope="module")
-def models():
-    spec = importlib.util.spec_from_file_location("models", ROOT / "benchmarks/models.py")
-    module = importlib.util.module_from_spec(spec)
-    spec.loader.exec_module(module)
-    return module
-
-
 def listed():
     checked = {}
     for section, form in (("Packed", "packed"), ("Padded", "padded"), ("Text models that are not used", None)):
@@ -36,13 +29,13 @@ def listed():
     return checked
 
 
-def test_the_page_is_of_the_transformers_that_are_installed(models):
+def test_the_page_is_of_the_transformers_that_are_installed():
     assert f"text model of transformers {version('transformers')}" in PAGE, "run benchmarks/models.py"
     assert set(listed()) == set(models.kinds()), "run benchmarks/models.py"
 
 
 @pytest.mark.parametrize("kind", SAMPLE)
-def test_a_type_is_what_the_page_says(models, kind):
+def test_a_type_is_what_the_page_says(kind):
     checked = models.check(kind)
     assert checked["form"] == listed()[kind], f"{checked['why']}; run benchmarks/models.py"
     if checked["form"] != "refused":

@@ -16,11 +16,11 @@ from papa.config.settings import RunSettings
 
 ROOT = Path(__file__).parents[2]
 CEILINGS = {
-    "lines of papa": 18_700,
+    "lines of papa": 18_500,
     "modules of papa": 88,
-    "lines of tests": 14_345,
+    "lines of tests": 14_350,
     "lines of benchmarks, workflow and templates": 3_000,
-    "keys of a config": 55,
+    "keys of a config": 54,
     "commands": 7,
     "public names": 12,
     "modules in circles of imports": 0,

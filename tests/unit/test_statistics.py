@@ -16,7 +16,6 @@ from papa.results.statistics import (
     Interval,
     PseudoValues,
     Spread,
-    combine,
     holm,
     smallest_loss,
 )
@@ -48,9 +47,13 @@ def close(interval: Interval, to: Interval, tolerance: float = 1e-9) -> bool:
     return np.array(interval) == pytest.approx(np.array(to), abs=tolerance)
 
 
+def spread_of(values: np.ndarray, step: float = 0.0, seeded: bool = True) -> Spread:
+    return Spread.over([[PseudoValues(values, step, seeded)]])
+
+
 def of_seeds(*values: np.ndarray, units: int = 5) -> Spread:
     """The spread of quantities that only vary with the seed: all examples count the same."""
-    return Spread.of(np.repeat(np.stack(values)[:, None, :, None], units, axis=3))
+    return spread_of(np.repeat(np.stack(values)[:, None, :, None], units, axis=3))
 
 
 def test_if_only_seeds_vary_the_interval_is_that_of_t():
@@ -65,7 +68,7 @@ def test_if_only_seeds_vary_the_interval_is_that_of_t():
         assert shifted.above() == (stats.ttest_1samp(values, shift, alternative="greater").pvalue < 0.05)
     # the same of examples, if they lean to no side
     values = np.array([-3.0, -1.0, -0.5, 0.5, 1.0, 3.0]) + 7
-    estimate = Spread.of(np.broadcast_to(values, (1, 4, 3, 6))).estimate([1.0])
+    estimate = spread_of(np.broadcast_to(values, (1, 4, 3, 6))).estimate([1.0])
     assert estimate.interval()[1:3] == pytest.approx(plain(values))
     assert estimate.shares == {"order": 0, "seed": 0, "examples": 1, "rows": 0}
 
@@ -79,19 +82,19 @@ def test_the_variance_of_two_ways_is_the_classical_one():
     left = [table[row, column] - rows[row] - columns[column] + 6 for row in range(3) for column in range(4)]
     of_both = sum(value**2 for value in left) / 6
     assert (of_rows, of_columns) == (4, 18) and of_both == 3
-    spread = Spread.of(table[None, None])
+    spread = spread_of(table[None, None])
     assert spread.squares[:, 0, 0] * 12 == pytest.approx(np.array([of_rows, of_columns, of_both]))
     assert spread.freedoms.tolist() == [2, 3, 6] and spread.signs.tolist() == [1, 1, -1]
     assert spread.estimate([1.0]).variance == pytest.approx((4 + 18 - 3) / 12)
     # two seeds that only differ in their effect on examples: the sum is less than what only examples explain
     swapped = np.array([[5.0, 7.0, 6.0, 2.0], [7.0, 5.0, 2.0, 6.0]])
-    variance = Spread.of(swapped[None, None]).estimate([1.0]).variance
+    variance = spread_of(swapped[None, None]).estimate([1.0]).variance
     assert variance == pytest.approx(swapped.mean(0).var(ddof=1) / 4)
 
 
 def test_the_variance_of_three_ways_is_unbiased():
     parts = (0.5, 0.4, 0.6, 0.8)
-    spreads = [Spread.of(crossed(seed, (1, 4, 5, 30), parts)) for seed in range(300)]
+    spreads = [spread_of(crossed(seed, (1, 4, 5, 30), parts)) for seed in range(300)]
     signed = np.mean([spread.squares[:, 0, 0] @ spread.signs for spread in spreads])
     assert signed == pytest.approx(0.25 / 4 + 0.16 / 5 + 0.36 / 30 + 0.64 / 600, rel=0.08)
     assert np.var([spread.means[0] for spread in spreads]) == pytest.approx(signed, rel=0.25)
@@ -118,7 +121,7 @@ def test_a_bound_is_below_a_margin_where_the_contrast_is_below_0():
         values = crossed(seed, (3, 2, 3, 80), (0.02, 0.02, 0.3, 0.2))
         values[:, :, :, :3] += np.array([0.0, 0.0, -5.0])[:, None, None, None] * (seed % 2)  # few examples are lost
         values += np.array([-2.0, -4.5, 0.0])[:, None, None, None]
-        spread = Spread.of(values, 1.0)
+        spread = spread_of(values, 1.0)
         bound = spread.ratio(above, below).bound
         for margin in (0.02, 0.05, 0.1):
             contrast = spread.estimate(above - margin * below).interval()
@@ -177,7 +180,7 @@ def test_no_share_of_seeds_makes_tests_err_more_often_than_they_say(seeds):
 
 
 def test_that_none_of_few_examples_differs_is_no_proof():
-    estimate = Spread.of(np.ones((2, 1, 3, 100)), 1.0).estimate(LOST)
+    estimate = spread_of(np.ones((2, 1, 3, 100)), 1.0).estimate(LOST)
     # about 3 of 100 may be lost where none was: 1 - 0.97 ** 100 is 95 %
     assert 0.02 < estimate.interval().bound < 0.05
     assert estimate.variance == pytest.approx(2 * UNSEEN_UNITS / 100**2)
@@ -186,7 +189,7 @@ def test_that_none_of_few_examples_differs_is_no_proof():
 def test_few_lost_examples_widen_the_interval_to_their_side_as_wilsons_does():
     values = np.zeros((1, 1, 3, 1000))
     values[..., :10] = 1
-    interval = Spread.of(values).estimate([1.0]).interval()
+    interval = spread_of(values).estimate([1.0]).interval()
     wilson = stats.binomtest(10, 1000).proportion_ci(0.9, "wilson").high
     assert interval.high - interval.mean > 1.2 * (interval.mean - interval.low)
     assert interval.bound == pytest.approx(wilson, rel=0.05)
@@ -198,44 +201,41 @@ UNBOUNDED = (-math.inf, math.inf, math.inf)
 
 @pytest.mark.parametrize("sizes", [(2, 3, 1, 20), (2, 3, 4, 1), (2, 1, 1, 1)])
 def test_one_seed_or_one_example_has_no_bounds(sizes):
-    spread = Spread.of(crossed(11, sizes), 1.0)
+    spread = spread_of(crossed(11, sizes), 1.0)
     estimate = spread.estimate(LOST)
     assert estimate.interval()[1:] == UNBOUNDED and not spread.known
     assert not estimate.freedom and math.isnan(estimate.p()) and not estimate.above()
     assert spread.ratio([1, -1], [1, 0])[1:] == UNBOUNDED
-    assert combine([estimate, Estimate(0.0, 1.0, 3.0, {})], [1, 1]).interval().high == math.inf
+    assert estimate.minus(Estimate(0.0, 1.0, 3.0, {})).interval().high == math.inf
     # tasks are known only if each has several units
     tables = [[PseudoValues(crossed(25, (1, *sizes[1:3], size)))] for size in (20, sizes[3])]
     assert not Spread.over(tables).known
 
 
 def test_what_is_known_has_an_interval_of_no_width_and_a_share_of_nothing_has_no_bounds():
-    equal = Spread.of(np.full((2, 2, 3, 10), 0.5))
+    equal = spread_of(np.full((2, 2, 3, 10), 0.5))
     estimate = equal.estimate([1, 0])
     assert estimate.interval() == (0.5, 0.5, 0.5, 0.5) and estimate.p() == 0 and estimate.above()
     assert set(estimate.shares.values()) == {0.0} and equal.estimate(LOST).p() == 1
-    constant = Spread.of(np.broadcast_to(np.array([0.1, 0.7, 0.4])[:, None, None, None], (3, 1, 3, 7)))
+    constant = spread_of(np.broadcast_to(np.array([0.1, 0.7, 0.4])[:, None, None, None], (3, 1, 3, 7)))
     assert constant.ratio([0, 1, -1], [-1, 1, 0]) == pytest.approx(Interval(0.5, 0.5, 0.5, 0.5))
     values = crossed(12, (3, 1, 4, 50)) + np.array([3.0, 0.0, 0.0])[:, None, None, None]
-    ratio = Spread.of(values, 1.0).ratio([0.5, -0.5, 0], [1, -1, 0])
+    ratio = spread_of(values, 1.0).ratio([0.5, -0.5, 0], [1, -1, 0])
     assert ratio == pytest.approx(Interval(0.5, 0.5, 0.5, 0.5))
     values[1] = values[0]  # contextless probes predict the same as the original
-    ratio = Spread.of(values, 1.0).ratio([1, 0, -1], [1, -1, 0])
+    ratio = spread_of(values, 1.0).ratio([1, 0, -1], [1, -1, 0])
     assert math.isnan(ratio.mean) and ratio[1:] == UNBOUNDED
     values[1] += np.random.default_rng(0).normal(size=values[1].shape)
-    assert Spread.of(values, 1.0).ratio([1, 0, -1], [1, -1, 0])[1:] == UNBOUNDED
+    assert spread_of(values, 1.0).ratio([1, 0, -1], [1, -1, 0])[1:] == UNBOUNDED
 
 
 def test_independent_estimates_add_their_variances():
-    first, second = (Spread.of(crossed(seed, (2, 1, 4, 30))).estimate(LOST) for seed in (13, 14))
-    both = combine([first, second], [0.5, -2])
-    parts = 0.25 * first.variance, 4 * second.variance
-    assert (both.mean, both.variance) == pytest.approx((0.5 * first.mean - 2 * second.mean, sum(parts)))
-    single = combine([first], [1])
-    assert (single.mean, single.variance, single.freedom) == pytest.approx((first.mean, first.variance, first.freedom))
-    # many alike tasks have many degrees of freedom
+    first, second = (spread_of(crossed(seed, (2, 1, 4, 30))).estimate(LOST) for seed in (13, 14))
+    both = second.minus(first)
+    assert both.mean == pytest.approx(second.mean - first.mean)
+    assert both.variance == pytest.approx(first.variance + second.variance)
     task = Estimate(0.1, 0.01, 2.0, dict.fromkeys(SOURCES, 0.0))
-    assert combine([task] * 6, [1 / 6] * 6).freedom == pytest.approx(12)
+    assert task.minus(task).freedom == pytest.approx(4), "alike estimates add their degrees of freedom"
 
 
 def by_hand(tables: list[np.ndarray], weights: list[list[float]], shared: bool) -> float:
@@ -277,7 +277,7 @@ def test_a_task_with_missing_units_keeps_its_mean_and_its_variance():
     for task, table in zip(spread.tasks, (whole, part), strict=True):
         weights = np.zeros(4)
         weights[task] = LOST
-        estimate, alone = spread.estimate(weights.tolist()), Spread.of(table).estimate(LOST)
+        estimate, alone = spread.estimate(weights.tolist()), spread_of(table).estimate(LOST)
         assert (estimate.mean, estimate.variance) == pytest.approx((alone.mean, alone.variance), rel=0.01)
     # the units that both tasks have are paired by their index
     same = Spread.over([[PseudoValues(whole), PseudoValues(whole[..., units], units=units)]])

@@ -1,11 +1,13 @@
 """The benchmarks do what they are for, each in its smallest form and in this process."""
 
 import argparse
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
 import torch
 from tiny import WORDS, write_model
+from torch.nn.functional import cross_entropy
 
 from benchmarks import compare, coverage, gpu, parts
 from papa.data.packed import Packed
@@ -61,40 +63,15 @@ def test_both_sides_are_compared_and_do_the_same_work(compared):
     assert sorted(path.name for path in work.glob("seed-*.parquet")) == [f"seed-{n}.parquet" for n in (1, 2, 3)]
 
 
-def test_products_are_timed_and_nothing_else():
-    def work():
-        (torch.randn(300, 300) @ torch.randn(300, 300)).tanh().requires_grad_().square().sum().backward()
-        return {"said": "done"}
-
-    def no_product():
-        return {"sum": torch.randn(300, 300).tanh().sum()}
-
-    report = parts.seconds_of_products(work)
-    assert 0 < report["products"] < report["timed"] and parts.seconds_of_products(no_product)["products"] == 0
-
-
-@pytest.mark.slow
-class Given:
+def objective(probe, states, gold):
     """An objective on the rows of a study, as far as training needs one."""
 
-    def __init__(self, probe, states, gold):
-        self.probe, self.states, self.gold, self.examples = probe, states, gold, len(gold)
+    def loss_on(_, rows):
+        slots, lengths = torch.arange(coverage.SLOTS).repeat(len(rows)), torch.full((len(rows),), coverage.SLOTS)
+        packed = [Packed(slots, slots, slots, lengths, coverage.SLOTS)] * isinstance(probe, SequenceProbe)
+        return cross_entropy(probe.packed(states[rows].flatten(0, 1), *packed), gold[rows].flatten())
 
-    def begin(self, epoch):
-        pass
-
-    def shares(self, parts):
-        return [1.0]
-
-    def loss_on(self, _, rows):
-        states = self.states[rows]
-        if isinstance(self.probe, SequenceProbe):
-            tokens = states.flatten(0, 1)
-            slots, ones = torch.arange(coverage.SLOTS).repeat(len(rows)), torch.full((len(rows),), coverage.SLOTS)
-            logits = self.probe.packed(tokens, Packed(slots, slots, slots, ones, coverage.SLOTS))
-        else:
-            logits = self.probe.packed(states.flatten(0, 1))
-        return torch.nn.functional.cross_entropy(logits, self.gold[rows].flatten())
+    return SimpleNamespace(examples=len(gold), begin=lambda epoch: None, shares=lambda parts: [1.0], loss_on=loss_on)
 
 
 @pytest.mark.parametrize("case", [coverage.Case(train=37, epochs=3), coverage.Case("entity_f1", train=23, epochs=3)])
@@ -108,7 +85,7 @@ def test_probes_that_are_trained_at_once_are_those_that_papa_trains(case):
         torch.manual_seed(seed)
         sizes = (coverage.LAYERS, coverage.HIDDEN, 3) if case.per_word else (2, coverage.SLOTS, coverage.HIDDEN, 2)
         probe = (TokenProbe if case.per_word else SequenceProbe)(*sizes)
-        task = TrainingTask("probe", [probe], Given(probe, states, gold), None, sample)
+        task = TrainingTask("probe", [probe], objective(probe, states, gold), None, sample)
         training = Training(learning_rate=5e-3, batch_size=16, epochs=3)
         fit(task, OfTask(kind="word" if case.per_word else "text", training=training, seed=seed))
         for ours, papas in zip(together.parameters, probe.parameters(), strict=True):

@@ -256,13 +256,17 @@ def is_legal(config: dict[str, Any]) -> bool:
     return True
 
 
+def plan_of(config: dict[str, Any], folder: Path) -> Plan:
+    return Plan(config_of(config), folder, cache=folder / "cache")
+
+
 def finish(config: dict[str, Any], folder: Path) -> str | None:
     """Run what is missing; returns the sentence of a refusal."""
     try:
-        run_here(Plan(config_of(config), folder, cache=folder / "cache"))
+        run_here(plan_of(config, folder))
     except InputError as error:
         return str(error)
-    assert Plan(config_of(config), folder, cache=folder / "cache").missing == []
+    assert plan_of(config, folder).missing == []
     return None
 
 
@@ -365,27 +369,24 @@ def test_states_that_are_not_kept_are_gone_and_change_no_number():
 
 @pytest.mark.usefixtures("no_figures", "files")
 def test_states_stay_for_readers_that_another_run_has_added():
-    """The last job of a killed run may still run on a cluster when the study has been started again."""
-    deletes = CONFIG | {"keep_hidden_states": False}
-    one, two = (with_keys(deletes, {"run.seeds": seeds}) for seeds in ([1], [1, 2]))
-    Plan(config_of(one), Path("s"), cache=Path("s/cache")).write()
+    one, two = (with_keys(CONFIG, {"keep_hidden_states": False, "run.seeds": seeds}) for seeds in ([1], [1, 2]))
+    plan_of(one, Path("s")).write()
     old = read_plan("s")
     *before, last = [batch for batch in old["batches"] if batch["rule"] != "report"]
     for batch in before:
         run(old, batch, "s")
-    Plan(config_of(two), Path("s"), cache=Path("s/cache")).write()
+    plan_of(two, Path("s")).write()
     run(old, last, "s")
     assert Path(last["jobs"][0]["reads"]["states"]).exists() and finish(two, Path("s")) is None
 
 
 @pytest.mark.usefixtures("no_figures", "files")
 def test_the_report_follows_names_and_deleted_files():
-    """Files have the same keys if two models change places; and a table that was deleted is written again."""
     keys = {"run.models": ["a", "b"], "run.tasks": ["animals"], "run.fractions": ["1", "0"]}
     paths = {"a": {"path": "models/tiny"}, "b": {"path": "models/other"}}
     assert finish(with_keys(CONFIG, keys | {"models": paths}), Path("s")) is None
     swapped = with_keys(CONFIG, keys | {"models": {"a": paths["b"], "b": paths["a"]}})
-    rules = [batch.rule for batch in Plan(config_of(swapped), Path("s"), cache=Path("s/cache")).missing]
+    rules = [batch.rule for batch in plan_of(swapped, Path("s")).missing]
     assert rules == ["report"] and finish(swapped, Path("s")) is finish(swapped, Path("fresh")) is None
     expected = tables_in(Path("fresh"))
     assert tables_in(Path("s")) == expected

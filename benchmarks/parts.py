@@ -96,7 +96,7 @@ def published_part(settings: Settings) -> Callable[[], Report]:
 
 def project_part(settings: Settings) -> Callable[[], Report]:
     """Return a part of the project: one stage of the workflow, called as its rule calls it."""
-    from papa.plan.execute import function_of
+    from papa.plan.study import function_of
 
     job = project_job(settings)
     return lambda: {"said": function_of(job.stage)([job])}

@@ -9,7 +9,7 @@ import resource
 import sys
 import time
 import traceback
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any, TextIO
@@ -19,14 +19,9 @@ from papa.jobs import gpu
 from papa.jobs.stopping import stop_once
 from papa.plan.jobs import (
     STAGES,
-    Average,
-    LearnLambda,
-    Probe,
-    ProbeEncoder,
     Report,
-    Tokenize,
 )
-from papa.plan.study import jobs_of, read_plan
+from papa.plan.study import function_of, jobs_of, read_plan
 
 Say = Callable[[str], None]
 log = logging.getLogger(__name__)
@@ -60,24 +55,6 @@ def run(plan: dict[str, Any], batch: dict[str, Any], folder: str) -> str:
             for path in states["files"]:
                 Path(path).unlink(missing_ok=True)
     return line
-
-
-def function_of(stage: str) -> Callable[[Sequence[Any]], str]:
-    """Return the function of a stage; only what it needs is imported, because torch takes a second."""
-    if stage == Tokenize.stage:
-        from papa.data.tokenize import tokenize_corpus
-
-        return tokenize_corpus
-    if stage in (Probe.stage, ProbeEncoder.stage):
-        from papa.method.training import train_probes
-
-        return train_probes
-    from papa.method.averaging import average_corpus
-    from papa.method.head_weights import learn_weights
-    from papa.method.states import store_states
-
-    functions: dict[str, Callable[[Any], str]] = {Average.stage: average_corpus, LearnLambda.stage: learn_weights}
-    return functions.get(stage, store_states)
 
 
 @contextmanager

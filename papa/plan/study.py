@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import os
 import re
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import asdict, dataclass, field
 from functools import cache, cached_property
 from graphlib import TopologicalSorter
@@ -452,6 +452,24 @@ class Plan:
     def write(self) -> None:
         """Write plan.json; jobs read only this, so a config that is edited during a run changes no job."""
         write_json(self.content(), self.results / PLAN)
+
+
+def function_of(stage: str) -> Callable[[Sequence[Any]], str]:
+    """Return the function of a stage; only what it needs is imported, because torch takes a second."""
+    if stage == Tokenize.stage:
+        from papa.data.tokenize import tokenize_corpus
+
+        return tokenize_corpus
+    if stage in (Probe.stage, ProbeEncoder.stage):
+        from papa.method.training import train_probes
+
+        return train_probes
+    from papa.method.averaging import average_corpus
+    from papa.method.head_weights import learn_weights
+    from papa.method.states import store_states
+
+    functions: dict[str, Callable[[Any], str]] = {Average.stage: average_corpus, LearnLambda.stage: learn_weights}
+    return functions.get(stage, store_states)
 
 
 def jobs_of(batch: dict[str, Any]) -> list[AnyJob]:

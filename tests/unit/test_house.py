@@ -26,7 +26,7 @@ TRANSFORMERS = {
     "model/reference.py": "the attention of the stock model, which papa's is compared with",
 }
 """Modules that import transformers when they run, and for what."""
-LATE = set("__init__ __main__ cli data/choose jobs/inspect jobs/verify method/averages plan/execute".split())
+LATE = set("__init__ __main__ cli data/choose jobs/inspect jobs/verify method/averages plan/execute plan/study".split())
 """Modules that import others of papa inside functions, so that a light command or stage loads no torch or pandas."""
 HEAVY = set(
     "altair datasets h5py huggingface_hub numpy pandas psutil pyarrow rich safetensors scipy snakemake torch"

@@ -13,9 +13,9 @@ from tiny import CONFIG
 from papa.config.reading import config_of
 from papa.errors import InputError
 from papa.files import REBUILD, digest_of_table, read_table
-from papa.plan.execute import function_of, run
+from papa.plan.execute import run
 from papa.plan.jobs import AnyJob, Report
-from papa.plan.study import PLAN, Plan
+from papa.plan.study import PLAN, Plan, function_of
 
 RESULTS = Path("results/tiny")
 READS = [

@@ -355,6 +355,8 @@ def print_results(results: Path) -> None:
         console.print(WHERE_DEFINED)
     except InputError as error:
         raise SystemExit(str(error)) from None
+    if results.is_relative_to(Path.cwd()):
+        results = results.relative_to(Path.cwd())
     print(f"\nTables:  {results / 'tables'}/")
     if (figures := results / "figures").exists():
         print(f"Figures: {figures}/")

@@ -44,7 +44,7 @@ Fault = AbstractContextManager[dict[str, Any]]
 def unfinished(computed_copy):
     """The finished workflow without the hidden states and the probe of an order of heads, and without its plan."""
     for path in (only(computed_copy, STATES), only(computed_copy, PROBE), computed_copy.folder / RESULTS / "plan.json"):
-        shutil.rmtree(path) if path.is_dir() else path.unlink()
+        path.unlink()
     return computed_copy
 
 
@@ -156,7 +156,7 @@ FAULTS = {
     ),
     "quota": (quota, "plan.json could not be written (File too large), and the partial file was removed"),
     "no space": (full_disk(0), "No space left on device"),
-    "no space for hidden states": (full_disk(32), " free; lower `train_limit`"),
+    "no space for hidden states": (full_disk(20), " free; lower `train_limit`"),
     "another run": (
         held(str(RESULTS)),
         f"Error: another run is writing to {RESULTS}; wait for it, or give this config another name or folder.",
@@ -194,7 +194,7 @@ def test_stopped_in_the_middle(computed, unfinished, number, whom, said):
     assert text.count(last) == 1
     source.write_text(text.replace(last, f"        __import__('time').sleep(5)\n{last}"), encoding="utf-8")
     process = unfinished.started(*OPTIONS)
-    while not any((unfinished.folder / RESULTS / "states").glob(".*/.*.partial")):
+    while not any((unfinished.folder / RESULTS / "states").glob(".*.partial")):
         assert process.poll() is None, process.communicate()
         time.sleep(0.01)
     if whom == "the job":
@@ -305,7 +305,7 @@ def test_a_strange_machine(computed, tmp_path, monkeypatch):
     process = subprocess.run([*(mounted if can_mount else []), *command], **study.settings(), capture_output=True)
     assert process.returncode == 0, process.stdout + process.stderr
     said = " ".join(process.stdout.split())
-    assert "Nothing can be concluded about tiny" in said and process.stdout.endswith("report/index.html\n")
+    assert "Nothing can be concluded" in said and process.stdout.endswith("report/index.html\n")
     same_results(computed.folder / "results", tmp_path / "elsewhere/results")
 
     (cache := tmp_path / "cache").mkdir(mode=0o555)

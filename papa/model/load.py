@@ -7,7 +7,7 @@ import logging
 import os
 import re
 from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from contextvars import ContextVar
 from importlib.metadata import version
 from pathlib import Path
@@ -109,7 +109,8 @@ def _checked_model(job: AnyJob, folder: str) -> Model:
         if path := next(checks.glob(f"*-{key}.json"), None):
             return Model(stock, CHECKED.validate_python(read_json(path)))
         model = Model(stock)
-    write_json(CHECKED.dump_python(model.checked, mode="json"), checks / f"{name}-{key}.json", record)
+    with suppress(InputError):  # `papa plan` may have no right to write
+        write_json(CHECKED.dump_python(model.checked, mode="json"), checks / f"{name}-{key}.json", record)
     return model
 
 

@@ -398,9 +398,7 @@ class Plan:
         batches, kept = self.missing, self.config.keep_hidden_states
         readers = [job for batch in batches for job in batch.jobs if "states" in job.reads]
         makers = {job.output: batch.handle for batch in batches for job in batch.jobs}
-        shared: dict[
-            str, dict[str, list[str]]
-        ] = {}  # one batch's states are deleted together, as they are one to Snakemake
+        shared: dict[str, dict[str, list[str]]] = {}  # Snakemake knows the states of one batch as one file
         for job in readers:
             states = job.reads["states"]
             entry = shared.setdefault(makers.get(states, states), {"files": [], "readers": []})

@@ -40,7 +40,7 @@ def reasons(plan: Plan) -> Iterator[str]:
 
 
 def reason(plan: Plan, job: AnyJob, listed: dict[str, Files]) -> str:
-    """Return what differs from the nearest existing file; empty if only its inputs are computed anew."""
+    """Return what differs from the nearest existing file; empty if only its inputs are computed again."""
     by_name = listed.get(job.folder) or listed.setdefault(job.folder, _files_in(job.folder))
     alike = by_name.get(job.name) or by_name.get(_without_number(job.name), [])
     existing = [made for path in alike[:COMPARED] if (made := read_provenance(path)) and made.record]

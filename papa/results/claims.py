@@ -162,7 +162,8 @@ def tasks_of(grid: GridView, summary: pd.DataFrame, samples: Samples) -> pd.Data
         if status != COUNTS:
             record |= {"excluded": status, "needed": examples_needed(sample)}
         record |= {"clusters": None if sample.clusters is None else len(sample.trivial_values)}
-        record |= {"seeds": seeds, "samples": len(sample.samples_of(ORIGINALS))}
+        used = [ORIGINALS, *(each for each in sample.settings if each.constant in of_task["constant"].tolist())]
+        record |= {"seeds": seeds, "samples": min(len(sample.samples_of(each)) for each in used)}
         record |= {"floors": [floor.constant for floor in sample.floor_settings]}
         records.append(record | {"guess": bool({*sample.floor_settings[:1]} & sample.guesses)})
     columns = [

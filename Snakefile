@@ -49,7 +49,7 @@ wildcard_constraints:
 rule all:
     default_target: True
     input:
-        [batch["handle"] for batch in STUDY.batches.values()],
+        STUDY.report,
 
 
 onsuccess:

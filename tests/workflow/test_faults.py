@@ -340,11 +340,11 @@ KILLS = int(os.environ.get("PAPA_TEST_KILLS", "2"))
 
 @pytest.fixture(scope="module")
 def config():
-    """λ and probes are long enough to be killed in the middle."""
+    """λ and probes are long enough to be killed in the middle, and hidden states are deleted."""
     config = copy.deepcopy(CONFIG) | {"ranking": {"epochs": 20}}
     config["run"] |= {"tasks": ["animals"], "fractions": ["1/2"]}
     config["tasks"]["animals"]["epochs"] = 20
-    return config | {"floors": []}
+    return config | {"floors": [], "keep_hidden_states": False}
 
 
 def test_killed_again_and_again_it_ends_with_the_same_bytes(fresh, fresh_copy, tmp_path, config):

@@ -1,13 +1,11 @@
 """Write the texts of the demo (config/config.yaml) and of the tutorial on decoders, next to this script.
 
-| folder    | columns                         | labels                             | asks                      |
-|-----------|---------------------------------|------------------------------------|---------------------------|
-| agreement | first, label, kind              | is, are                            | which noun is the subject |
-| negation  | first, label, kind              | positive, negative                 | what the negation reaches |
-| roles     | first, second, label, kind      | paraphrase, different              | who did it to whom        |
-| inference | first, second, label, kind      | entailment, neutral, contradiction | what follows              |
-| reading   | words, kind, entity, word_class | O, B-PER, B-EVENT; universal tags  | what a word is in context |
-| repeats   | text                            | none                               | which word comes again    |
+| folder    | columns                    | labels                             | asks                      |
+|-----------|----------------------------|------------------------------------|---------------------------|
+| agreement | first, label, kind         | is, are                            | which noun is the subject |
+| inference | first, second, label, kind | entailment, neutral, contradiction | what follows              |
+| reading   | words, kind, entity        | O, B-PER, B-EVENT                  | what a word is in context |
+| repeats   | text                       | none                               | which word comes again    |
 
 `kind` is "position" or "lookup". In the position kind, the words that decide are always in the same slots, or next to
 the word in question. In the lookup kind, the label depends on how words relate, and a bag-of-words model is at chance.
@@ -51,25 +49,9 @@ terry valerie william andrew barbara carl dorothy edward frances gerald heather 
 norman philip rebecca stephen teresa vincent abigail albert bridget charles deborah ernest eva howard janet joseph
 linda michael nancy patrick roger susan timothy zoe""".split()
 
-DEEDS = """thanked praised followed helped called visited invited pushed hired watched warned blamed trusted ignored
-painted paid guided chased carried hugged kicked kissed greeted rescued attacked admired hated loved punished caught
-stopped defeated fired interviewed cheated insulted teased tricked arrested robbed sued questioned replaced recognized
-photographed accused betrayed""".split()
-
 COMPARISONS = """older/younger taller/shorter richer/poorer faster/slower stronger/weaker happier/sadder
 smarter/duller heavier/lighter kinder/crueler bigger/smaller louder/quieter braver/shyer warmer/colder neater/messier
 healthier/sicker""".split()
-
-THINGS = """film book hotel soup show song concert novel dinner room play movie trip lecture speech meal restaurant
-album game phone camera car store museum tour wine cake painting beach coffee story lesson party""".split()
-
-PRAISE = """good great tasty lovely excellent wonderful pleasant brilliant superb charming delightful perfect
-beautiful amazing fantastic impressive enjoyable splendid nice fine comfortable elegant terrific marvelous exciting
-funny clever fascinating magnificent outstanding awesome gorgeous""".split()
-
-BLAME = """bad awful boring terrible horrible dull poor ugly dreadful disappointing weak disgusting nasty useless
-dirty stupid annoying painful mediocre lousy silly unpleasant miserable pathetic tedious dismal appalling horrid
-worthless shabby inferior gloomy""".split()
 
 # Each is a family name, a verb and a noun for an action: mr march, they march, the march.
 NAME_VERB_NOUN = """march hunt chase rush ride race camp dance gamble sail walk fall strike stroll turn watch start
@@ -101,24 +83,14 @@ def join(*parts: str) -> str:
 
 # -- single texts -----------------------------------------------------------------------------------------------------
 
-# Single texts: agreement across a distractor, and sentiment under negation.
-#
 # agreement: which verb follows, "is" or "are"? The text stops before the verb.
 #     position   the young nurses near the tall doctors      both nouns have the same number: either slot decides
 #     lookup     one noun is singular and one plural; the distractor follows or precedes the subject:
 #                OPENING the nurses near the tall doctor     are
 #                OPENING near the tall doctor , the nurses   are
 #
-# negation: does the writer like the thing? One adjective praises, one blames; one is negated, the other is meant.
-#     position   the soup was not bad but good .
-#     lookup     OPENING the soup was NOT DEGREE bad but YES DEGREE good .
-#                OPENING the soup was YES DEGREE good and NOT DEGREE bad .
-#                OPENING the soup , which was NOT DEGREE bad , was YES DEGREE good .
-#                OPENING the soup , which was YES DEGREE good , was NOT DEGREE bad .
-#
-# OPENING, NOT, DEGREE, YES and the prepositions are phrases of different lengths, so no slot decides. Nor does the word
-# before an adjective show whether it is negated. The splits share these phrases and "the", "was", "which", "but" and
-# "and", but no people, traits, things or adjectives.
+# OPENING and the prepositions are phrases of different lengths, so no slot decides. The splits share these phrases and
+# "the", but no people or traits.
 
 OPENINGS = (
     "",
@@ -130,9 +102,6 @@ OPENINGS = (
     "as i said to my friends last night ,",
 )
 PREPOSITIONS = ("near", "behind", "next to", "in front of", "with", "without", "beside", "opposite")
-NOT = ("not", "never", "hardly", "by no means", "in no way", "not at all")
-YES = ("", "always", "in every way", "in my opinion")
-DEGREE = ("very", "truly", "so", "that", "really very", "so very", "quite so")
 
 
 def agreement(random: Random, split: str, label: str, kind: str) -> dict[str, str]:
@@ -156,37 +125,8 @@ def agreement(random: Random, split: str, label: str, kind: str) -> dict[str, st
     return {"first": join(random.choice(OPENINGS), random.choice([after, before]))}
 
 
-def negation(random: Random, split: str, label: str, kind: str) -> dict[str, str]:
-    """Write an example of the negation corpus; `label` is "positive" or "negative"."""
-    praise, blame = random.choice(of(PRAISE, split)), random.choice(of(BLAME, split))
-    meant, denied = (praise, blame) if label == "positive" else (blame, praise)
-    thing = random.choice(of(THINGS, split))
-    if kind == "position":
-        return {"first": f"the {thing} was not {denied} but {meant} ."}
-    denied = join(random.choice(NOT), random.choice(DEGREE), denied)
-    meant = join(random.choice(YES), random.choice(DEGREE), meant)
-    text = random.choice(
-        [
-            f"the {thing} was {denied} but {meant} .",
-            f"the {thing} was {meant} and {denied} .",
-            f"the {thing} , which was {denied} , was {meant} .",
-            f"the {thing} , which was {meant} , was {denied} .",
-        ]
-    )
-    return {"first": join(random.choice(OPENINGS), text)}
-
-
 # -- pairs of texts ---------------------------------------------------------------------------------------------------
 
-# Text pairs: paraphrases in active and passive voice, and entailment, neutral, contradiction.
-#
-# roles — do the two sentences mean the same? A and B are people, the first sentence is "A thanked B ."
-#     position:  the second sentence has them in the opposite order:
-#                B was thanked by A .  paraphrase          B thanked A .         different
-#                The voice of the second sentence, always in the same slots, decides.
-#     lookup:    the second sentence may keep the order, so the label depends on voice and order: who is who?
-#                A thanked B .         paraphrase          A was thanked by B .  different
-#
 # inference — the premise is "A is older than B ."
 #     position:  someone is younger than A .  entailment   nobody is younger than A .  contradiction
 #                everyone is younger than A . neutral
@@ -194,21 +134,6 @@ def negation(random: Random, split: str, label: str, kind: str) -> dict[str, str
 #                with a third person C in the place of A or B: neutral
 
 QUANTIFIERS = {"entailment": "someone", "neutral": "everyone", "contradiction": "nobody"}
-
-
-def roles(random: Random, split: str, label: str, kind: str) -> dict[str, str]:
-    """Write an example of the roles corpus; `label` is "paraphrase" or "different"."""
-    doer, receiver = random.sample(of(FIRST_NAMES, split), 2)
-    deed = random.choice(of(DEEDS, split))
-    first = f"{doer} {deed} {receiver} ."
-    same = {"active": f"{doer} {deed} {receiver} .", "passive": f"{receiver} was {deed} by {doer} ."}
-    swapped = {"active": f"{receiver} {deed} {doer} .", "passive": f"{doer} was {deed} by {receiver} ."}
-    if kind == "position":
-        second = same["passive"] if label == "paraphrase" else swapped["active"]
-    else:
-        voice = random.choice(["active", "passive"])
-        second = same[voice] if label == "paraphrase" else swapped[voice]
-    return {"first": first, "second": second}
 
 
 def inference(random: Random, split: str, label: str, kind: str) -> dict[str, str]:
@@ -231,7 +156,7 @@ def inference(random: Random, split: str, label: str, kind: str) -> dict[str, st
 
 # -- words ------------------------------------------------------------------------------------------------------------
 
-# The corpus reading: words with two labellings, entities (BIO) and word classes (universal part-of-speech tags).
+# The corpus reading: words with entities (BIO).
 #
 # Every sentence has three words that could each be a family name, a verb or a noun (march, hunt, chase). The context
 # makes the first a verb, the second a noun and the third a name:
@@ -241,7 +166,6 @@ def inference(random: Random, split: str, label: str, kind: str) -> dict[str, st
 #
 #                 the verb                      the noun                        the name
 #     entity      O                             B-EVENT                         B-PER
-#     word class  VERB                          NOUN                            PROPN
 #     position    will they hunt                after the march                 with mr chase
 #     lookup      will the old clerk hunt       after the young nurse march     with the poor dear guard chase
 #
@@ -249,54 +173,49 @@ def inference(random: Random, split: str, label: str, kind: str) -> dict[str, st
 # preposition that opens the phrase, three to five words back, decides. The two splits share openings, auxiliaries,
 # prepositions, "they", "the", "mr" and "mrs", but no ambiguous words, adjectives or workers.
 
-TAGGED_OPENINGS = (
+QUESTION_OPENINGS = (
     "",
     "",
-    "of/ADP course/NOUN",
-    "in/ADP the/DET end/NOUN",
-    "to/PART be/AUX honest/ADJ ,/PUNCT",
-    "as/ADV far/ADV as/SCONJ we/PRON know/VERB ,/PUNCT",
+    "of course",
+    "in the end",
+    "to be honest ,",
+    "as far as we know ,",
 )
 
 
 class Word(NamedTuple):
-    """A word of a sentence, its kind (empty if it is not ambiguous), and its label in each labelling."""
+    """A word of a sentence, its kind (empty if it is not ambiguous), and its label."""
 
     words: str
     kind: str
     entity: str
-    word_class: str
 
 
 class Phrase(NamedTuple):
     """The phrase that makes an ambiguous word a verb, a noun or a name.
 
-    `cues` open the phrase, and `joints` follow them in the position kind; `entity` and `word_class` are the labels.
+    `cues` open the phrase, and `joints` follow them in the position kind; `entity` is the label.
     """
 
     cues: tuple[str, ...]
     joints: tuple[str, ...]
     entity: str
-    word_class: str
 
 
 VERB = Phrase(
-    cues=("will/AUX", "did/AUX", "can/AUX", "must/AUX", "should/AUX", "may/AUX"),
-    joints=("they/PRON",),
+    cues=("will", "did", "can", "must", "should", "may"),
+    joints=("they",),
     entity="O",
-    word_class="VERB",
 )
 NOUN = Phrase(
-    cues=("after/ADP", "before/ADP", "during/ADP", "despite/ADP"),
-    joints=("the/DET",),
+    cues=("after", "before", "during", "despite"),
+    joints=("the",),
     entity="B-EVENT",
-    word_class="NOUN",
 )
 NAME = Phrase(
-    cues=("with/ADP", "near/ADP", "beside/ADP", "behind/ADP"),
-    joints=("mr/PROPN", "mrs/PROPN"),
+    cues=("with", "near", "beside", "behind"),
+    joints=("mr", "mrs"),
     entity="B-PER",
-    word_class="PROPN",
 )
 
 
@@ -307,12 +226,12 @@ def reading(random: Random, split: str) -> list[Word]:
     random.shuffle(after)
     front = random.randrange(3)
     return [
-        *_plain(random.choice(TAGGED_OPENINGS)),
+        *_plain(random.choice(QUESTION_OPENINGS)),
         *(word for phrase in after[:front] for word in phrase),
-        *_plain(",/PUNCT" if front else ""),
+        *_plain("," if front else ""),
         *verb,
         *(word for phrase in after[front:] for word in phrase),
-        *_plain("?/PUNCT"),
+        *_plain("?"),
     ]
 
 
@@ -324,13 +243,13 @@ def _phrase(random: Random, split: str, phrase: Phrase, word: str) -> list[Word]
     else:
         adjectives = random.sample(of(DESCRIPTIONS, split), random.randrange(3))
         worker = random.choice(of(WORKERS, split))
-        between = " ".join(["the/DET", *(f"{adjective}/ADJ" for adjective in adjectives), f"{worker}/NOUN"])
-    return [*_plain(f"{random.choice(phrase.cues)} {between}"), Word(word, kind, phrase.entity, phrase.word_class)]
+        between = " ".join(["the", *adjectives, worker])
+    return [*_plain(f"{random.choice(phrase.cues)} {between}"), Word(word, kind, phrase.entity)]
 
 
-def _plain(tagged: str) -> list[Word]:
-    """Parse "word/TAG word/TAG" into words that are neither entities nor ambiguous."""
-    return [Word(word, "", "O", tag) for word, tag in (pair.split("/") for pair in tagged.split())]
+def _plain(words: str) -> list[Word]:
+    """Split words that are neither entities nor ambiguous."""
+    return [Word(word, "", "O") for word in words.split()]
 
 
 # -- running text -----------------------------------------------------------------------------------------------------
@@ -367,8 +286,6 @@ def no_repeats(random: Random) -> dict[str, str]:
 
 LABELLED: dict[str, tuple[Callable[[Random, str, str, str], dict[str, str]], tuple[str, ...]]] = {
     "agreement": (agreement, ("is", "are")),
-    "negation": (negation, ("negative", "positive")),
-    "roles": (roles, ("paraphrase", "different")),
     "inference": (inference, ("entailment", "neutral", "contradiction")),
 }
 RUNNING = {"repeats": repeats, "no-repeats": no_repeats}

@@ -17,12 +17,12 @@ TRAINING = {"learning_rate": 1.0e-3, "batch_size": 16, "epochs": 1}
 
 
 def config_of_families(folder):
-    roles = first_rows(folder, "roles") | {"slots": 64}
+    pairs = first_rows(folder, "inference") | {"slots": 64}
     running = first_rows(folder, "agreement") | {"blocks": True}
     by_word = {"label": "entity", "metric": "entity_f1"}
     return {
         "name": "families",
-        "run": {"models": [*FAMILIES], "tasks": ["roles"], "fractions": ["1", "1/2", "0"], "seeds": [1]},
+        "run": {"models": [*FAMILIES], "tasks": ["inference"], "fractions": ["1", "1/2", "0"], "seeds": [1]},
         "grids": {
             "kinds": {"models": ["electra"], "constants": ["average", "toeplitz-trained"], "fractions": ["1", "0"]},
             "rungs": {"models": ["roberta"], "constants": LADDER, "fractions": ["1", "0"]},
@@ -31,14 +31,14 @@ def config_of_families(folder):
             "masked": {"tasks": ["masked"], "models": ["electra"]},
         },
         "models": {family: {"path": random_model(family)} for family in FAMILIES},
-        "corpora": {"roles": roles, "reading": first_rows(folder, "reading") | {"slots": 64}, "running": running},
+        "corpora": {"inference": pairs, "reading": first_rows(folder, "reading") | {"slots": 64}, "running": running},
         "tasks": {
-            "roles": {"corpus": "roles", "label": "label", "subset": "kind", "metric": "accuracy"} | TRAINING,
+            "inference": {"corpus": "inference", "label": "label", "subset": "kind", "metric": "accuracy"} | TRAINING,
             "entities": {"corpus": "reading", "subset": "kind"} | by_word | TRAINING,
             "masked": {"corpus": "running", "metric": "negative_log_perplexity"} | TRAINING | {"batch_size": 8},
         },
         "ranking": {"draws": 1},
-        "patterns": {"tasks": ["roles"], "heads": [[0, 1], [1, 3]]},
+        "patterns": {"tasks": ["inference"], "heads": [[0, 1], [1, 3]]},
         "threads": 1,
     }
 
@@ -61,9 +61,9 @@ def test_every_family_has_every_score(families):
     main = rows[rows.main & (rows.subset == "all")]
     settings = main.groupby(["task", "model"]).size()
     # nothing replaced, averages at 1/2 and 0, three floors; trained matrices at 0; one order more; a ladder
-    assert dict(settings["roles"]) == {"deberta": 6, "electra": 7, "roberta": 11}
+    assert dict(settings["inference"]) == {"deberta": 6, "electra": 7, "roberta": 11}
     assert dict(settings["entities"]) == {"deberta": 5} and dict(settings["masked"]) == {"electra": 6}
-    assert main.contextless.notna().all() and main.trivial.notna().all() and main.loss.isna().all()
+    assert main.context_free.notna().all() and main.trivial.notna().all() and main.reliance.isna().all()
     assert set(main.status) == {"one seed, so no interval"}
     masked = main.task == "masked"
     assert main["mean"][~masked].between(0, 1).all() and main["mean"][masked].between(-9, -5).all()
@@ -74,8 +74,8 @@ def test_every_family_has_every_score(families):
 def test_every_grid_and_pattern_has_its_table_and_figure(families):
     results = families.folder / "results/families"
     for model in FAMILIES:
-        assert read_table(results / f"tables/patterns-{model}-roles.parquet").num_rows == 8
-        assert (results / f"figures/patterns-{model}-roles.png").exists()
+        assert read_table(results / f"tables/patterns-{model}-inference.parquet").num_rows == 8
+        assert (results / f"figures/patterns-{model}-inference.png").exists()
     kinds = read_table(results / "tables/kinds.parquet").to_pandas()
     assert set(kinds.model) == {"electra"} and set(kinds.fraction) == {"1", "0"}
     assert "| Toeplitz, trained |" in (results / "tables/kinds.md").read_text(encoding="utf-8")

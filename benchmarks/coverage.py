@@ -27,8 +27,8 @@ from torch.nn.functional import cross_entropy
 from papa.config.measures import MEASURES
 from papa.method.fitting import drawn_rows
 from papa.method.probes import SequenceProbe, TokenProbe
-from papa.results.losses import loss_of
 from papa.results.outcomes import ALL, FLOOR, ORIGINALS, RUN_KEYS, Setting, TaskOutcomes
+from papa.results.reliance import reliance_of
 
 LAYERS, SLOTS, HIDDEN, WORDS = 2, 2, 12, 6
 FEATURES = LAYERS * HIDDEN
@@ -259,7 +259,7 @@ def drawn(case: Case, number: int) -> Study:
 def coverage(case: Case, studies: int) -> tuple[list[float], dict[int, list[float]]]:
     """Return the true scores of the settings, and the shares of intervals that hold the truth, by resamples.
 
-    The shares are those of the original's score, of the difference to the replaced heads, and of the loss.
+    The shares are those of the original's score, of the difference to the replaced heads, and of the reliance.
     """
     truths, found = [], []
     for number in range(studies):
@@ -279,10 +279,10 @@ def coverage(case: Case, studies: int) -> tuple[list[float], dict[int, list[floa
             sample = replace(outcomes, runs=runs, values={"predicted": values}).sample(
                 case.metric, outcomes.subsets()[ALL]
             )
-            loss = loss_of(sample, REPLACED)
-            assert loss is not None
-            spread = loss.spread
-            lost, contribution = np.asarray(loss.lost), np.asarray(loss.contributions[0])
+            reliance = reliance_of(sample, REPLACED)
+            assert reliance is not None
+            spread = reliance.spread
+            lost, contribution = np.asarray(reliance.drop), np.asarray(reliance.contributions[0])
             score = np.eye(len(spread.means))[1]
             tested = ((score, original), (lost, original - replaced), (lost - share * contribution, 0.0))
             intervals = [(spread.estimate(weights).interval(), value) for weights, value in tested]
@@ -292,7 +292,8 @@ def coverage(case: Case, studies: int) -> tuple[list[float], dict[int, list[floa
 
 
 def table(cases: Sequence[Case], studies: int) -> Iterator[str]:
-    yield "| metric | training rows | validation | seeds | orders | cluster | resamples | score | difference | loss |"
+    columns = "metric", "training rows", "validation", "seeds", "orders", "cluster", "resamples", "score", "difference"
+    yield f"| {' | '.join(columns)} | reliance |"
     yield "|---|--:|--:|--:|--:|--:|--:|--:|--:|--:|"
     for case in cases:
         about = (case.metric, case.train, case.validation, case.seeds, case.orders, case.cluster)

@@ -1,17 +1,18 @@
-"""Error rates of claims: simulated studies of tasks with known true loss, judged by papa.
+"""Error rates of claims: simulated studies of tasks with known true reliance, judged by papa.
 
     python benchmarks/error_rates.py             # 2,000 studies per case: half an hour on two free cores
     python benchmarks/error_rates.py --quick     # 200 studies of a few cases: a minute
     python benchmarks/error_rates.py --outcomes results/NAME --cluster ner=10
 
 A task is a population: it has a true score for the original, for each context-free floor and for the replaced heads,
-and a study draws seeds, orders of heads and examples from it. Its true loss is against the highest floor. Everything
-that is judged goes through `papa.results`; nothing is written twice. Prints Markdown tables; docs/error-rates.md
-explains them.
+and a study draws seeds, orders of heads and examples from it. Its true reliance is against the highest floor.
+Everything that is judged goes through `papa.results`; nothing is written twice. Prints Markdown tables;
+docs/error-rates.md explains them.
 
 With `--outcomes`, studies are drawn from the real outcomes of a finished study with many seeds. The original's seeds
-are split in two: one half is the original, the other half is the replaced heads, so their true loss is 0. If a known
-share of correct answers is then flipped, the true loss is known too. Clusters of examples are drawn as a whole.
+are split in two: one half is the original, the other half is the replaced heads, so their true reliance is 0. If a
+known share of correct answers is then flipped, the true reliance is known too. Clusters of examples are drawn as a
+whole.
 """
 
 from __future__ import annotations
@@ -36,8 +37,8 @@ from papa.config.measures import MEASURES, Counts, pseudo_values
 from papa.config.variant import CONTEXT_FREE
 from papa.results.claims import corrected_p_values
 from papa.results.compare import read_outcomes
-from papa.results.losses import Loss, loss_of, mean_loss, over_all_floors
 from papa.results.outcomes import ALL, ORIGINALS, Sample, Setting, TaskOutcomes, by_cluster
+from papa.results.reliance import Reliance, mean_reliance, over_all_floors, reliance_of
 from papa.results.statistics import LEVEL
 
 MARGIN = 0.1
@@ -55,8 +56,8 @@ class World:
     order. So the share of examples, seeds and orders for which it is right is known exactly.
 
     Args:
-        loss: the true loss of the replaced heads, against the highest floor.
-        original, contextless: how often the original and the highest floor are right about class 0 and class 1.
+        reliance: the true reliance of the replaced heads, against the highest floor.
+        original, context_free: how often the original and the highest floor are right about class 0 and class 1.
         gaps: how much less often each further floor is right; floors make similar errors, see `shared`.
         majority: the share of class 1.
         metric: one of `MEASURES`.
@@ -67,9 +68,9 @@ class World:
         noise: how much is different for each probe; the rest is different for each setting.
     """
 
-    loss: float = 0.0
+    reliance: float = 0.0
     original: tuple[float, float] = (0.85, 0.85)
-    contextless: tuple[float, float] = (0.60, 0.60)
+    context_free: tuple[float, float] = (0.60, 0.60)
     gaps: tuple[float, ...] = ()
     majority: float = 0.5
     metric: str = "accuracy"
@@ -82,21 +83,21 @@ class World:
     @property
     def floors(self) -> list[tuple[float, float]]:
         """Rates of correct answers of each floor, the highest first."""
-        first, second = self.contextless
-        return [self.contextless, *((first - gap, second - gap) for gap in self.gaps)]
+        first, second = self.context_free
+        return [self.context_free, *((first - gap, second - gap) for gap in self.gaps)]
 
     @cached_property
     def replaced(self) -> tuple[float, float]:
-        """Rates of correct answers with replaced heads, between the original and the floor, for the true loss."""
-        first, last = np.array(self.original), np.array(self.contextless)
-        if self.loss in (0, 1):
-            return self.contextless if self.loss else self.original
-        whole = self.score(self.original) - self.score(self.contextless)
+        """Rates of correct answers with replaced heads, between the original and the floor, for the true reliance."""
+        first, last = np.array(self.original), np.array(self.context_free)
+        if self.reliance in (0, 1):
+            return self.context_free if self.reliance else self.original
+        whole = self.score(self.original) - self.score(self.context_free)
 
         def missed(way: float) -> float:
-            return self.score(self.original) - self.score(tuple(first + way * (last - first))) - self.loss * whole
+            return self.score(self.original) - self.score(tuple(first + way * (last - first))) - self.reliance * whole
 
-        place = float(brentq(missed, 0, 1, xtol=1e-12)) if whole else self.loss
+        place = float(brentq(missed, 0, 1, xtol=1e-12)) if whole else self.reliance
         return tuple((first + place * (last - first)).tolist())
 
     def score(self, rates: Sequence[float]) -> float:
@@ -224,23 +225,25 @@ def drawn(world: World, size: Size, chance: np.random.Generator, draws: Draws | 
 
 
 class Verdict(NamedTuple):
-    """What is said of a task: whether it counts, passes, whether its interval holds the true loss, and the loss."""
+    """What is said of a task: whether it counts, passes, whether its interval holds the truth, and its reliance."""
 
     counts: bool
     passes: bool
     held: float
-    loss: Loss
+    reliance: Reliance
 
 
-def judged(study: Sample, true_loss: float, replaced: Setting = REPLACED) -> Verdict:
-    """Return the conclusions of papa on a task; an interval holds a loss if a test against some floor keeps it."""
-    loss, spread = loss_of(study, replaced), study.spread(ORIGINALS, *study.floor_settings)
-    assert loss is not None and spread is not None
+def judged(study: Sample, true_reliance: float, replaced: Setting = REPLACED) -> Verdict:
+    """Return the conclusions of papa on a task; an interval holds a reliance if a test against some floor keeps it."""
+    reliance, spread = reliance_of(study, replaced), study.spread(ORIGINALS, *study.floor_settings)
+    assert reliance is not None and spread is not None
     counts = all(floor.above() for floor in over_all_floors(study, spread))
-    contrasts = [np.asarray(loss.lost) - true_loss * np.asarray(each) for each in loss.contributions]
-    tested = [loss.spread.estimate(contrast.tolist()).interval() for contrast in contrasts]
+    contrasts = [np.asarray(reliance.drop) - true_reliance * np.asarray(each) for each in reliance.contributions]
+    tested = [reliance.spread.estimate(contrast.tolist()).interval() for contrast in contrasts]
     held = any(each.low <= 0 for each in tested) and any(each.high >= 0 for each in tested)
-    return Verdict(counts, counts and loss.p_below(MARGIN) < 1 - LEVEL, float(held) if counts else math.nan, loss)
+    return Verdict(
+        counts, counts and reliance.p_below(MARGIN) < 1 - LEVEL, float(held) if counts else math.nan, reliance
+    )
 
 
 @dataclass(frozen=True)
@@ -248,7 +251,7 @@ class Case:
     """One kind of study.
 
     Args:
-        tasks: its tasks; with `means`, their mean loss is judged, not each by itself.
+        tasks: its tasks; with `means`, their mean reliance is judged, not each by itself.
         size: its size.
         alike: the correlation of a seed's effects, and of an order's, on two tasks.
         corpus_alike: the correlation of an example's ease on the first two tasks, which then are on one corpus.
@@ -272,8 +275,8 @@ class Rates(NamedTuple):
         counts: the first task counts.
         claimed: the heads are replaceable: some task counts, and all that count pass.
         wrong: they are said to be, and a task that counts loses the margin or more.
-        held: the interval of the first task holds its loss.
-        mean_held: all tasks count, and the interval of their mean loss holds it.
+        held: the interval of the first task holds its reliance.
+        mean_held: all tasks count, and the interval of their mean reliance holds it.
         alone: how many of the tasks that count pass, each by itself.
         alone_wrong: one of them passes by itself and loses the margin or more.
         corrected, corrected_wrong: the same after the correction for all of them.
@@ -296,21 +299,23 @@ def studied(case: Case, chance: np.random.Generator) -> Rates:
     for task, world in enumerate(case.tasks):
         correlations = case.alike, case.corpus_alike if case.corpus(task) == 0 else 0.0
         studies.append(drawn(world, case.size, chance, Draws(chance, common, correlations)))
-    verdicts = [judged(study, world.loss) for study, world in zip(studies, case.tasks, strict=True)]
+    verdicts = [judged(study, world.reliance) for study, world in zip(studies, case.tasks, strict=True)]
     counting = [(verdict, world) for verdict, world in zip(verdicts, case.tasks, strict=True) if verdict.counts]
     claimed = bool(counting) and all(verdict.passes for verdict, _ in counting)
-    wrong = claimed and any(world.loss >= MARGIN for _, world in counting)
+    wrong = claimed and any(world.reliance >= MARGIN for _, world in counting)
     rates = Rates(verdicts[0].counts, claimed, wrong, verdicts[0].held)
     if case.means:
-        mean = mean_loss([(study, str(case.corpus(task)), REPLACED) for task, study in enumerate(studies)])
+        mean = mean_reliance([(study, str(case.corpus(task)), REPLACED) for task, study in enumerate(studies)])
         assert mean is not None
-        true_loss = sum(world.loss for world in case.tasks) / len(studies)
-        held = mean.low <= true_loss <= mean.high if len(counting) == len(verdicts) else math.nan
+        true_reliance = sum(world.reliance for world in case.tasks) / len(studies)
+        held = mean.low <= true_reliance <= mean.high if len(counting) == len(verdicts) else math.nan
         return rates._replace(mean_held=held)
-    p_values = corrected_p_values([[verdict.loss.p_below(MARGIN)] for verdict, _ in counting])
+    p_values = corrected_p_values([[verdict.reliance.p_below(MARGIN)] for verdict, _ in counting])
     by_task = list[float]()
     for passed in ([verdict.passes for verdict, _ in counting], [p < 1 - LEVEL for [p] in p_values]):
-        any_wrong = any(passes and world.loss >= MARGIN for passes, (_, world) in zip(passed, counting, strict=True))
+        any_wrong = any(
+            passes and world.reliance >= MARGIN for passes, (_, world) in zip(passed, counting, strict=True)
+        )
         by_task += [sum(passed) / len(passed) if passed else math.nan, any_wrong]
     return Rates(*rates[:5], *by_task)
 
@@ -331,21 +336,21 @@ def rates_of(rates: np.ndarray) -> Rates:
 # -- cases ------------------------------------------------------------------------------------------------------------
 
 BASE = World()
-LITTLE = World(original=(0.80, 0.80), contextless=(0.77, 0.77))
+LITTLE = World(original=(0.80, 0.80), context_free=(0.77, 0.77))
 """A task to which attention contributes little, so chance decides whether it counts."""
 TASKS = (
     BASE,
-    World(original=(0.90, 0.90), contextless=(0.70, 0.70), majority=0.52),
-    World(original=(0.75, 0.90), contextless=(0.30, 0.90), majority=0.66),
-    World(original=(0.82, 0.80), contextless=(0.55, 0.50), noise=0.1, kept=0.3),
-    World(original=(0.88, 0.92), contextless=(0.60, 0.70), majority=0.6, seed=0.01),
-    World(original=(0.80, 0.80), contextless=(0.65, 0.65), seed=0.005),
+    World(original=(0.90, 0.90), context_free=(0.70, 0.70), majority=0.52),
+    World(original=(0.75, 0.90), context_free=(0.30, 0.90), majority=0.66),
+    World(original=(0.82, 0.80), context_free=(0.55, 0.50), noise=0.1, kept=0.3),
+    World(original=(0.88, 0.92), context_free=(0.60, 0.70), majority=0.6, seed=0.01),
+    World(original=(0.80, 0.80), context_free=(0.65, 0.65), seed=0.005),
 )
 EQUAL, LOWER = (0.0, 0.0), (0.01, 0.03)
 ALIKE = {"shared": 0.9, "kept": 0.05, "noise": 0.03}
-F1 = World(metric="f1", original=(0.70, 0.90), contextless=(0.30, 0.80), majority=0.66)
-MATTHEWS = World(metric="matthews_correlation", original=(0.60, 0.90), contextless=(0.20, 0.90), majority=0.7)
-RARE = World(original=(0.95, 0.95), contextless=(0.85, 0.85), shared=1, kept=0, noise=0, seed=0)
+F1 = World(metric="f1", original=(0.70, 0.90), context_free=(0.30, 0.80), majority=0.66)
+MATTHEWS = World(metric="matthews_correlation", original=(0.60, 0.90), context_free=(0.20, 0.90), majority=0.7)
+RARE = World(original=(0.95, 0.95), context_free=(0.85, 0.85), shared=1, kept=0, noise=0, seed=0)
 SMALL, USUAL = Size(3, 200), Size(5, 2000)
 OF_ONE: dict[str, tuple[World, Sequence[Size]]] = {
     "one floor": (BASE, [SMALL, USUAL, Size(5, 2000, 3)]),
@@ -366,9 +371,9 @@ Column = tuple[str, int, str]
 """The name of a column, and the case and the rate that it shows."""
 OF_ONE_TASK: tuple[Column, ...] = (
     ("counts", 1, "counts"),
-    ("replaceable: loss 0", 0, "claimed"),
-    ("**loss δ**", 1, "wrong"),
-    ("intervals contain the loss: 0", 0, "held"),
+    ("replaceable: reliance 0", 0, "claimed"),
+    ("**reliance δ**", 1, "wrong"),
+    ("intervals contain the reliance: 0", 0, "held"),
     ("δ", 1, "held"),
 )
 OF_SIX: tuple[Column, ...] = (
@@ -385,11 +390,11 @@ OF_MEANS: tuple[Column, ...] = (("intervals contain the mean: r = 0", 0, "mean_h
 def sections(quick: bool = False) -> Sequence[tuple[str, Sequence[Column], list[Row]]]:
     """Return the title, columns and rows of each table, or a few rows of each."""
 
-    def losing(worlds: Iterable[World], *losses: float) -> tuple[World, ...]:
-        return tuple(replace(world, loss=loss) for world, loss in zip(worlds, losses, strict=True))
+    def losing(worlds: Iterable[World], *reliances: float) -> tuple[World, ...]:
+        return tuple(replace(world, reliance=reliance) for world, reliance in zip(worlds, reliances, strict=True))
 
     of_one: list[Row] = [
-        (name, size, [Case(losing([world], loss), size) for loss in (0.0, MARGIN)])
+        (name, size, [Case(losing([world], reliance), size) for reliance in (0.0, MARGIN)])
         for name, (world, sizes) in OF_ONE.items()
         for size in (sizes[:1] if quick else sizes)
     ]
@@ -397,14 +402,14 @@ def sections(quick: bool = False) -> Sequence[tuple[str, Sequence[Column], list[
     for name, gaps in (("one floor", ()), ("three floors", LOWER)):
         worlds = [replace(world, gaps=gaps) for world in TASKS]
         for size in [Size(5, 1000)] if quick else [USUAL]:
-            losses = [[0.0] * 6, [MARGIN, *[0.0] * 5], [MARGIN] * 6]
-            of_six.append((name, size, [Case(losing(worlds, *each), size, 0.3) for each in losses]))
+            reliances = [[0.0] * 6, [MARGIN, *[0.0] * 5], [MARGIN] * 6]
+            of_six.append((name, size, [Case(losing(worlds, *each), size, 0.3) for each in reliances]))
         for tasks, examples in ((2, 0.0), (6, 0.5)):
             size, varied = Size(5, 500), [replace(world, seed=0.02) for world in worlds[:tasks]]
             of_tasks = losing(varied, *[MARGIN] * tasks)
             cases = [Case(of_tasks, size, alike, examples, means=True) for alike in (0.0, 0.6)]
             of_means.append((f"{tasks} tasks, {name}{', two on one corpus' * bool(examples)}", size, cases))
-    return [("One task", OF_ONE_TASK, of_one), ("Six tasks", OF_SIX, of_six), ("Mean losses", OF_MEANS, of_means)]
+    return [("One task", OF_ONE_TASK, of_one), ("Six tasks", OF_SIX, of_six), ("Mean reliance", OF_MEANS, of_means)]
 
 
 def tables(number: int, processes: int, quick: bool) -> Iterator[str]:
@@ -477,11 +482,11 @@ class Population:
         order = np.argsort(self.clusters, kind="stable")
         return np.split(order, np.flatnonzero(np.diff(self.clusters[order])) + 1)
 
-    def flipped_share(self, loss: float) -> float:
-        """Return the share of the original's correct answers to flip, so its loss against the highest floor is this."""
+    def flipped_share(self, reliance: float) -> float:
+        """Return the share of the original's correct answers to flip for this reliance against the highest floor."""
         score = MEASURES[self.metric].score
         original, *floors = (float(score(counts.sum(1)).mean()) for counts in (self.originals, *self.floors))
-        return loss * (original - max(floors)) / original
+        return reliance * (original - max(floors)) / original
 
 
 class Design(NamedTuple):
@@ -492,8 +497,8 @@ class Design(NamedTuple):
     resampled: bool = True
 
 
-def drawn_from(population: Population, loss: float, design: Design, chance: np.random.Generator) -> Study:
-    """Draw a study with this true loss from a population.
+def drawn_from(population: Population, reliance: float, design: Design, chance: np.random.Generator) -> Study:
+    """Draw a study with this true reliance from a population.
 
     Half of the drawn seeds are the original, with the floors of the same seeds. The other half are the replaced heads.
     An answer is flipped in all seeds or in none, like that of an example that needs the attention that was replaced.
@@ -503,7 +508,7 @@ def drawn_from(population: Population, loss: float, design: Design, chance: np.r
     sizes, examples = [len(members[each]) for each in clusters], np.concatenate([members[each] for each in clusters])
     seeds = chance.permutation(len(population.originals))
     first, second = seeds[: design.seeds], seeds[design.seeds : 2 * design.seeds]
-    replaced, share = population.originals[second][:, examples], population.flipped_share(loss)
+    replaced, share = population.originals[second][:, examples], population.flipped_share(reliance)
     whole = np.repeat(chance.random(len(clusters)), sizes)
     replaced[:, (whole if design.flipped_clusters else chance.random(len(examples))) < share, 0] = 0
     ends = [counts[first][:, examples] for counts in (population.originals, *population.floors)]
@@ -514,25 +519,34 @@ def drawn_from(population: Population, loss: float, design: Design, chance: np.r
     )
 
 
-def real_rates(population: Population, loss: float, design: Design, studies: int, seed: int = 0) -> Rates:
-    """Return the rates of what is said of studies with a true loss."""
+def real_rates(population: Population, reliance: float, design: Design, studies: int, seed: int = 0) -> Rates:
+    """Return the rates of what is said of studies with a true reliance."""
     chance = np.random.default_rng(seed)
-    verdicts = [judged(drawn_from(population, loss, design, chance), loss) for _ in range(studies)]
-    rates = [Rates(each.counts, each.passes, each.passes and loss >= MARGIN, each.held) for each in verdicts]
+    verdicts = [judged(drawn_from(population, reliance, design, chance), reliance) for _ in range(studies)]
+    rates = [Rates(each.counts, each.passes, each.passes and reliance >= MARGIN, each.held) for each in verdicts]
     return rates_of(np.array(rates, float))
 
 
 def real_table(populations: Iterable[Population], studies: int) -> Iterator[str]:
     """Yield the lines of the table of error rates on real outcomes."""
-    columns = ("task", "floors", "flipped", "intervals resample", "seeds", "clusters", "counts", "replaceable: loss 0")
-    yield _row(*columns, "**loss δ**", "intervals contain the loss: 0", "δ")
+    columns = (
+        "task",
+        "floors",
+        "flipped",
+        "intervals resample",
+        "seeds",
+        "clusters",
+        "counts",
+        "replaceable: reliance 0",
+    )
+    yield _row(*columns, "**reliance δ**", "intervals contain the reliance: 0", "δ")
     yield "|---" * 4 + "|--:" * 7 + "|"
     for population in populations:
         whole, most = len(population.members), len(population.originals) // 2
         choices = (False, True) if whole < len(population.clusters) else (False,)
         for flipped, seeds, resampled in product(choices, sorted({min(3, most), most}), choices):
             design = Design(seeds, flipped, resampled)
-            none, margin = (real_rates(population, loss, design, studies) for loss in (0.0, MARGIN))
+            none, margin = (real_rates(population, reliance, design, studies) for reliance in (0.0, MARGIN))
             names = ["clusters" if chosen else "examples" for chosen in (flipped, resampled)]
             cells = (margin.counts, none.claimed, margin.wrong, none.held, margin.held)
             yield _row(population.task, len(population.floors), *names, seeds, f"{whole:,}", *map(_percent, cells))

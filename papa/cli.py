@@ -309,7 +309,7 @@ def compare(
     """Compare two results: which scores differ, which are equal within δ, and which comparisons are inconclusive.
 
     The main scores of each model, task and setting are compared; the comparison is paired if examples and seeds are the
-    same. "Differs" is significant at 5 % over all comparisons (Holm's correction). So is "equal within δ", which
+    same. "Differs" is significant at 5% over all comparisons (Holm's correction). So is "equal within δ", which
     requires two one-sided tests; a score can be both. Scores with the same outcomes are identical and need no δ.
     Differences in hyperparameters, data, weights and versions are listed.
     """

@@ -1,4 +1,4 @@
-"""Runs, outcomes, rows of tables and jobs of analyses made by hand, for tests of scores, losses and claims."""
+"""Runs, outcomes, rows of tables and jobs of analyses made by hand, for tests of scores, reliance and claims."""
 
 from collections.abc import Iterable, Mapping, Sequence
 from fractions import Fraction
@@ -13,7 +13,7 @@ import pyarrow as pa
 from papa.results.grids import GRID_COLUMNS
 from papa.results.outcomes import RUN_KEYS, Setting, TaskOutcomes
 from papa.results.scores import collect_runs
-from papa.results.summary import SUMMARY_COLUMNS, with_losses
+from papa.results.summary import SUMMARY_COLUMNS, with_reliance
 from papa.results.views import GridView
 
 
@@ -66,14 +66,14 @@ def run_record(task: str = "t", fraction: str = "1", seed: int = 1, **fields: An
 
 
 def summary_of(measured: Sequence[TaskOutcomes], heads: int = 24) -> pd.DataFrame:
-    """The summary of all runs of outcomes, with losses; the title of a task is its name in capital letters."""
+    """The summary of all runs of outcomes, with reliance; the title of a task is its name in capital letters."""
     runs = [
         run_record(**run, model=task.model, task=task.task, heads=heads, kept=kept(run["fraction"], heads))
         for task in measured
         for run in task.runs.to_dict("records")
     ]
     titles = {task.task: task.task.upper() for task in measured}
-    return with_losses(collect_runs(runs, measured, titles), measured)
+    return with_reliance(collect_runs(runs, measured, titles), measured)
 
 
 def kept(fraction: str, heads: int = 24) -> int:

@@ -58,7 +58,7 @@ class Skill:
 
     original: float = 0.8
     replaced: float = 0.6
-    contextless: float = 0.52
+    context_free: float = 0.52
     usual: float = 0.5
 
     @property
@@ -70,16 +70,16 @@ class Skill:
         """The score of a variant. The heads that are replaced first cost little, least in the order of λ."""
         if variant.constant is None:
             return self.original
-        end = self.contextless if variant.constant.start == "zeros" else self.replaced
+        end = self.context_free if variant.constant.start == "zeros" else self.replaced
         bend = 5 if variant.order is not None and variant.order.base == "lambda" else 2
         return end + (self.original - end) * (1 - (1 - float(variant.fraction)) ** bend)
 
 
 SKILLS = {"second": Skill(original=0.75, replaced=0.6)}
 """The skills of tasks that differ from the usual one."""
-NO_SKILL = Skill(original=0.75, replaced=0.75, contextless=0.75, usual=0.75)
+NO_SKILL = Skill(original=0.75, replaced=0.75, context_free=0.75, usual=0.75)
 """A model that predicts the more frequent label whatever it reads."""
-CHANCE = Skill(original=0.5, replaced=0.5, contextless=0.5)
+CHANCE = Skill(original=0.5, replaced=0.5, context_free=0.5)
 """A random model, whose probes learn nothing."""
 
 

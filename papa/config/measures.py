@@ -322,7 +322,7 @@ _TAGS: dict[str, Any] = {"guess": _no_entity, "misfit": _not_entity_tags, "task_
 _LOSS: dict[str, Any] = {"low": -math.inf, "high": 0.0, "column": "loss", "log_scaled": True}
 _NEXT = _LOSS | {
     "task_name": "next",
-    "note": "Log-likelihood: of a validation token by the model's own head, in nats, ± half-width of the 95 % interval "
+    "note": "Log-likelihood: of a validation token by the model's own head, in nats, ± half-width of the 95% interval "
     "over texts and orders.",
 }
 _METRICS = (

@@ -38,7 +38,7 @@ NAME_PATTERN = "[a-z0-9][a-z0-9_-]{0,63}"
 
 RUN = "score_by_fraction"  # the name of the table and figure of `run`; other grids have names in the config
 
-RESERVED = (RUN, *"runs summary claims outcomes heads losses stability score_and_drop published patterns".split())
+RESERVED = (RUN, *"runs summary claims outcomes heads reliance stability score_and_drop published patterns".split())
 """The names of tables that papa writes, which no grid can have."""
 
 FORMATS = (".parquet", ".json", ".jsonl", ".csv", ".tsv", ".conll", ".conllu", ".txt")
@@ -501,8 +501,8 @@ class Config(Block):
     """version to follow if the paper and the published code differ; it sets the default of `layout`, and whether the
     frozen encoder applies its dropout while λ and probes are trained, as in the published code"""
     margin: Annotated[float, Field(gt=0, lt=1), unit("share of attention's contribution")] = 0.1
-    """maximum loss at which heads count as replaceable, chosen before the run: a share of what attention contributes to
-    a task"""
+    """largest reliance at which heads count as replaceable, chosen before the run: a share of what attention
+    contributes to a task"""
     resamples: Annotated[int, Field(ge=0, le=999), unit("probes")] = 5
     """further probes of each variant, each on training rows drawn with replacement, so that intervals cover the choice
     of training rows; scores stay those of probes on all rows; 0: intervals do not cover it"""

@@ -29,7 +29,7 @@ from papa.model.load import model_of
 from papa.plan.jobs import AnyJob, Average, HiddenStates, LearnLambda, Probe, ProbeEncoder, Report, Tokenize
 from papa.plan.study import JobGroup, Plan
 from papa.plan.why import reasons
-from papa.results.statistics import UNSEEN_UNITS, smallest_loss
+from papa.results.statistics import UNSEEN_UNITS, smallest_margin
 from papa.results.table import Table, printable
 
 if TYPE_CHECKING:
@@ -42,13 +42,13 @@ START_SECONDS = 10  # startup time of a job
 BACKWARD = 3  # cost of a pass with gradients, in passes without
 PROBE_SHARE = 0.1  # cost of an epoch of a probe on stored hidden states, in passes of the model
 POWER = 0.8
-"""Statistical power: if the true loss is 0, the probability that its upper bound is below the smallest margin."""
+"""Statistical power: if the true reliance is 0, the probability that its upper bound is below the smallest margin."""
 SEED_SPREAD, DISCORDANT_SHARE, CONTRIBUTION = 0.005, 0.05, 0.2
 """Assumed: the standard deviation of score differences over seeds, the share of examples whose outcome changes if heads
 are replaced, and attention's contribution; all as shares of the score's range."""
 ASSUMED = (
     "Assumed, not measured: over probe seeds, score differences from the original have a standard deviation of "
-    f"{SEED_SPREAD:g} of the score's range; replacing heads changes the outcome of {100 * DISCORDANT_SHARE:g} % of "
+    f"{SEED_SPREAD:g} of the score's range; replacing heads changes the outcome of {100 * DISCORDANT_SHARE:g}% of "
     f"examples; attention contributes {CONTRIBUTION:g} of the range; a cluster counts as one example."
 )
 UNFIT = {
@@ -268,7 +268,7 @@ def _smallest_margin(study: Plan, name: str) -> dict[str, object]:
     examples = facts["rows"].get("validation", 0)
     smallest = why = None
     if not config.floors:
-        why = "without `floors` no loss is measured"
+        why = "without `floors` no reliance is measured"
     elif task.target.probed and seeds == 1:
         why = "one seed shows nothing; use at least two"
     elif not METRICS[task.metric].bounded:
@@ -280,7 +280,7 @@ def _smallest_margin(study: Plan, name: str) -> dict[str, object]:
         spread = SEED_SPREAD / CONTRIBUTION if task.target.probed else 0.0
         # the difference of two scores includes `UNSEEN_UNITS` twice, once per score
         error = math.sqrt((DISCORDANT_SHARE + 2 * UNSEEN_UNITS / rows) / rows) / CONTRIBUTION
-        smallest = smallest_loss(seeds, spread, error, POWER)
+        smallest = smallest_margin(seeds, spread, error, POWER)
     about = {"title": task.title or name, "seeds": seeds if task.target.probed else None, "examples": examples}
     return about | {"smallest": smallest, "why": why}
 
@@ -293,14 +293,14 @@ def _describe_margins(estimates: Mapping[str, Any]) -> list[str]:
             sentences.append(f"No smallest margin for {entry['title']}: {entry['why']}.")
             continue
         seeds = f"{count(entry['seeds'], 'seed')}, " if entry["seeds"] else ""
-        size = f"{math.ceil(100 * entry['smallest'])} %" if entry["smallest"] < 1 else "100 % or more"
+        size = f"{math.ceil(100 * entry['smallest'])}%" if entry["smallest"] < 1 else "100% or more"
         known.append(f"{entry['title']} {size} ({seeds}{count(entry['examples'], 'example')})")
         if entry["smallest"] >= estimates["margin"]:
-            margin = f"{100 * estimates['margin']:g} %"
+            margin = f"{100 * estimates['margin']:g}%"
             sentences.append(f"A margin of {margin} is unlikely for {entry['title']}: add examples or seeds.")
     if known:
         sentences[:0] = [
-            f"Smallest margin that can be shown with {100 * POWER:.0f} % power if nothing is lost, as a share of "
+            f"Smallest margin that can be shown with {100 * POWER:.0f}% power if nothing is lost, as a share of "
             f"attention's contribution: {', '.join(known)}.",
             ASSUMED,
         ]

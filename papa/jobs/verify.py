@@ -65,7 +65,7 @@ def table_of(models: Sequence[dict[str, Any]]) -> Table:
         check
         | {"causal": "yes" if check["causal"] else "no", "sizes": _sizes(check)}
         | {name: "-" if pd.isna(check[name]) else f"{check[name]:.0e}".replace("0e+00", "0") for name in distances}
-        | {"skipped": "-" if pd.isna(check["skipped"]) else f"{100 * check['skipped']:.0f} %"}
+        | {"skipped": "-" if pd.isna(check["skipped"]) else f"{100 * check['skipped']:.0f}%"}
         for check in models
     ]
     return Table("", pd.DataFrame(rows)[list(COLUMNS)].rename(columns=COLUMNS), 1)

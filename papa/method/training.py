@@ -99,7 +99,7 @@ def train_probes(jobs: Sequence[Job[Probe]]) -> str:
             last += losses[-1:]
             resumed += [f"; {name}{checkpoint.resumed}"] if checkpoint.resumed else []
     trained = f"{count(len(jobs), 'probe')}, training loss {sum(last) / len(last):.3f}," if last else "predictions"
-    return f"{trained} with {source.kept} of {source.heads} heads" + "".join(resumed)
+    return f"{trained} with {source.heads - source.kept} of {source.heads} heads replaced" + "".join(resumed)
 
 
 def _rows_of(job: Job[Probe], examples: int) -> Tensor | None:

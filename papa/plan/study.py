@@ -115,7 +115,7 @@ class Plan:
     def variants(self, model: str, task: str) -> dict[Variant, list[int]]:
         """Map each variant of a task to the seeds of its probes.
 
-        The original and the context-free floors define the scale of losses, so they get every seed of any variant.
+        The original and the context-free floors define the scale of reliance, so they get every seed of any variant.
         """
         seeds_of: dict[Variant, dict[int, None]] = {}
         corpus = self.config.tasks[task].corpus

@@ -25,9 +25,8 @@ from papa.files import PathLike
 from papa.method.averages import Constants
 from papa.method.pictures import pictures
 from papa.plan.jobs import AnyJob
-from papa.results.phrases import percent
 from papa.results.section import Section
-from papa.results.table import Table
+from papa.results.table import Table, percent
 
 if TYPE_CHECKING:
     from papa.results.finished import Finished

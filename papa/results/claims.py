@@ -1,10 +1,11 @@
-"""Claims: how much is lost, how many heads are replaceable at a margin, and which tasks are excluded.
+"""Claims: how much a model relies on attention, how many heads are replaceable at a margin, and which tasks are
+excluded.
 
-k heads are replaceable at margin δ if, for k and every smaller measured number of replaced heads, the one-sided 95 %
-upper bound of the loss on every task that counts is below δ. Because all tasks have to pass (intersection-union) and
-numbers are tested in ascending order (fixed sequence), this joint claim needs no correction for tasks and numbers. The
-claims about single tasks, and those of several lines, are corrected by Holm's method, so the chance of any wrong claim
-is at most 5 %; see docs/statistics.md.
+k heads are replaceable at margin δ if, for k and every smaller measured number of replaced heads, the one-sided 95%
+upper bound of the reliance on every task that counts is below δ. Because all tasks have to pass (intersection-union)
+and numbers are tested in ascending order (fixed sequence), this joint claim needs no correction for tasks and numbers.
+The claims about single tasks, and those of several lines, are corrected by Holm's method, so the chance of any wrong
+claim is at most 5%; see docs/statistics.md.
 """
 
 from __future__ import annotations
@@ -22,53 +23,56 @@ from papa.config.measures import frequent_class
 from papa.config.settings import Config
 from papa.config.variant import Constant
 from papa.errors import count
-from papa.results.losses import COUNTS, Loss, examples_needed, loss_of, mean_loss
 from papa.results.outcomes import ALL, ORIGINALS, Sample, Setting, TaskOutcomes, is_probed
 from papa.results.phrases import (
-    MORE_THAN_ALL,
+    ABOVE_ALL,
+    COVERED,
+    FORMULA,
     bound_text,
-    interval_text,
     notes_of,
-    percent,
-    replaceable,
+    points_text,
+    reliance_text,
     sentences_of,
 )
+from papa.results.reliance import COUNTS, Reliance, examples_needed, mean_reliance, reliance_of, replaceable
 from papa.results.statistics import LEVEL, holm
 from papa.results.summary import is_main
-from papa.results.table import Table, texts
+from papa.results.table import Table, percent, texts
 from papa.results.views import GridView, rows_of
 
 CLAIM_COLUMNS = dict.fromkeys(("grid", "line", "model", "constant", "order", "fraction"), "string")
 CLAIM_COLUMNS |= {"replaced": "int64", "heads": "int64", "tasks": "int64"}
-CLAIM_COLUMNS |= dict.fromkeys(("loss", "low", "high", "bound", "margin"), "float64") | {"worst": "string"}
+CLAIM_COLUMNS |= dict.fromkeys(("reliance", "low", "high", "bound", "margin"), "float64") | {"worst": "string"}
 CLAIM_COLUMNS |= {"task": "string", "p": "float64", "corrected_p": "float64", "corrected_margin": "float64"}
-CLAIM_COLUMNS |= {"claims": "int64"}
+CLAIM_COLUMNS |= {"claims": "int64", "contribution": "float64", "metric": "string", "positive": "string"}
 """The columns of the table of claims, which has a row for each line and number of replaced heads, first for all tasks
-together, then for each task that counts (`task`). `bound` is the one-sided 95 % upper bound of the loss, the largest of
-all tasks (`worst`). `margin` is the largest bound of this row and of those with fewer heads: this number is replaceable
-at every larger margin. `corrected_margin` and `corrected_p` are corrected for this number of `claims`."""
+together, then for each task that counts (`task`). `bound` is the one-sided 95% upper bound of the reliance, the largest
+of all tasks (`worst`). `margin` is the largest bound of this row and of those with fewer heads: this number is
+replaceable at every larger margin. `corrected_margin` and `corrected_p` are corrected for this number of `claims`. A
+task has a `contribution` of attention, the original minus the highest floor, in units of its `metric`, with the class
+of F1 (`positive`)."""
 CUT_SHARE = 0.01
 """A note says that texts were cut if more than this share was."""
 
 CLAIMS_NOTE = (
-    "Loss: (original - score) / (original - context-free), averaged over the tasks that count. Its 95 % interval is "
-    "over probe seeds, validation examples, samples of training rows (`resamples`) and several orders of heads. "
-    "Largest bound: the largest of the tasks' one-sided 95 % upper bounds. Margin: this number of heads is replaceable "
-    "at every larger margin, because no task that counts has a larger bound at this or any smaller measured number. "
-    f"Tasks whose original does not beat every floor are excluded. Above 100 %, {MORE_THAN_ALL}."
+    f"{FORMULA} It is averaged over the tasks that count, with its 95% interval over {COVERED}. Largest bound: the "
+    "largest of the tasks' one-sided 95% upper bounds. Margin: this number of heads is replaceable at every larger "
+    "margin, because no task that counts has a larger bound at this or any smaller measured number. Tasks whose "
+    f"original does not beat every floor are excluded. {ABOVE_ALL}"
 )
 BY_TASK_NOTE = (
-    "Each task by itself: the largest number of heads that is replaceable at a margin of {margin}, if only this claim "
-    "is made, and corrected for all {claims} claims of this table (Holm's method). Passes at margins above: the "
-    "smallest margin for this corrected number. Next: the next measured number, and the margin above which it would "
-    "pass. A number that does not pass was not shown to be replaceable; this does not show that it is not."
+    "Each task by itself: the margin of {margin} of attention's contribution in units of the score, and the largest "
+    "number of heads that is replaceable at this margin, if only this claim is made, and corrected for all {claims} "
+    "claims of this table (Holm's method). Passes at margins above: the smallest margin for this corrected number. "
+    "Next: the next measured number, and the margin above which it would pass. A number that does not pass was not "
+    "shown to be replaceable; this does not show that it is not."
 )
 
 
 Samples = Mapping[tuple[str, str], Sample]
 """The scores of each model and task on all validation examples, by the task's main metric."""
-Losses = Sequence[Sequence[Loss | None]]
-"""The losses that a claim is about at each number of replaced heads, in ascending order; None if one is unknown."""
+Reliances = Sequence[Sequence[Reliance | None]]
+"""The reliances that a claim is about at each number of replaced heads, in ascending order; None if one is unknown."""
 
 
 def samples_of(task_outcomes: Iterable[TaskOutcomes]) -> Samples:
@@ -95,11 +99,11 @@ def claims_of(grid: GridView, summary: pd.DataFrame, samples: Samples, margin: f
     lines = [_claims_of_line(of_line, samples) for _, of_line in rows.groupby("line", sort=False)]
     joint = [together for together, *by_task in lines if by_task]
     single = [frame for _, *by_task in lines for frame in by_task]
-    p_values = [p_values_of(frame["losses"].tolist(), margin) for frame in single]
+    p_values = [p_values_of(frame["reliances"].tolist(), margin) for frame in single]
     for frame, p, corrected_p in zip(single, p_values, corrected_p_values(p_values), strict=True):
         frame["p"], frame["corrected_p"] = p, corrected_p
     for frames in (joint, single):
-        margins = corrected_margins([frame["losses"].tolist() for frame in frames])
+        margins = corrected_margins([frame["reliances"].tolist() for frame in frames])
         for frame, corrected_margin in zip(frames, margins, strict=True):
             frame["claims"], frame["corrected_margin"] = len(frames), corrected_margin
     records = [row for of_line in lines for frame in of_line for row in frame.reset_index().to_dict("records")]
@@ -108,7 +112,7 @@ def claims_of(grid: GridView, summary: pd.DataFrame, samples: Samples, margin: f
 
 
 def _claims_of_line(rows: pd.DataFrame, samples: Samples) -> list[pd.DataFrame]:
-    """Return the claims about a line, uncorrected and with their `losses`: about all tasks, then about each."""
+    """Return the claims about a line, uncorrected and with their `reliances`: about all tasks, then about each."""
     model, order = rows["model"].iloc[0], next(iter(rows["order"].dropna()), None)
     steps = rows.drop_duplicates("replaced").set_index("replaced").sort_index()
     steps = steps[["grid", "line", "model", "constant", "fraction", "heads"]].assign(order=order)
@@ -117,34 +121,35 @@ def _claims_of_line(rows: pd.DataFrame, samples: Samples) -> list[pd.DataFrame]:
     counting, by_task = rows[rows["status"].eq(COUNTS)], list[pd.DataFrame]()
     for task, of_task in counting.groupby("task", sort=False):
         sample, at = samples[model, str(task)], of_task.set_index("replaced").reindex(steps.index)
-        losses = [[loss_of(sample, setting) if isinstance(setting, Setting) else None] for setting in at["setting"]]
-        claim = {"task": of_task["title"].iloc[0], "tasks": 1, "loss": at["loss"], "low": at["loss_low"]}
-        claim |= {"high": at["loss_high"], "bound": at["loss_bound"].fillna(inf), "losses": losses}
-        by_task.append(steps.assign(**claim))  # an unknown loss passes at no margin
+        values = [[reliance_of(sample, setting) if isinstance(setting, Setting) else None] for setting in at["setting"]]
+        claim = {"task": of_task["title"].iloc[0], "tasks": 1, "reliance": at["reliance"], "low": at["reliance_low"]}
+        claim |= {"high": at["reliance_high"], "bound": at["reliance_bound"].fillna(inf), "reliances": values}
+        claim |= dict(of_task[["metric", "positive"]].iloc[0])
+        claim["contribution"] = sample.contribution
+        by_task.append(steps.assign(**claim))  # an unknown reliance passes at no margin
     terms = {number: list[tuple[Sample, str, Setting]]() for number in steps.index}
     for number, task, corpus, setting in counting[["replaced", "task", "corpus", "setting"]].itertuples(index=False):
         terms[number].append((samples[model, task], corpus, setting))
     means = pd.DataFrame(
-        [_mean(of_number) for of_number in terms.values()], steps.index, ["tasks", "loss", "low", "high"]
+        [_mean(of_number) for of_number in terms.values()], steps.index, ["tasks", "reliance", "low", "high"]
     )
     together = steps.join(means)
     if by_task:
         titles = [frame["task"].iloc[0] for frame in by_task]
         bounds = pd.concat([frame["bound"] for frame in by_task], axis=1, keys=titles)
         together["bound"], together["worst"] = bounds.max(axis=1), bounds.idxmax(axis=1)
-        together["losses"] = [
-            [loss for [loss] in of_number] for of_number in zip(*(frame["losses"] for frame in by_task), strict=True)
+        together["reliances"] = [
+            [reliance for [reliance] in of_number]
+            for of_number in zip(*(frame["reliances"] for frame in by_task), strict=True)
         ]
     frames = [together, *by_task]
     return [frame.assign(margin=frame["bound"].clip(lower=0).cummax()) for frame in frames] if by_task else frames
 
 
 def _mean(terms: Sequence[tuple[Sample, str, Setting]]) -> dict[str, float]:
-    """Return the mean loss over tasks with its interval, and the number of tasks."""
-    mean = mean_loss(terms) if terms else None
-    return (
-        {"tasks": 0} if mean is None else {"tasks": len(terms), "loss": mean.mean, "low": mean.low, "high": mean.high}
-    )
+    """Return the mean reliance over tasks with its interval, and the number of tasks."""
+    mean = mean_reliance(terms) if terms else None
+    return dict(zip(("tasks", "reliance", "low", "high"), (len(terms), *mean) if mean else (0,), strict=False))
 
 
 def tasks_of(grid: GridView, summary: pd.DataFrame, samples: Samples) -> pd.DataFrame:
@@ -166,19 +171,7 @@ def tasks_of(grid: GridView, summary: pd.DataFrame, samples: Samples) -> pd.Data
         record |= {"seeds": seeds, "samples": min(len(sample.samples_of(each)) for each in used)}
         record |= {"floors": [floor.constant for floor in sample.floor_settings]}
         records.append(record | {"guess": bool({*sample.floor_settings[:1]} & sample.guesses)})
-    columns = [
-        "grid",
-        "model",
-        "task",
-        "excluded",
-        "needed",
-        "examples",
-        "clusters",
-        "seeds",
-        "samples",
-        "floors",
-        "guess",
-    ]
+    columns = "grid model task excluded needed examples clusters seeds samples floors guess".split()
     tasks = pd.DataFrame(records, columns=columns)
     return tasks.astype(dict.fromkeys(("needed", "clusters", "seeds"), "Int64"))
 
@@ -263,9 +256,11 @@ def data_notes(config: Config, facts: Mapping[str, Mapping[str, Any]], rows: pd.
 # intersection, so it holds for any dependence between tasks.
 
 
-def p_values_of(losses: Losses, margin: float) -> list[float]:
-    """Return the p value of the claim at each number that all losses are below the margin, without a correction."""
-    values = [max(1.0 if loss is None else loss.p_below(margin) for loss in at_number) for at_number in losses]
+def p_values_of(reliances: Reliances, margin: float) -> list[float]:
+    """Return the p value of the claim at each number that all reliances are below the margin, without a correction."""
+    values = [
+        max(1.0 if reliance is None else reliance.p_below(margin) for reliance in at_number) for at_number in reliances
+    ]
     return list(accumulate(values, max))
 
 
@@ -278,17 +273,19 @@ def corrected_p_values(sequences: Sequence[Sequence[float]]) -> list[list[float]
     ]
 
 
-def smallest_margins(losses: Losses, level: float) -> list[float]:
+def smallest_margins(reliances: Reliances, level: float) -> list[float]:
     """Return the margin above which the claim at each number passes at a confidence level."""
-    bounds = [max(inf if loss is None else loss.bound(level) for loss in at_number) for at_number in losses]
+    bounds = [
+        max(inf if reliance is None else reliance.bound(level) for reliance in at_number) for at_number in reliances
+    ]
     return list(accumulate(bounds, max, initial=0.0))[1:]
 
 
-def corrected_margins(sequences: Sequence[Losses]) -> list[list[float]]:
+def corrected_margins(sequences: Sequence[Reliances]) -> list[list[float]]:
     """Return the margin above which the claim at each number of each sequence passes after the correction.
 
-    This is the same test as `corrected_p_values`: a claim passes at a margin if its corrected p value is below 5 %.
-    With n sequences left, a claim passes at 5 % / n, unless another of these n sequences passes completely.
+    This is the same test as `corrected_p_values`: a claim passes at a margin if its corrected p value is below 5%.
+    With n sequences left, a claim passes at 5% / n, unless another of these n sequences passes completely.
     """
     levels = [1 - (1 - LEVEL) / left for left in range(len(sequences), 0, -1)]
 
@@ -307,7 +304,7 @@ def corrected_margins(sequences: Sequence[Losses]) -> list[list[float]]:
                 break
         return smallest
 
-    return [[corrected(place, number) for number in range(len(losses))] for place, losses in enumerate(sequences)]
+    return [[corrected(place, number) for number in range(len(reliances))] for place, reliances in enumerate(sequences)]
 
 
 # -- tables ------------------------------------------------------------------------------------------------------------
@@ -324,8 +321,7 @@ def tables_of(frame: pd.DataFrame, margin: float) -> list[Table]:
                 "line": joint["line"],
                 "heads replaced": joint["replaced"].map("{:,}".format) + " of " + joint["heads"].map("{:,}".format),
                 "tasks": joint["tasks"],
-                "loss": joint["loss"].map(percent),
-                "95 % interval": texts(interval_text, joint, "low", "high"),
+                "reliance": texts(reliance_text, joint, "reliance", "low", "high"),
                 "largest bound": [bound_text(bound, margin) for bound in joint["bound"]],
                 "on": joint["worst"].fillna("-"),
                 "margin": [bound_text(least, margin) for least in joint["margin"]],
@@ -351,6 +347,7 @@ def _task_cells(rows: pd.DataFrame, margin: float) -> dict[str, str]:
     return {
         "line": rows["line"].iloc[0],
         "task": rows["task"].iloc[0],
+        "margin in points": points_text(margin, *rows[["contribution", "metric", "positive"]].iloc[0]),
         "by itself": f"{alone:,}{heads}" if alone else "none shown",
         "corrected": f"{corrected:,}{heads}" if corrected else "none shown",
         "passes at margins above": margins.get(corrected, "-"),

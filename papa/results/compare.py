@@ -18,21 +18,19 @@ import pandas as pd
 from papa.config.measures import positive_class
 from papa.errors import DamagedArtefact, InputError, count
 from papa.files import PathLike, read_facts, read_table
-from papa.results.losses import COUNTS, status_of
 from papa.results.outcomes import (
     ALL,
     ITEM_COLUMNS,
-    ORIGINALS,
     Sample,
     Setting,
     TaskOutcomes,
     joint_spread,
     outcomes_in,
 )
-from papa.results.phrases import percent
+from papa.results.reliance import COUNTS, status_of
 from papa.results.scores import DATA_COLUMNS, RECIPE_COLUMNS
 from papa.results.statistics import LEVEL, SOURCES, Estimate, Spread, holm
-from papa.results.table import Table, metric_name, printable
+from papa.results.table import Table, metric_name, percent, printable
 
 if TYPE_CHECKING:
     from rich.console import Console
@@ -79,8 +77,8 @@ def compare(a: PathLike, b: PathLike, margin: float | None = None) -> Row:
     `rows` has a verdict for each setting that both results have; `verdicts` counts them.
 
     - `identical`: all outcomes are the same, so there is nothing to test.
-    - `differs`: the p value of the difference is below 5 %, after Holm's correction over the family.
-    - `equal within δ`: two one-sided tests, against -δ and δ, both have p values below 5 %, after Holm's correction
+    - `differs`: the p value of the difference is below 5%, after Holm's correction over the family.
+    - `equal within δ`: two one-sided tests, against -δ and δ, both have p values below 5%, after Holm's correction
       over all settings that are not identical. A setting can differ and be equal within δ.
     - `cannot tell`: none of these, so the comparison is inconclusive.
 
@@ -305,10 +303,7 @@ def _same_seeds(left: Results, right: Results, key: Key) -> bool:
 def _delta(sample: Sample, outcomes: TaskOutcomes, share: float) -> tuple[float | None, str]:
     """Return a task's δ, or None and the reason why there is none."""
     status = status_of(sample, outcomes, outcomes.metric)
-    original, floor = sample.mean(ORIGINALS), sample.floor
-    if status != COUNTS or original is None or floor is None:
-        return None, status
-    return share * (original - floor), ""
+    return (share * sample.contribution, "") if status == COUNTS else (None, status)
 
 
 def _only(side: Results, other_side: Results) -> list[Values]:
@@ -373,9 +368,9 @@ def notes(result: Row) -> str:
     sentences = [
         "Tested: the main metric of every model, task and setting that both have.",
         f"Paired by {', '.join(f'{name}: {number:,}' for name, number in sorted(paired.items()))}.",
-        f"Differs: 5 % for {count(result['tested'], 'test')} together (Holm's correction).",
+        f"Differs: 5% for {count(result['tested'], 'test')} together (Holm's correction).",
         f"Equal: two one-sided tests with δ = {percent(result['margin'], None)} of attention's contribution to a task "
-        f"in A, 5 % for {count(result['tested_equal'], 'test')} together (Holm's correction).",
+        f"in A, 5% for {count(result['tested_equal'], 'test')} together (Holm's correction).",
     ]
     for why in dict.fromkeys(row["no_delta"] for row in rows if row["no_delta"]):
         tasks = dict.fromkeys(row["title"] for row in rows if row["no_delta"] == why)

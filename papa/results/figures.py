@@ -11,9 +11,9 @@ import pandas as pd
 from papa.config.measures import MEASURES, METRICS
 from papa.errors import InputError, count
 from papa.method.pictures import HEIGHT, PANELS_PER_ROW, WIDTH, inline, styled
-from papa.results.losses import COUNTS
 from papa.results.outcomes import ALL, is_probed
-from papa.results.phrases import MORE_THAN_ALL, floor_name
+from papa.results.phrases import ABOVE_ALL, COVERED, floor_name
+from papa.results.reliance import COUNTS
 from papa.results.table import metric_name
 from papa.results.views import GridView
 
@@ -23,7 +23,7 @@ GREY = "#858585"
 """A grey with the same contrast on white paper and on a dark background."""
 DASHES = ([1, 0], [6, 3], [2, 2], [8, 3, 2, 3])
 FLOOR_WORDS = {
-    "contextless": "the best model tried in which no token sees another",
+    "context_free": "the best model tried in which no token sees another",
     "trivial": "the best guess that ignores the input",
 }
 """The floors that figures show; tables also have other floors."""
@@ -167,7 +167,7 @@ def _floors(points: pd.DataFrame) -> pd.DataFrame:
         floors = curves.assign(at=curves["edge"], end=curves[name], kind=MARK)[[*CURVE_KEYS, "at", "end", "kind"]]
         if floors["end"].max() - floors["end"].min() <= tolerance:
             parts.append(floors[:1].assign(kind=f"{floor_name(name)} floor"))
-        elif name == "contextless":
+        elif name == "context_free":
             parts.append(floors)
     return pd.concat(parts) if parts else pd.DataFrame(columns=[*CURVE_KEYS, "at", "end", "kind"])
 
@@ -179,8 +179,8 @@ def _in_words(points: pd.DataFrame) -> str:
         first, last = curve.iloc[0], curve.iloc[-1]
         names = [first["title"], *([first["line"]] if several else [])]
         names += [first["subset"]] if first["subset"] != ALL else []
-        ends = dict.fromkeys(f"{point['score']} with {point['kept']} heads kept" for point in (first, last))
-        floor = first["contextless"]
+        ends = dict.fromkeys(f"{point['score']} with {point['number']} heads replaced" for point in (first, last))
+        floor = first["context_free"]
         known = [] if pd.isna(floor) else [f"context-free floor {floor:.3f}"]
         sentences.append(f"{', '.join(names)}: {', '.join([*ends, *known])}.")
     if len(curves) > CURVES_IN_WORDS:
@@ -196,13 +196,13 @@ def figure_note(frame: pd.DataFrame) -> str:
     if probed.any():
         seed_counts = rows.loc[probed, "seeds"]
         seeds = " to ".join(dict.fromkeys(f"{number:.0f}" for number in (seed_counts.min(), seed_counts.max())))
-        over = f"{shape} are 95 % Student-t intervals over {seeds} probe seeds, cut to the metric's range"
+        over = f"{shape} are 95% intervals over {COVERED}, cut to the metric's range"
         intervals.append("one probe seed, so no interval" if seeds == "1" else over)
     for name, measure in METRICS.items():
         if not measure.target.probed and rows["metric"].eq(name).any():
-            intervals.append(f"{shape} of {measure.title.lower()} are 95 % intervals over texts and orders")
+            intervals.append(f"{shape} of {measure.title.lower()} are 95% intervals over texts and orders")
     floors = " ".join(["", *_floors_in_words(frame)])
-    above = f" A loss above 100 %: {MORE_THAN_ALL}." if (rows["loss"] > 1).any() else ""
+    above = f" {ABOVE_ALL}" if (rows["reliance"] > 1).any() else ""
     return f"Mean validation score by the number of replaced heads; {'; '.join(intervals)}.{floors}{above}"
 
 
@@ -214,9 +214,9 @@ def _floors_in_words(frame: pd.DataFrame) -> list[str]:
     ]
     sentences = [f"Dashed: {'; '.join(dashed)}."] if dashed else []
     if MARK in kinds:
-        sentences.append(f"Diamonds: the context-free floor of one curve ({FLOOR_WORDS['contextless']}).")
-    if frame.loc[frame["main"], "contextless"].notna().any():
-        sentences.append("A curve that falls to its context-free floor has lost all that attention contributes.")
+        sentences.append(f"Diamonds: the context-free floor of one curve ({FLOOR_WORDS['context_free']}).")
+    if frame.loc[frame["main"], "context_free"].notna().any():
+        sentences.append("A curve that falls to its context-free floor has a reliance of 100%.")
     return sentences
 
 
@@ -244,6 +244,6 @@ def _points(frame: pd.DataFrame) -> pd.DataFrame:
         at=replaced + shift * min(2.5, 10 / max(1, curve.max())) * whole / WIDTH,
         low=rows["low"].astype("float64").clip(low, high),
         high=rows["high"].astype("float64").clip(low, high),
-        kept=rows["kept"].astype(str) + " of " + rows["heads"].astype(str),
+        number=(rows["heads"] - rows["kept"]).astype(str) + " of " + rows["heads"].astype(str),
         score=rows["mean"].map("{:.3f}".format),
     )

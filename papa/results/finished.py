@@ -19,7 +19,7 @@ from papa.plan.jobs import STAGES, AnyJob, Job, Probe, ProbeEncoder, Tokenize, T
 from papa.results.claims import Conclusion, Samples, claims_of, conclusion_of, data_notes, samples_of, tasks_of
 from papa.results.outcomes import ITEM_COLUMNS, OUTCOME_COLUMNS, RUN_KEYS, TaskOutcomes, table_of
 from papa.results.scores import SPLITS, collect_runs
-from papa.results.summary import with_losses
+from papa.results.summary import with_reliance
 from papa.results.views import grid_views
 
 if TYPE_CHECKING:
@@ -113,8 +113,8 @@ class Finished:
 
     @cached_property
     def summary(self) -> pd.DataFrame:
-        """Mean scores, drops and losses of all settings."""
-        return with_losses(self.runs, self.outcomes)
+        """Mean scores, drops and reliance of all settings."""
+        return with_reliance(self.runs, self.outcomes)
 
     @cached_property
     def claims(self) -> pd.DataFrame:

@@ -1,4 +1,4 @@
-"""A forest plot: the loss with every head replaced, on average, on each task and on its subsets."""
+"""A forest plot: the reliance with every head replaced, on average, on each task and on its subsets."""
 
 from __future__ import annotations
 
@@ -10,11 +10,11 @@ import pandas as pd
 
 from papa.method.pictures import WIDTH, inline, styled
 from papa.results.figures import COLORS, GREY, words_only
-from papa.results.losses import COUNTS
 from papa.results.outcomes import ALL
-from papa.results.phrases import loss_text, percent
+from papa.results.phrases import COVERED, FORMULA, INCONCLUSIVE, floor_name, reliance_text
+from papa.results.reliance import COUNTS
 from papa.results.section import Section
-from papa.results.table import Table, texts
+from papa.results.table import Table, metric_name, percent, texts
 from papa.results.views import grid_views, rows_of
 
 if TYPE_CHECKING:
@@ -22,37 +22,42 @@ if TYPE_CHECKING:
 
     from papa.results.finished import Finished
 
-LOSS = ("loss", "low", "high")
-COLUMNS = dict.fromkeys(("line", "task", "subset", "excluded"), "string") | dict.fromkeys(LOSS, "float64")
+RELIANCE = ("reliance", "low", "high")
+SCORES = ("original", "constants", "context_free")
+COLUMNS = dict.fromkeys(("line", "task", "subset", "metric", "excluded"), "string")
+COLUMNS |= dict.fromkeys((*SCORES, *RELIANCE), "float64")
 MEAN = "mean of all tasks"
-"""The task of the row with the mean loss."""
+"""The task of the row with the mean reliance."""
 SHOWN = (-0.5, 1.5)
-"""The range of losses that the figure shows; longer intervals are cut."""
-TITLE = "Loss with every head replaced"
+"""The range of reliance that the figure shows; longer intervals are cut."""
+TITLE = "Reliance with every head replaced"
 CAPTION = (
-    "Each dot is a loss: 0 % means a score like that of the original, 100 % a score like that of the context-free "
-    "floor. Lines are 95 % intervals{cut}."
+    "Each dot is a reliance. 0%: a score like that of the original; 100%: a score like that of the context-free floor. "
+    "Lines are 95% intervals{cut}."
 )
 NOTE = (
-    "Loss: (original - score) / (original - context-free). In brackets: 95 % intervals over probe seeds, validation "
-    "examples, samples of training rows (`resamples`) and several orders of heads."
+    f"{FORMULA} In brackets: 95% intervals over {COVERED}. Inconclusive: the task is excluded, or the "
+    "interval is wider than 50 points."
 )
 ROW_HEIGHT = 20
 """The height of a row in pixels, for one line of the analysis."""
 
 
-def losses(finished: Finished) -> Section | None:
-    """Show the losses of `run` with every head replaced, and mark the margin of the study."""
+def reliance(finished: Finished) -> Section | None:
+    """Show reliance of `run` with every head replaced, and mark the margin of the study."""
     if "0" not in finished.config.run.fractions or not finished.config.floors:
         return None
     [grid, *_], summary, claims = grid_views(finished.config), finished.summary, finished.claims
-    end = rows_of(grid, summary[summary["main"] & summary["fraction"].eq("0")])
-    rows = losses_of(end, claims[claims["grid"].eq(grid.name)])
-    known = rows[rows["loss"].notna()]
+    main = summary[summary["main"]]
+    keys, scores = ["model", "task", "subset"], main[main["fraction"].eq("1")].rename(columns={"mean": "original"})
+    end = rows_of(grid, main[main["fraction"].eq("0")]).rename(columns={"mean": "constants"})
+    end = end.merge(scores[[*keys, "original"]].drop_duplicates(keys), how="left", on=keys)
+    rows = reliances_of(end, claims[claims["grid"].eq(grid.name)])
+    known = rows[rows["reliance"].notna()]
     cut = (known["low"].lt(SHOWN[0]) | known["high"].gt(SHOWN[1])).any()
     caption = CAPTION.format(cut=f", cut at {percent(SHOWN[0])} and {percent(SHOWN[1])}" if cut else "")
     return Section(
-        "losses",
+        "reliance",
         TITLE,
         rows,
         COLUMNS,
@@ -66,49 +71,62 @@ def losses(finished: Finished) -> Section | None:
 
 
 def _table(rows: pd.DataFrame) -> Table:
-    text = pd.DataFrame({"line": rows["line"], "task": rows["task"], "subset": rows["subset"].fillna("")})
-    text["loss"] = texts(loss_text, rows, *LOSS)
+    text = rows[["line", "task", "subset", "metric"]].fillna("").astype("str")
+    text = text.join(
+        rows[[*SCORES]].map(lambda score: "" if pd.isna(score) else f"{score:.3f}").rename(columns=floor_name)
+    )
+    text["reliance"] = _reliance_texts(rows)
     text["excluded because"] = rows["excluded"].fillna("")
     empty = [name for name in ("subset", "excluded because") if text[name].eq("").all()]
     several = rows["line"].nunique() > 1
     text = text.drop(columns=[*empty, *([] if several else ["line"])])
-    return Table("", text, len(text.columns) - 1 - ("excluded because" in text))
+    return Table("", text, list(text).index("original"))
 
 
-def losses_of(rows: pd.DataFrame, claims: pd.DataFrame) -> pd.DataFrame:
-    """Return a row, with `COLUMNS`, for the mean loss of each line of a grid, and for each of its tasks and subsets.
+def _reliance_texts(rows: pd.DataFrame) -> pd.Series[str]:
+    shown = pd.Series(texts(reliance_text, rows, *RELIANCE), rows.index, "str")
+    return shown.mask(rows["excluded"].notna(), INCONCLUSIVE)
+
+
+def reliances_of(rows: pd.DataFrame, claims: pd.DataFrame) -> pd.DataFrame:
+    """Return a row, with `COLUMNS`, for the mean reliance of each line of a grid, and for each of its tasks and
+    subsets.
 
     Args:
-        rows: the summary rows of the grid with main scores, with every head replaced, and with their `line`.
+        rows: the summary rows of the grid with main scores, with every head replaced, with their `line`, and with the
+            score of the `original` next to that of the `constants`.
         claims: the claims about the grid.
     """
-    joint = claims[claims["task"].isna() & claims["replaced"].eq(claims["heads"]) & claims["loss"].notna()]
+    joint = claims[claims["task"].isna() & claims["replaced"].eq(claims["heads"]) & claims["reliance"].notna()]
     records = list[dict[Hashable, object]]()
     for line, mean in joint.assign(task=MEAN).groupby("line", sort=False):
         whole, counts = rows["subset"].eq(ALL), rows["status"].eq(COUNTS)
         counting = rows.loc[rows["line"].eq(line) & whole & counts, "task"].tolist()
         if len(counting) > 1:
-            records += mean[["line", "task", *LOSS]].to_dict("records")
-        shown = rows["line"].eq(line) & (whole | (rows["task"].isin(counting) & (rows["loss"].notna() | ~counts)))
-        known = rows.assign(subset=rows["subset"].mask(whole), excluded=rows["status"].mask(counts))[shown]
+            records += mean[["line", "task", *RELIANCE]].to_dict("records")
+        shown = rows["line"].eq(line) & (whole | (rows["task"].isin(counting) & (rows["reliance"].notna() | ~counts)))
+        metrics = texts(metric_name, rows, "metric", "positive")
+        excluded = rows["status"].mask(counts)
+        known = rows.assign(subset=rows["subset"].mask(whole), excluded=excluded, metric=metrics)[shown]
         place = known["task"].map([*counting, *known["task"]].index)
         known = known.assign(place=place, on_subset=~whole).sort_values(["place", "on_subset"], kind="stable")
-        named = known[["line", "title", "subset", "excluded", "loss", "loss_low", "loss_high"]]
-        records += named.set_axis(list(COLUMNS), axis=1).to_dict("records")
+        columns = ["line", "title", "subset", "metric", "excluded", *SCORES]
+        columns += ["reliance", "reliance_low", "reliance_high"]
+        records += known[columns].set_axis(list(COLUMNS), axis=1).to_dict("records")
     return pd.DataFrame(records, columns=list(COLUMNS))
 
 
 def _in_words(rows: pd.DataFrame) -> str:
     names = rows[["line", "task", "subset"]] if rows["line"].nunique() > 1 else rows[["task", "subset"]]
     labels = [", ".join(name for name in row if isinstance(name, str)) for row in names.itertuples(index=False)]
-    losses = rows["excluded"].map("excluded, {}".format).where(rows["loss"].isna(), texts(loss_text, rows, *LOSS))
-    return " ".join(f"{label}: {loss}." for label, loss in zip(labels, losses, strict=True))
+    reliances = _reliance_texts(rows) + rows["excluded"].map(", {}".format, na_action="ignore").fillna("")
+    return " ".join(f"{label}: {reliance}." for label, reliance in zip(labels, reliances, strict=True))
 
 
 def figure_of(rows: pd.DataFrame, margin: float) -> alt.TopLevelMixin:
-    """Draw the losses of tasks and, below each, of its subsets, with rules at the margin and at the floor."""
-    if rows["loss"].isna().all():
-        return words_only(TITLE, "No task has a loss with every head replaced.")
+    """Draw reliance of tasks and, below each, of its subsets, with rules at the margin and at the floor."""
+    if rows["reliance"].isna().all():
+        return words_only(TITLE, "No task has a reliance with every head replaced.")
     import altair as alt
 
     single = rows["line"].nunique() == 1
@@ -116,10 +134,10 @@ def figure_of(rows: pd.DataFrame, margin: float) -> alt.TopLevelMixin:
     places = list(dict.fromkeys(label))
     points = (
         rows[["line"]]
-        .join(rows[[*LOSS]].astype("float64").clip(*SHOWN))
+        .join(rows[[*RELIANCE]].astype("float64").clip(*SHOWN))
         .assign(
             place=[places.index(name) for name in label],
-            excluded=rows["excluded"].map("excluded: {}".format, na_action="ignore") if single else None,
+            excluded=rows["excluded"].map("inconclusive: {}".format, na_action="ignore") if single else None,
         )
     )
     lines = list(dict.fromkeys(points["line"]))
@@ -132,9 +150,9 @@ def figure_of(rows: pd.DataFrame, margin: float) -> alt.TopLevelMixin:
     low = min(-0.1, points["low"].min())
     scale = alt.Scale(domain=[low, max(1.1, points["high"].max())], nice=False)
     percents = alt.Axis(labelExpr="format(100 * datum.value, '.0f') + ' %'", tickCount=7)
-    x = alt.X("loss:Q", title="loss: share of attention's contribution", scale=scale, axis=percents)
+    x = alt.X("reliance:Q", title="reliance: share of attention's contribution", scale=scale, axis=percents)
     base = alt.Chart(inline(points)).encode(y, alt.Color("line:N", scale=palette, legend=legend), yOffset=offset)
-    counted = base.transform_filter("isValid(datum.loss)")
+    counted = base.transform_filter("isValid(datum.reliance)")
     intervals = counted.mark_rule(strokeWidth=1.6).encode(alt.X("low:Q", scale=scale), alt.X2("high:Q"))
     dots = counted.mark_circle(size=60, opacity=1).encode(x)
     without = base.transform_filter("isValid(datum.excluded)")

@@ -1,7 +1,7 @@
 """The table of a grid: the runs of one grid of the config, laid out as in the paper.
 
 A grid with only the fractions 1 and 0 compares constants (the paper's Tables 1, 2, 4 and 5). Each model has a table of
-scores and a table of losses, with a row for each constant and a column for each task. Any other grid shows scores by
+scores and a table of reliance, with a row for each constant and a column for each task. Any other grid shows scores by
 fraction (Figures 2, 5 and 6), with a row for each task and line, and a column for each fraction. A line is a curve: a
 model, a constant and an order.
 """
@@ -19,17 +19,16 @@ from papa.config.variant import NUMBERED
 from papa.errors import count
 from papa.results.figures import figure_note, grid_figure
 from papa.results.outcomes import ALL
-from papa.results.phrases import LOSS_NOTE, constant_name, floor_name, loss_text
+from papa.results.phrases import RELIANCE_NOTE, constant_name, floor_name, reliance_text
 from papa.results.section import Section
 from papa.results.summary import (
-    BY_FRACTION,
+    BY_NUMBER,
     DROP_NOTE,
     FLOORS,
     SUMMARY_COLUMNS,
     by_fraction,
     exclusion_note,
     is_main,
-    same_heads_note,
     score_note,
 )
 from papa.results.table import Table, metric_name, score_text, texts
@@ -71,10 +70,10 @@ def section_of(grid: GridView, summary: pd.DataFrame) -> Section:
 
 def _note(grid: GridView, rows: pd.DataFrame) -> str:
     if grid.has_between:
-        parts = [f"Columns: {BY_FRACTION}.", grid.common_settings, score_note(rows)]
+        parts = [f"Columns: {BY_NUMBER}.", grid.common_settings, score_note(rows)]
         if not set(grid.orders).isdisjoint(NUMBERED):
             parts.append("If an order is drawn or learned several times, a seed's score is its mean over these orders.")
-        parts += [DROP_NOTE, LOSS_NOTE, exclusion_note(rows)]
+        parts += [DROP_NOTE, RELIANCE_NOTE, exclusion_note(rows)]
     else:
         metrics = rows.loc[is_main(rows), ["title", "metric", "positive"]].drop_duplicates().itertuples(index=False)
         parts = [
@@ -83,7 +82,7 @@ def _note(grid: GridView, rows: pd.DataFrame) -> str:
             "Trivial: the best guess that ignores the input. Context-free: no token sees another.",
             "Metrics: " + "; ".join(f"{title}, {metric_name(*metric)}" for title, *metric in metrics) + ".",
         ]
-    return " ".join(filter(None, [*parts, same_heads_note(rows)]))
+    return " ".join(filter(None, parts))
 
 
 def _main_tables(grid: GridView, rows: pd.DataFrame) -> list[Table]:
@@ -96,7 +95,7 @@ def _main_tables(grid: GridView, rows: pd.DataFrame) -> list[Table]:
 
 
 def _by_task(grid: GridView, rows: pd.DataFrame, model: str) -> list[Table]:
-    """Return a table of scores, with the best row of replaced heads in bold, and a table of losses.
+    """Return a table of scores, with the best row of replaced heads in bold, and a table of reliance.
 
     The tables have a column for each task. Scores have a row for the original, each known floor and each constant.
     """
@@ -107,7 +106,7 @@ def _by_task(grid: GridView, rows: pd.DataFrame, model: str) -> list[Table]:
     scores = pd.Series(texts(score_text, rows, "mean", "half_width"), rows.index, "str")
     cells = rows.assign(
         score_text=scores.where(~best, "**" + scores + "**"),
-        loss_text=texts(loss_text, rows, "loss", "loss_low", "loss_high"),
+        reliance_text=texts(reliance_text, rows, "reliance", "reliance_low", "reliance_high"),
     )
     floors = [name for name in FLOORS if rows[name].notna().any()]
     floor_texts = rows.groupby("task")[floors].first().map(lambda score: score_text(score, math.nan)).T
@@ -125,8 +124,8 @@ def _by_task(grid: GridView, rows: pd.DataFrame, model: str) -> list[Table]:
     text = pd.concat([cells.pivot(index="row", columns="task", values="score_text"), floor_texts])
     tables = [Table(title, laid_out(text, [*above, *constants]), 1, rules=(len(above),) if above else ())]
     if constants and rows["status"].notna().any():
-        losses = laid_out(cells.pivot(index="row", columns="task", values="loss_text"), constants)
-        tables.append(Table(f"{title}. Loss", losses, 1, f"{LOSS_NOTE} {exclusion_note(rows)}".strip()))
+        reliances = laid_out(cells.pivot(index="row", columns="task", values="reliance_text"), constants)
+        tables.append(Table(f"{title}. Reliance", reliances, 1, f"{RELIANCE_NOTE} {exclusion_note(rows)}".strip()))
     return tables
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
@@ -244,6 +245,12 @@ class Sample:
         if not self.floor_settings:
             return None
         return self.trivial if self.floor_settings[0] in self.guesses else self.mean(self.floor_settings[0])
+
+    @property
+    def contribution(self) -> float:
+        """What attention contributes to the score: the original minus the floor; NaN if one of them is unknown."""
+        original = self.mean(ORIGINALS)
+        return math.nan if original is None or self.floor is None else original - self.floor
 
     def spread(self, *settings: Setting) -> Spread | None:
         """Return the joint spread of the trivial classifier and of several settings; see `joint_spread`."""

@@ -37,15 +37,15 @@ PAGES = files("papa.results") / "pages"
 def page_of(finished: Finished, sections: Sequence[tuple[Section, str]]) -> str:
     """Return the HTML report; each section has its figure as SVG."""
     shown = {section.name: _shown(section, svg, finished) for section, svg in sections}
-    losses = shown.pop("losses", None)
+    reliance = shown.pop("reliance", None)
     maps, matrices = head_maps(finished)
     return _rendered(
         {
             "name": finished.config.name,
             "sentences": finished.conclusion["sentences"],
-            "losses": losses if losses and losses["in_report"] else None,
+            "reliance": reliance if reliance and reliance["in_report"] else None,
             "notes": [*finished.conclusion["notes"], versions_note(finished)],
-            "claims": shown["claims"] if finished.claims["loss"].notna().any() else None,
+            "claims": shown["claims"] if finished.claims["reliance"].notna().any() else None,
             "nothing_claimed": NOTHING_CLAIMED,
             "sections": [section for section in shown.values() if section["in_report"]],
             "maps": maps,

@@ -29,7 +29,7 @@ ROUNDING = 0.005
 """The largest rounding error of a published value; the paper prints two decimals."""
 
 NOTE = (
-    "Ours: mean validation score over seeds ± half-width of the 95 % Student-t interval. Difference: ours - published. "
+    "Ours: mean validation score over seeds ± half-width of the 95% interval. Difference: ours - published. "
     f"Inside: whether our interval contains a number that rounds to the published value (± {ROUNDING}); - if there is "
     "only one seed, so no interval. Two of the paper's tables can print different values for a setting, so each value "
     "has a row."
@@ -84,7 +84,7 @@ def compared(
 ) -> pd.DataFrame:
     """Join the rows of a summary with the published values of the same model, task and setting.
 
-    `difference` is ours - published. `inside` tells whether our 95 % interval contains a number that rounds to the
+    `difference` is ours - published. `inside` tells whether our 95% interval contains a number that rounds to the
     published value; it is null if there is only one seed, so no interval.
 
     Args:

@@ -1,9 +1,9 @@
-"""Losses, on a scale from the original (0) to the context-free floor (1), a model in which no token sees another.
+"""Reliances, on a scale from the original (0) to the context-free floor (1), a model in which no token sees another.
 
-Loss = (original - score) / (original - floor), the share of attention's contribution to a task that is lost if
-attention cannot depend on its input. A task has a loss only if its original beats every context-free floor that was
-run, and the best guess that ignores the input. `loss_of` estimates the loss on one task, and `mean_loss` the mean over
-tasks.
+Reliance = (original - score) / (original - floor), the share of attention's contribution to a task that is gone when
+attention no longer depends on the input. A task has a reliance only if its original beats every context-free floor that
+was run, and the best guess that ignores the input. `reliance_of` estimates the reliance on one task, and
+`mean_reliance` the mean over tasks.
 """
 
 from __future__ import annotations
@@ -18,19 +18,32 @@ import pandas as pd
 
 from papa.config.measures import MEASURES
 from papa.results.outcomes import ORIGINALS, VARIANT_KEYS, Sample, Setting, TaskOutcomes, spread_over
-from papa.results.statistics import LEVEL, SOURCES, Estimate, Interval, Spread, smallest_loss
+from papa.results.statistics import LEVEL, SOURCES, Estimate, Interval, Spread, smallest_margin
 
-LOSS_COLUMNS = dict.fromkeys(("trivial", "contextless", "by_word"), "float64") | {"status": "string"}
-LOSS_COLUMNS |= dict.fromkeys(("loss", "loss_low", "loss_high", "loss_bound"), "float64")
-LOSS_COLUMNS |= {f"share_{name}": "float64" for name in SOURCES}
+RELIANCE_COLUMNS = dict.fromkeys(("trivial", "context_free", "by_word"), "float64") | {"status": "string"}
+RELIANCE_COLUMNS |= dict.fromkeys(("reliance", "reliance_low", "reliance_high", "reliance_bound"), "float64")
+RELIANCE_COLUMNS |= {f"share_{name}": "float64" for name in SOURCES}
 
 COUNTS = "counts"
-"""The status of a task whose original beats all floors; such a task has a loss and counts in claims."""
+"""The status of a task whose original beats all floors; such a task has a reliance and counts in claims."""
+
+WIDEST_INTERVAL = 0.5
+"""The width beyond which an interval of a reliance is inconclusive: half of all that attention contributes."""
+
+
+def conclusive(low: float | None, high: float | None) -> bool:
+    """Whether an interval of a reliance has two ends and is at most `WIDEST_INTERVAL` wide."""
+    return low is not None and high is not None and high - low <= WIDEST_INTERVAL
+
+
+def replaceable(rows: pd.DataFrame, margin: float, column: str = "margin") -> int:
+    """Return the largest number of replaced heads whose claim passes at a margin, of one line's claims; 0 if none."""
+    return int(max(rows.loc[rows[column] < margin, "replaced"], default=0))
 
 
 @dataclass(frozen=True)
-class Loss:
-    """The score that is lost in a setting, as a share of attention's contribution, which differs between floors.
+class Reliance:
+    """The drop in score in a setting, as a share of attention's contribution, which differs between floors.
 
     Its value is the share against the floor with the highest score. Whatever is claimed must hold against every floor:
     an intersection-union test, which needs no correction. So intervals run from the smallest lower to the largest upper
@@ -38,24 +51,24 @@ class Loss:
 
     Args:
         spread: the joint spread of these scores.
-        lost: `[score]`, their coefficients in the original minus the setting.
+        drop: `[score]`, their coefficients in the original minus the setting.
         contributions: `[floor, score]`, those in the original minus each floor, the one with the highest score first.
     """
 
     spread: Spread
-    lost: np.ndarray
+    drop: np.ndarray
     contributions: np.ndarray
 
     def interval(self, level: float = LEVEL) -> Interval:
-        """Return the loss; its Fieller intervals against all floors are joined."""
-        return joined([self.spread.ratio(self.lost, contribution, level) for contribution in self.contributions])
+        """Return the reliance; its Fieller intervals against all floors are joined."""
+        return joined([self.spread.ratio(self.drop, contribution, level) for contribution in self.contributions])
 
     def bound(self, level: float) -> float:
         """Return the one-sided upper bound; infinite unless the contribution against every floor is above 0 there."""
         return self.interval(level).bound
 
     def p_below(self, margin: float) -> float:
-        """Return the p value of the claim that attention contributes something and that the loss is below `margin`.
+        """Return the p value of the claim that attention contributes something and that the reliance is below `margin`.
 
         This is the test behind `bound`: the p value is below 1 - level if the bound at this level is below `margin`.
         It is 1 if the variance is unknown.
@@ -65,7 +78,7 @@ class Loss:
         values = []
         for contribution in self.contributions:
             values.append(self.spread.estimate(contribution).p_beyond(1))
-            values.append(self.spread.estimate(self.lost - margin * contribution).p_beyond(-1))
+            values.append(self.spread.estimate(self.drop - margin * contribution).p_beyond(-1))
         return max(values)
 
 
@@ -76,11 +89,11 @@ def joined(intervals: Sequence[Interval]) -> Interval:
 
 
 Terms = Sequence[tuple[Sample, str, Setting]]
-"""The settings whose losses count, one for each task: the task's sample, its corpus, and the setting."""
+"""The settings whose reliances count, one for each task: the task's sample, its corpus, and the setting."""
 
 
-def _losses_on(terms: Terms) -> list[Loss] | None:
-    """Estimate the losses on several tasks; None if their runs have no seed or no draw in common.
+def _reliances_on(terms: Terms) -> list[Reliance] | None:
+    """Estimate reliance on several tasks; None if their runs have no seed or no draw in common.
 
     All tasks have the same seeds, and tasks on one corpus have the same examples. So one spread covers all of them.
     """
@@ -89,7 +102,7 @@ def _losses_on(terms: Terms) -> list[Loss] | None:
         settings = list(dict.fromkeys([ORIGINALS, *sample.floor_settings, setting]))
         by_corpus.setdefault(corpus, []).append((sample, setting, settings))
     scores = [[[(sample, name) for name in names] for sample, _, names in tasks] for tasks in by_corpus.values()]
-    spread, losses = spread_over(scores), list[Loss]()
+    spread, reliances = spread_over(scores), list[Reliance]()
     if spread is None:
         return None
     for place, (sample, setting, settings) in zip(spread.tasks, chain(*by_corpus.values()), strict=True):
@@ -97,45 +110,46 @@ def _losses_on(terms: Terms) -> list[Loss] | None:
         for row, name in zip(coefficients, (setting, *sample.floor_settings), strict=True):
             # the original minus a setting; the trivial classifier comes first
             row[place] = [0.0, *(float(other == ORIGINALS) - float(other == name) for other in settings)]
-        losses.append(Loss(spread, coefficients[0], coefficients[1:]))
-    return losses
+        reliances.append(Reliance(spread, coefficients[0], coefficients[1:]))
+    return reliances
 
 
-def loss_of(sample: Sample, setting: Setting) -> Loss | None:
-    """Estimate the loss in a setting; None if there is no floor, or if the runs of the settings do not match."""
-    losses = _losses_on([(sample, "", setting)]) if sample.floor_settings else None
-    return losses[0] if losses else None
+def reliance_of(sample: Sample, setting: Setting) -> Reliance | None:
+    """Estimate the reliance in a setting; None if there is no floor, or if the runs of the settings do not match."""
+    reliances = _reliances_on([(sample, "", setting)]) if sample.floor_settings else None
+    return reliances[0] if reliances else None
 
 
-def mean_loss(terms: Terms) -> Interval | None:
-    """Average the losses on several tasks; None if their runs have no seed or no draw in common.
+def mean_reliance(terms: Terms) -> Interval | None:
+    """Average reliance on several tasks; None if their runs have no seed or no draw in common.
 
     The sum of the tasks' contrasts is tested; nothing is taken as independent except examples of different corpora. The
     value has each task's floor with the highest score. The interval also covers the floors with each task's smallest
     lower bound, and those with its largest upper bound. That of a single task is Fieller's.
     """
-    losses = _losses_on(terms)
-    if losses is None or len(losses) == 1:
-        return losses[0].interval() if losses else None
+    reliances = _reliances_on(terms)
+    if reliances is None or len(reliances) == 1:
+        return reliances[0].interval() if reliances else None
     tasks = []
-    for loss in losses:
-        by_floor = [loss.spread.ratio(loss.lost, contribution) for contribution in loss.contributions]
+    for reliance in reliances:
+        by_floor = [reliance.spread.ratio(reliance.drop, contribution) for contribution in reliance.contributions]
         chosen = 0, int(np.argmin([each.low for each in by_floor])), int(np.argmax([each.high for each in by_floor]))
-        tasks.append([(1 / len(losses), loss.lost, loss.contributions[floor]) for floor in chosen])
-    return joined([losses[0].spread.shares(ratios).interval() for ratios in zip(*tasks, strict=True)])
+        tasks.append([(1 / len(reliances), reliance.drop, reliance.contributions[floor]) for floor in chosen])
+    return joined([reliances[0].spread.shares(ratios).interval() for ratios in zip(*tasks, strict=True)])
 
 
-def losses_of(task_outcomes: Iterable[TaskOutcomes]) -> pd.DataFrame:
-    """Return floors, losses and their intervals, with `LOSS_COLUMNS`: a row for each model, task, metric and setting.
+def reliances_of(task_outcomes: Iterable[TaskOutcomes]) -> pd.DataFrame:
+    """Return floors, reliance and their intervals, with `RELIANCE_COLUMNS`: a row for each model, task, metric and
+    setting.
 
-    `status` is `COUNTS`, or the reason why the task has no loss. `loss_low` and `loss_high` bound the 95 % interval;
-    `loss_bound` is the one-sided 95 % upper bound. `share_order`, `share_seed`, `share_examples` and `share_rows` are
-    the shares of the variance of original - score that are due to each source. If scores have no seeds,
-    `half_width_without_seeds` is the half-width of their 95 % interval.
+    `status` is `COUNTS`, or the reason why the task has no reliance. `reliance_low` and `reliance_high` bound the 95%
+    interval; `reliance_bound` is the one-sided 95% upper bound. `share_order`, `share_seed`, `share_examples` and
+    `share_rows` are the shares of the variance of original - score that are due to each source. `half_width` is that of
+    the score's 95% interval.
     """
     rows = [row for outcomes in task_outcomes for row in _rows(outcomes)]
     keys = ["model", "task", "metric", "subset", *VARIANT_KEYS]
-    return pd.DataFrame(rows, columns=[*keys, *LOSS_COLUMNS, "half_width_without_seeds"])
+    return pd.DataFrame(rows, columns=[*keys, *RELIANCE_COLUMNS, "half_width"])
 
 
 def _rows(outcomes: TaskOutcomes) -> Iterator[dict[str, object]]:
@@ -145,29 +159,24 @@ def _rows(outcomes: TaskOutcomes) -> Iterator[dict[str, object]]:
             status = status_of(sample, outcomes, metric)
             common: dict[str, object] = {"model": outcomes.model, "task": outcomes.task, "metric": metric}
             common |= {"subset": subset, "status": status, "trivial": sample.trivial, "by_word": sample.by_word}
-            common["contextless"] = sample.mean(sample.floor_settings[0]) if sample.floor_settings else None
+            common["context_free"] = sample.mean(sample.floor_settings[0]) if sample.floor_settings else None
             for setting in sample.settings:
-                width = {"half_width_without_seeds": _half_width(sample, setting)}
-                yield common | setting._asdict() | _loss(sample, setting, status) | width
+                spread = sample.spread(setting)
+                score = spread.estimate([0, 1]).interval() if spread is not None and spread.known else None
+                common["half_width"] = max(score.mean - score.low, score.high - score.mean) if score else None
+                yield common | setting._asdict() | _reliance(sample, setting, status)
 
 
-def _loss(sample: Sample, setting: Setting, status: str) -> dict[str, object]:
+def _reliance(sample: Sample, setting: Setting, status: str) -> dict[str, object]:
     if setting == ORIGINALS or (spread := sample.spread(ORIGINALS, setting)) is None:
         return {}
     shares = spread.estimate([0, 1, -1]).shares
     row: dict[str, object] = {f"share_{name}": shares[name] for name in SOURCES}
     if status == COUNTS:
-        names = ("loss", "loss_low", "loss_high", "loss_bound")
-        loss = loss_of(sample, setting)
-        row |= dict(zip(names, loss.interval() if loss else (), strict=False))
+        names = ("reliance", "reliance_low", "reliance_high", "reliance_bound")
+        reliance = reliance_of(sample, setting)
+        row |= dict(zip(names, reliance.interval() if reliance else (), strict=False))
     return row
-
-
-def _half_width(sample: Sample, setting: Setting) -> float:
-    """Return the half-width of the interval of a score without seeds; with seeds, the summary uses Student's t."""
-    spread = None if sample.seeded else sample.spread(setting)
-    ends = spread.estimate([0, 1]).interval() if spread is not None and spread.known else None
-    return np.nan if ends is None else max(ends.mean - ends.low, ends.high - ends.mean)
 
 
 def status_of(sample: Sample, outcomes: TaskOutcomes, metric: str) -> str:
@@ -196,7 +205,7 @@ def over_all_floors(sample: Sample, spread: Spread) -> list[Estimate]:
 def examples_needed(sample: Sample) -> int | None:
     """Return the number of validation examples that would show that the original beats all floors.
 
-    The difference that is hardest to show counts, as if the measured one were true, with a power of 80 % and the same
+    The difference that is hardest to show counts, as if the measured one were true, with a power of 80% and the same
     seeds. None if it is unknown, or if a thousand times as many examples would not be enough.
     """
     spread = sample.spread(ORIGINALS, *sample.floor_settings) if sample.floor_settings else None
@@ -207,6 +216,6 @@ def examples_needed(sample: Sample) -> int | None:
     of_examples, of_rows = (hardest.variance * hardest.shares[name] for name in ("examples", "rows"))
     of_seeds = max(hardest.variance - of_examples - of_rows, 0.0) * seeds if spread.seeded else 0.0
     for factor in (2, 4, 8, 16, 32, 64, 128, 256, 512, 1024):
-        if smallest_loss(seeds, math.sqrt(of_seeds), math.sqrt(of_rows + of_examples / factor)) < hardest.mean:
+        if smallest_margin(seeds, math.sqrt(of_seeds), math.sqrt(of_rows + of_examples / factor)) < hardest.mean:
             return factor * sample.examples
     return None

@@ -18,7 +18,7 @@ from papa.results.claims import CLAIM_COLUMNS, CLAIMS_NOTE
 from papa.results.claims import tables_of as tables_of_claims
 from papa.results.drops import drops
 from papa.results.finished import Finished
-from papa.results.forest import losses
+from papa.results.forest import reliance
 from papa.results.grids import grids
 from papa.results.heads_map import HEAD_COLUMNS, heads_of
 from papa.results.page import page_of
@@ -48,7 +48,7 @@ def claims(finished: Finished) -> Section:
 
 Analysis = Callable[[Finished], Section | Sequence[Section] | None]
 """Returns sections; None if the study lacks what the analysis needs."""
-ANALYSES: tuple[Analysis, ...] = (grids, summary, claims, losses, stability, drops, published, patterns)
+ANALYSES: tuple[Analysis, ...] = (grids, summary, claims, reliance, stability, drops, published, patterns)
 """All analyses, in the order of the HTML report. To add one, write a module, and add its function here."""
 
 

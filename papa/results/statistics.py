@@ -34,8 +34,8 @@ SMALL_SAMPLE_PENALTY = 4.0
 """In the degrees of freedom of a sum, a source with f of them counts 1 + SMALL_SAMPLE_PENALTY / f times, because a few
 seeds may show much less variance than there is. At 4, tests keep their level whatever share of the variance is due to
 seeds."""
-LARGEST_LOSS = 64.0
-"""An interval that reaches beyond this loss is unbounded: attention's contribution cannot be distinguished from 0."""
+LARGEST_RELIANCE = 64.0
+"""An interval beyond this reliance is unbounded: attention's contribution cannot be distinguished from 0."""
 
 
 class Interval(NamedTuple):
@@ -51,7 +51,7 @@ class Interval(NamedTuple):
 class Estimate:
     """A number with its variance over seeds, orders and examples; it determines every interval, bound and p value.
 
-    A mean score, a loss and a difference of two of these are all estimates. `Spread.estimate` and
+    A mean score, a reliance and a difference of two of these are all estimates. `Spread.estimate` and
     `Spread.shares` derive estimates from scores.
 
     Args:
@@ -285,7 +285,7 @@ class Spread:
         if not self.known or not self.estimate(second).above(level):
             return Interval(top / bottom if bottom else math.nan, -math.inf, math.inf, math.inf)
         middle = top / bottom
-        if np.allclose(first, middle * second):  # a share that is known, such as the loss of the floor
+        if np.allclose(first, middle * second):  # a share that is known, such as the reliance of the floor
             return Interval(middle, middle, middle, middle)
 
         def end(tail: float, side: int) -> float:
@@ -294,9 +294,9 @@ class Spread:
                 contrast = self.estimate(first - (middle + side * distance) * second)
                 return -side * contrast.mean - contrast._beyond(tail, side)
 
-            if excess(LARGEST_LOSS) <= 0:
+            if excess(LARGEST_RELIANCE) <= 0:
                 return side * math.inf
-            return middle + side * brentq(excess, 0, LARGEST_LOSS) if excess(0) < 0 else middle  # no variance
+            return middle + side * brentq(excess, 0, LARGEST_RELIANCE) if excess(0) < 0 else middle  # no variance
 
         both = (1 - level) / 2
         return Interval(middle, end(both, -1), end(both, 1), end(1 - level, 1))
@@ -383,10 +383,11 @@ def holm(values: Sequence[float]) -> list[float]:
     return list(adjusted.tolist())
 
 
-def smallest_loss(seeds: int, seed_spread: float, example_spread: float, power: float = 0.8) -> float:
-    """Return the smallest margin at which a loss of 0 can be shown to be acceptable with this `power`.
+def smallest_margin(seeds: int, seed_spread: float, example_spread: float, power: float = 0.8) -> float:
+    """Return the smallest margin at which a reliance of 0 can be shown to be acceptable with this `power`.
 
-    `seed_spread` is the standard deviation of the loss over seeds, `example_spread` its standard error due to examples.
+    `seed_spread` is the standard deviation of the reliance over seeds, `example_spread` its standard error due to
+    examples.
     """
     from scipy.stats import t
 

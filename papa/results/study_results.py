@@ -21,12 +21,12 @@ from papa.errors import InputError
 from papa.files import PathLike, read_json, read_table
 from papa.method.averages import Constants
 from papa.results.figures import grid_figure
-from papa.results.forest import COLUMNS as LOSS_COLUMNS
+from papa.results.forest import COLUMNS as RELIANCE_COLUMNS
 from papa.results.summary import is_main, read_summary
 from papa.results.views import grid_views, rows_of
 
 CURVE_COLUMNS = ["model", "task", "constant", "order", "fraction", "kept", "heads", "mean", "low", "high"]
-CURVE_COLUMNS += ["trivial", "contextless", "status", "loss", "loss_low", "loss_high", "loss_bound"]
+CURVE_COLUMNS += ["trivial", "context_free", "status", "reliance", "reliance_low", "reliance_high", "reliance_bound"]
 AVERAGES = "averages"
 """The folder of a saved study's averages."""
 
@@ -48,14 +48,14 @@ class Study:
         return Claims(read_json(self.folder / "tables" / "claims.json"))
 
     @property
-    def losses(self) -> pd.DataFrame:
-        """Losses with every head replaced, and their 95 % intervals, on average, on each task and on its subsets."""
-        exists = (self.folder / "tables" / "losses.parquet").exists()
-        return self._table("losses") if exists else pd.DataFrame(columns=list(LOSS_COLUMNS))
+    def reliance(self) -> pd.DataFrame:
+        """Reliance with every head replaced, and their 95% intervals, on average, on each task and on its subsets."""
+        path = self.folder / "tables" / "reliance.parquet"
+        return self._table("reliance") if path.exists() else pd.DataFrame(columns=list(RELIANCE_COLUMNS))
 
     @property
     def curve(self) -> pd.DataFrame:
-        """Scores, floors and losses on the validation split, by the fraction of heads that keep their attention."""
+        """Scores, floors and reliance on the validation split, by the fraction of heads that keep their attention."""
         rows = self.summary[is_main(self.summary)]
         curve: pd.DataFrame = rows[CURVE_COLUMNS].reset_index(drop=True)
         return curve
@@ -168,7 +168,7 @@ def load(folder: PathLike) -> Study:
         InputError: there is no such folder, or it has no results of a finished study.
 
     >>> study = papa.load("results/mine")  # doctest: +SKIP
-    >>> study.losses, study.constants("mood")  # doctest: +SKIP
+    >>> study.reliance, study.constants("mood")  # doctest: +SKIP
     """
     results = Path(folder)
     made_from = next(iter(sorted((results / "report").glob("*.json"))), None)

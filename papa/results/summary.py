@@ -1,4 +1,4 @@
-"""The summary of all runs: mean scores over seeds with intervals, relative drops and losses, and their tables."""
+"""The summary of all runs: mean scores over seeds with intervals, relative drops and reliance, and their tables."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ import math
 from collections.abc import Mapping, Sequence
 from fractions import Fraction
 from pathlib import Path
-from statistics import fmean, stdev
+from statistics import fmean
 from typing import TYPE_CHECKING
 
 import pandas as pd
@@ -16,12 +16,11 @@ from papa.config.settings import Config
 from papa.config.variant import CONTEXT_FREE
 from papa.errors import DamagedArtefact, InputError, count
 from papa.files import REBUILD, PathLike, read_json, read_table
-from papa.results.losses import COUNTS, LOSS_COLUMNS, losses_of
 from papa.results.outcomes import ALL, VARIANT_KEYS, TaskOutcomes, is_probed
-from papa.results.phrases import LOSS_NOTE, floor_name, loss_text, mean_text
+from papa.results.phrases import COVERED, RELIANCE_NOTE, floor_name, reliance_text
+from papa.results.reliance import COUNTS, RELIANCE_COLUMNS, reliances_of
 from papa.results.scores import DATA_COLUMNS, METRIC_COLUMNS, RECIPE_COLUMNS, SETTING_COLUMNS, without_draws
-from papa.results.statistics import LEVEL
-from papa.results.table import Table, metric_name, printable, score_text, texts, used
+from papa.results.table import Table, mean_text, metric_name, printable, score_text, texts, used
 
 if TYPE_CHECKING:
     from rich.console import Console
@@ -30,51 +29,47 @@ DROP_NOTE = (
     "Drop: (original - score) / |original|. It is undefined (-) for log-scale scores, and if the original's interval"
     " contains 0 or is unknown."
 )
-MEAN_DROP_NOTE = "Drops are averaged over the tasks with a defined drop."
 MODEL_HEAD_NOTE = (
     "The model's own head is not trained, so there are no seeds. If its context-free score is below the trivial "
     "guess on the same examples, the trivial guess is its floor."
 )
 DATA_NOTE = "Rows: used of available. Examples cut: examples with more tokens than slots."
 
-FLOORS = ("trivial", "contextless")  # the column of the context-free floor is called contextless
-BY_FRACTION = "fraction of heads that keep their own attention"
-WHERE_DEFINED = "The HTML report and docs/losses.md explain floors, losses and intervals."
-TITLE = "Scores by fraction of input-dependent heads"
+FLOORS = ("trivial", "context_free")
+BY_NUMBER = "heads replaced"
+WHERE_DEFINED = "The HTML report and docs/reliance.md explain floors, reliance and intervals."
+TITLE = "Scores by number of replaced heads"
 SUMMARY_COLUMNS = SETTING_COLUMNS | METRIC_COLUMNS | {"mean": "float64", "seeds": "int64"}
 SUMMARY_COLUMNS |= dict.fromkeys(("half_width", "low", "high", "relative_drop"), "float64")
-MEAN_COLUMNS = SUMMARY_COLUMNS | {"same_heads_as": "string"} | DATA_COLUMNS | RECIPE_COLUMNS
-SUMMARY_COLUMNS = SUMMARY_COLUMNS | {"same_heads_as": "string"} | LOSS_COLUMNS | DATA_COLUMNS
+SUMMARY_COLUMNS = SUMMARY_COLUMNS | RELIANCE_COLUMNS | DATA_COLUMNS
 SETTING = ["model", "task", *VARIANT_KEYS]
 SHARED_WITH_ORIGINAL = ["model", "task", "metric", "subset"]
 """The columns in which a setting and its original agree."""
 
 
-def with_losses(runs: pd.DataFrame, outcomes: Sequence[TaskOutcomes]) -> pd.DataFrame:
-    """Summarise a table of runs and their outcomes, with floors, losses and intervals (`SUMMARY_COLUMNS`)."""
-    summary = summary_of(runs).merge(losses_of(outcomes), how="left", on=[*SETTING, "metric", "subset"])
-    width = summary["half_width"] = summary["half_width"].fillna(summary["half_width_without_seeds"])
-    summary["low"], summary["high"] = summary["mean"] - width, summary["mean"] + width
-    return summary
+def with_reliance(runs: pd.DataFrame, outcomes: Sequence[TaskOutcomes]) -> pd.DataFrame:
+    """Summarise a table of runs and their outcomes, with floors, reliance and intervals (`SUMMARY_COLUMNS`)."""
+    return summary_of(runs, reliances_of(outcomes))
 
 
-def summary_of(runs: pd.DataFrame) -> pd.DataFrame:
-    """Return the mean, 95 % Student-t interval over seeds and relative drop of every setting in a table of runs.
+def summary_of(runs: pd.DataFrame, measured: pd.DataFrame) -> pd.DataFrame:
+    """Return the mean, 95% interval and relative drop of every setting in a table of runs.
 
-    If heads are replaced in several random orders, a seed's score is its mean over these orders.
+    If heads are replaced in several random orders, a seed's score is its mean over these orders. `measured` has the
+    `half_width` of intervals, and the columns of reliance; see `reliances_of`.
 
     drop = (original - score) / |original| for the same model, task, metric and subset (Sec. 4). It is null for
-    log-scaled metrics, and if the original's interval contains 0 or is unknown, as with one seed. `same_heads_as`
-    lists other fractions at which the model keeps the same number of heads. Rows are in the order of the runs, with
-    fractions in descending order.
+    log-scaled metrics, and if the original's interval contains 0 or is unknown, as with one seed. Rows are in the order
+    of the runs, with fractions in descending order.
     """
     runs = without_draws(runs)
     keys = [*SETTING_COLUMNS, "metric", "subset"]
     runs["setting"] = runs.groupby(keys, dropna=False, sort=False).ngroup()
     by_seed = runs.dropna(subset="score").groupby(["setting", "seed"])["score"].agg(fmean)
-    numbers = by_seed.groupby("setting").agg(mean=fmean, seeds="size", half_width=half_width)
+    numbers = by_seed.groupby("setting").agg(mean=fmean, seeds="size")
     rows = runs.drop_duplicates("setting").set_index("setting").join(numbers)
     rows["seeds"] = rows["seeds"].fillna(0).astype("int64")
+    rows = rows.merge(measured, how="left", on=[*SETTING, "metric", "subset"])
     rows["low"], rows["high"] = rows["mean"] - rows["half_width"], rows["mean"] + rows["half_width"]
     shared = rows[SHARED_WITH_ORIGINAL]
     originals = rows[rows["constant"].isna()].drop_duplicates([*shared], keep="last")
@@ -82,14 +77,9 @@ def summary_of(runs: pd.DataFrame) -> pd.DataFrame:
     original = originals.reindex(pd.MultiIndex.from_frame(shared)).set_index(rows.index)
     defined = ((original["low"] > 0) | (original["high"] < 0)) & has_drop(rows["metric"])
     rows["relative_drop"] = ((original["mean"] - rows["mean"]) / original["mean"].abs()).where(defined)
-    fractions = rows.groupby(["model", "kept"])["fraction"].unique()
-    rows["same_heads_as"] = [
-        ", ".join(equal for equal in fractions[model, kept] if equal != fraction) or None
-        for model, kept, fraction in zip(rows["model"], rows["kept"], rows["fraction"], strict=True)
-    ]
     by = ["model", "task", "fraction", "constant", "order", "metric", "subset"]
     rows = rows.sort_values(by, key=_sort_key, kind="stable")
-    return rows[list(MEAN_COLUMNS)].reset_index(drop=True)
+    return rows[list(SUMMARY_COLUMNS | RECIPE_COLUMNS)].reset_index(drop=True)
 
 
 def _sort_key(column: pd.Series[str]) -> pd.Series[float]:
@@ -97,15 +87,6 @@ def _sort_key(column: pd.Series[str]) -> pd.Series[float]:
     if column.name == "fraction":
         return -column.map(Fraction).astype("float64")
     return pd.Series(pd.factorize(column, use_na_sentinel=False)[0], column.index)
-
-
-def half_width(scores: Sequence[float]) -> float:
-    """Return the half-width of the 95 % Student-t interval of the mean of `scores`; NaN for a single score."""
-    from scipy.stats import t
-
-    if len(scores) < 2:
-        return math.nan
-    return float(t.ppf((1 + LEVEL) / 2, len(scores) - 1)) * stdev(scores) / math.sqrt(len(scores))
 
 
 def read_summary(path: PathLike) -> pd.DataFrame:
@@ -124,16 +105,6 @@ def has_drop(metrics: pd.Series[str]) -> pd.Series[bool]:
 def is_main(rows: pd.DataFrame) -> pd.Series[bool]:
     """Select the rows that represent their task: its metric on all examples."""
     return rows["main"].eq(True) & rows["subset"].eq(ALL)
-
-
-def mean_relative_drops(rows: pd.DataFrame) -> pd.DataFrame:
-    """Average relative drops over tasks for each model and setting in the rows of a summary.
-
-    `tasks` is the number of tasks with a defined drop; settings without such a task are left out.
-    """
-    known = rows[is_main(rows)].dropna(subset="relative_drop")
-    drops = known.groupby(["model", *VARIANT_KEYS], dropna=False, sort=False)["relative_drop"]
-    return drops.agg(mean_relative_drop=fmean, tasks="size").reset_index()
 
 
 def series(rows: pd.DataFrame) -> list[tuple[str, pd.DataFrame]]:
@@ -170,32 +141,31 @@ def tables_of(rows: pd.DataFrame) -> list[Table]:
     tables, by_metric = [], {"task": "title", "metric": "metric"}
     by_subset = {"task": "title", "subset": "subset", "examples": "examples"}
     for title, block in _blocks(rows):
-        tables.append(_with_means(title, block, is_main(block), by_metric))
         for name, selected, names in (
-            ("Subsets, scored separately", block["subset"].ne(ALL), by_subset),
-            ("Other metrics", block["main"].eq(False), by_metric),
+            ("", is_main(block), by_metric),
+            (". Subsets, scored separately", block["subset"].ne(ALL), by_subset),
+            (". Other metrics", block["main"].eq(False), by_metric),
         ):
             if selected.any():
-                tables.append(Table(f"{title}. {name}", by_fraction(block, selected, names), len(names)))
-    data = Table("Data", data_of(rows[is_main(rows)]), 2, f"{DATA_NOTE} {same_heads_note(rows)}".strip())
+                tables.append(Table(f"{title}{name}", by_fraction(block, selected, names), len(names)))
+    data = Table("Data", data_of(rows[is_main(rows)]), 2, DATA_NOTE)
     return [*tables, data, *recipe_tables(rows)]
 
 
 def print_summary(rows: pd.DataFrame, console: Console) -> None:
-    """Print scores and losses by fraction in tables that fit the console, with subsets below their task."""
+    """Print scores and reliance in tables that fit the console, with subsets below their task."""
     indented = rows["title"].where(rows["subset"] == ALL, "  " + rows["subset"])
     for title, block in _blocks(rows.assign(indented=indented)):
         console.print(printable(title), style="bold")
-        kept = block.drop_duplicates("fraction").set_index("fraction")["kept"]
-        headings = {fraction: f"{fraction}\n{count(kept[fraction], 'head')}" for fraction in kept.index}
+        headings = headings_of(block)
         shown, names = _laid_out(block, block["main"].eq(True), {"": "indented"})
         tables = [("Score", _with_floors(names, shown).join(_cells(shown, "score_text", fractions_of(block))))]
-        if shown["loss"].notna().any():
+        if shown["reliance"].notna().any():
             below_one = [fraction for fraction in fractions_of(block) if fraction != "1"]
-            losses = _cells(shown, "loss_text", below_one).replace("", "-")
-            tables.append(("Loss and its 95 % interval", names.join(losses)))
+            reliances = _cells(shown, "reliance_text", below_one).replace("", "-")
+            tables.append(("Reliance and its 95% interval", names.join(reliances)))
         for title, frame in tables:
-            whole = Table(f"{title}, by {BY_FRACTION}", frame.rename(columns=headings), 1)
+            whole = Table(f"{title}, by {BY_NUMBER}", _by_number(frame, headings), 1)
             for table in whole.fitting(console.width):
                 table.print(console)
 
@@ -208,19 +178,8 @@ def _blocks(rows: pd.DataFrame) -> list[tuple[str, pd.DataFrame]]:
     ]
 
 
-def _with_means(title: str, rows: pd.DataFrame, selected: pd.Series[bool], names: Mapping[str, str]) -> Table:
-    """Return the table of `by_fraction`, with mean relative drops in the last row if any drop is defined."""
-    frame = by_fraction(rows, selected, names)
-    means = mean_relative_drops(rows).set_index("fraction")["mean_relative_drop"]
-    if means.empty:
-        return Table(title, frame, len(names))
-    drops = means.reindex(fractions_of(rows)).map(mean_text)
-    last = {next(iter(names)): "mean drop", **drops, f"drop at {drops.index[-1]}": drops.iloc[-1]}
-    return Table(title, pd.concat([frame, pd.DataFrame([last])]).fillna(""), len(names), rules=(len(frame),))
-
-
 def by_fraction(rows: pd.DataFrame, selected: pd.Series[bool], names: Mapping[str, str]) -> pd.DataFrame:
-    """Return the cells of a table: floors, the score at each fraction, and drop and loss at the smallest fraction.
+    """Return the cells of a table: floors, the score at each fraction, and drop and reliance at the smallest fraction.
 
     The table has a row for each task, metric and subset of the `selected` rows, and for each `line` if the rows of a
     grid have lines. Each fraction of `rows` has a column. `names` has the headings of the first columns, and the column
@@ -229,9 +188,28 @@ def by_fraction(rows: pd.DataFrame, selected: pd.Series[bool], names: Mapping[st
     fractions = fractions_of(rows)
     shown, table = _laid_out(rows, selected, names)
     at_last = shown[shown["fraction"] == fractions[-1]].set_index("row").reindex(table.index)
-    drop, loss = at_last["relative_drop"].map(mean_text), at_last["loss_text"].fillna("-")
-    last = {f"drop at {fractions[-1]}": drop, f"loss at {fractions[-1]}": loss}
-    return _with_floors(table, shown).join(_cells(shown, "score_text", fractions)).assign(**last)
+    drop, reliance = at_last["relative_drop"].map(mean_text), at_last["reliance_text"].fillna("-")
+    headings = headings_of(rows)
+    cells = _by_number(_cells(shown, "score_text", fractions), headings)
+    last = {f"{name} at {headings[fractions[-1]]}": text for name, text in (("drop", drop), ("reliance", reliance))}
+    return _with_floors(table, shown).join(cells).assign(**last)
+
+
+def headings_of(rows: pd.DataFrame) -> dict[str, str]:
+    """Map fractions to headings: the number of heads replaced, or their share if models have different numbers."""
+    headings = {}
+    for fraction in fractions_of(rows):
+        numbers = rows.loc[rows["fraction"].eq(fraction), ["kept", "heads"]].drop_duplicates()
+        kept, heads = numbers.iloc[0]
+        share = {"0": "all", "1": "none"}.get(fraction, str(1 - Fraction(fraction)))
+        headings[fraction] = f"{heads - kept} of {heads}" if len(numbers) == 1 else share
+    return headings
+
+
+def _by_number(cells: pd.DataFrame, headings: Mapping[str, str]) -> pd.DataFrame:
+    """Rename fractions to `headings`; of fractions with the same number of replaced heads, one column is left."""
+    renamed = cells.rename(columns=headings)
+    return renamed.loc[:, ~renamed.columns.duplicated()]
 
 
 def _laid_out(
@@ -243,7 +221,7 @@ def _laid_out(
     shown = shown.assign(
         row=shown.groupby(keys, sort=False).ngroup(),
         score_text=texts(score_text, shown, "mean", "half_width"),
-        loss_text=texts(loss_text, shown, "loss", "loss_low", "loss_high"),
+        reliance_text=texts(reliance_text, shown, "reliance", "reliance_low", "reliance_high"),
     ).drop_duplicates(["row", "fraction"], keep="last")
     metrics = texts(metric_name, shown, "metric", "positive")
     table = shown.assign(metric=metrics, examples=shown["examples"].map("{:,.0f}".format))
@@ -262,9 +240,9 @@ def _with_floors(table: pd.DataFrame, shown: pd.DataFrame) -> pd.DataFrame:
 
 
 def legend(rows: pd.DataFrame) -> str:
-    """Return the note below tables by fraction, which explains columns, cells, drops and losses."""
-    columns = f"Columns: {BY_FRACTION}."
-    return " ".join((columns, score_note(rows), DROP_NOTE, MEAN_DROP_NOTE, LOSS_NOTE, exclusion_note(rows))).strip()
+    """Return the note below tables by fraction, which explains columns, cells, drops and reliance."""
+    columns = f"Columns: {BY_NUMBER}."
+    return " ".join((columns, score_note(rows), DROP_NOTE, RELIANCE_NOTE, exclusion_note(rows))).strip()
 
 
 def cluster_note(config: Config) -> str:
@@ -278,16 +256,16 @@ def cluster_note(config: Config) -> str:
                 f"one per {unit}" if isinstance(unit, str) else f"{unit} consecutive examples each"
             )
     named = "; ".join(f"{title}, {words}" for title, words in units.items())
-    return f"Intervals of losses resample whole clusters of examples: {named}." if named else ""
+    return f"Intervals of reliance resample whole clusters of examples: {named}." if named else ""
 
 
 def exclusion_note(rows: pd.DataFrame) -> str:
-    """Return a sentence that lists the tasks without a loss and the reasons; empty if every task has a loss."""
+    """Return a sentence that lists the tasks without a reliance and the reasons; empty if there are none."""
     main = rows[is_main(rows)].drop_duplicates(["model", "task"])
     several = main["model"].nunique() > 1
     named = main.loc[main["status"].ne(COUNTS), ["model", "title", "status"]].dropna().itertuples(index=False)
     reasons = [f"{title}{f' ({model})' if several else ''}: {status}" for model, title, status in named]
-    return f"No loss: {'; '.join(reasons)}." if reasons else ""
+    return f"Inconclusive: {'; '.join(reasons)}." if reasons else ""
 
 
 def score_note(rows: pd.DataFrame) -> str:
@@ -300,20 +278,9 @@ def score_note(rows: pd.DataFrame) -> str:
         return " ".join(notes)
     least, most = seeds.min(), seeds.max()
     over = f"{most}" if least == most else f"{least} to {most}"
-    note = f"mean over {over} seeds ± half-width of the 95 % Student-t interval"
+    note = f"mean over {over} seeds ± half-width of the 95% interval over {COVERED}"
     note += "; a single seed has no interval" if least == 1 else ""
     return " ".join([f"Cells: validation score, {'one seed, so no interval' if most == 1 else note}.", *notes])
-
-
-def same_heads_note(rows: pd.DataFrame) -> str:
-    """Return a sentence that lists the fractions at which a model keeps the same number of heads; empty if none do."""
-    fractions = rows.groupby(["model", "kept", "heads"], sort=False)["fraction"].unique().reset_index()
-    same = [
-        f"{model} keeps {kept} of {heads} at {' and '.join(sorted(equal, key=Fraction))}"
-        for model, kept, heads, equal in fractions.to_numpy().tolist()
-        if len(equal) > 1
-    ]
-    return f"Fractions with the same number of heads: {'; '.join(same)}." if same else ""
 
 
 def data_of(rows: pd.DataFrame) -> pd.DataFrame:

@@ -6,6 +6,7 @@ import html
 import re
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
+from math import isfinite, isnan
 from typing import TYPE_CHECKING
 
 import pandas as pd
@@ -165,6 +166,25 @@ def score_text(mean: float, half_width: float) -> str:
     if pd.isna(mean):
         return "-"
     return f"{mean:.3f}" + ("" if pd.isna(half_width) else f" ±{half_width:.3f}".replace("±0.", "±."))
+
+
+def percent(share: float | None, decimals: int | None = 0) -> str:
+    """Format a share in percent: "34%"; "-" if it is unknown, and "no bound" if it is infinite.
+
+    With `decimals` None, as for a number from a config, it is never rounded.
+    """
+    if share is None or isnan(share):
+        return "-"
+    if not isfinite(share):
+        return "no bound"
+    if decimals is None:
+        return f"{100 * share:g}%"
+    return f"{round(100 * share, decimals) + 0.0:.{decimals}f}%"  # + 0.0 removes a negative zero
+
+
+def mean_text(share: float | None) -> str:
+    """Format a relative drop or a mean reliance over tasks for a table: "24.8%"."""
+    return percent(share, decimals=1)
 
 
 def texts(format_row: Callable[..., str], rows: pd.DataFrame, *columns: str) -> list[str]:

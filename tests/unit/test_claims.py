@@ -1,4 +1,4 @@
-"""Claims from outcomes whose losses are known by construction."""
+"""Claims from outcomes whose reliances are known by construction."""
 
 import math
 import re
@@ -13,16 +13,15 @@ from builders import grid_view, labelled, summary_of, texts
 from scipy.stats import norm
 
 from papa.results.claims import claims_of, conclusion_of, samples_of, tables_of, tasks_of
-from papa.results.losses import loss_of, mean_loss
 from papa.results.outcomes import FLOOR, ORIGINALS, VARIANT_KEYS, Sample, Setting, TaskOutcomes
-from papa.results.phrases import replaceable
+from papa.results.reliance import mean_reliance, reliance_of, replaceable
 
 EXAMPLES, HEADS = 400, 16
 ALL = np.ones(EXAMPLES, bool)
 EASE = np.arange(EXAMPLES) * 7 % EXAMPLES
 """The rank of each example: of k right examples, these are the ones of rank below k."""
 RIGHT = {"1": 360, "1/2": 358, "1/8": 300, "0": 280, "floor": 200}
-"""The number of right examples: attention contributes 160 of 400; 1 %, 38 % and 50 % of these are lost."""
+"""The number of right examples: attention contributes 160 of 400; 1%, 38% and 50% of these are lost."""
 FLAT = dict.fromkeys(RIGHT, 240)
 """Probes that always say the more frequent label."""
 
@@ -30,7 +29,7 @@ FLAT = dict.fromkeys(RIGHT, 240)
 def measured(
     task: str, right: dict[str, int] = RIGHT, seeds: int = 5, orders: Sequence[str] = ("lambda-0",), **fields: Any
 ) -> TaskOutcomes:
-    """Outcomes of a task with two labels; 60 % of the rows have the first; seeds differ a little."""
+    """Outcomes of a task with two labels; 60% of the rows have the first; seeds differ a little."""
     rows: dict[Setting, list[np.ndarray]] = {}
     for fraction, number in right.items():
         ends = {"1": [ORIGINALS], "0": [Setting("average", None, "0")], "floor": [FLOOR]}
@@ -62,8 +61,8 @@ def by_task(frame: pd.DataFrame, task: str) -> pd.DataFrame:
 @pytest.mark.parametrize(
     ("others", "margin", "number", "words"),
     [
-        ([RIGHT], 0.1, 8, r"50 %.*8 of 16 heads are replaceable at a margin of 10 %; with 14 replaced, the one-sided"),
-        ([RIGHT], 0.9, 16, r"In the order of λ, all 16 heads are replaceable at a margin of 90 %\."),
+        ([RIGHT], 0.1, 8, r"50%.*8 of 16 heads are replaceable at a margin of 10%; with 14 replaced, the one-sided"),
+        ([RIGHT], 0.9, 16, r"In the order of λ, all 16 heads are replaceable at a margin of 90%\."),
         ([RIGHT | {"1/2": 330}], 0.1, 0, "In the order of λ, no number of heads was shown .* with 8 replaced, the"),
         ([], 0.1, 8, "8 of 16"),
     ],
@@ -98,7 +97,7 @@ def test_a_task_that_does_not_beat_all_floors_is_excluded(right, why):
     assert nothing == "Nothing can be concluded, because no task counts." and because.startswith(
         f"B is excluded: {why}"
     )
-    assert frame["loss"].isna().all() and frame["margin"].isna().all()
+    assert frame["reliance"].isna().all() and frame["margin"].isna().all()
     frame, conclusion = concluded([measured("a"), excluded])
     assert replaceable(joint(frame), 0.1) == 8 and set(frame["task"].dropna()) == {"A"}
     assert [task["excluded"] for task in conclusion["tasks"]] == [None, why]
@@ -123,8 +122,8 @@ def test_a_task_that_was_not_run_at_a_number_of_heads_or_with_other_seeds_may_lo
         frame, conclusion = concluded([measured("a"), unknown])
         together = joint(frame)
         assert replaceable(together, 0.1) == 0 and together["margin"].iloc[0] == math.inf
-        assert conclusion["sentences"][1].endswith("; with 8 replaced, the loss on B cannot be bounded.")
-        assert together["loss"].notna().iloc[1] and conclusion["claims"][0]["margin"] is None
+        assert conclusion["sentences"][1].endswith("; with 8 replaced, reliance on B is unbounded.")
+        assert together["reliance"].notna().iloc[1] and conclusion["claims"][0]["margin"] is None
 
 
 def test_only_orders_that_were_run_everywhere_are_compared():
@@ -145,7 +144,7 @@ def test_only_orders_that_were_run_everywhere_are_compared():
 
 
 CLOSE = RIGHT | {"1/2": 351}
-"""A loss of 6 %, whose bound is below 10 % only if no other claim is made."""
+"""A reliance of 6%, whose bound is below 10% only if no other claim is made."""
 
 
 def test_each_task_by_itself_is_corrected_for_all_claims():
@@ -157,8 +156,8 @@ def test_each_task_by_itself_is_corrected_for_all_claims():
     assert numbers == [[8, 8], [8, 0], [16, 16]]
     # c passes completely, so the others are corrected for two claims; margins and p values are of the same test
     setting = Setting("average", "lambda", "1/2")
-    losses = [loss_of(task.sample("accuracy", ALL), setting) for task in tasks[:2]]
-    bounds = [loss.bound(1 - 0.05 / 2) for loss in losses if loss is not None]
+    reliances = [reliance_of(task.sample("accuracy", ALL), setting) for task in tasks[:2]]
+    bounds = [reliance.bound(1 - 0.05 / 2) for reliance in reliances if reliance is not None]
     assert [task["corrected_margin"].iloc[0] for task in (a, b)] == pytest.approx(bounds)
     for prefix in ("", "corrected_"):
         alone = frame[frame["task"].notna()]
@@ -169,10 +168,10 @@ def test_each_task_by_itself_is_corrected_for_all_claims():
     ) in conclusion["notes"]
     assert frame["task"].dropna().tolist() == [*"AAABBBCCC"]
     together, alone = tables_of(frame, 0.1)
-    assert (
-        together.rows[0][:3] == ["m", "8 of 16", "3"] and conclusion["table"]["data"] == together.frame.values.tolist()
-    )
-    assert [row[2:4] for row in alone.rows] == [["8 of 16"] * 2, ["8 of 16", "none shown"], ["16 of 16"] * 2]
+    assert together.rows[0][:3] == ["m", "8 of 16", "3"]
+    assert conclusion["table"]["data"] == together.frame.values.tolist()
+    assert [row[2] for row in alone.rows][:2] == ["4 points of accuracy"] * 2
+    assert [row[3:5] for row in alone.rows] == [["8 of 16"] * 2, ["8 of 16", "none shown"], ["16 of 16"] * 2]
 
 
 def test_lines_are_corrected_for_all_lines_of_a_grid():
@@ -183,7 +182,7 @@ def test_lines_are_corrected_for_all_lines_of_a_grid():
     assert replaceable(second, 0.1, "corrected_margin") == 0 and set(joint(frame)["claims"]) == {2}
     assert (first["corrected_margin"] > first["margin"]).iloc[0]
     shown = "no number of heads was shown to be replaceable for λ or first layer first."
-    assert conclusion["sentences"][1] == f"At a margin of 10 %, corrected for 2 lines: {shown}"
+    assert conclusion["sentences"][1] == f"At a margin of 10% (4 points of accuracy), corrected for 2 lines: {shown}"
     single = joint(concluded([measured("b", CLOSE)])[0])
     assert replaceable(single, 0.1, "corrected_margin") == 8 and set(single["claims"]) == {1}
 
@@ -191,10 +190,9 @@ def test_lines_are_corrected_for_all_lines_of_a_grid():
 def test_of_one_task():
     _, conclusion = concluded([measured("a")])
     assert conclusion["sentences"] == [
-        "With all 16 heads of m replaced by average constants, 50 % (95 % interval 42 to 58 %) of what attention "
-        "contributes is lost on A.",
-        "In the order of λ, 8 of 16 heads are replaceable at a margin of 10 %; with 14 replaced, the one-sided upper "
-        "bound of the loss on A is 44 %.",
+        "With all 16 heads of m replaced by average constants, reliance is 50% (95% interval 42 to 58%) on A.",
+        "In the order of λ, 8 of 16 heads are replaceable at a margin of 10% (4 points of accuracy); with 14 replaced, "
+        "the one-sided upper bound of the reliance on A is 44%.",
     ]
     assert conclusion["notes"] == [
         "The results are based on 5 seeds and 400 validation examples.",
@@ -204,17 +202,17 @@ def test_of_one_task():
 
 def test_of_several_tasks_models_and_orders():
     tasks = [measured("a"), measured("b", RIGHT | {"0": 180}), measured("c", seeds=1)]
-    lost, _, excluded = concluded(tasks)[1]["sentences"]
-    assert lost.endswith("on average over 2 tasks: most on B (112 %), least on A (50 %).")
+    reliance, _, excluded = concluded(tasks)[1]["sentences"]
+    assert reliance.endswith("on average over 2 tasks: highest on B (112%), lowest on A (50%).")
     assert excluded == "C is excluded: one seed, so no interval."
     notes = concluded(tasks)[1]["notes"]
     assert notes[0] == "The results are based on 1 to 5 seeds and 400 validation examples per task."
-    assert notes[-1].startswith("Above 100 %, more is lost than attention contributes")
+    assert notes[-1].startswith("Above 100%, constants are worse than no context")
     models = [measured("a"), measured("a", RIGHT | {"0": 300}, model="other")]
-    lost, _ = concluded(models, tasks=["a"], models=("m", "other"))[1]["sentences"]
-    assert lost == (
-        "With every head replaced, most of what attention contributes is lost in m with average constants, 50 % (95 % "
-        "interval 42 to 58 %); least in other with average constants, 37 % (95 % interval 30 to 45 %)."
+    reliance, _ = concluded(models, tasks=["a"], models=("m", "other"))[1]["sentences"]
+    assert reliance == (
+        "With every head replaced, reliance is highest in m with average constants, 50% (95% interval 42 to 58%); "
+        "lowest in other with average constants, 37% (95% interval 30 to 45%)."
     )
     drawn_orders = measured("a", orders=("lambda-0", "lambda-1", "lambda-2"))
     assert concluded([drawn_orders])[1]["sentences"][1].startswith("Averaged over 3 orders (λ), ")
@@ -269,17 +267,17 @@ def bootstrapped(outcomes: TaskOutcomes, total: Callable[[dict[Setting, float]],
 @pytest.mark.parametrize("constant", ["average", "zeros"])
 def test_a_loss_varies_as_in_a_bootstrap(constant):
     outcomes, setting = drawn(), Setting(constant, "lambda", "1/2")
-    share = loss_of(outcomes.sample("accuracy", ALL), setting)
+    share = reliance_of(outcomes.sample("accuracy", ALL), setting)
     assert share is not None
-    estimate = share.spread.shares([(1.0, share.lost, share.contributions[0])])
+    estimate = share.spread.shares([(1.0, share.drop, share.contributions[0])])
 
-    def loss(means: dict[Setting, float]) -> float:
+    def reliance(means: dict[Setting, float]) -> float:
         lost = means[ORIGINALS] - means[setting._replace(order="lambda-0")]
         return lost / (means[ORIGINALS] - means[FLOOR])
 
     means = {setting: float(right.mean()) for setting, right in right_by_setting(outcomes).items()}
-    assert estimate.mean == pytest.approx(loss(means)) and estimate.mean == share.interval().mean
-    assert math.sqrt(estimate.variance) == pytest.approx(bootstrapped(outcomes, loss), rel=0.1)
+    assert estimate.mean == pytest.approx(reliance(means)) and estimate.mean == share.interval().mean
+    assert math.sqrt(estimate.variance) == pytest.approx(bootstrapped(outcomes, reliance), rel=0.1)
 
 
 END = Setting("average", fraction="0")
@@ -290,7 +288,7 @@ def term(sample: Sample, corpus: str = "texts") -> tuple[Sample, str, Setting]:
 
 
 def half_width(*terms: tuple[Sample, str, Setting]) -> float:
-    interval = mean_loss(terms)
+    interval = mean_reliance(terms)
     assert interval is not None
     return (interval.high - interval.low) / 2
 
@@ -299,16 +297,16 @@ def test_a_mean_over_tasks_uses_the_seeds_that_all_of_them_have():
     outcomes = drawn(seeds=7)
     seeds = outcomes.runs["seed"] - outcomes.runs["seed"].min()
     rest, first = (only(outcomes, kept).sample("accuracy", ALL) for kept in (seeds >= 3, seeds == 0))
-    both, last = mean_loss([term(outcomes.sample("accuracy", ALL)), term(rest)]), mean_loss([term(rest)])
+    both, last = mean_reliance([term(outcomes.sample("accuracy", ALL)), term(rest)]), mean_reliance([term(rest)])
     assert both is not None and last is not None and both.mean == pytest.approx(last.mean)
-    assert mean_loss([term(rest), term(first)]) is None
+    assert mean_reliance([term(rest), term(first)]) is None
 
 
 def test_a_task_without_seeds_adds_only_the_variance_of_its_examples():
     chance = np.random.default_rng(8)
     ease = chance.normal(3, 0.3, 53)
-    losses = {ORIGINALS: ease, FLOOR: ease + 1 + chance.normal(0, 0.1, 53), END: ease + 0.3 + chance.normal(0, 0.1, 53)}
-    own_head = texts(losses, np.full(53, 7), guess=9.0).sample("log_likelihood", np.ones(7 * 53, bool))
+    nats = {ORIGINALS: ease, FLOOR: ease + 1 + chance.normal(0, 0.1, 53), END: ease + 0.3 + chance.normal(0, 0.1, 53)}
+    own_head = texts(nats, np.full(53, 7), guess=9.0).sample("log_likelihood", np.ones(7 * 53, bool))
     probed = drawn().sample("accuracy", ALL)
     terms = [term(own_head, "a"), term(probed, "b")]
     assert not own_head.seeded and probed.seeded

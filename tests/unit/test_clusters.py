@@ -1,4 +1,4 @@
-"""Examples that come in clusters are resampled as whole clusters: compared with brute force and with known losses."""
+"""Examples that come in clusters are resampled as whole clusters: compared with brute force and with known reliance."""
 
 from dataclasses import replace
 from typing import Any
@@ -12,8 +12,8 @@ from test_outcomes import finished_words
 
 from papa.errors import InputError
 from papa.files import read_table, write_table
-from papa.results.losses import status_of
 from papa.results.outcomes import ALL, FLOOR, ORIGINALS, TaskOutcomes, outcomes_in, table_of
+from papa.results.reliance import status_of
 
 
 @pytest.mark.parametrize(("cluster", "expected"), [("name", [3, 3, 3, 5, 5]), (2, [0, 0, 0, 1, 1]), (None, None)])

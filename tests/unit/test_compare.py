@@ -135,7 +135,7 @@ def test_if_only_seeds_or_only_examples_vary_it_is_the_t_test(tmp_path, a, b, fi
 
 
 def test_what_both_sides_share_counts_for_neither():
-    """Seeds of two samples, examples in common: two equal models differ in 5 % of comparisons, not more."""
+    """Seeds of two samples, examples in common: two equal models differ in 5% of comparisons, not more."""
     chance, wrong = np.random.default_rng(3), 0
     for _ in range(200):
         ease = chance.normal(0.8, 1, 120)
@@ -207,7 +207,7 @@ def test_a_decoder_equals_itself_and_without_a_margin_nothing_else(tmp_path, zer
 
 
 def test_a_difference_is_that_of_the_scores_also_below_a_blind_guess(tmp_path):
-    """δ is a share of what attention contributes above the guess, which is what losses are shares of."""
+    """δ is a share of what attention contributes above the guess, which is what reliance is a share of."""
     comparison = compare(decoder(tmp_path / "a", 7.0), decoder(tmp_path / "b", 8.0, 0.2))
     row = row_of(comparison, FLOOR, "next")
     assert row["difference"] == pytest.approx(row["b"] - row["a"]) == pytest.approx(-1, abs=0.01)
@@ -226,7 +226,7 @@ def test_both_kinds_of_verdict_are_corrected_for_many_tests():
 
 
 def test_equal_is_two_one_sided_tests(tmp_path):
-    """At every margin, and it turns from one verdict to another where the larger p of the two passes 5 %."""
+    """At every margin, and it turns from one verdict to another where the larger p of the two passes 5%."""
     a, b = folders(tmp_path, 0, 12, examples=1000)
     verdicts = set()
     for margin in (0.01, 0.03, 0.05, 0.06, 0.08, 0.2):

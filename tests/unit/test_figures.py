@@ -24,7 +24,7 @@ Rows = list[dict[str, Any]]
 
 def row(fraction: str, mean: float | None, **columns: Any) -> dict[str, Any]:
     about = {"line": columns.get("model", "m"), "title": f"Title of {columns.get('task', 't')}", "metric": "entity_f1"}
-    return summary_row(fraction, mean, **about | {"half": 0.01, "trivial": 0.2, "contextless": 0.3} | columns)
+    return summary_row(fraction, mean, **about | {"half": 0.01, "trivial": 0.2, "context_free": 0.3} | columns)
 
 
 def curve(*means: float, **columns: Any) -> Rows:
@@ -97,7 +97,7 @@ def test_a_character_that_would_end_the_process_is_refused(tmp_path, character):
     ],
 )
 def test_scores_stay_within_the_range_of_the_metric(metric, scores, floors, limits):
-    panel = Panel(curve(*scores, metric=metric, half=0.09, trivial=floors[0], contextless=floors[1]))
+    panel = Panel(curve(*scores, metric=metric, half=0.09, trivial=floors[0], context_free=floors[1]))
     low, high = panel.y["scale"]["domain"]
     assert limits[0] <= low < high <= limits[1]
     for point in panel.points:
@@ -108,29 +108,32 @@ def test_scores_stay_within_the_range_of_the_metric(metric, scores, floors, limi
 
 
 @pytest.mark.parametrize(
-    ("contextless", "kinds"),
+    ("context_free", "kinds"),
     [
         ((0.3, 0.301), ["context-free floor", "trivial floor"]),
         ((0.3, 0.4), ["context-free floor of a curve"] * 2 + ["trivial floor"]),
         ((None, None), ["trivial floor"]),
     ],
 )
-def test_floors_that_curves_share_are_lines_and_others_marks_of_their_curves(contextless, kinds):
+def test_floors_that_curves_share_are_lines_and_others_marks_of_their_curves(context_free, kinds):
     rows = [
-        row | {"line": name} for name, floor in zip("ab", contextless, strict=True) for row in curve(contextless=floor)
+        row | {"line": name}
+        for name, floor in zip("ab", context_free, strict=True)
+        for row in curve(context_free=floor)
     ]
     panel = Panel(rows)
     drawn = [row for mark in ("rule", "point") if mark in panel.marks for row in panel.rows(mark)]
     assert sorted(row["kind"] for row in drawn if "kind" in row) == kinds
 
 
-LOOKUP = curve(0.8, 0.7, 0.6, subset="lookup", contextless=0.45)
+LOOKUP = curve(0.8, 0.7, 0.6, subset="lookup", context_free=0.45)
 
 
 def test_the_alternative_text_has_the_ends_and_floors_of_curves():
     assert figure_of(curve() + LOOKUP)[1] == (
-        "Title of t: 0.900 with 24 of 24 heads kept, 0.700 with 0 of 24 heads kept, context-free floor 0.300. "
-        "Title of t, lookup: 0.800 with 24 of 24 heads kept, 0.600 with 0 of 24 heads kept, context-free floor 0.450."
+        "Title of t: 0.900 with 0 of 24 heads replaced, 0.700 with 24 of 24 heads replaced, context-free floor 0.300. "
+        "Title of t, lookup: 0.800 with 0 of 24 heads replaced, 0.600 with 24 of 24 heads replaced, context-free floor "
+        "0.450."
     )
 
 

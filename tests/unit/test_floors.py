@@ -10,9 +10,8 @@ from scipy.stats import norm
 
 from papa.config.variant import CONTEXT_FREE
 from papa.results.claims import claims_of, conclusion_of, samples_of, tasks_of
-from papa.results.losses import COUNTS, loss_of, losses_of, mean_loss
 from papa.results.outcomes import ALL, ORIGINALS, Setting
-from papa.results.phrases import replaceable
+from papa.results.reliance import COUNTS, mean_reliance, reliance_of, reliances_of, replaceable
 
 SIZE = 2003
 REPLACED = ("average", None, "0")
@@ -63,18 +62,18 @@ NOTHING = "attention contributes nothing measurable"
     [(("zeros",), COUNTS), (("identity",), NOTHING), (("zeros", "identity"), NOTHING), (CONTEXT_FREE, NOTHING)],
 )
 def test_a_loss_is_against_the_highest_floor_and_a_task_counts_if_it_beats_every_one(floors, status):
-    rows = losses_of([task(floors)]).set_index(["constant"])
+    rows = reliances_of([task(floors)]).set_index(["constant"])
     score = 0.7 if "identity" in floors else 0.5
-    assert rows.loc["average", "loss"] == pytest.approx(0.1 / (0.9 - score), abs=0.01)
-    assert rows.loc["average", "contextless"] == pytest.approx(score, abs=0.002)
+    assert rows.loc["average", "reliance"] == pytest.approx(0.1 / (0.9 - score), abs=0.01)
+    assert rows.loc["average", "context_free"] == pytest.approx(score, abs=0.002)
     runs = {ORIGINALS: right(0.9), ZEROS: right(0.5), IDENTITY: right(0.9), REPLACED: right(0.8)}
-    assert losses_of([labelled(runs, floors=floors)])["status"].iloc[0] == status
+    assert reliances_of([labelled(runs, floors=floors)])["status"].iloc[0] == status
 
 
 def test_an_interval_runs_from_the_smallest_lower_to_the_largest_upper_bound():
     outcomes = drawn(1)
-    every = loss_of(sample_of(outcomes), Setting(*REPLACED)).interval()
-    single = {name: loss_of(sample_of(outcomes, name), Setting(*REPLACED)).interval() for name in CONTEXT_FREE}
+    every = reliance_of(sample_of(outcomes), Setting(*REPLACED)).interval()
+    single = {name: reliance_of(sample_of(outcomes, name), Setting(*REPLACED)).interval() for name in CONTEXT_FREE}
     highest = max(CONTEXT_FREE, key=lambda name: sample_of(outcomes).mean(Setting(name, fraction="0")))
     assert every.mean == pytest.approx(single[highest].mean)
     ends = [(interval.low, interval.high, interval.bound) for interval in single.values()]
@@ -98,9 +97,7 @@ def test_heads_are_replaceable_if_they_are_against_each_floor(seed):
             if task is not None:
                 p_values = [of_single["p"].tolist() for of_single in rows]
                 assert of_every["p"].tolist() == pytest.approx(np.max(p_values, axis=0))
-    assert "Claims hold against identity, mean-output and zeros. The highest of these floors: " in str(
-        conclusion["notes"]
-    )
+    assert "Claims hold against every context-free floor: identity, mean-output and zeros." in str(conclusion["notes"])
     assert "floors" not in str(single[0][1]["notes"])
 
 
@@ -109,7 +106,7 @@ def test_a_mean_over_tasks_covers_every_choice_of_floors():
 
     def mean(*floors):
         samples = [sample_of(task, *of) for task, of in zip(tasks, floors, strict=True)]
-        return mean_loss([(sample, "c", Setting(*REPLACED)) for sample in samples])
+        return mean_reliance([(sample, "c", Setting(*REPLACED)) for sample in samples])
 
     every = mean((), ())
     chosen = [mean((first,), (second,)) for first, second in product(CONTEXT_FREE, repeat=2)]
@@ -119,10 +116,10 @@ def test_a_mean_over_tasks_covers_every_choice_of_floors():
 
 
 @pytest.mark.parametrize(
-    ("floors", "floor", "loss", "guess"),
+    ("floors", "floor", "reliance", "guess"),
     [(("identity", "zeros"), -3.5, 0.5, False), (("zeros",), -4.0, 0.25, True), ((), None, None, False)],
 )
-def test_a_blind_guess_replaces_a_floor_of_a_head_that_does_worse(floors, floor, loss, guess):
+def test_a_blind_guess_replaces_a_floor_of_a_head_that_does_worse(floors, floor, reliance, guess):
     nats = {ORIGINALS: np.full(101, 3.0), ZEROS: np.full(101, 9.0), IDENTITY: np.full(101, 3.5)}
     nats[REPLACED] = np.full(101, 3.25) + np.linspace(-0.1, 0.1, 101)
     measured = texts(nats, np.full(101, 7), floors=floors)
@@ -130,7 +127,7 @@ def test_a_blind_guess_replaces_a_floor_of_a_head_that_does_worse(floors, floor,
     assert sample.guesses == ({Setting(*ZEROS)} if "zeros" in floors else set())
     assert sample.floor == (floor and pytest.approx(floor))
     if floors:
-        assert loss_of(sample, Setting(*REPLACED)).interval().mean == pytest.approx(loss)
+        assert reliance_of(sample, Setting(*REPLACED)).interval().mean == pytest.approx(reliance)
     measured = replace(measured, values=measured.values | {"kl": np.zeros_like(measured.values["loss"])})
     [row] = tasks_of(grid_view(), summary_of([measured]), samples_of([measured])).to_dict("records")
     assert row["guess"] == guess and row["floors"] == list(floors)

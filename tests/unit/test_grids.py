@@ -11,9 +11,9 @@ from papa.results.table import arrow_of
 
 def row(task: str, constant: str | None, fraction: str, mean: float | None, **columns: Any) -> dict[str, Any]:
     about: dict[str, Any] = {"task": task, "constant": constant, "metric": "entity_f1", "heads": 23}
-    about |= {"trivial": 0.1, "contextless": 0.2}
+    about |= {"trivial": 0.1, "context_free": 0.2}
     if constant is not None:
-        about |= {"loss": 0.254, "loss_low": 0.1, "loss_high": 0.406}
+        about |= {"reliance": 0.254, "reliance_low": 0.1, "reliance_high": 0.406}
     return summary_row(fraction, mean, **about | columns)
 
 
@@ -23,7 +23,7 @@ class Grid:
         self.section = section_of(grid_view(**view), frame_of(rows))
         self.rows = arrow_of(self.section.frame, GRID_COLUMNS).to_pylist()
         self.tables = {table.title: table for table in self.section.tables}
-        self.lines, self.losses = (self.section.tables[place].markdown().splitlines() for place in (0, -1))
+        self.lines, self.reliances = (self.section.tables[place].markdown().splitlines() for place in (0, -1))
 
     def cells(self) -> list[dict[str, str]]:
         """The cells of each line of the only table, by the heading of their column."""
@@ -47,8 +47,8 @@ def test_constants_are_lines_and_tasks_columns():
         "| Toeplitz, trained |  |  |",
         "| average | **0.300 ±.013** | **0.700 ±.013** |",
     ]
-    losses = ["| zeros |  | 25 % (10 to 41) |", "| Toeplitz, trained |  |  |"]
-    assert grid.losses[2:] == [*losses, "| average | 25 % (10 to 41) | 25 % (10 to 41) |"]
+    reliances = ["| zeros |  | 25% (10 to 41) |", "| Toeplitz, trained |  |  |"]
+    assert grid.reliances[2:] == [*reliances, "| average | 25% (10 to 41) | 25% (10 to 41) |"]
     # the original is a point of every line
     assert [(r["line"], r["task"], r["constant"], r["mean"]) for r in grid.rows if r["main"]] == [
         *(("average", "cola", "average", 0.3), ("zeros", "ner", None, 0.9), ("zeros", "ner", "zeros", 0.5)),
@@ -60,22 +60,22 @@ def test_constants_are_lines_and_tasks_columns():
 
 def test_each_model_has_a_table_and_an_excluded_task_is_named_with_the_reason():
     why = {"status": "the probe is no better than the majority class, yes (0.690)"}
-    missing = {"contextless": None, "loss": None, "status": "no contextless floor was measured", "model": "n"}
+    missing = {"context_free": None, "reliance": None, "status": "no context-free floor was measured", "model": "n"}
     rows = [row("ner", None, "1", 0.9), row("ner", "average", "0", 0.7)]
-    rows += [row("cola", None, "1", 0.7, **why), row("cola", "average", "0", 0.7, loss=None, **why)]
+    rows += [row("cola", None, "1", 0.7, **why), row("cola", "average", "0", 0.7, reliance=None, **why)]
     rows += [row("ner", None, "1", 0.8, **missing), row("ner", "average", "0", 0.5, **missing)]
     grid = Grid(rows, models=["m", "n"])
     tables = {title: table.markdown() for title, table in grid.tables.items()}
-    assert list(tables) == ["m (23 heads)", "m (23 heads). Loss", "n (23 heads)", "n (23 heads). Loss"]
-    assert "| average | - | 25 % (10 to 41) |" in tables["m (23 heads). Loss"]
-    note = grid.tables["m (23 heads). Loss"].note
-    assert "No loss: COLA: the probe is no better than the majority class, yes (0.690)." in note
-    assert "NER:" not in note and "(original - score) / (original - context-free)" in note
+    assert list(tables) == ["m (23 heads)", "m (23 heads). Reliance", "n (23 heads)", "n (23 heads). Reliance"]
+    assert "| average | - | 25% (10 to 41) |" in tables["m (23 heads). Reliance"]
+    note = grid.tables["m (23 heads). Reliance"].note
+    assert "Inconclusive: COLA: the probe is no better than the majority class, yes (0.690)." in note
+    assert "NER:" not in note and "(original - constants) / (original - context-free)" in note
     # a floor that was not measured has no line
     assert re.findall(r"\| (\S+) \|  \| (\S+)", tables["n (23 heads)"]) == [
         *(("original", "0.800"), ("trivial", "0.100"), ("average", "0.500"))
     ]
-    assert "| average |  | - |" in tables["n (23 heads). Loss"]
+    assert "| average |  | - |" in tables["n (23 heads). Reliance"]
 
 
 def test_averages_of_other_texts():
@@ -89,7 +89,7 @@ def test_averages_of_other_texts():
     ]
 
 
-def test_fractions_are_columns():
+def test_numbers_of_replaced_heads_are_columns():
     scores = {"1": (None, 0.9), "1/16": ("average", 0.8), "0": ("average", 0.6)}
     rows = [
         row(task, constant, fraction, score - less, model=model, relative_drop=0.25 if fraction == "0" else None)
@@ -99,21 +99,24 @@ def test_fractions_are_columns():
     ]
     grid = Grid(rows[:-1], models=["n", "m"], fractions=["0", "1/16", "1"])
     n, m = ["0.800", "0.700", "0.500"], ["0.900", "0.800", "0.600"]
-    cells = [[cell[:5] for cell in map(line.get, ("task", "model", "1", "1/16", "0"))] for line in grid.cells()]
+    cells = [
+        [cell[:5] for cell in map(line.get, ("task", "model", "0 of 23", "22 of 23", "23 of 23"))]
+        for line in grid.cells()
+    ]
     assert cells == [["COLA", "n", *n[:2], ""], ["COLA", "m", *m], ["NER", "n", *n], ["NER", "m", *m]]
-    columns = ("0", "trivial", "context-free", "drop at 0", "loss at 0")
+    columns = ("23 of 23", "trivial", "context-free", "drop at 23 of 23", "reliance at 23 of 23")
     first, _, _, last = ([line[name] for name in columns] for line in grid.cells())
-    assert last == ["0.600 ±.013", "0.100", "0.200", "25.0 %", "25 % (10 to 41)"] and first[3:] == ["-", "-"]
+    assert last == ["0.600 ±.013", "0.100", "0.200", "25.0%", "25% (10 to 41)"] and first[3:] == ["-", "-"]
 
 
 def test_orders_are_lines_that_share_their_ends():
     rows = [row("ner", None, "1", 0.9), row("ner", "average", "0", 0.6)]
-    rows += [row("ner", "average", f, 0.8, same_heads_as=s) for f, s in (("1/16", "1/19"), ("1/19", "1/16"))]
-    rows += [row("ner", "average", f, 0.7, order="random", same_heads_as="1/17") for f in ("1/16", "1/19")]
+    rows += [row("ner", "average", f, 0.8) for f in ("1/16", "1/19")]
+    rows += [row("ner", "average", f, 0.7, order="random") for f in ("1/16", "1/19")]
     fields = {"tasks": {"ner": "conll"}, "fractions": ("1", "1/16", "1/19", "0")}
     grid = Grid(rows, orders=["random", "lambda"], **fields)
-    assert [[line[name][:5] for name in ("order", *fields["fractions"])] for line in grid.cells()] == [
-        ["rando", "0.900", "0.700", "0.700", "0.600"],
-        ["λ", "0.900", "0.800", "0.800", "0.600"],
-    ]
-    assert "Fractions with the same number of heads: m keeps 1 of 23 at 1/19 and 1/16." in grid.section.note
+    names = ("order", "0 of 23", "22 of 23", "23 of 23")
+    assert [[line[name][:5] for name in names] for line in grid.cells()] == [
+        ["rando", "0.900", "0.700", "0.600"],
+        ["λ", "0.900", "0.800", "0.600"],
+    ], "two fractions at which one head is kept have one column"

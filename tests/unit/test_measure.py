@@ -73,7 +73,7 @@ def test_a_study_has_claims_a_curve_heads_a_picture_and_a_page(study, tmp_path):
     assert page.exists() and page.read_text() == study.page.read_text()
     loaded = papa.load(tmp_path / "kept")
     assert loaded.claims == study.claims and loaded.plot().to_dict() == study.plot().to_dict()
-    for table in ("curve", "heads", "losses", "outcomes", "summary"):
+    for table in ("curve", "heads", "reliance", "outcomes", "summary"):
         pd.testing.assert_frame_equal(getattr(loaded, table), getattr(study, table))
     with pytest.raises(papa.InputError, match="never overwrites"):
         study.save(tmp_path / "kept")

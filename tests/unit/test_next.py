@@ -16,8 +16,8 @@ import papa
 from papa.data.tokens import Tokens
 from papa.files import read_facts, read_table
 from papa.method.token_prediction import MaskedTokens, NextTokens
-from papa.results.losses import COUNTS, losses_of
 from papa.results.outcomes import FLOOR, ORIGINALS, Setting
+from papa.results.reliance import COUNTS, reliances_of
 
 SLOTS, TRAIN, VALIDATION = 13, 41, 19
 METRIC = "log_likelihood"
@@ -117,26 +117,26 @@ def test_encoders_and_decoders_are_asked_only_for_what_they_can_predict(tmp_path
         MaskedTokens(Tokens.read(tokens), papa.load_model(tokens.parent / "tiny", device="cpu"), None, 1)
 
 
-def losses(*means):
-    """Losses of a study with these mean losses in nats, on texts that differ a little; nothing has a seed."""
+def reliances(*means):
+    """Reliance in a study with these mean losses in nats, on texts that differ a little; nothing has a seed."""
     settings, wave = (ORIGINALS, FLOOR, Setting("average", None, "0")), 0.05 * np.cos(np.arange(200))
     nats = {setting: mean + place * wave for place, (setting, mean) in enumerate(zip(settings, means, strict=True))}
-    return losses_of([texts(nats, 5 + np.arange(200) % 7, 4.0)]).set_index("constant", drop=False)
+    return reliances_of([texts(nats, 5 + np.arange(200) % 7, 4.0)]).set_index("constant", drop=False)
 
 
 def test_floors_of_losses_are_the_zeros_or_else_a_guess_and_no_seed_is_needed(recwarn):
-    measured = losses(1.0, 3.0, 2.0)
+    measured = reliances(1.0, 3.0, 2.0)
     assert measured["metric"].eq(METRIC).all(), "a perplexity has no floors"
     row = measured.loc["average"]
-    assert row["status"] == COUNTS and row["loss"] == pytest.approx(0.5, abs=0.01)
-    assert 0.4 < row["loss_low"] < row["loss"] < row["loss_high"] < 0.6
-    assert 0 < row["half_width_without_seeds"] < 0.1 and row["share_examples"] == pytest.approx(1)
-    worse = losses(1.0, 9.0, 2.0).loc["average"]  # than a guess
-    assert (worse["contextless"], worse["loss"]) == pytest.approx((-9.0, 1 / 3), abs=0.01)
-    measured = losses(5.0, 9.0, 6.0)  # the guess beats the model
+    assert row["status"] == COUNTS and row["reliance"] == pytest.approx(0.5, abs=0.01)
+    assert 0.4 < row["reliance_low"] < row["reliance"] < row["reliance_high"] < 0.6
+    assert 0 < row["half_width"] < 0.1 and row["share_examples"] == pytest.approx(1)
+    worse = reliances(1.0, 9.0, 2.0).loc["average"]  # than a guess
+    assert (worse["context_free"], worse["reliance"]) == pytest.approx((-9.0, 1 / 3), abs=0.01)
+    measured = reliances(5.0, 9.0, 6.0)  # the guess beats the model
     assert measured["status"].eq("the model is no better than a guess from how frequent tokens are (-4.000)").all()
-    assert measured["loss"].isna().all()
-    measured = losses_of([texts({ORIGINALS: np.ones(20)}, np.full(20, 5))])
+    assert measured["reliance"].isna().all()
+    measured = reliances_of([texts({ORIGINALS: np.ones(20)}, np.full(20, 5))])
     assert measured["status"].tolist() == ["no context-free floor was measured"] and not recwarn.list
 
 

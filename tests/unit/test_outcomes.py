@@ -15,8 +15,8 @@ from papa.config.settings import Config
 from papa.files import write_table
 from papa.plan.jobs import AnyJob, Job, Probe, Training
 from papa.results.finished import Finished
-from papa.results.losses import losses_of
 from papa.results.outcomes import ALL, FLOOR, ORIGINALS, Setting, TaskOutcomes
+from papa.results.reliance import reliances_of
 
 NAMES = ["O", "B-X", "I-X"]
 ITEMS = {"example": [0, 0, 0, 2, 2], "word": [0, 1, 2, 0, 1]}
@@ -114,5 +114,5 @@ def test_losses_have_texts_as_units():
     sample = outcomes.sample(metric, outcomes.subsets()[ALL])
     assert sample.scores[0] == pytest.approx(-(tokens * (1 + wave)).sum() / tokens.sum()) and sample.trivial == -4.0
     assert sample.values.shape == (9, 30)
-    loss = losses_of([outcomes]).set_index("constant").loc["average"]
-    assert loss["loss"] == pytest.approx(0.5) and loss["loss_low"] < 0.5 < loss["loss_high"]
+    reliance = reliances_of([outcomes]).set_index("constant").loc["average"]
+    assert reliance["reliance"] == pytest.approx(0.5) and reliance["reliance_low"] < 0.5 < reliance["reliance_high"]

@@ -138,7 +138,7 @@ def test_the_table_its_sentence_and_the_pictures(tmp_path):
     columns = {"split": ["train"] * 2, "row": [0, 1], **lists, "cut": pa.array([0, 0], pa.int32())}
     write_table(pa.table(columns), (to := jobs["tokens"]).output, {"slots": N, "rows": {"train": 2}}, to.record)
     section = section_of(jobs["average"], jobs["tokens"], [(0, 4)])
-    words = "5 heads: 40 % diagonal, 20 % mostly on special tokens, 80 % with one dominant entry per row"
+    words = "5 heads: 40% diagonal, 20% mostly on special tokens, 80% with one dominant entry per row"
     assert section.alternative.endswith(words) and section.name == "patterns-tiny-texts"
     table = arrow_of(section.frame, section.columns)
     assert table.column_names == list(COLUMNS) and table.num_rows == 5

@@ -122,13 +122,19 @@ def test_the_first_rows_are_shown_as_they_were_read_with_the_labels_of_each_task
     assert row == {"first": TEXTS[0], "first (label)": LABELS[0]}, "a task's title hides no text"
 
 
-def test_the_conclusion_comes_first_then_its_table_and_notes_then_the_figure_of_losses(page, study):
+def test_the_conclusion_comes_first_then_its_table_and_notes_then_the_figure_of_reliances(page, study):
     sentences, notes = (study.conclusion[name] for name in ("sentences", "notes"))
-    parts = ["How much does attention depend on its input?", *sentences, "heads replaced", *notes, "Each dot is a loss"]
+    parts = [
+        "How much does attention depend on its input?",
+        *sentences,
+        "heads replaced",
+        *notes,
+        "Each dot is a reliance",
+    ]
     places = [page.words.index(" ".join(part.split())) for part in parts]
     assert places == sorted(places) and len(sentences) <= 3 and len(notes) > 1
     header, *lines = page.tables["claims-0"]
-    assert header[:4] == ["line", "heads replaced", "tasks", "loss"]
+    assert header[:4] == ["line", "heads replaced", "tasks", "reliance"]
     numbers = [[line, f"{replaced} of 15", "2"] for line in ("small", "other") for replaced in (8, 15)]
     assert [line[:3] for line in lines] == numbers
     assert [row[0] for row in page.tables["claims-1"][1:]] == ["small", "small", "other", "other"]
@@ -151,7 +157,7 @@ def test_every_analysis_is_there_with_its_table_and_a_described_figure(page):
     assert len(described) == page.words.count(f"n = {EXAMPLES} validation examples per task") == 3
     for words in described:
         assert len(re.findall(r"\d", words)) > 5 and not re.search(r"\d\.\d{5}|nan|None", words), words
-    assert any("Second, small: 0.750 with 15 of 15 heads kept" in words for words in described)
+    assert any("Second, small: 0.750 with 0 of 15 heads replaced" in words for words in described)
 
 
 def test_data_and_subsets_say_what_was_used_and_what_training_had_already(page):

@@ -16,8 +16,8 @@ ERROR = 0.05
 def closed(sequences: Sequence[Sequence[float]], place: int, number: int) -> bool:
     """Whether a claim passes because every intersection of hypotheses that contains its own is rejected.
 
-    A hypothesis says that the loss is too large with this number of heads or with a smaller one. So the true ones of a
-    sequence are those from some number on, and an intersection is the first true number of each sequence in it.
+    A hypothesis says that the reliance is too large with this number of heads or with a smaller one. So the true ones
+    of a sequence are those from some number on, and an intersection is the first true number of each sequence in it.
     """
     firsts = [[None, *range(len(values))] for values in sequences]
     for first in product(*firsts):
@@ -41,7 +41,7 @@ def test_a_corrected_claim_passes_the_closed_test(seed):
 
 
 class NormalLoss(NamedTuple):
-    """A loss with a normal error."""
+    """A reliance with a normal error."""
 
     mean: float
     error: float
@@ -55,8 +55,8 @@ class NormalLoss(NamedTuple):
 
 def drawn(seed: int) -> list[Any]:
     chance, sizes = np.random.default_rng(seed), (2, 1, 3, 1, 2)
-    losses = [NormalLoss(chance.uniform(-0.05, 0.12), chance.uniform(0.01, 0.04)) for _ in sizes]
-    return [[[loss]] * size for size, loss in zip(sizes, losses, strict=True)]
+    reliances = [NormalLoss(chance.uniform(-0.05, 0.12), chance.uniform(0.01, 0.04)) for _ in sizes]
+    return [[[reliance]] * size for size, reliance in zip(sizes, reliances, strict=True)]
 
 
 @pytest.mark.parametrize("seed", range(11))
@@ -66,13 +66,13 @@ def test_smallest_margins_and_p_values_are_of_the_same_test(seed):
     for place, margins in enumerate(smallest):
         for number, least in enumerate(margins):
             for margin, passes in ((least + 1e-6, True), (least - 1e-6, False)):
-                corrected = corrected_p_values([p_values_of(losses, margin) for losses in sequences])
+                corrected = corrected_p_values([p_values_of(reliances, margin) for reliances in sequences])
                 assert (corrected[place][number] < ERROR) == (passes or least == 0)
 
 
 def test_a_claim_includes_those_before_it_and_all_tasks():
-    losses: Any = [[NormalLoss(0.0, 0.01), NormalLoss(0.05, 0.01)], [NormalLoss(0.0, 0.01), None]]
-    margins = smallest_margins(losses, 0.95)
-    assert margins == [NormalLoss(0.05, 0.01).bound(0.95), np.inf] and corrected_margins([losses]) == [margins]
-    assert p_values_of(losses, 0.1)[1] == 1
+    reliances: Any = [[NormalLoss(0.0, 0.01), NormalLoss(0.05, 0.01)], [NormalLoss(0.0, 0.01), None]]
+    margins = smallest_margins(reliances, 0.95)
+    assert margins == [NormalLoss(0.05, 0.01).bound(0.95), np.inf] and corrected_margins([reliances]) == [margins]
+    assert p_values_of(reliances, 0.1)[1] == 1
     assert corrected_p_values([[0.01, 0.02]]) == [[0.01, 0.02]] and corrected_p_values([]) == []

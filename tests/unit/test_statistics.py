@@ -1,4 +1,4 @@
-"""Intervals and tests against plain t intervals, tables worked out by hand, a bootstrap, and studies of known loss."""
+"""Intervals and tests against plain t intervals, tables worked out by hand, a bootstrap, and known studies."""
 
 import math
 from dataclasses import replace
@@ -17,7 +17,7 @@ from papa.results.statistics import (
     PseudoValues,
     Spread,
     holm,
-    smallest_loss,
+    smallest_margin,
 )
 
 LOST = [1.0, -1.0]
@@ -181,7 +181,7 @@ def test_no_share_of_seeds_makes_tests_err_more_often_than_they_say(seeds):
 
 def test_that_none_of_few_examples_differs_is_no_proof():
     estimate = spread_of(np.ones((2, 1, 3, 100)), 1.0).estimate(LOST)
-    # about 3 of 100 may be lost where none was: 1 - 0.97 ** 100 is 95 %
+    # about 3 of 100 may be lost where none was: 1 - 0.97 ** 100 is 95%
     assert 0.02 < estimate.interval().bound < 0.05
     assert estimate.variance == pytest.approx(2 * UNSEEN_UNITS / 100**2)
 
@@ -222,7 +222,7 @@ def test_what_is_known_has_an_interval_of_no_width_and_a_share_of_nothing_has_no
     values = crossed(12, (3, 1, 4, 50)) + np.array([3.0, 0.0, 0.0])[:, None, None, None]
     ratio = spread_of(values, 1.0).ratio([0.5, -0.5, 0], [1, -1, 0])
     assert ratio == pytest.approx(Interval(0.5, 0.5, 0.5, 0.5))
-    values[1] = values[0]  # contextless probes predict the same as the original
+    values[1] = values[0]  # context_free probes predict the same as the original
     ratio = spread_of(values, 1.0).ratio([1, 0, -1], [1, -1, 0])
     assert math.isnan(ratio.mean) and ratio[1:] == UNBOUNDED
     values[1] += np.random.default_rng(0).normal(size=values[1].shape)
@@ -290,14 +290,14 @@ def test_what_was_not_tested_is_none_of_the_tests():
     assert holm([]) == []
 
 
-def test_the_smallest_loss_shrinks_with_seeds_and_passes_as_often_as_it_says():
-    margins = [smallest_loss(seeds, 0.1, 0.02) for seeds in (3, 5, 10, 100)]
+def test_the_smallest_margin_shrinks_with_seeds_and_passes_as_often_as_it_says():
+    margins = [smallest_margin(seeds, 0.1, 0.02) for seeds in (3, 5, 10, 100)]
     assert margins == sorted(margins, reverse=True)
-    assert smallest_loss(5, 0.0, 0.02) == pytest.approx((stats.norm.ppf(0.95) + stats.norm.ppf(0.8)) * 0.02)
+    assert smallest_margin(5, 0.0, 0.02) == pytest.approx((stats.norm.ppf(0.95) + stats.norm.ppf(0.8)) * 0.02)
     chance = np.random.default_rng(16)
     values = chance.normal(0, 0.1, (2000, 5))
     bounds = values.mean(1) + stats.t.ppf(0.95, 4) * values.std(1, ddof=1) / math.sqrt(5)
-    assert np.mean(bounds < smallest_loss(5, 0.1, 1e-9)) == pytest.approx(0.8, abs=0.06)
+    assert np.mean(bounds < smallest_margin(5, 0.1, 1e-9)) == pytest.approx(0.8, abs=0.06)
 
 
 LIKE = {"shared": 0.9, "kept": 0.05, "noise": 0.03}
@@ -308,9 +308,9 @@ LIKE = {"shared": 0.9, "kept": 0.05, "noise": 0.03}
     [BASE, *(replace(BASE, gaps=(0.0, 0.0), **like) for like in ({}, LIKE))],
     ids=["one floor", "three floors", "three floors, alike"],
 )
-def test_few_claims_are_wrong_and_most_intervals_hold_the_loss(world):
-    """Several floors are equally high, and the true loss is the margin against each of them."""
+def test_few_claims_are_wrong_and_most_intervals_hold_the_reliance(world):
+    """Several floors are equally high, and the true reliance is the margin against each of them."""
     size = Size(3, 200)
-    rates = rates_of(batch((Case((replace(world, loss=MARGIN),), size), 300, (18,))))
+    rates = rates_of(batch((Case((replace(world, reliance=MARGIN),), size), 300, (18,))))
     assert rates.wrong <= 0.08 and rates.held >= 0.9 and rates.counts > 0.95
     assert rates_of(batch((Case((world,), size), 50, (19,)))).claimed > 2 * rates.wrong

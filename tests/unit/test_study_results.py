@@ -34,10 +34,10 @@ def test_tables_are_those_in_the_folder(study, loaded):
     assert str(loaded.claims).startswith(" ".join(claims["sentences"]))
     outcomes = read_table(study.folder / "tables/outcomes.parquet").to_pandas()
     assert loaded.outcomes.equals(outcomes) and loaded.page == study.folder / "report/index.html"
-    losses = loaded.losses[loaded.losses["subset"].isna()].set_index(["line", "task"])["loss"]
+    reliances = loaded.reliance[loaded.reliance["subset"].isna()].set_index(["line", "task"])["reliance"]
     first = {"grid": "score_by_fraction", "model": "small", "task": TITLE, "fraction": "0"}
     [claim] = (claim for claim in claims["claims"] if first.items() <= claim.items())
-    assert losses["small", TITLE] == claim["loss"] > 0.6 and np.isnan(losses["small", "Second"])
+    assert reliances["small", TITLE] == claim["reliance"] > 0.6 and np.isnan(reliances["small", "Second"])
 
 
 def test_a_study_of_several_models_and_tasks_names_them(loaded):

@@ -1,4 +1,4 @@
-"""Runs and their summary against values worked out by hand: Student's t, relative drops, what is null, what is read."""
+"""Runs and their summary against values worked out by hand: means, relative drops, what is null, what is read."""
 
 from collections.abc import Mapping, Sequence
 from pathlib import Path
@@ -11,13 +11,14 @@ from builders import labelled, run_record
 
 from papa.errors import DamagedArtefact
 from papa.files import write_json, write_table
-from papa.results.losses import LOSS_COLUMNS
-from papa.results.scores import RECIPE_COLUMNS, RUN_COLUMNS, collect_runs, without_draws
+from papa.results.outcomes import VARIANT_KEYS
+from papa.results.reliance import RELIANCE_COLUMNS
+from papa.results.scores import RUN_COLUMNS, collect_runs, without_draws
 from papa.results.summary import (
+    SHARED_WITH_ORIGINAL,
     SUMMARY_COLUMNS,
     TITLE,
     legend,
-    mean_relative_drops,
     print_results,
     read_summary,
     summary_of,
@@ -25,8 +26,8 @@ from papa.results.summary import (
 )
 from papa.results.table import arrow_of, write_pages
 
-# Student's t at 97.5 %, from printed tables.
-T_OF_2_DEGREES = 4.302653
+SCALE = 9.0
+"""Half-widths of made-up intervals are this number of standard deviations over seeds."""
 Scores = Mapping[str, Sequence[float]]
 
 
@@ -47,9 +48,12 @@ def scored(scores: Scores, task: str = "t", subsets: Any = None, readings: Any =
 
 
 def summary(*runs: pd.DataFrame) -> pd.DataFrame:
-    """The summary of tables of runs, with no losses."""
-    losses = dict.fromkeys(LOSS_COLUMNS, np.nan) | {"status": "one seed, so no interval"}
-    return summary_of(pd.concat(runs, ignore_index=True)).assign(**losses)[list(SUMMARY_COLUMNS | RECIPE_COLUMNS)]
+    """The summary of tables of runs, with no reliances."""
+    table = pd.concat(runs, ignore_index=True)
+    unknown = dict.fromkeys(RELIANCE_COLUMNS, np.nan) | {"status": "one seed, so no interval"}
+    keys = [*SHARED_WITH_ORIGINAL, *VARIANT_KEYS]
+    measured = without_draws(table).groupby(keys, dropna=False)["score"].std().mul(SCALE).rename("half_width")
+    return summary_of(table, measured.reset_index().astype(dict.fromkeys(VARIANT_KEYS, object)).assign(**unknown))
 
 
 def rows_of(*runs: pd.DataFrame) -> list[dict[str, Any]]:
@@ -81,11 +85,11 @@ def test_runs_become_one_row_per_metric_and_subset():
     assert (first["rows_train"], first["rows_available_train"], first["cut_validation"]) == (1000, 8551, 2)
 
 
-def test_interval_is_students_t_over_seeds(tmp_path):
+def test_a_setting_has_its_mean_and_the_interval_of_its_outcomes(tmp_path):
     runs = scored({"1": [0.2, 0.3, 0.7]})
     [row] = rows_of(runs)
     # Deviations -0.2, -0.1, 0.3: variance 0.14 / 2.
-    half = T_OF_2_DEGREES * (0.07 / 3) ** 0.5
+    half = SCALE * 0.07**0.5
     assert (row["mean"], row["seeds"]) == (pytest.approx(0.4), 3)
     assert [row[name] for name in ("half_width", "low", "high")] == pytest.approx([half, 0.4 - half, 0.4 + half])
     runs = scored({"1": [0.8]})
@@ -101,10 +105,6 @@ def test_relative_drop_against_the_original():
     rows = {(row["task"], row["fraction"]): row["relative_drop"] for row in rows_of(*runs)}
     assert list(rows) == [("sst2", "1"), ("sst2", "1/2"), ("sst2", "0"), ("neg", "1"), ("neg", "0")]
     assert [*rows.values()] == pytest.approx([0, -0.025, 0.25, 0, 0.5])
-    means = mean_relative_drops(summary(*runs))
-    [mean] = means[means["fraction"] == "0"].to_dict("records")
-    assert (mean["model"], mean["constant"], mean["tasks"]) == ("tiny", "average", 2) and pd.isna(mean["order"])
-    assert mean["mean_relative_drop"] == pytest.approx(0.375)
 
 
 @pytest.mark.parametrize(
@@ -119,19 +119,15 @@ def test_relative_drop_against_the_original():
 def test_drop_is_null_where_not_defined(tmp_path, original, metric):
     runs = scored({"1": original, "0": [score / 2 for score in original]}, metric=metric)
     assert [row["relative_drop"] for row in rows_of(runs)] == [None, None]
-    assert mean_relative_drops(summary(runs)).empty
     page = page_of(tmp_path, runs.assign(style="paper", resampled=False))
-    assert "mean drop" not in page and ("## Training of probes" in page) == (metric != "log_likelihood")
+    assert ("## Training of probes" in page) == (metric != "log_likelihood")
 
 
-def test_order_of_rows_and_same_heads(tmp_path):
+def test_rows_are_in_the_order_of_fractions():
     runs = [scored(dict.fromkeys(("0", "1/16", "1", "1/32", "1/2"), (0.5,)), task) for task in ("b", "a")]
     rows = rows_of(*runs)
     assert [row["task"] for row in rows] == ["b"] * 5 + ["a"] * 5
     assert [row["fraction"] for row in rows[:5]] == ["1", "1/2", "1/16", "1/32", "0"]
-    assert [row["same_heads_as"] for row in rows[:5]] == [None, None, None, "0", "1/32"]
-    page = page_of(tmp_path, *runs)
-    assert "Fractions with the same number of heads: tiny keeps 0 of 24 at 0 and 1/32." in page
 
 
 def test_markdown_says_what_was_used(tmp_path):
@@ -141,10 +137,10 @@ def test_markdown_says_what_was_used(tmp_path):
     page, title = page_of(tmp_path, runs), "&lt;script&gt; \\| real"
     assert "mean over 2 seeds" in page and "## tiny (24 heads): average constants" in page
     for row in (
-        f"| {title} | Accuracy | - | - | 0.805 ±.064 | 0.605 ±.064 | 24.8 % | - |",
-        f"| {title} | lookup | 29 | - | - | 0.705 ±.064 | 0.505 ±.064 | 28.4 % | - |",
+        f"| {title} | Accuracy | - | - | 0.805 ±.064 | 0.605 ±.064 | 24.8% | - |",
+        f"| {title} | lookup | 29 | - | - | 0.705 ±.064 | 0.505 ±.064 | 28.4% | - |",
         f"| {title} | &lt;img src=x&gt; # owned \\| &amp; | 29 | - | - | 0.905",
-        f"| {title} | Chunk F1 | - | - | 0.755 ±.064 | 0.555 ±.064 | 26.5 % | - |",
+        f"| {title} | Chunk F1 | - | - | 0.755 ±.064 | 0.555 ±.064 | 26.5% | - |",
     ):
         assert row in page
     assert page.count(f"| {title} | tiny | 1,000 of 8,551 | 7 | all 53 | 2 |") == page.count("8,551") == 1

@@ -18,11 +18,11 @@ def printed(table: Table, width: int = 80) -> str:
 
 def test_latex_is_ready_to_paste():
     """Booktabs rules, no vertical lines, every special character escaped, and notes after the tabular."""
-    special = "50 % of a_b & c#d $e {f} ~ ^ | [g] * \\ δ τ ≤".replace("≤", "…")
-    frame = pd.DataFrame([[special, "-0.2"], ["**b**", "1"], ["c", "2"]], columns=["na_me", "50 %"])
+    special = "50% of a_b & c#d $e {f} ~ ^ | [g] * \\ δ τ ≤".replace("≤", "…")
+    frame = pd.DataFrame([[special, "-0.2"], ["**b**", "1"], ["c", "2"]], columns=["na_me", "50%"])
     lines = Table("T & U", frame, 1, note=f"Note: {special}", rules=(0, 2)).latex().splitlines()
     assert lines[:3] == [r"% needs \usepackage{booktabs}", r"\begin{table}", r"\centering"]
-    assert lines[3:7] == [r"\caption{T \& U.}", r"\begin{tabular}{lr}", r"\toprule", r"na\_me & 50 \% \\"]
+    assert lines[3:7] == [r"\caption{T \& U.}", r"\begin{tabular}{lr}", r"\toprule", r"na\_me & 50\% \\"]
     assert [line for line in lines if "rule" in line] == [r"\toprule", r"\midrule", r"\midrule", r"\bottomrule"]
     end = lines.index(r"\end{tabular}")
     assert lines[-1] == r"\end{table}" and "|" not in "".join(lines) and "".join(lines).isascii()

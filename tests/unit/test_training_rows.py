@@ -21,7 +21,7 @@ from papa.results.statistics import SOURCES, PseudoValues, Spread
 def test_samples_are_drawn_with_replacement_and_by_cluster():
     one, two = (drawn_rows(torch.arange(103), sample).tolist() for sample in (1, 2))
     assert len(one) == len(two) == 103 and one != two and one == drawn_rows(torch.arange(103), 1).tolist()
-    assert 55 < len(set(one)) < 75, "a draw has about 63 % of the rows"
+    assert 55 < len(set(one)) < 75, "a draw has about 63% of the rows"
     clusters = torch.tensor([7, 7, 3, 7, 3, 5])  # of any size, in any order
     for number in range(1, 9):
         times = drawn_rows(clusters, number).bincount(minlength=6).tolist()

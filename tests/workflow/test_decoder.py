@@ -1,4 +1,4 @@
-"""The workflow with a decoder: texts without gaps, averages, λ, probes, losses and all orders, as for encoders."""
+"""The workflow with a decoder: texts without gaps, averages, λ, probes, reliance and all orders, as for encoders."""
 
 import copy
 import json

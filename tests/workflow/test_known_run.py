@@ -14,7 +14,7 @@ from papa.config.reading import config_of
 from papa.files import read_table
 from papa.jobs.measure import run_here
 from papa.plan.study import Plan
-from papa.results.phrases import replaceable
+from papa.results.reliance import replaceable
 
 pytestmark = pytest.mark.slow
 ROWS = {"train": 120, "validation": 80}

@@ -15,7 +15,7 @@ from papa.cli import app
 from papa.config.reading import config_of
 from papa.jobs.plan import ASSUMED
 from papa.plan.study import Plan
-from papa.results.statistics import UNSEEN_UNITS, smallest_loss
+from papa.results.statistics import UNSEEN_UNITS, smallest_margin
 
 
 @pytest.fixture(scope="module")
@@ -108,11 +108,7 @@ COLUMN = r"\S+ has no column 'feeling'; its columns are "
             r"Corpus sentences is not on this machine; .* hidden_states 2 \(2 unknown\)",
         ),
         ({"models.tiny.path": "models/away"}, 2, ".*models/away"),
-        (
-            {"corpora.sentences.files": {"train": "gone.csv", "validation": "data/gone.csv"}},
-            2,
-            ".* gone.csv",
-        ),
+        ({"corpora.sentences.files": {"train": "gone.csv", "validation": "data/gone.csv"}}, 2, ".* gone.csv"),
         ({"corpora.sentences.first": "feeling", "run.tasks": ["animals"]}, 2, COLUMN),
     ],
 )
@@ -159,17 +155,17 @@ def test_labels_are_read_before_anything_runs(plan, folder, keys, expected):
 
 
 def test_the_smallest_margin_is_worked_out_by_hand(plan):
-    """Seeds vary by .005 of the range, 5 % of the examples differ and one that was not seen, attention gives .2."""
+    """Seeds vary by .005 of the range, 5% of the examples differ and one that was not seen, attention gives .2."""
     config = with_long_texts("the cat", {"seeds": [1, 2, 3]}, train=408, validation=408)
     config["tasks"]["animals"]["title"] = "MRPC"
     planned = json.loads(plan(config, "--json").stdout)
     [entry] = planned["smallest_margins"]
-    expected = smallest_loss(3, 0.005 / 0.2, ((0.05 + 2 * UNSEEN_UNITS / 408) / 408) ** 0.5 / 0.2)
+    expected = smallest_margin(3, 0.005 / 0.2, ((0.05 + 2 * UNSEEN_UNITS / 408) / 408) ** 0.5 / 0.2)
     assert entry["smallest"] == pytest.approx(expected) and 0.14 < expected < 0.15
     assert (entry["seeds"], entry["examples"]) == (3, 408)
     said = " ".join(plan(config).stdout.split())
-    assert "contribution: MRPC 15 % (3 seeds, 408 examples)." in said and ASSUMED in said
-    assert "A margin of 10 % is unlikely for MRPC: add examples or seeds." in said
+    assert "contribution: MRPC 15% (3 seeds, 408 examples)." in said and ASSUMED in said
+    assert "A margin of 10% is unlikely for MRPC: add examples or seeds." in said
     assert "unlikely" not in plan(config | {"margin": 0.2}).stdout
 
 
@@ -185,7 +181,7 @@ def test_a_cluster_counts_as_one_example(plan, cluster, effect):
         Path(f"data/long.{split}.csv").write_text("\n".join(["sentence,animal,document", *lines]), encoding="utf-8")
     [entry] = json.loads(plan(config, "--json").stdout)["smallest_margins"]
     units = 408 / effect
-    expected = smallest_loss(3, 0.005 / 0.2, ((0.05 + 2 * UNSEEN_UNITS / units) / units) ** 0.5 / 0.2)
+    expected = smallest_margin(3, 0.005 / 0.2, ((0.05 + 2 * UNSEEN_UNITS / units) / units) ** 0.5 / 0.2)
     assert entry["smallest"] == pytest.approx(expected)
 
 
@@ -205,7 +201,10 @@ def test_models_that_do_not_fit_a_task_are_named_before_the_run(plan):
 
 
 def test_without_seeds_or_a_floor_nothing_can_be_claimed(plan):
-    reasons = {"one seed shows nothing; use at least two": {}, "without `floors` no loss is measured": {"floors": []}}
+    reasons = {
+        "one seed shows nothing; use at least two": {},
+        "without `floors` no reliance is measured": {"floors": []},
+    }
     for why, keys in reasons.items():
         planned = json.loads(plan(with_keys(CONFIG, {"run.tasks": ["animals"]} | keys), "--json").stdout)
         assert [(entry["smallest"], entry["why"]) for entry in planned["smallest_margins"]] == [(None, why)]

@@ -69,7 +69,7 @@ def measure(
     folder: PathLike | None = None,
     **options: Unpack[MeasureOptions],
 ) -> Study:
-    """Measure how much a model needs input-dependent attention: run a whole study in this process.
+    """Measure how much a model relies on input-dependent attention: run a whole study in this process.
 
     Results equal those of the workflow with the same config. By default, papa trains probes with five seeds, and keeps
     the attention of all, 1/2, 1/8 or none of the heads in turn.

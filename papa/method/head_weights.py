@@ -32,7 +32,7 @@ from papa.plan.jobs import Job, LearnLambda, OfTask
 
 
 def learn_weights(jobs: Sequence[Job[LearnLambda]]) -> str:
-    """Stage *learn λ*: learn how much each head needs its attention, and write its weights as Parquet.
+    """Stage *learn λ*: learn how much the model relies on each head, and write its weights as Parquet.
 
     The table has `epoch` (counted from 1), `layer`, `head` and `value`: λ after each epoch (`learn_gates`), or the mean
     absolute gradient of each gate, as if after one epoch. The probe that is trained for it is discarded.

@@ -35,7 +35,7 @@ def learn_lambda(
     epochs: int = 4,
     seed: int = 0,
 ) -> Tensor:
-    """Learn λ, which measures how much each head needs its attention (Sec. 3.2).
+    """Learn λ, which measures how much the model relies on each head (Sec. 3.2).
 
     λ is learned together with a probe for the labels, which is discarded. Without labels, a decoder's prediction head
     predicts the next tokens.

@@ -18,15 +18,8 @@ import pandas as pd
 from papa.config.measures import positive_class
 from papa.errors import DamagedArtefact, InputError, count
 from papa.files import PathLike, read_facts, read_table
-from papa.results.outcomes import (
-    ALL,
-    ITEM_COLUMNS,
-    Sample,
-    Setting,
-    TaskOutcomes,
-    joint_spread,
-    outcomes_in,
-)
+from papa.results.outcomes import ALL, ITEM_COLUMNS, Sample, Setting, TaskOutcomes, joint_spread, outcomes_in
+from papa.results.phrases import INCONCLUSIVE, share_replaced
 from papa.results.reliance import COUNTS, status_of
 from papa.results.scores import DATA_COLUMNS, RECIPE_COLUMNS
 from papa.results.statistics import LEVEL, SOURCES, Estimate, Spread, holm
@@ -36,7 +29,7 @@ if TYPE_CHECKING:
     from rich.console import Console
 
 DIFFERS, DIFFERS_BY_LESS = "differs", "differs, but by less than δ"
-EQUAL, IDENTICAL, INCONCLUSIVE = "equal within δ", "identical", "cannot tell"
+EQUAL, IDENTICAL = "equal within δ", "identical"
 VERDICTS = (DIFFERS, DIFFERS_BY_LESS, EQUAL, IDENTICAL, INCONCLUSIVE)
 BY_BOTH, BY_EXAMPLE, BY_NOTHING = "examples and seeds", "examples", "nothing"
 """Ways in which the two sides of a difference are paired."""
@@ -80,7 +73,7 @@ def compare(a: PathLike, b: PathLike, margin: float | None = None) -> Row:
     - `differs`: the p value of the difference is below 5%, after Holm's correction over the family.
     - `equal within δ`: two one-sided tests, against -δ and δ, both have p values below 5%, after Holm's correction
       over all settings that are not identical. A setting can differ and be equal within δ.
-    - `cannot tell`: none of these, so the comparison is inconclusive.
+    - `inconclusive`: none of these.
 
     `only_a` and `only_b` list the settings that only one side has. `settings` lists the hyperparameters, data, weights
     and versions that differ.
@@ -380,7 +373,8 @@ def notes(result: Row) -> str:
 
 
 def _names(row: Row) -> dict[str, str]:
-    setting = " ".join(filter(None, (row["fraction"], row["constant"], row["order"])))
+    replaced = f"{share_replaced(row['fraction'])} replaced"
+    setting = ", ".join(filter(None, (replaced, row["constant"], row["order"])))
     return {
         "model": row["model"],
         "task": f"{row['title']} ({metric_name(row['metric'], row['positive'])})",

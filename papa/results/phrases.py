@@ -6,6 +6,7 @@ The HTML report, the terminal and claims.json have the same sentences and notes,
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
+from fractions import Fraction
 from math import ceil, isfinite, isnan
 
 import pandas as pd
@@ -111,6 +112,11 @@ def constant_name(constant: str, shown_with: Sequence[str] = ()) -> str:
 def floor_name(column: str) -> str:
     """Return the name for readers of a column with the scores of a floor."""
     return column.replace("context_free", "context-free")
+
+
+def share_replaced(fraction: str) -> str:
+    """Return the share of heads that are replaced if this fraction is kept: "none", "15/16", "all"."""
+    return {"0": "all", "1": "none"}.get(fraction, str(1 - Fraction(fraction)))
 
 
 def order_name(order: str) -> str:
@@ -229,7 +235,7 @@ def notes_of(claims: pd.DataFrame, tasks: pd.DataFrame, margin: float) -> list[s
         notes.append(f"Intervals{on} do not cover the choice of training rows.")
     floors = sorted(tasks["floors"].explode().dropna().unique())
     if len(floors) > 1:
-        notes.append(f"Claims hold against every context-free floor: {_and(floors)}.")
+        notes.append(f"Claims must hold against every floor: {_and(floors)}.")
     if tasks["guess"].any():
         guess = f"A blind guess is the floor on {_and(tasks.loc[tasks['guess'], 'name'])}"
         notes.append(f"{guess}: it scores higher on the validation examples than the model's own head without context.")

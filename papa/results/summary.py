@@ -17,7 +17,7 @@ from papa.config.variant import CONTEXT_FREE
 from papa.errors import DamagedArtefact, InputError, count
 from papa.files import REBUILD, PathLike, read_json, read_table
 from papa.results.outcomes import ALL, VARIANT_KEYS, TaskOutcomes, is_probed
-from papa.results.phrases import COVERED, RELIANCE_NOTE, floor_name, reliance_text
+from papa.results.phrases import COVERED, RELIANCE_NOTE, floor_name, reliance_text, share_replaced
 from papa.results.reliance import COUNTS, RELIANCE_COLUMNS, reliances_of
 from papa.results.scores import DATA_COLUMNS, METRIC_COLUMNS, RECIPE_COLUMNS, SETTING_COLUMNS, without_draws
 from papa.results.table import Table, mean_text, metric_name, printable, score_text, texts, used
@@ -201,8 +201,7 @@ def headings_of(rows: pd.DataFrame) -> dict[str, str]:
     for fraction in fractions_of(rows):
         numbers = rows.loc[rows["fraction"].eq(fraction), ["kept", "heads"]].drop_duplicates()
         kept, heads = numbers.iloc[0]
-        share = {"0": "all", "1": "none"}.get(fraction, str(1 - Fraction(fraction)))
-        headings[fraction] = f"{heads - kept} of {heads}" if len(numbers) == 1 else share
+        headings[fraction] = f"{heads - kept} of {heads}" if len(numbers) == 1 else share_replaced(fraction)
     return headings
 
 

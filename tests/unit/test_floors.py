@@ -97,7 +97,7 @@ def test_heads_are_replaceable_if_they_are_against_each_floor(seed):
             if task is not None:
                 p_values = [of_single["p"].tolist() for of_single in rows]
                 assert of_every["p"].tolist() == pytest.approx(np.max(p_values, axis=0))
-    assert "Claims hold against every context-free floor: identity, mean-output and zeros." in str(conclusion["notes"])
+    assert "Claims must hold against every floor: identity, mean-output and zeros." in conclusion["notes"]
     assert "floors" not in str(single[0][1]["notes"])
 
 

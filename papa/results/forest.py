@@ -149,7 +149,7 @@ def figure_of(rows: pd.DataFrame, margin: float) -> alt.TopLevelMixin:
     offset = alt.YOffset("line:N", sort=lines, scale=alt.Scale(domain=lines, paddingOuter=0.3))
     low = min(-0.1, points["low"].min())
     scale = alt.Scale(domain=[low, max(1.1, points["high"].max())], nice=False)
-    percents = alt.Axis(labelExpr="format(100 * datum.value, '.0f') + ' %'", tickCount=7)
+    percents = alt.Axis(labelExpr="format(100 * datum.value, '.0f') + '%'", tickCount=7)
     x = alt.X("reliance:Q", title="reliance: share of attention's contribution", scale=scale, axis=percents)
     base = alt.Chart(inline(points)).encode(y, alt.Color("line:N", scale=palette, legend=legend), yOffset=offset)
     counted = base.transform_filter("isValid(datum.reliance)")

@@ -78,7 +78,7 @@ def _rendered(content: Mapping[str, object]) -> str:
     environment = Environment(
         loader=BaseLoader(), autoescape=True, undefined=StrictUndefined, trim_blocks=True, lstrip_blocks=True
     )
-    environment.filters["unbroken"] = unbroken
+    environment.filters["with_minus"] = with_minus
     environment.policies["json.dumps_kwargs"] = {"allow_nan": False}  # jinja's default would also sort keys
     template = environment.from_string(_text("report.html"))
     return template.render(content, version=__version__, script=script, style=_text("report.css"), policy=policy)
@@ -136,9 +136,9 @@ def versions_note(finished: Finished) -> str:
     return f"The study's files were made with different versions of packages: {'; '.join(several)}." if several else ""
 
 
-def unbroken(text: str) -> str:
-    """Keep numbers and % signs on one line, and replace hyphens before numbers by minus signs."""
-    return re.sub(r"(?<![\w.])-(?=\.?\d)", "−", text.replace(" %", "\u00a0%"))
+def with_minus(text: str) -> str:
+    """Replace hyphens before numbers by minus signs."""
+    return re.sub(r"(?<![\w.])-(?=\.?\d)", "−", text)
 
 
 def _examples_in(rows: pd.DataFrame) -> str:

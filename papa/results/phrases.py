@@ -97,7 +97,9 @@ def points_text(margin: float, contribution: float, metric: str, positive: str |
     if MEASURES[metric].log_scaled:
         return f"{margin * contribution:.2g} nats"
     name = metric_name(metric, positive)
-    return f"{100 * margin * contribution:.2g} points of {name if name.startswith(PROPER) else name.lower()}"
+    return (
+        f"{100 * margin * contribution:.2g} points of {name if name.startswith(PROPER) else name[0].lower() + name[1:]}"
+    )
 
 
 def constant_name(constant: str, shown_with: Sequence[str] = ()) -> str:

@@ -53,10 +53,7 @@ def test_every_command_has_an_example_and_exit_codes():
         ("import papa.config.reading", HEAVY | {"pyarrow", "jsonschema", "snakemake"}),
         ("import papa.plan.study, papa.plan.why", HEAVY | {"pyarrow.parquet", "snakemake"}),
         ("import papa.data.tokenize, papa.data.hub, papa.data.choose", HEAVY | {"pyarrow", "huggingface_hub"}),
-        (
-            "import papa; papa.average_attention, papa.Constants",
-            {"papa.plan.study", "pandas", "transformers"},
-        ),
+        ("import papa; papa.average_attention, papa.Constants", {"papa.plan.study", "pandas", "transformers"}),
     ],
 )
 def test_a_module_imports_nothing_heavy_that_it_does_not_need(code, heavy):

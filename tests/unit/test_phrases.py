@@ -35,6 +35,7 @@ LIKELY = "log_likelihood"
             (points_text, (0.1, 2.1, LIKELY), "0.21 nats"),
         ),
         (points_text, (0.05, 0.4, "f1", "hate"), "2 points of F1 of hate"),
+        (points_text, (0.1, 0.4, "entity_f1"), "4 points of entity F1"),
         (with_interval, (0.5, 0.42, 0.58), "50% (95% interval 42 to 58%)"),
         (with_interval, (0.5, -INF, INF), "inconclusive (95% interval unbounded)"),
         (in_order, ("random", 2), "averaged over 2 orders (random)"),

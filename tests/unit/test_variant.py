@@ -24,11 +24,7 @@ def test_other_names_are_refused(kind: type[Constant | Order], names: list[str],
 
 @pytest.mark.parametrize(
     ("fraction", "path"),
-    [
-        ("1", "original"),
-        ("0", "toeplitz-trained/all"),
-        ("3/7", "toeplitz-trained/lambda-reversed-2/kept-3of7"),
-    ],
+    [("1", "original"), ("0", "toeplitz-trained/all"), ("3/7", "toeplitz-trained/lambda-reversed-2/kept-3of7")],
 )
 def test_a_point_of_a_grid_names_only_what_it_needs(fraction: str, path: str) -> None:
     variant = Variant.of(Constant.parse("toeplitz-trained"), Order.parse("lambda-reversed-2"), fraction)

@@ -347,8 +347,7 @@ CONDITIONS: dict[str, Callable[[Path], object]] = {
 
 
 @pytest.mark.parametrize(
-    "condition",
-    ["defaults", *(pytest.param(name, marks=pytest.mark.slow) for name in list(CONDITIONS)[1:])],
+    "condition", ["defaults", *(pytest.param(name, marks=pytest.mark.slow) for name in list(CONDITIONS)[1:])]
 )
 @pytest.mark.parametrize("edit", EDITED)
 def test_only_what_an_edit_changes_is_computed(computed_copy: Copy, edit: str, condition: str):

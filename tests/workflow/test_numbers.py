@@ -31,11 +31,7 @@ EXAMPLES = {
 TABLES = ("summary", "claims", "score_by_fraction", "score_and_drop")
 """Tables of a report."""
 TRAINED = with_keys(
-    CONFIG,
-    {
-        "run.tasks": ["animals"],
-        "grids.trained": {"constants": ["average-trained"], "fractions": ["0"]},
-    },
+    CONFIG, {"run.tasks": ["animals"], "grids.trained": {"constants": ["average-trained"], "fractions": ["0"]}}
 )
 """Has a job of every stage."""
 

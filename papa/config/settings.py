@@ -36,7 +36,7 @@ from papa.errors import InputError
 NAME_PATTERN = "[a-z0-9][a-z0-9_-]{0,63}"
 """Names of configs, models, corpora, tasks and grids. They become parts of paths and must stay within results/."""
 
-RUN = "score_by_fraction"  # the name of the table and figure of `run`; other grids have names in the config
+RUN = "scores_by_heads_replaced"  # the name of the table and figure of `run`; other grids have names in the config
 
 RESERVED = (RUN, *"runs summary claims outcomes heads reliance stability score_and_drop published patterns".split())
 """The names of tables that papa writes, which no grid can have."""

@@ -151,7 +151,7 @@ def test_where_no_probe_beats_the_majority_nothing_is_claimed(tmp_path):
 
 
 def test_every_analysis_is_there_with_its_table_and_a_described_figure(page):
-    sections = {"section-score_by_fraction", "section-ends", "section-score_and_drop", "heads", "runs"}
+    sections = {"section-scores_by_heads_replaced", "section-ends", "section-score_and_drop", "heads", "runs"}
     assert sections <= {attributes.get("id") for _, attributes in page.tags}
     described = [attributes["alt"] or "" for tag, attributes in page.tags if tag == "img"]
     assert len(described) == page.words.count(f"n = {EXAMPLES} validation examples per task") == 3
@@ -162,7 +162,7 @@ def test_every_analysis_is_there_with_its_table_and_a_described_figure(page):
 
 def test_data_and_subsets_say_what_was_used_and_what_training_had_already(page):
     assert f"scored separately: column kind: {SUBSET}, position." in page.words
-    assert page.tables["score_by_fraction-1"][1][:4] == [TITLE, "small", SUBSET, str(EXAMPLES // 2)]
+    assert page.tables["scores_by_heads_replaced-1"][1][:4] == [TITLE, "small", SUBSET, str(EXAMPLES // 2)]
     header, first, *_ = page.tables["data-0"]
     cells = dict(zip(header, first, strict=True))
     assert (cells["training rows"], cells["validation rows"]) == ("1,024 of 2,048", f"all {EXAMPLES}")

@@ -35,7 +35,7 @@ def test_tables_are_those_in_the_folder(study, loaded):
     outcomes = read_table(study.folder / "tables/outcomes.parquet").to_pandas()
     assert loaded.outcomes.equals(outcomes) and loaded.page == study.folder / "report/index.html"
     reliances = loaded.reliance[loaded.reliance["subset"].isna()].set_index(["line", "task"])["reliance"]
-    first = {"grid": "score_by_fraction", "model": "small", "task": TITLE, "fraction": "0"}
+    first = {"grid": "scores_by_heads_replaced", "model": "small", "task": TITLE, "fraction": "0"}
     [claim] = (claim for claim in claims["claims"] if first.items() <= claim.items())
     assert reliances["small", TITLE] == claim["reliance"] > 0.6 and np.isnan(reliances["small", "Second"])
 

@@ -28,7 +28,7 @@ EXAMPLES = {
     "probe_encoder": "tiny-animals-average-trained-all-1",
 }
 """A file of each stage that computes numbers, by its name for people."""
-TABLES = ("summary", "claims", "score_by_fraction", "score_and_drop")
+TABLES = ("summary", "claims", "scores_by_heads_replaced", "score_and_drop")
 """Tables of a report."""
 TRAINED = with_keys(
     CONFIG, {"run.tasks": ["animals"], "grids.trained": {"constants": ["average-trained"], "fractions": ["0"]}}

@@ -127,7 +127,7 @@ def test_the_conclusion_comes_first_then_its_table_and_notes_then_the_figure_of_
     parts = [
         "How much does attention depend on its input?",
         *sentences,
-        "heads replaced",
+        "heads replaced tasks",
         *notes,
         "Each dot is a reliance",
     ]

@@ -3,9 +3,7 @@
     python benchmarks/models.py --page docs/models.md   # all of them, into the page: 5 to 30 minutes
     python benchmarks/models.py bert llama          # these, on the terminal
 
-Each type runs in a process of its own, with a limit of time and memory. What fails is listed with its reason. A sweep
-that was stopped goes on where it was; what it found is in build/models.jsonl until the
-page is written.
+Each type runs in a process of its own, with a limit of time and memory. What fails is listed with its reason.
 """
 
 from __future__ import annotations
@@ -28,7 +26,6 @@ from papa.model.verification import Verified
 if TYPE_CHECKING:
     from transformers import PreTrainedConfig, PreTrainedModel
 
-ROOT = Path(__file__).parents[1]
 SECONDS, GIGABYTES = 90, 8
 """Limits of CPU time and memory for a type."""
 PATIENCE = 600
@@ -339,52 +336,16 @@ Next: [method.md](method.md) explains what is replaced, [faq.md](faq.md) what a 
 """
 
 
-def resumed(place: Path) -> dict[str, dict[str, Any]]:
-    """Return the findings of a sweep that was stopped, by type.
-
-    They are empty if the sweep was of other code or other libraries.
-    """
-    if not place.is_file():
-        return {}
-    lines = [line for line in place.read_text(encoding="utf-8").splitlines() if line.endswith("}")]
-    records = [json.loads(line) for line in lines]
-    if not records or records[0] != swept_by():
-        return {}
-    return {one["kind"]: one for one in records[1:]}
-
-
-def swept_by() -> dict[str, str]:
-    """Return the digest of the code and the versions of the libraries of a sweep."""
-    from importlib.metadata import version
-
-    from papa.files import digest_of_json
-
-    sources = [Path(__file__), *sorted((Path(__file__).parents[1] / "papa/model").glob("*.py"))]
-    return {"code": digest_of_json({path.name: path.read_text(encoding="utf-8") for path in sources})} | {
-        name: version(name) for name in ("torch", "transformers")
-    }
-
-
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("kinds", nargs="*")
-    parser.add_argument("--page", type=Path, help="where to write the page; resumes a sweep that was stopped")
-    given = parser.parse_args(sys.argv[1:])
-    every = [kind for kind in kinds() if not given.kinds or kind in given.kinds]
-    log = ROOT / "build/models.jsonl" if given.page else None
-    records = resumed(log) if log else {}
-    if log and not records:
-        log.parent.mkdir(exist_ok=True)
-        log.write_text(json.dumps(swept_by()) + "\n", encoding="utf-8")
-    for one in swept([each for each in every if each not in records]):
-        records[one["kind"]] = one
+    parser.add_argument("--page", type=Path, help="where to write the page")
+    given, records = parser.parse_args(sys.argv[1:]), []
+    for one in swept([kind for kind in kinds() if not given.kinds or kind in given.kinds]):
+        records.append(one)
         print(json.dumps(one), flush=True)
-        if log:
-            with log.open("a", encoding="utf-8") as lines:
-                lines.write(json.dumps(one) + "\n")
-    if log:
-        given.page.write_text(page_of([records[each] for each in every]), encoding="utf-8")
-        log.unlink()
+    if given.page:
+        given.page.write_text(page_of(records), encoding="utf-8")
 
 
 if __name__ == "__main__":

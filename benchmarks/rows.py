@@ -9,7 +9,6 @@ parts, so both sides leave them out. Prints a Markdown table; docs/statistics.md
 
 from __future__ import annotations
 
-import argparse
 import json
 import subprocess
 import sys
@@ -70,11 +69,9 @@ def table(outcomes: Path) -> Iterator[str]:
 
 
 def main() -> None:
-    arguments = argparse.ArgumentParser(description=__doc__.partition("\n")[0])
-    arguments.add_argument("hub", help="a folder laid out like the hub")
     folder = Path("results/rows")
     folder.mkdir(parents=True, exist_ok=True)
-    (folder / "rows.yaml").write_text(json.dumps(config(arguments.parse_args().hub)), encoding="utf-8")
+    (folder / "rows.yaml").write_text(json.dumps(config(sys.argv[1])), encoding="utf-8")
     subprocess.run([sys.executable, "-m", "papa", "run", folder / "rows.yaml"], check=True)
     print(*table(folder / "tables/outcomes.parquet"), sep="\n")
 

@@ -67,10 +67,8 @@ def test_all_heads_but_one_are_claimed(results):
     numbers = {names: replaceable(rows, claims["margin"]) for names, rows in joint}
     assert numbers["scores_by_heads_replaced", "average"] == 9
     assert numbers["averages-and-zeros", "average"] == 7 and numbers["averages-and-zeros", "zeros"] == 1
-    excluded = [
-        task["task"] for task in claims["tasks"] if task["grid"] == "scores_by_heads_replaced" and task["excluded"]
-    ]
-    assert excluded == ["No-repeats"]
+    of_run = [task for task in claims["tasks"] if task["grid"] == "scores_by_heads_replaced"]
+    assert [task["task"] for task in of_run if task["excluded"]] == ["No-repeats"]
     assert "9 of 10 heads" in claims["sentences"][1]
     assert "induction" in (results / "report/index.html").read_text()
 

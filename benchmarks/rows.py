@@ -3,8 +3,8 @@
     python benchmarks/rows.py FOLDER     # a folder laid out like the hub; about 20 minutes of one core
 
 Twenty disjoint parts of MNLI's training rows are twenty tasks with the same validation rows. How much their scores
-differ is compared with what papa estimates within each part, from five resamples. Validation rows are common to all
-parts, so both sides leave them out. Prints a Markdown table; docs/statistics.md explains it.
+differ is compared with how much those of five resamples of one part differ, on which papa's intervals rest. Both are of one
+probe each on the same validation rows. Prints a Markdown table; docs/statistics.md explains it.
 """
 
 from __future__ import annotations
@@ -19,13 +19,11 @@ from typing import Any
 import numpy as np
 
 from papa.files import read_facts, read_table
-from papa.results.outcomes import ALL, Setting, outcomes_in
-from papa.results.reliance import reliance_of
+from papa.results.outcomes import ALL, ORIGINALS, Setting, outcomes_in
 
 PARTS, ROWS, VALIDATION = 20, 500, 1000
-REPLACED, FLOOR = Setting("average", None, "0"), Setting("zeros", None, "0")
-SOURCES = ("seed", "rows")
-"""The sources of variance that differ between the parts."""
+SETTINGS = (ORIGINALS, Setting("average", None, "0"), Setting("zeros", None, "0"))
+NAMES = ("original", "averages", "zeros", "original - averages", "original - zeros")
 
 
 def config(hub: str) -> dict[str, Any]:
@@ -40,7 +38,7 @@ def config(hub: str) -> dict[str, Any]:
         "name": "rows",
         "hub_mirror": hub,
         "keep_hidden_states": False,
-        "floors": [FLOOR.constant],
+        "floors": ["zeros"],
         "run": {"models": ["minilm"], "tasks": [*parts], "fractions": ["1", "0"], "seeds": [1, 2]},
         "models": {"minilm": model},
         "corpora": {name: glue | {"train": rows} for name, rows in parts.items()},
@@ -49,23 +47,24 @@ def config(hub: str) -> dict[str, Any]:
 
 
 def table(outcomes: Path) -> Iterator[str]:
-    """Yield a line for each quantity: its mean, its standard deviation over parts, and the one that papa estimates."""
-    found = dict[str, list[tuple[float, float]]]()
+    """Yield a line for each quantity: its mean, its standard deviation over parts, and the one over resamples."""
+    of_parts, of_samples = list[np.ndarray](), list[np.ndarray]()
     for part in outcomes_in(read_table(outcomes), read_facts(outcomes)):
-        reliance = reliance_of(part.sample(part.metric, part.subsets()[ALL]), REPLACED)
-        assert reliance is not None
-        spread, contribution = reliance.spread, reliance.contributions[0]
-        weights = {"original": [0, 1, 0, 0], "zeros": [0, 0, 1, 0], "averages": [0, 0, 0, 1], "drop": reliance.drop}
-        estimates = {name: spread.estimate(each) for name, each in (weights | {"contribution": contribution}).items()}
-        estimates["reliance"] = spread.shares([(1.0, reliance.drop, contribution)])
-        for name, each in estimates.items():
-            variance = each.variance * sum(each.shares[source] for source in SOURCES)
-            found.setdefault(name, []).append((each.mean, variance))
-    yield "| quantity | mean | standard deviation over parts | estimated within a part |"
+        sample = part.sample(part.metric, part.subsets()[ALL])
+        drawn = [[runs for [runs] in sample.samples_of(setting).values()] for setting in SETTINGS]
+        of_parts.append(_quantities(sample.scores[[sample.settings[setting][0] for setting in SETTINGS]]))
+        of_samples.append(_quantities(sample.scores[np.array(drawn)]))
+    means, within = np.array(of_parts), np.array(of_samples).var(2, ddof=1).mean(0) ** 0.5
+    yield "| quantity | mean | standard deviation over parts | over resamples of a part |"
     yield "|---|--:|--:|--:|"
-    for name, values in found.items():
-        means, variances = np.array(values).T
-        yield f"| {name} | {means.mean():.3f} | {means.std(ddof=1):.4f} | {variances.mean() ** 0.5:.4f} |"
+    for name, mean, over, estimated in zip(NAMES, means.mean(0), means.std(0, ddof=1), within, strict=True):
+        yield f"| {name} | {mean:.3f} | {over:.4f} | {estimated:.4f} |"
+
+
+def _quantities(scores: np.ndarray) -> np.ndarray:
+    """Return the scores `[setting, ...]` and differences of them, `[quantity, ...]`."""
+    original, averages, zeros = scores
+    return np.stack([original, averages, zeros, original - averages, original - zeros])
 
 
 def main() -> None:

@@ -94,7 +94,6 @@ def _type(rules: dict) -> str:
 
 
 MEASURED = DOCS / "measured"
-LOSS_COLUMNS = ("loss", "loss_low", "loss_high")
 TABLE = r"<!-- table (?P<study>\w+)/(?P<table>\w+)(?P<section>(?: [^>\n]+?)?) -->\n.*?<!-- end of table -->"
 """A table of a measured study on a page: study, file, heading of the section (default: the first), and, after a |, some
 tasks (default: all)."""
@@ -121,8 +120,8 @@ def _table(match: re.Match[str]) -> str:
 
 HALVES = ("lookup", "position")
 DEMO_TITLE = "Scores fall only where content must be looked up"
-DEMO_COLUMNS = {"all heads": "1", "1/2": "1/2", "averages": "0"}
-"""The fraction of heads that keep their attention in each column of scores in docs/demo.md."""
+DEMO_COLUMNS = {"0 of 72": "1", "36 of 72": "1/2", "72 of 72": "0"}
+"""The columns of scores in docs/demo.md, by the number of heads replaced, and the fraction of heads that are not."""
 
 
 def demo_figure() -> str:
@@ -135,13 +134,12 @@ def demo_figure() -> str:
             cells = dict(zip(names, map(str.strip, line.strip("|").split("|")), strict=True))
             common = {"line": "minilm", "model": "minilm", "task": cells["task"], "title": cells["task"]}
             common |= {"metric": cells["metric"].lower().replace(" ", "_"), "subset": half, "main": True, "heads": 72}
-            common |= {"trivial": None, "contextless": float(cells["context-free"]), "seeds": 5, "status": None}
+            common |= {"trivial": None, "context_free": float(cells["context-free"]), "seeds": 5, "status": None}
             for column, fraction in DEMO_COLUMNS.items():
                 mean, half_width = map(float, cells[column].split(" ±"))
-                interval = {"low": mean - half_width, "high": mean + half_width} | dict.fromkeys(LOSS_COLUMNS)
-                point = {"fraction": fraction, "kept": int(72 * Fraction(fraction)), "mean": mean} | interval
-                rows.append(common | point)
-    frame = pd.DataFrame(rows).astype(dict.fromkeys(("trivial", *LOSS_COLUMNS), "float64")).assign(positive=None)
+                point = {"fraction": fraction, "kept": int(72 * Fraction(fraction)), "mean": mean}
+                rows.append(common | point | {"low": mean - half_width, "high": mean + half_width})
+    frame = pd.DataFrame(rows).astype({"trivial": "float64"}).assign(positive=None)
     tasks = dict.fromkeys(frame["task"], "")
     view = GridView(
         name="demo",

@@ -3,8 +3,8 @@
     python benchmarks/rows.py FOLDER     # a folder laid out like the hub; about 20 minutes of one core
 
 Twenty disjoint parts of MNLI's training rows are twenty tasks with the same validation rows. How much their scores
-differ is compared with how much those of five resamples of one part differ, on which papa's intervals rest. Both are of one
-probe each on the same validation rows. Prints a Markdown table; docs/statistics.md explains it.
+differ is compared with how much those of five resamples of a part differ, on which papa's intervals rest. Both are of
+one probe each. Prints a Markdown table; docs/statistics.md explains it.
 """
 
 from __future__ import annotations

@@ -7,19 +7,14 @@ from __future__ import annotations
 
 import json
 import re
-from fractions import Fraction
 from pathlib import Path
 
-import pandas as pd
 import typer.cli
-import vl_convert
 from pydantic.json_schema import GenerateJsonSchema
 from typer.testing import CliRunner
 
 from papa.config.reading import description_of, keys
 from papa.config.settings import Config
-from papa.results.figures import grid_figure
-from papa.results.views import GridView
 
 DOCS = Path(__file__).parent
 GENERATED = "<!-- Written by `make docs`; change {} instead. -->"
@@ -118,41 +113,6 @@ def _table(match: re.Match[str]) -> str:
     return "\n\n".join([before, table, after])
 
 
-HALVES = ("lookup", "position")
-DEMO_TITLE = "Scores fall only where content must be looked up"
-DEMO_COLUMNS = {"0 of 72": "1", "36 of 72": "1/2", "72 of 72": "0"}
-"""The columns of scores in docs/demo.md, by the number of heads replaced, and the fraction of heads that are not."""
-
-
-def demo_figure() -> str:
-    """The scores in docs/demo.md as a figure, as SVG: a panel for each task, a curve for each half of its examples."""
-    page, rows = (DOCS / "demo.md").read_text(encoding="utf-8"), []
-    for half in HALVES:
-        heading, _, *lines = re.search(rf"^{half.capitalize()}:\n\n((?:\|.*\n)+)", page, re.MULTILINE)[1].splitlines()
-        names = [name.strip() for name in heading.strip("|").split("|")]
-        for line in lines:
-            cells = dict(zip(names, map(str.strip, line.strip("|").split("|")), strict=True))
-            common = {"line": "minilm", "model": "minilm", "task": cells["task"], "title": cells["task"]}
-            common |= {"metric": cells["metric"].lower().replace(" ", "_"), "subset": half, "main": True, "heads": 72}
-            common |= {"trivial": None, "context_free": float(cells["context-free"]), "seeds": 5, "status": None}
-            for column, fraction in DEMO_COLUMNS.items():
-                mean, half_width = map(float, cells[column].split(" ±"))
-                point = {"fraction": fraction, "kept": int(72 * Fraction(fraction)), "mean": mean}
-                rows.append(common | point | {"low": mean - half_width, "high": mean + half_width})
-    frame = pd.DataFrame(rows).astype({"trivial": "float64"}).assign(positive=None)
-    tasks = dict.fromkeys(frame["task"], "")
-    view = GridView(
-        name="demo",
-        title=DEMO_TITLE,
-        models=("minilm",),
-        constants=("average",),
-        orders=("lambda",),
-        fractions=tuple(DEMO_COLUMNS.values()),
-        tasks=tasks,
-    )
-    return vl_convert.vegalite_to_svg(grid_figure(frame, view)[0].to_dict())
-
-
 PAGES = {
     CONFIG_PAGE: with_key_table,
     "cli.md": commands,
@@ -160,10 +120,6 @@ PAGES = {
     "known-answers.md": lambda: with_tables("known-answers.md"),
 }
 
-FIGURES = {"demo.svg": demo_figure}
-
 if __name__ == "__main__":
     for name, written in PAGES.items():
         (DOCS / name).write_text(written(), encoding="utf-8")
-    for name, drawn in FIGURES.items():
-        (DOCS / "figures" / name).write_text(drawn(), encoding="utf-8")

@@ -179,7 +179,10 @@ def average_attention(model: Model, batches: Batches, kind: str = "average") -> 
 
 def average_corpus(jobs: Sequence[Job[Average]]) -> str:
     """Stage *average*: average a model's attention, or the outputs of its heads, over the training texts."""
-    (job,) = jobs
+    return "; ".join(map(_average, jobs))
+
+
+def _average(job: Job[Average]) -> str:
     model = model_of(job)
     budget, checkpoint = TokenBudget(model.token_budget), Checkpoint(job, model.device.type)
     with TokensFile.opened(job.reads["tokens"]) as file:

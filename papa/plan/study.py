@@ -350,7 +350,11 @@ class Plan:
                 states = self._states[job.reads["states"]]
                 owner = states.about["model"], states.about["task"] or states.about["corpus"]
                 stored.setdefault(owner, {})[states] = None
-        batches = [JobGroup(job.stage, job.name, [job]) for job in wanted if not isinstance(job.settings, Probe)]
+        together: dict[str, list[AnyJob]] = {}  # averages of the same tokens share a process
+        for job in (job for job in wanted if not isinstance(job.settings, Probe)):
+            shared = f"averages of {job.reads['tokens']}" if isinstance(job.settings, Average) else job.output
+            together.setdefault(shared, []).append(job)
+        batches = [JobGroup(jobs[0].stage, jobs[0].name, jobs) for jobs in together.values()]
         batches += [batch for owner, jobs in stored.items() for batch in self._together("-".join(owner), jobs)]
         for group in self.probes:
             if jobs := [job for job in group if job in wanted]:

@@ -84,8 +84,8 @@ def _table(rows: pd.DataFrame) -> Table:
 
 
 def _reliance_texts(rows: pd.DataFrame) -> pd.Series[str]:
-    shown = pd.Series(texts(reliance_text, rows, *RELIANCE), rows.index, "str")
-    return shown.mask(rows["excluded"].notna(), INCONCLUSIVE)
+    shown = texts(reliance_text, rows, *RELIANCE)
+    return pd.Series(shown, rows.index, "str").mask(rows["excluded"].notna(), INCONCLUSIVE)
 
 
 def reliances_of(rows: pd.DataFrame, claims: pd.DataFrame) -> pd.DataFrame:

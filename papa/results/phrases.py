@@ -20,12 +20,10 @@ from papa.results.table import metric_name, percent
 LARGEST_SHOWN_BOUND = 2.0
 """The largest upper bound that is shown as a number. A larger one mostly reflects an uncertain contribution."""
 INCONCLUSIVE = "inconclusive"
-PROPER = ("F1", "Matthews")
-"""The first words of metrics that keep their capital in a sentence."""
+PROPER = ("F1", "Matthews")  # keep their capital in a sentence
 MAXIMUM_DECIMALS = 9
 """The largest number of decimals, less one, to show that a bound is below a margin."""
 ABOVE_ALL = "Above 100%, constants are worse than no context at all."
-"""The meaning of a reliance above 100%."""
 FORMULA = (
     "Reliance: (original - constants) / (original - context-free). 0%: fixed attention does as well; 100%: no better "
     "than tokens that never see each other."

@@ -172,10 +172,9 @@ def _reliance(sample: Sample, setting: Setting, status: str) -> dict[str, object
         return {}
     shares = spread.estimate([0, 1, -1]).shares
     row: dict[str, object] = {f"share_{name}": shares[name] for name in SOURCES}
-    if status == COUNTS:
+    if status == COUNTS and (reliance := reliance_of(sample, setting)):
         names = ("reliance", "reliance_low", "reliance_high", "reliance_bound")
-        reliance = reliance_of(sample, setting)
-        row |= dict(zip(names, reliance.interval() if reliance else (), strict=False))
+        row |= dict(zip(names, reliance.interval(), strict=True))
     return row
 
 

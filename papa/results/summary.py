@@ -41,7 +41,7 @@ WHERE_DEFINED = "The HTML report and docs/reliance.md explain floors, reliance a
 TITLE = "Scores by number of replaced heads"
 SUMMARY_COLUMNS = SETTING_COLUMNS | METRIC_COLUMNS | {"mean": "float64", "seeds": "int64"}
 SUMMARY_COLUMNS |= dict.fromkeys(("half_width", "low", "high", "relative_drop"), "float64")
-SUMMARY_COLUMNS = SUMMARY_COLUMNS | RELIANCE_COLUMNS | DATA_COLUMNS
+SUMMARY_COLUMNS |= RELIANCE_COLUMNS | DATA_COLUMNS
 SETTING = ["model", "task", *VARIANT_KEYS]
 SHARED_WITH_ORIGINAL = ["model", "task", "metric", "subset"]
 """The columns in which a setting and its original agree."""

@@ -120,7 +120,7 @@ class Measure:
     low: float = 0.0  # the range of scores
     high: float = 1.0
     column: str = "predicted"  # the column of `OUTCOME_TYPES` that is counted
-    has_floors: bool = True  # whether higher is better, so the score has floors and a loss
+    has_floors: bool = True  # whether higher is better, so the score has floors and a reliance
     log_scaled: bool = False  # whether a score of 0 does not mean no skill, so relative drops are undefined
     guess: Guesser | None = None  # the best guess that ignores the input, if it differs from the target's
     # returns why label names do not fit the metric, as words after "The metric NAME"; None if they fit

@@ -300,7 +300,7 @@ def _describe_margins(estimates: Mapping[str, Any]) -> list[str]:
             sentences.append(f"A margin of {margin} is unlikely for {entry['title']}: add examples or seeds.")
     if known:
         sentences[:0] = [
-            f"Smallest margin that can be shown with {100 * POWER:.0f}% power if nothing is lost, as a share of "
+            f"Smallest margin that can be shown with {100 * POWER:.0f}% power if reliance is 0, as a share of "
             f"attention's contribution: {', '.join(known)}.",
             ASSUMED,
         ]

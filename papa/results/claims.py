@@ -55,8 +55,8 @@ CUT_SHARE = 0.01
 """A note says that texts were cut if more than this share was."""
 
 CLAIMS_NOTE = (
-    f"{FORMULA} It is averaged over the tasks that count, with its 95% interval over {COVERED}. Largest bound: the "
-    "largest of the tasks' one-sided 95% upper bounds. Margin: this number of heads is replaceable at every larger "
+    f"{FORMULA} Reliance is averaged over the tasks that count, with its 95% interval over {COVERED}. Largest bound: "
+    "the largest of the tasks' one-sided 95% upper bounds. Margin: this number of heads is replaceable at every larger "
     "margin, because no task that counts has a larger bound at this or any smaller measured number. Tasks whose "
     f"original does not beat every floor are excluded. {ABOVE_ALL}"
 )
@@ -347,7 +347,7 @@ def _task_cells(rows: pd.DataFrame, margin: float) -> dict[str, str]:
     return {
         "line": rows["line"].iloc[0],
         "task": rows["task"].iloc[0],
-        "margin in points": points_text(margin, *rows[["contribution", "metric", "positive"]].iloc[0]),
+        "margin in score": points_text(margin, *rows[["contribution", "metric", "positive"]].iloc[0]),
         "by itself": f"{alone:,}{heads}" if alone else "none shown",
         "corrected": f"{corrected:,}{heads}" if corrected else "none shown",
         "passes at margins above": margins.get(corrected, "-"),

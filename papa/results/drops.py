@@ -9,8 +9,7 @@ import pandas as pd
 
 from papa.method.pictures import HEIGHT, WIDTH, inline, styled
 from papa.results.figures import COLORS, words_only
-from papa.results.phrases import RELIANCE_NOTE, constant_name
-from papa.results.reliance import COUNTS
+from papa.results.phrases import constant_name
 from papa.results.section import Section
 from papa.results.summary import DROP_NOTE, has_drop, is_main
 from papa.results.table import Table, mean_text, score_text, texts
@@ -23,12 +22,11 @@ if TYPE_CHECKING:
 
 COLUMNS = {"model": "string", "constant": "string", "mean_original": "float64", "tasks": "int64"}
 COLUMNS |= {"mean_relative_drop": "float64", "tasks_with_drop": "int64", "tasks_without_drop": "string"}
-COLUMNS |= {"mean_reliance": "float64", "tasks_with_reliance": "int64"}
 
 TITLE = "Original score and drop with every head replaced"
 NOTE = (
-    "Mean original score: over all tasks except those with a log-scale score (masked language modelling). Mean drop "
-    f"and mean reliance: with every head replaced, over the tasks that have one. {DROP_NOTE} {RELIANCE_NOTE}"
+    "Mean original score: over all tasks except those with a log-scale score (masked language modelling). Mean drop: "
+    f"with every head replaced, over the tasks that have one. {DROP_NOTE}"
 )
 CAPTION = "Each point is a model: its mean original score, and its mean relative drop with every head replaced."
 
@@ -47,8 +45,6 @@ def drops(finished: Finished) -> Section | None:
             "mean drop": rows["mean_relative_drop"].map(mean_text),
             "tasks with a drop": rows["tasks_with_drop"],
             "tasks without": rows["tasks_without_drop"].fillna(""),
-            "mean reliance": rows["mean_reliance"].map(mean_text),
-            "tasks with a reliance": rows["tasks_with_reliance"],
         }
     )
     several = rows["mean_relative_drop"].notna().sum() > 1
@@ -68,10 +64,10 @@ def drops(finished: Finished) -> Section | None:
 
 
 def drops_of(rows: pd.DataFrame) -> pd.DataFrame:
-    """Average the original scores, and the drops and reliance at fraction 0, for each model and constant of a grid.
+    """Average the original scores, and the drops with every head replaced, for each model and constant of a grid.
 
     Tasks with a log-scale score are excluded from the means of scores and drops; tasks without a defined drop are
-    listed. The mean reliance is over the tasks with the status `COUNTS`. A mean over no tasks is null.
+    listed. A mean over no tasks is null.
     """
     # the rows at fractions 0 and 1 are repeated for each order
     rows = rows.drop_duplicates(["model", "task", "constant", "fraction", "metric", "subset"])
@@ -83,7 +79,6 @@ def drops_of(rows: pd.DataFrame) -> pd.DataFrame:
         dropped = at_end[with_drop[at_end.index]]
         scores = originals.reindex([(model, task) for task in dropped["task"]]).dropna()
         drops = dropped["relative_drop"].dropna()
-        reliances = at_end.loc[at_end["status"].eq(COUNTS), "reliance"].dropna()
         means.append(
             {
                 "model": model,
@@ -93,15 +88,13 @@ def drops_of(rows: pd.DataFrame) -> pd.DataFrame:
                 "mean_relative_drop": drops.mean(),
                 "tasks_with_drop": len(drops),
                 "tasks_without_drop": ", ".join(dropped.loc[dropped["relative_drop"].isna(), "title"]) or None,
-                "mean_reliance": reliances.mean(),
-                "tasks_with_reliance": len(reliances),
             }
         )
     return pd.DataFrame(means, columns=list(COLUMNS))
 
 
 def drop_figure(frame: pd.DataFrame) -> tuple[alt.TopLevelMixin, str]:
-    """Draw the mean drop at fraction 0 against the mean original score (Figure 3), with its alternative text.
+    """Draw the mean drop, every head replaced, against the mean original score (Figure 3), with its alternative text.
 
     With fewer than two drops, there is nothing to compare, and the figure consists of words.
     """

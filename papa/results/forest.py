@@ -11,8 +11,8 @@ import pandas as pd
 from papa.method.pictures import WIDTH, inline, styled
 from papa.results.figures import COLORS, GREY, words_only
 from papa.results.outcomes import ALL
-from papa.results.phrases import COVERED, FORMULA, INCONCLUSIVE, floor_name, reliance_text
-from papa.results.reliance import COUNTS
+from papa.results.phrases import COVERED, FORMULA, INCONCLUSIVE, floor_name, interval_text, reliance_text
+from papa.results.reliance import COUNTS, narrow
 from papa.results.section import Section
 from papa.results.table import Table, metric_name, percent, texts
 from papa.results.views import grid_views, rows_of
@@ -26,18 +26,16 @@ RELIANCE = ("reliance", "low", "high")
 SCORES = ("original", "constants", "context_free")
 COLUMNS = dict.fromkeys(("line", "task", "subset", "metric", "excluded"), "string")
 COLUMNS |= dict.fromkeys((*SCORES, *RELIANCE), "float64")
-MEAN = "mean of all tasks"
+MEAN = "mean of the tasks that count"
 """The task of the row with the mean reliance."""
-SHOWN = (-0.5, 1.5)
-"""The range of reliance that the figure shows; longer intervals are cut."""
 TITLE = "Reliance with every head replaced"
 CAPTION = (
     "Each dot is a reliance. 0%: a score like that of the original; 100%: a score like that of the context-free floor. "
-    "Lines are 95% intervals{cut}."
+    "Lines are 95% intervals."
 )
 NOTE = (
     f"{FORMULA} In brackets: 95% intervals over {COVERED}. Inconclusive: the task is excluded, or the "
-    "interval is wider than 50 points."
+    "interval is wider than 50 percentage points."
 )
 ROW_HEIGHT = 20
 """The height of a row in pixels, for one line of the analysis."""
@@ -54,8 +52,6 @@ def reliance(finished: Finished) -> Section | None:
     end = end.merge(scores[[*keys, "original"]].drop_duplicates(keys), how="left", on=keys)
     rows = reliances_of(end, claims[claims["grid"].eq(grid.name)])
     known = rows[rows["reliance"].notna()]
-    cut = (known["low"].lt(SHOWN[0]) | known["high"].gt(SHOWN[1])).any()
-    caption = CAPTION.format(cut=f", cut at {percent(SHOWN[0])} and {percent(SHOWN[1])}" if cut else "")
     return Section(
         "reliance",
         TITLE,
@@ -65,7 +61,7 @@ def reliance(finished: Finished) -> Section | None:
         NOTE,
         chart=figure_of(rows, finished.config.margin),
         alternative=f"{TITLE}. {_in_words(rows)}",
-        caption=caption if len(known) else "",
+        caption=CAPTION if len(known) else "",
         in_report=bool(len(known)),
     )
 
@@ -129,15 +125,17 @@ def figure_of(rows: pd.DataFrame, margin: float) -> alt.TopLevelMixin:
         return words_only(TITLE, "No task has a reliance with every head replaced.")
     import altair as alt
 
-    single = rows["line"].nunique() == 1
     label = (rows["task"] + rows["subset"].map(", {}".format, na_action="ignore").fillna("")).tolist()
     places = list(dict.fromkeys(label))
+    wide = pd.Series(texts(interval_text, rows, "low", "high"), rows.index, "str").map("95% interval {}".format)
+    why = rows["excluded"].astype("object").where(narrow(rows) | rows["reliance"].isna(), wide)
+    values = rows[[*RELIANCE]].astype("float64").where(narrow(rows))
     points = (
         rows[["line"]]
-        .join(rows[[*RELIANCE]].astype("float64").clip(*SHOWN))
+        .join(values)
         .assign(
             place=[places.index(name) for name in label],
-            excluded=rows["excluded"].map("inconclusive: {}".format, na_action="ignore") if single else None,
+            excluded=why.map("inconclusive: {}".format, na_action="ignore"),
         )
     )
     lines = list(dict.fromkeys(points["line"]))

@@ -1,4 +1,4 @@
-"""The outcome of every validation example in every run: the only source of scores, floors and losses."""
+"""The outcome of every validation example in every run: the only source of scores, floors and reliance."""
 
 from __future__ import annotations
 

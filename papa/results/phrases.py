@@ -14,7 +14,7 @@ import pandas as pd
 from papa.config.measures import MEASURES
 from papa.config.variant import AVERAGE_OF, LIST_PREFIX, TRAINED_SUFFIX, Constant
 from papa.errors import count
-from papa.results.reliance import conclusive, replaceable
+from papa.results.reliance import conclusive, narrow, replaceable
 from papa.results.table import metric_name, percent
 
 LARGEST_SHOWN_BOUND = 2.0
@@ -26,15 +26,15 @@ MAXIMUM_DECIMALS = 9
 ABOVE_ALL = "Above 100%, constants are worse than no context at all."
 FORMULA = (
     "Reliance: (original - constants) / (original - context-free). 0%: fixed attention does as well; 100%: no better "
-    "than tokens that never see each other."
+    "than a model whose tokens never see each other."
 )
-COVERED = "probe seeds, validation examples, samples of training rows (`resamples`) and several orders of heads"
+COVERED = "probe seeds and validation examples, and samples of training rows and orders of heads if there are several"
 """The sources of variance that intervals cover."""
 RELIANCE_NOTE = (
     f"{FORMULA} Context-free: the best model tried in which no token sees another. Trivial: the best guess that "
-    "ignores the input, based on the training rows. Inconclusive: the original does not beat every floor (one-sided, "
-    f"95%), or the interval is wider than 50 points. The interval is Fieller's, over {COVERED}; it covers every "
-    f"context-free floor that was run. {ABOVE_ALL}"
+    "ignores the input, based on the training rows. Excluded: the original does not beat every floor (one-sided, 95%). "
+    "Inconclusive: the interval is wider than 50 percentage points; bounds and claims still hold. The interval is "
+    f"Fieller's, over {COVERED}; it covers every context-free floor that was run. {ABOVE_ALL}"
 )
 
 ORDER_PHRASES = {
@@ -52,7 +52,7 @@ def bound_text(bound: float | None, margin: float) -> str:
     """Format an upper bound or a smallest margin, which is never rounded down: "35%".
 
     It has the decimals that keep it below the margin of the study, if it is below: 0.0991 at a margin of 0.1 is
-    "9.92%" and not "10%". A bound far above all that attention contributes is "over 200%".
+    "9.91%" and not "10%". A bound far above all that attention contributes is "over 200%".
     """
     if bound is None or isnan(bound) or not isfinite(bound):
         return percent(bound)
@@ -92,12 +92,12 @@ def with_interval(reliance: float, low: float, high: float) -> str:
 
 def points_text(margin: float, contribution: float, metric: str, positive: str | None = None) -> str:
     """Describe a share of attention's contribution in units of the score: "0.55 points of accuracy"."""
-    if MEASURES[metric].log_scaled:
-        return f"{margin * contribution:.2g} nats"
-    name = metric_name(metric, positive)
-    return (
-        f"{100 * margin * contribution:.2g} points of {name if name.startswith(PROPER) else name[0].lower() + name[1:]}"
-    )
+    in_nats, name = MEASURES[metric].log_scaled, metric_name(metric, positive)
+    number = f"{(1 if in_nats else 100) * margin * contribution:.2f}".rstrip("0").rstrip(".")
+    if in_nats:
+        return f"{number} nats per token"
+    of = name if name.startswith(PROPER) else name[0].lower() + name[1:]
+    return f"{number} {'point' if number == '1' else 'points'} of {of}"
 
 
 def constant_name(constant: str, shown_with: Sequence[str] = ()) -> str:
@@ -166,13 +166,15 @@ def _how_much(claims: pd.DataFrame) -> str:
     means, by_task = end[end["task"].isna()], end[end["task"].notna()]
     if means.empty:
         return ""
-    first, last = means.iloc[0], means.iloc[-1]
+    first = means.iloc[0]
     if len(means) > 1:
-        most, least = (
-            f"in {row['model']} with {constants(row['constant'])}, {with_interval(*row[['reliance', 'low', 'high']])}"
-            for row in (first, last)
-        )
-        return f"With every head replaced, reliance is highest {most}; lowest {least}."
+        known = means[narrow(means)]
+        each = [
+            f"{with_interval(*row[['reliance', 'low', 'high']])} in {row['model']} with {constants(row['constant'])}"
+            for _, row in (known if len(known) > 1 else means).iterrows()
+        ]
+        span = f"from {each[-1]} to {each[0]}" if len(known) > 1 else "; ".join(each)
+        return f"With every head replaced, reliance is {span}."
     heads, words = count(first["heads"], "head"), constants(first["constant"])
     reliance = f"With all {heads} of {first['model']} replaced by {words}, reliance is "
     if first["low"] == first["high"] == 1:
@@ -180,15 +182,16 @@ def _how_much(claims: pd.DataFrame) -> str:
     reliance += with_interval(*first[["reliance", "low", "high"]])
     if len(by_task) == 1:
         return f"{reliance} on {by_task['task'].iloc[0]}."
-    known = by_task[list(map(conclusive, by_task["low"], by_task["high"]))]
+    known = by_task[narrow(by_task)]
     ends = [f"{task} ({percent(value)})" for task, value in known[["task", "reliance"]].itertuples(index=False)]
-    extremes = f": highest on {ends[0]}, lowest on {ends[-1]}" if len(ends) > 1 else ""
+    among = "" if len(ends) == len(by_task) else "among conclusive tasks, "
+    extremes = f": {among}highest on {ends[0]}, lowest on {ends[-1]}" if len(ends) > 1 else ""
     return f"{reliance} on average over {len(by_task)} tasks{extremes}."
 
 
 def _what_is_replaceable(joint: pd.DataFrame, margin: float, by_task: pd.DataFrame) -> str:
     """Describe the numbers of heads that all tasks together allow; those of several lines are corrected for them."""
-    lines, at_margin = joint["line"].unique(), f"at a margin of {percent(margin, None)}"
+    lines, at_margin = joint["line"].unique(), f"at a margin of {percent(margin, None)} of attention's contribution"
     contributions = by_task[["task", "contribution", "metric", "positive"]].drop_duplicates()
     if len(contributions) == 1:
         at_margin += f" ({points_text(margin, *contributions.iloc[0, 1:])})"
@@ -208,15 +211,16 @@ def _what_has_no_result(claims: pd.DataFrame, tasks: pd.DataFrame) -> str:
     """Describe excluded tasks and those with an inconclusive reliance, and what would help; empty if there are none."""
     parts, models = list[str](), tasks["model"].nunique()
     for (task, why), rows in tasks.groupby(["task", "excluded"], sort=False):
-        of_models = f" with {len(rows)} of {models} models" if len(rows) < models else ""
+        of_models = f" in {_and(rows['model'])}" if len(rows) < models else ""
         needed = rows["needed"].max()
         would_help = "" if pd.isna(needed) else f" ({needed:,} validation examples may show the difference)"
         parts.append(f"{task} is excluded{of_models}: {why}{would_help}")
     end = claims[claims["task"].notna() & claims["replaced"].eq(claims["heads"]) & claims["reliance"].notna()]
-    wide = end[[not conclusive(low, high) for low, high in zip(end["low"], end["high"], strict=True)]]
+    wide = end[~narrow(end)]
     if len(wide):
-        why = "the 95% interval is wider than 50 points; more validation examples, seeds or training rows may narrow it"
-        parts.append(f"reliance is inconclusive on {_and(wide['task'].unique())}: {why}")
+        names = wide["task"] + (" (" + wide["line"] + ")" if claims["line"].nunique() > 1 else "")
+        why = "the 95% interval is wider than 50 percentage points; more examples, training rows or seeds may narrow it"
+        parts.append(f"reliance is inconclusive on {_and(names.unique())}: {why}")
     return _capitalised(f"{'; '.join(parts)}.") if parts else ""
 
 
@@ -227,10 +231,10 @@ def notes_of(claims: pd.DataFrame, tasks: pd.DataFrame, margin: float) -> list[s
     examples = _span(tasks["examples"], "validation example")
     seeds, samples = tasks["seeds"].dropna(), tasks["samples"]
     based = [_span(seeds, "seed")] if len(seeds) else []
-    based += [_span(samples, "sample") + " of training rows"] if samples.gt(0).all() else []
+    based += [_span(samples, "sample") + " of training rows"] if samples.gt(1).all() else []
     based += [examples + (" per task" if tasks["task"].nunique() > 1 else "")]
     notes = [f"The results are based on {_and(based)}."]
-    if (without := tasks[samples.eq(0)]["name"].unique()).size:
+    if (without := tasks[samples.lt(2)]["name"].unique()).size:
         on = "" if len(without) == len(tasks) else f" on {_and(without)}"
         notes.append(f"Intervals{on} do not cover the choice of training rows.")
     floors = sorted(tasks["floors"].explode().dropna().unique())
@@ -249,7 +253,7 @@ def notes_of(claims: pd.DataFrame, tasks: pd.DataFrame, margin: float) -> list[s
             of_line = f" ({line})" if by_task["line"].nunique() > 1 else ""
             corrected = f"Each task by itself{of_line}, corrected for {rows['claims'].iloc[0]} claims"
             notes.append(f"{corrected}: {_clauses(rows, 'task', 'on', margin)}.")
-    if (claims["reliance"].round(2) > 1).any():
+    if (claims.loc[narrow(claims), "reliance"].round(2) > 1).any():
         notes.append(ABOVE_ALL)
     return notes
 
@@ -273,7 +277,7 @@ def _clause(number: int, heads: int) -> str:
     """Return the clause that a number of heads, which may be 0, was shown to be replaceable."""
     if not number:
         return "no number of heads was shown to be replaceable"
-    return f"{'all' if number == heads else f'{number} of'} {heads} heads are replaceable"
+    return f"{'all' if number == heads else f'{number:,} of'} {heads:,} heads are replaceable"
 
 
 def _span(numbers: pd.Series[int], noun: str) -> str:

@@ -36,6 +36,11 @@ def conclusive(low: float | None, high: float | None) -> bool:
     return low is not None and high is not None and high - low <= WIDEST_INTERVAL
 
 
+def narrow(rows: pd.DataFrame) -> pd.Series[bool]:
+    """Return whether the interval from `low` to `high` of each row is conclusive."""
+    return (rows["high"] - rows["low"]).le(WIDEST_INTERVAL)
+
+
 def replaceable(rows: pd.DataFrame, margin: float, column: str = "margin") -> int:
     """Return the largest number of replaced heads whose claim passes at a margin, of one line's claims; 0 if none."""
     return int(max(rows.loc[rows[column] < margin, "replaced"], default=0))
@@ -159,7 +164,7 @@ def _rows(outcomes: TaskOutcomes) -> Iterator[dict[str, object]]:
             status = status_of(sample, outcomes, metric)
             common: dict[str, object] = {"model": outcomes.model, "task": outcomes.task, "metric": metric}
             common |= {"subset": subset, "status": status, "trivial": sample.trivial, "by_word": sample.by_word}
-            common["context_free"] = sample.mean(sample.floor_settings[0]) if sample.floor_settings else None
+            common["context_free"] = sample.floor
             for setting in sample.settings:
                 spread = sample.spread(setting)
                 score = spread.estimate([0, 1]).interval() if spread is not None and spread.known else None

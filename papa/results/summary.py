@@ -201,14 +201,14 @@ def headings_of(rows: pd.DataFrame) -> dict[str, str]:
     for fraction in fractions_of(rows):
         numbers = rows.loc[rows["fraction"].eq(fraction), ["kept", "heads"]].drop_duplicates()
         kept, heads = numbers.iloc[0]
-        headings[fraction] = f"{heads - kept} of {heads}" if len(numbers) == 1 else share_replaced(fraction)
+        headings[fraction] = f"{heads - kept:,} of {heads:,}" if len(numbers) == 1 else share_replaced(fraction)
     return headings
 
 
 def _by_number(cells: pd.DataFrame, headings: Mapping[str, str]) -> pd.DataFrame:
-    """Rename fractions to `headings`; of fractions with the same number of replaced heads, one column is left."""
+    """Rename fractions to `headings`; fractions with the same number of replaced heads become one column."""
     renamed = cells.rename(columns=headings)
-    return renamed.loc[:, ~renamed.columns.duplicated()]
+    return renamed.mask(renamed == "").T.groupby(level=0, sort=False).first().T.fillna("")
 
 
 def _laid_out(
@@ -264,7 +264,7 @@ def exclusion_note(rows: pd.DataFrame) -> str:
     several = main["model"].nunique() > 1
     named = main.loc[main["status"].ne(COUNTS), ["model", "title", "status"]].dropna().itertuples(index=False)
     reasons = [f"{title}{f' ({model})' if several else ''}: {status}" for model, title, status in named]
-    return f"Inconclusive: {'; '.join(reasons)}." if reasons else ""
+    return f"Excluded (-): {'; '.join(reasons)}." if reasons else ""
 
 
 def score_note(rows: pd.DataFrame) -> str:

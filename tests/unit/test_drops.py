@@ -42,26 +42,15 @@ def test_means_over_tasks(drawn):
     rows += [row("a", "1/2", 0.7, 0.9), row("a", "0", 0.1, 0.9, main=False)]
     rows += [r | {"line": "b"} for r in rows if r["fraction"] != "1/2"]  # both ends are in every line
     [mean], [line] = analysed(rows)
-    expected = ("m", "average", pytest.approx(0.5), 3, pytest.approx(0.15), 2, "C", None, 0)
+    expected = ("m", "average", pytest.approx(0.5), 3, pytest.approx(0.15), 2, "C")
     assert mean == dict(zip(COLUMNS, expected, strict=True))
-    assert line == "| m | average | 0.500 | 3 | 15.0% | 2 | C | - | 0 |"
+    assert line == "| m | average | 0.500 | 3 | 15.0% | 2 | C |"
     assert [len(rows) for rows in drawn] == [1]
-
-
-def test_losses_are_means_over_the_tasks_that_count():
-    rows = [row("a", "1", 0.9, 0), row("a", "0", 0.8, 0.1, reliance=0.2)]
-    rows += [row("mlm", "0", -3.0, None, reliance=0.5, **LOG_SCALED), row("b", "0", 0.8, 0.1, reliance=float("nan"))]
-    rows += [row("c", "0", 0.8, 0.1, reliance=0.9, status="attention contributes nothing measurable")]
-    rows += [row("a", "0", 0.8, 0.1, reliance=0.9, subset="lookup"), row("a", "1/2", 0.8, 0.1, reliance=0.9)]
-    rows += [row("a", "0", 0.8, 0.1, reliance=0.9, metric="accuracy", main=False)]
-    [mean], [line] = analysed(rows)
-    assert (mean["mean_reliance"], mean["tasks_with_reliance"]) == (pytest.approx(0.35), 2)
-    assert line.endswith("| 35.0% | 2 |")
 
 
 def test_without_a_defined_drop_there_is_none():
     rows = [row("a", "1", 0.9, None), row("a", "0", 0.8, None)]
     rows += [row("mlm", fraction, -2.0, None, model="n", **LOG_SCALED) for fraction in ("1", "0")]
     means, lines = analysed(rows)
-    assert [mean["mean_relative_drop"] for mean in means] == [mean["mean_reliance"] for mean in means] == [None, None]
-    assert lines == ["| m | average | 0.900 | 1 | - | 0 | A | - | 0 |", "| n | average | - | 0 | - | 0 |  | - | 0 |"]
+    assert [mean["mean_relative_drop"] for mean in means] == [None, None]
+    assert lines == ["| m | average | 0.900 | 1 | - | 0 | A |", "| n | average | - | 0 | - | 0 |  |"]

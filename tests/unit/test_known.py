@@ -62,8 +62,8 @@ def again(inputs):
     return behind
 
 
-def reliances(model, inputs, **replaced):
-    """The reliances of the tokens that follow from those before, and of all others, in nats: two of `[token]`."""
+def losses(model, inputs, **replaced):
+    """The losses of the tokens that follow from those before, and of all others, in nats: two of `[token]`."""
     logits, ids = model.logits(inputs, **replaced)[:, :-1], inputs["input_ids"][:, 1:]
     real, repeated = inputs["attention_mask"][:, 1:].bool(), again(inputs)[:, :-1] > 0
     nats = cross_entropy(logits.transpose(1, 2), ids, reduction="none")
@@ -100,7 +100,7 @@ def test_heads_of_the_stock_model_look_where_they_should(name, stock, tokenizer)
 def test_constants_in_all_heads_but_the_induction_head_cost_nothing(model, read):
     name, inputs, average = read
     others = [head for head in ALL if head != INDUCTION]
-    original, replaced = reliances(model, inputs), reliances(model, inputs, constants=average, heads=others)
+    original, replaced = losses(model, inputs), losses(model, inputs, constants=average, heads=others)
     assert (torch.cat(replaced) - torch.cat(original)).abs().max() < 1e-3
     assert (len(original[0]) > 1000) == (name == "repeats")
 
@@ -111,7 +111,7 @@ def test_what_constants_and_zeros_cost_in_each_head(model, read, head):
     inputs = {key: values[:50] for key, values in texts.items()}
     zeros = torch.zeros(2, 5, SLOTS, SLOTS)
     for constants, destroying in ((average, [INDUCTION]), (zeros, [INDUCTION, PREVIOUS])):
-        repeated, others = reliances(model, inputs, constants=constants, heads=[head])
+        repeated, others = losses(model, inputs, constants=constants, heads=[head])
         assert others.mean() == pytest.approx(UNIFORM, abs=1e-4)
         if name == "repeats":
             assert repeated.mean() == pytest.approx(UNIFORM if head in destroying else 0, abs=1e-2)

@@ -32,7 +32,7 @@ LIKELY = "log_likelihood"
         *((reliance_text, (0.8, 0.5, 1.0), "80% (50 to 100)"), (reliance_text, (0.8, 0.5, 1.01), "inconclusive")),
         *(
             (points_text, (0.1, 0.055, "accuracy"), "0.55 points of accuracy"),
-            (points_text, (0.1, 2.1, LIKELY), "0.21 nats"),
+            (points_text, (0.1, 2.1, LIKELY), "0.21 nats per token"),
         ),
         (points_text, (0.05, 0.4, "f1", "hate"), "2 points of F1 of hate"),
         (points_text, (0.1, 0.4, "entity_f1"), "4 points of entity F1"),

@@ -5,8 +5,8 @@
     python benchmarks/error_rates.py --outcomes results/NAME --cluster ner=10
 
 A task is a population: it has a true score for the original, for each context-free floor and for the replaced heads,
-and a study draws seeds, orders of heads and examples from it. Its true reliance is against the highest floor.
-Everything that is judged goes through `papa.results`; nothing is written twice. Prints Markdown tables;
+and a study draws training rows, seeds, orders of heads and examples from it. Its true reliance is against the highest
+floor. Everything that is judged goes through `papa.results`; nothing is written twice. Prints Markdown tables;
 docs/error-rates.md explains them.
 
 With `--outcomes`, studies are drawn from the real outcomes of a finished study with many seeds. The original's seeds
@@ -61,8 +61,8 @@ class World:
         gaps: how much less often each further floor is right; floors make similar errors, see `shared`.
         majority: the share of class 1.
         metric: one of `MEASURES`.
-        seed, order: standard deviation of the accuracy over seeds (half of its variance is common to all settings), and
-            over orders of the same number of heads.
+        seed, rows, order: standard deviation of the accuracy over seeds and over samples of training rows (half of
+            either variance is common to all settings), and over orders of the same number of heads.
         shared: how much of what makes an example hard is common to all settings, as a part of the variance.
         kept: how much more of it original and replaced heads have in common.
         noise: how much is different for each probe; the rest is different for each setting.
@@ -75,6 +75,7 @@ class World:
     majority: float = 0.5
     metric: str = "accuracy"
     seed: float = 0.0075
+    rows: float = 0.0
     order: float = 0.01
     shared: float = 0.55
     kept: float = 0.35
@@ -128,6 +129,7 @@ class Size:
     seeds: int
     examples: int
     orders: int = 1
+    resamples: int = 0
 
 
 @dataclass(frozen=True)
@@ -140,9 +142,15 @@ class Study(Sample):
         return self.places[setting]
 
     @classmethod
-    def of(cls, metric: str, counts: Counts, trivial: Counts, clusters: np.ndarray | None, *orders: int) -> Study:
-        """Score runs: `orders` is the number of orders of the original, of each floor, and of the replaced heads."""
-        measure, places = MEASURES[metric], places_of(len(counts) // sum(orders), orders)
+    def of(
+        cls, metric: str, counts: Counts, trivial: Counts, clusters: np.ndarray | None, *orders: int, resamples: int = 0
+    ) -> Study:
+        """Score runs: `orders` is the number of orders of the original, of each floor, and of the replaced heads.
+
+        The last runs of an order are those on samples of training rows.
+        """
+        measure, runs = MEASURES[metric], len(counts) // sum(orders)
+        places, drawn = places_of(runs, runs - resamples, orders)
         return cls(
             metric=measure,
             counts=counts,
@@ -150,7 +158,8 @@ class Study(Sample):
             values=pseudo_values(measure, by_cluster(counts, clusters)),
             trivial_values=pseudo_values(measure, by_cluster(trivial, clusters))[0],
             settings={setting: table.to_numpy().ravel().tolist() for setting, table in places.items()},
-            runs=pd.DataFrame(),
+            runs=pd.DataFrame({"sample": np.tile(np.arange(runs) - runs + resamples + 1, sum(orders)).clip(0)}),
+            resampled={setting: table.to_numpy().ravel().tolist() for setting, table in drawn.items()},
             trivial=float(measure.score(trivial.sum(1))[0]),
             by_word=None,
             clusters=clusters,
@@ -159,12 +168,14 @@ class Study(Sample):
 
 
 @cache
-def places_of(seeds: int, orders: tuple[int, ...]) -> dict[Setting, pd.DataFrame]:
-    """Return the places of the runs of each setting, `[order, seed]`."""
-    rows = np.arange(sum(orders) * seeds).reshape(-1, seeds)
-    parts = np.split(rows, np.cumsum(orders)[:-1])
+def places_of(runs: int, seeds: int, orders: tuple[int, ...]) -> list[dict[Setting, pd.DataFrame]]:
+    """Return the places of the runs of each setting by order and seed, and by order and sample of training rows."""
+    parts = np.split(np.arange(sum(orders) * runs).reshape(-1, runs), np.cumsum(orders)[:-1])
     settings = (ORIGINALS, *FLOORS[: len(orders) - 2], REPLACED)
-    return {setting: pd.DataFrame(part) for setting, part in zip(settings, parts, strict=True)}
+    return [
+        {setting: pd.DataFrame(part[:, chosen]) for setting, part in zip(settings, parts, strict=True)}
+        for chosen in (slice(seeds), slice(seeds, runs))
+    ]
 
 
 class Draws:
@@ -199,13 +210,17 @@ def drawn(world: World, size: Size, chance: np.random.Generator, draws: Draws | 
         draws: normal numbers that are correlated with those of other tasks; by default those of `chance`.
     """
     draws = draws or Draws(chance)
-    units = size.examples
+    units, runs = size.examples, size.seeds + size.resamples
     gold = (chance.random(units) < world.majority).astype(np.int64)
-    hard, kept, common, outcomes = draws.examples(units), draws.examples(units), draws.effects(size.seeds), []
+    hard, kept, common, outcomes = draws.examples(units), draws.examples(units), draws.effects(runs), []
     orders = (1, *[1] * len(world.floors), size.orders)
+    of_rows = np.zeros((len(orders), 1 + size.resamples))  # of all training rows, and of samples of them
+    if world.rows:
+        of_rows += math.sqrt(0.5) * (draws.examples(1 + size.resamples) + draws.examples(*of_rows.shape))
     for place, rates in enumerate((world.original, *world.floors, world.replaced)):
         like = world.kept * (place in (0, len(orders) - 1))
-        moved = world.seed * math.sqrt(0.5) * (common + draws.effects(size.seeds))
+        moved = world.seed * math.sqrt(0.5) * (common + draws.effects(runs))
+        moved = moved + world.rows * (of_rows[place, 0] + np.append(np.zeros(size.seeds), of_rows[place, 1:]))
         if orders[place] > 1:
             moved = moved + world.order * draws.effects(orders[place], 1)
         own = max(1 - world.shared - like - world.noise, 0.0)
@@ -215,13 +230,13 @@ def drawn(world: World, size: Size, chance: np.random.Generator, draws: Draws | 
         elif own:
             z = z + math.sqrt(own) * draws.examples(units)
         if world.noise:
-            z = z + math.sqrt(world.noise) * draws.examples(orders[place], size.seeds, units)
+            z = z + math.sqrt(world.noise) * draws.examples(orders[place], runs, units)
         least = -ndtri((np.array(rates) + np.atleast_2d(moved)[..., None]).clip(1e-9, 1 - 1e-9)).astype(np.float32)
         right = z > (least[..., gold] if rates[0] != rates[1] else least[..., :1])
-        outcomes.append(np.broadcast_to(right, (orders[place], size.seeds, units)).reshape(-1, units))
+        outcomes.append(np.broadcast_to(right, (orders[place], runs, units)).reshape(-1, units))
 
     counts, trivial = (counts_of(world.metric, gold, right) for right in (np.concatenate(outcomes), (gold == 1)[None]))
-    return Study.of(world.metric, counts, trivial, None, *orders)
+    return Study.of(world.metric, counts, trivial, None, *orders, resamples=size.resamples)
 
 
 class Verdict(NamedTuple):
@@ -352,6 +367,8 @@ F1 = World(metric="f1", original=(0.70, 0.90), context_free=(0.30, 0.80), majori
 MATTHEWS = World(metric="matthews_correlation", original=(0.60, 0.90), context_free=(0.20, 0.90), majority=0.7)
 RARE = World(original=(0.95, 0.95), context_free=(0.85, 0.85), shared=1, kept=0, noise=0, seed=0)
 SMALL, USUAL = Size(3, 200), Size(5, 2000)
+ROWS, SAMPLED = 0.015, Size(5, 2000, resamples=5)
+"""A standard deviation over samples of training rows, and the size of a study that has such samples."""
 OF_ONE: dict[str, tuple[World, Sequence[Size]]] = {
     "one floor": (BASE, [SMALL, USUAL, Size(5, 2000, 3)]),
     "three equal floors": (replace(BASE, gaps=EQUAL), [SMALL, USUAL]),
@@ -365,10 +382,19 @@ OF_ONE: dict[str, tuple[World, Sequence[Size]]] = {
     "few examples differ, the same for all seeds": (RARE, [SMALL, USUAL]),
     "large differences between orders": (World(order=0.03), [Size(3, 2000, 3), Size(5, 2000, 5)]),
     "two seeds": (BASE, [Size(2, 200), Size(2, 2000)]),
+    "training rows differ as much as seeds": (replace(BASE, rows=BASE.seed), [SAMPLED]),
+    "training rows differ twice as much": (
+        replace(BASE, rows=ROWS),
+        [USUAL, SAMPLED, replace(SAMPLED, examples=200), replace(SAMPLED, seeds=20), replace(SAMPLED, orders=3)],
+    ),
+    "the same, others lower by 0.01 and 0.03": (replace(BASE, rows=ROWS, gaps=LOWER), [SAMPLED]),
+    "the same, F1": (replace(F1, rows=ROWS), [SAMPLED]),
+    "the same, Matthews correlation": (replace(MATTHEWS, rows=ROWS), [SAMPLED]),
 }
 Row = tuple[str, Size, Sequence[Case]]
 Column = tuple[str, int, str]
 """The name of a column, and the case and the rate that it shows."""
+SIZES = "seeds", "orders", "examples", "samples of rows"
 OF_ONE_TASK: tuple[Column, ...] = (
     ("counts", 1, "counts"),
     ("replaceable: reliance 0", 0, "claimed"),
@@ -384,7 +410,10 @@ OF_SIX: tuple[Column, ...] = (
     ("a task by itself wrong", 2, "alone_wrong"),
     ("**corrected: any task wrong**", 2, "corrected_wrong"),
 )
-OF_MEANS: tuple[Column, ...] = (("intervals contain the mean: r = 0", 0, "mean_held"), ("r = 0.6", 1, "mean_held"))
+CORRELATIONS = (0.0, 0.4, 0.8)
+OF_MEANS: tuple[Column, ...] = tuple(
+    (f"mean held: r = {r:.1f}", case, "mean_held") for case, r in enumerate(CORRELATIONS)
+)
 
 
 def sections(quick: bool = False) -> Sequence[tuple[str, Sequence[Column], list[Row]]]:
@@ -399,15 +428,17 @@ def sections(quick: bool = False) -> Sequence[tuple[str, Sequence[Column], list[
         for size in (sizes[:1] if quick else sizes)
     ]
     of_six, of_means = list[Row](), list[Row]()
-    for name, gaps in (("one floor", ()), ("three floors", LOWER)):
-        worlds = [replace(world, gaps=gaps) for world in TASKS]
-        for size in [Size(5, 1000)] if quick else [USUAL]:
-            reliances = [[0.0] * 6, [MARGIN, *[0.0] * 5], [MARGIN] * 6]
-            of_six.append((name, size, [Case(losing(worlds, *each), size, 0.3) for each in reliances]))
+    kinds = ("one floor", (), 0.0), ("three floors", LOWER, 0.0), ("one floor, training rows differ", (), ROWS)
+    for name, gaps, rows in kinds:
+        worlds = [replace(world, gaps=gaps, rows=rows) for world in TASKS]
+        usual = SAMPLED if rows else USUAL
+        size = replace(usual, examples=1000 if quick else usual.examples)
+        reliances = [[0.0] * 6, [MARGIN, *[0.0] * 5], [MARGIN] * 6]
+        of_six.append((name, size, [Case(losing(worlds, *each), size, 0.3) for each in reliances]))
         for tasks, examples in ((2, 0.0), (6, 0.5)):
-            size, varied = Size(5, 500), [replace(world, seed=0.02) for world in worlds[:tasks]]
+            size, varied = replace(usual, examples=500), [replace(world, seed=0.02) for world in worlds[:tasks]]
             of_tasks = losing(varied, *[MARGIN] * tasks)
-            cases = [Case(of_tasks, size, alike, examples, means=True) for alike in (0.0, 0.6)]
+            cases = [Case(of_tasks, size, alike, examples, means=True) for alike in CORRELATIONS]
             of_means.append((f"{tasks} tasks, {name}{', two on one corpus' * bool(examples)}", size, cases))
     return [("One task", OF_ONE_TASK, of_one), ("Six tasks", OF_SIX, of_six), ("Mean reliance", OF_MEANS, of_means)]
 
@@ -423,12 +454,12 @@ def tables(number: int, processes: int, quick: bool) -> Iterator[str]:
                 for first in range(0, number, AT_ONCE)
             ]
             made = iter(pool.imap(batch, work))
-            yield f"### {title}\n\n{_row('case', 'seeds', 'orders', 'examples', *(name for name, _, _ in columns))}"
-            yield "|---" + "|--:" * (3 + len(columns)) + "|"
+            yield f"### {title}\n\n{_row('case', *SIZES, *(name for name, _, _ in columns))}"
+            yield "|---" + "|--:" * (len(SIZES) + len(columns)) + "|"
             for name, size, cases in rows:
                 rates = [rates_of(np.concatenate([next(made) for _ in range(0, number, AT_ONCE)])) for _ in cases]
                 cells = [_percent(getattr(rates[case], rate)) for _, case, rate in columns]
-                yield _row(name, size.seeds, size.orders, f"{size.examples:,}", *cells)
+                yield _row(name, size.seeds, size.orders, f"{size.examples:,}", size.resamples, *cells)
             yield ""
 
 

@@ -31,17 +31,13 @@ SECONDS, GIGABYTES = 90, 8
 PATIENCE = 600
 """Limit of wall-clock seconds for a type."""
 SIZES: Mapping[str, Any] = {
-    **dict.fromkeys(("vocab_size",), 97),
-    **dict.fromkeys(
-        ("hidden_size", "d_model", "n_embd", "dim", "embedding_size", "emb_dim", "word_embed_proj_dim"), 32
-    ),
+    "vocab_size": 97,
+    **dict.fromkeys("hidden_size d_model n_embd dim embedding_size emb_dim word_embed_proj_dim".split(), 32),
     **dict.fromkeys(("num_hidden_layers", "n_layer", "num_layers", "n_layers", "encoder_layers", "decoder_layers"), 4),
     **dict.fromkeys(("num_attention_heads", "n_head", "n_heads", "num_heads"), 4),
     **dict.fromkeys(("encoder_attention_heads", "decoder_attention_heads"), 4),
     **dict.fromkeys(("num_key_value_heads", "num_kv_heads", "n_kv_heads", "multi_query_group_num"), 2),
-    **dict.fromkeys(
-        ("head_dim", "d_kv", "qk_rope_head_dim", "qk_nope_head_dim", "v_head_dim", "attention_head_size"), 8
-    ),
+    **dict.fromkeys("head_dim d_kv qk_rope_head_dim qk_nope_head_dim v_head_dim attention_head_size".split(), 8),
     **dict.fromkeys(("kv_lora_rank", "q_lora_rank"), 16),
     **dict.fromkeys(("intermediate_size", "d_ff", "n_inner", "ffn_dim", "hidden_dim", "moe_intermediate_size"), 48),
     **dict.fromkeys(("encoder_ffn_dim", "decoder_ffn_dim", "shared_expert_intermediate_size", "ffn_hidden_size"), 48),
@@ -200,7 +196,7 @@ def check(kind: str) -> dict[str, Any]:
     try:
         model = small_model(kind)
     except Exception as error:  # the sizes may not go together, or the model needs a package that is not there
-        return failed(kind, f"{type(error).__name__}: {shorten(str(error), 250)}")
+        return asdict(Verified(kind, "not made", f"{type(error).__name__}: {shorten(str(error), 250)}"))
     verified = verify(model)
     if "allowed in torch.float32" in verified.why:  # roundings grow in some models with weights as large as these
         verified = verify(model.double())
@@ -241,13 +237,12 @@ def swept(chosen: list[str]) -> Iterator[dict[str, Any]]:
         process.start()
         theirs.close()
         try:
-            late = f"took more than {PATIENCE} seconds"
-            yield ours.recv() if ours.poll(PATIENCE) else failed(kind, late)
+            found, why = ours.recv() if ours.poll(PATIENCE) else None, f"took more than {PATIENCE} seconds"
         except EOFError:
             process.join()
             spent = process.exitcode == -signal.SIGXCPU
-            why = f"took more than {SECONDS} seconds" if spent else f"ended with exit code {process.exitcode}"
-            yield failed(kind, why)
+            found, why = None, f"took more than {SECONDS} seconds" if spent else f"ended with {process.exitcode}"
+        yield found or asdict(Verified(kind, "not made", why))
         process.kill()
         process.join()
 
@@ -256,11 +251,6 @@ def _told(kind: str, pipe: Connection) -> None:
     resource.setrlimit(resource.RLIMIT_AS, (GIGABYTES * 2**30,) * 2)
     resource.setrlimit(resource.RLIMIT_CPU, (SECONDS, SECONDS + 5))
     pipe.send(check(kind))
-
-
-def failed(kind: str, why: str) -> dict[str, Any]:
-    """Return the findings about a type that failed."""
-    return asdict(Verified(kind, "not made", why))
 
 
 def page_of(records: list[dict[str, Any]]) -> str:

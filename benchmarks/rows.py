@@ -24,6 +24,7 @@ from papa.results.outcomes import ALL, ORIGINALS, Setting, outcomes_in
 PARTS, ROWS, VALIDATION = 20, 500, 1000
 SETTINGS = (ORIGINALS, Setting("average", None, "0"), Setting("zeros", None, "0"))
 NAMES = ("original", "averages", "zeros", "original - averages", "original - zeros")
+QUANTITIES = np.array([[1, 0, 0], [0, 1, 0], [0, 0, 1], [1, -1, 0], [1, 0, -1]])
 
 
 def config(hub: str) -> dict[str, Any]:
@@ -52,8 +53,8 @@ def table(outcomes: Path) -> Iterator[str]:
     for part in outcomes_in(read_table(outcomes), read_facts(outcomes)):
         sample = part.sample(part.metric, part.subsets()[ALL])
         drawn = [[runs for [runs] in sample.samples_of(setting).values()] for setting in SETTINGS]
-        of_parts.append(_quantities(sample.scores[[sample.settings[setting][0] for setting in SETTINGS]]))
-        of_samples.append(_quantities(sample.scores[np.array(drawn)]))
+        of_parts.append(QUANTITIES @ sample.scores[[sample.settings[setting][0] for setting in SETTINGS]])
+        of_samples.append(QUANTITIES @ sample.scores[np.array(drawn)])
     means, within = np.array(of_parts), np.array(of_samples).var(2, ddof=1).mean(0) ** 0.5
     yield "| quantity | mean | standard deviation over parts | over resamples of a part |"
     yield "|---|--:|--:|--:|"
@@ -61,19 +62,9 @@ def table(outcomes: Path) -> Iterator[str]:
         yield f"| {name} | {mean:.3f} | {over:.4f} | {estimated:.4f} |"
 
 
-def _quantities(scores: np.ndarray) -> np.ndarray:
-    """Return the scores `[setting, ...]` and differences of them, `[quantity, ...]`."""
-    original, averages, zeros = scores
-    return np.stack([original, averages, zeros, original - averages, original - zeros])
-
-
-def main() -> None:
+if __name__ == "__main__":
     folder = Path("results/rows")
     folder.mkdir(parents=True, exist_ok=True)
     (folder / "rows.yaml").write_text(json.dumps(config(sys.argv[1])), encoding="utf-8")
     subprocess.run([sys.executable, "-m", "papa", "run", folder / "rows.yaml"], check=True)
     print(*table(folder / "tables/outcomes.parquet"), sep="\n")
-
-
-if __name__ == "__main__":
-    main()

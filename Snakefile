@@ -49,7 +49,7 @@ wildcard_constraints:
 rule all:
     default_target: True
     input:
-        STUDY.report,
+        STUDY.wanted,
 
 
 onsuccess:

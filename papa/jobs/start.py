@@ -30,7 +30,7 @@ from papa.config.reading import config_of, read_yaml
 from papa.data.hub import fetch
 from papa.errors import WARNING, InputError, first_line
 from papa.jobs.stopping import resumable
-from papa.plan.jobs import Report
+from papa.plan.jobs import HiddenStates
 from papa.plan.study import Plan, read_plan
 from papa.plan.why import reasons
 
@@ -135,7 +135,7 @@ def run(config: Path, cores: str | None, profile: str, options: Sequence[str]) -
     for study in called.studies:
         if called.options.dryrun and study.plan:
             print(*reasons(study.plan), sep="\n")
-        if study.plan and all(map(os.path.exists, study.report)):
+        if study.plan and all(map(os.path.exists, study.wanted)):
             show_results(Path(study.folder))
 
 
@@ -240,9 +240,9 @@ class Planned:
     weights_mb: int = 0
 
     @property
-    def report(self) -> list[str]:
-        """The handle of the report, which waits for all other files; empty if nothing has to run."""
-        return [batch["handle"] for batch in self.batches.values() if batch["rule"] == Report.stage]
+    def wanted(self) -> list[str]:
+        """The handles of all batches but those of hidden states, which their last reader may have deleted."""
+        return [batch["handle"] for batch in self.batches.values() if batch["rule"] != HiddenStates.stage]
 
 
 def planned(config: Mapping[str, object], files: Iterable[str | Path], is_main_process: bool) -> Planned:

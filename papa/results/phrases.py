@@ -220,8 +220,8 @@ def _what_has_no_result(claims: pd.DataFrame, tasks: pd.DataFrame) -> str:
     if len(wide):
         names = wide["task"] + (" (" + wide["line"] + ")" if claims["line"].nunique() > 1 else "")
         why = "the 95% interval is wider than 50 percentage points; more examples, training rows or seeds may narrow it"
-        parts.append(f"reliance is inconclusive on {_and(names.unique())}: {why}")
-    return _capitalised(f"{'; '.join(parts)}.") if parts else ""
+        parts.append(f"{'reliance' if parts else 'Reliance'} is inconclusive on {_and(names.unique())}: {why}")
+    return f"{'; '.join(parts)}." if parts else ""
 
 
 def notes_of(claims: pd.DataFrame, tasks: pd.DataFrame, margin: float) -> list[str]:

@@ -81,7 +81,7 @@ def test_the_python_of_the_measure_page_runs(tmp_path, monkeypatch):
     exec("\n".join(re.findall("```python\n(.*?)```", text_of("docs/measure.md"), re.DOTALL)), names)
     assert (tmp_path / "verbs/report/index.html").exists()
     end = names["study"].claims["claims"][-1]
-    quoted_interval = re.search(r"interval (\d+) to (\d+)%", text_of("docs/measure.md"))
+    quoted_interval = re.search(r"interval (\d+) to[\s>]+(\d+)%", text_of("docs/measure.md"))
     low, high = (int(end) / 100 for end in quoted_interval.groups())
     assert end["task"] and end["fraction"] == "0" and low < end["reliance"] < high, "the first example has a finding"
     assert names["weights"].shape == (6, 12) and names["hidden"].isfinite().all()

@@ -31,7 +31,7 @@ from papa.files import read_table
 from papa.jobs.measure import run_here
 from papa.model.replacement import AnyConstants
 from papa.plan.study import Plan
-from papa.results.phrases import replaceable
+from papa.results.reliance import replaceable
 
 DEMO = Path(__file__).parents[1] / "data/demo"
 FOLDER = DEMO / "induction"

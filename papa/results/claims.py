@@ -341,14 +341,14 @@ def tables_of(frame: pd.DataFrame, margin: float) -> list[Table]:
 
 def _task_cells(rows: pd.DataFrame, margin: float) -> dict[str, str]:
     heads = f" of {rows['heads'].iloc[0]:,}"
-    alone, corrected = (replaceable(rows, margin, column) for column in ("margin", "corrected_margin"))
+    single, corrected = (replaceable(rows, margin, column) for column in ("margin", "corrected_margin"))
     margins = pd.Series([bound_text(least, margin) for least in rows["corrected_margin"]], rows["replaced"])
     following = margins[margins.index > corrected]
     return {
         "line": rows["line"].iloc[0],
         "task": rows["task"].iloc[0],
         "margin in score": points_text(margin, *rows[["contribution", "metric", "positive"]].iloc[0]),
-        "by itself": f"{alone:,}{heads}" if alone else "none shown",
+        "by itself": f"{single:,}{heads}" if single else "none shown",
         "corrected": f"{corrected:,}{heads}" if corrected else "none shown",
         "passes at margins above": margins.get(corrected, "-"),
         "next": f"{following.index[0]:,}: {following.iloc[0]}" if len(following) else "-",

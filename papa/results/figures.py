@@ -196,7 +196,7 @@ def figure_note(frame: pd.DataFrame) -> str:
     if probed.any():
         seed_counts = rows.loc[probed, "seeds"]
         seeds = " to ".join(dict.fromkeys(f"{number:.0f}" for number in (seed_counts.min(), seed_counts.max())))
-        over = f"{shape} are 95% intervals over {COVERED}, cut to the metric's range"
+        over = f"{shape} are 95% intervals ({seeds} seeds) over {COVERED}, cut to the metric's range"
         intervals.append("one probe seed, so no interval" if seeds == "1" else over)
     for name, measure in METRICS.items():
         if not measure.target.probed and rows["metric"].eq(name).any():

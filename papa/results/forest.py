@@ -85,8 +85,7 @@ def _reliance_texts(rows: pd.DataFrame) -> pd.Series[str]:
 
 
 def reliances_of(rows: pd.DataFrame, claims: pd.DataFrame) -> pd.DataFrame:
-    """Return a row, with `COLUMNS`, for the mean reliance of each line of a grid, and for each of its tasks and
-    subsets.
+    """Return a row, with `COLUMNS`, for the mean of each line of a grid, and for each of its tasks and subsets.
 
     Args:
         rows: the summary rows of the grid with main scores, with every head replaced, with their `line`, and with the

@@ -1,7 +1,7 @@
 """The last stage: the tables, figures, claims and the HTML report of a study.
 
 Everything is computed from the study's outcomes, weights and averages. The list of what it was made from is written
-last, so a report that was interrupted is written anew.
+last, so a report that was interrupted is written again.
 """
 
 from __future__ import annotations

@@ -109,6 +109,12 @@ def test_numbers_of_replaced_heads_are_columns():
     assert last == ["0.600 ±.013", "0.100", "0.200", "25.0%", "25% (10 to 41)"] and first[3:] == ["-", "-"]
 
 
+def test_fractions_with_the_same_number_of_heads_are_one_column():
+    rows = [row("ner", "average", "1/2", 0.7), row("cola", "average", "11/23", 0.6)]
+    grid = Grid(rows, fractions=["1/2", "11/23"])
+    assert [line["12 of 23"][:5] for line in grid.cells()] == ["0.600", "0.700"]
+
+
 def test_orders_are_lines_that_share_their_ends():
     rows = [row("ner", None, "1", 0.9), row("ner", "average", "0", 0.6)]
     rows += [row("ner", "average", f, 0.8) for f in ("1/16", "1/19")]

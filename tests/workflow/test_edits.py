@@ -394,6 +394,13 @@ def test_the_report_follows_names_and_deleted_files():
 
 
 @pytest.mark.usefixtures("files")
+def test_averages_of_one_corpus_are_one_job():
+    plan = plan_of(with_keys(CONFIG, {"floors": ["zeros", "mean-output"]}), Path("s"))
+    [batch] = [batch for batch in plan.missing if batch.rule == "average"]
+    assert [job.about["kind"] for job in batch.jobs] == ["average", "mean-output"]
+
+
+@pytest.mark.usefixtures("files")
 def test_tasks_with_one_order_of_heads_share_its_hidden_states():
     tasks = {"tasks.longer": CONFIG["tasks"]["animals"] | {"epochs": 2}, "run.tasks": ["animals", "longer"]}
     config = with_keys(CONFIG, tasks | {"ranking": {"epochs": 1}})

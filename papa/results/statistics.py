@@ -230,10 +230,12 @@ class Spread:
                 freedoms.append(freedom)
         for place, of_corpus in zip(rows, corpora, strict=True):
             if (samples := min(0 if table.resampled is None else table.resampled.shape[1] for table in of_corpus)) > 1:
-                squares.append(np.zeros([len(by_quantity)] * 2))
-                squares[-1][place, place] = _square_of_rows(of_corpus, samples)
-                members.append([source == "rows" for source in SOURCES])
-                freedoms.append(samples - 1)
+                named = ({"rows"}, {"rows", "examples"})
+                for names, square in zip(named, _squares_of_rows(of_corpus, samples), strict=True):
+                    squares.append(np.zeros([len(by_quantity)] * 2))
+                    squares[-1][place, place] = square
+                    members.append([source in names for source in SOURCES])
+                    freedoms.append(samples - 1)
         effect_members = np.array(members, bool).reshape(-1, len(SOURCES))
         return cls(
             np.concatenate([effect[()].reshape(-1) for effect in effects]),
@@ -251,7 +253,7 @@ class Spread:
     @property
     def known(self) -> bool:
         """Whether there are enough seeds and units to estimate how much they vary."""
-        return (self.seeds > 1 or not self.seeded) and bool(self.members[:, 2].any())
+        return (self.seeds > 1 or not self.seeded) and bool(self.members[self.members.sum(1) == 1, 2].any())
 
     def estimate(self, weights: ArrayLike) -> Estimate:
         """Estimate a linear combination of the quantities.
@@ -262,13 +264,10 @@ class Spread:
         training rows is common to all seeds, so it is added once.
         """
         combination, rows = np.asarray(weights, float), self.members[:, SOURCES.index("rows")]
-        squares = np.einsum("eij,i,j->e", self.squares, combination, combination)
-        squares[rows] = squares[rows].clip(min=0)
-        single = self.members.sum(1) == 1
-        parts = squares[single]
-        largest = float((squares[single & ~rows] @ self.members[single & ~rows]).max(initial=0))
-        variance = max(float(squares[~rows] @ self.signs[~rows]), largest) + float(squares[rows].sum())
-        freedom = _freedom(variance, parts, self.freedoms[single]) if self.known else 0.0
+        squares, single = np.einsum("eij,i,j->e", self.squares, combination, combination), self.members.sum(1) == 1
+        signed, largest = squares * self.signs, (squares[single & ~rows] @ self.members[single & ~rows]).max(initial=0)
+        variance = float(max(signed[~rows].sum(), largest) + max(signed[rows].sum(), 0))
+        freedom = _freedom(variance, squares[single], self.freedoms[single]) if self.known else 0.0
         mean, skews = float(combination @ self.means), self._skews(squares, combination)
         return Estimate(mean, variance, freedom, self._shares(squares), skews)
 
@@ -330,7 +329,9 @@ class Spread:
     def _shares(self, squares: np.ndarray) -> dict[str, float]:
         """Return the share of the variance due to each source, without interactions."""
         signed, total = squares * self.signs, float(squares @ self.signs)
-        parts = [max(float(signed[self.members[:, axis]].sum()), 0.0) for axis in range(len(SOURCES))]
+        rows = self.members[:, SOURCES.index("rows")]
+        chosen = [rows if name == "rows" else of & ~rows for name, of in zip(SOURCES, self.members.T, strict=True)]
+        parts = [max(float(signed[effects].sum()), 0.0) for effects in chosen]
         total = max(total, sum(parts))
         return {name: part / total if total else 0.0 for name, part in zip(SOURCES, parts, strict=True)}
 
@@ -348,11 +349,11 @@ def _on_common_units(tables: Sequence[PseudoValues]) -> np.ndarray:
     return np.concatenate([table.on(every_unit) for table in tables])
 
 
-def _square_of_rows(tables: Sequence[PseudoValues], samples: int) -> np.ndarray:
-    """Return the variances and covariances of the means due to the choice of training rows, `[quantity, quantity]`.
+def _squares_of_rows(tables: Sequence[PseudoValues], samples: int) -> tuple[np.ndarray, np.ndarray]:
+    """Return the covariance of the means of bootstrapped probes, and its part due to units, `[quantity, quantity]`.
 
-    They are those of the means over units of probes on samples drawn with replacement (the bootstrap), without what is
-    due to units: how samples differ on units is part of how units differ. They include the effect of one seed.
+    This part is subtracted, because how samples differ on units is part of how units differ. The degrees of freedom are
+    those of the whole, since the difference may be small by chance. Either includes the effect of one seed.
     """
     drawn = [(table, table.resampled) for table in tables if table.resampled is not None]
     values = _on_common_units([replace(table, values=each[:, None, :samples]) for table, each in drawn])[:, 0]
@@ -360,8 +361,7 @@ def _square_of_rows(tables: Sequence[PseudoValues], samples: int) -> np.ndarray:
     inner = values - values.mean(1, keepdims=True) - means[:, :, None] + means.mean(1)[:, None, None]
     flat = inner.reshape(len(inner), -1)
     of_units = flat @ flat.T / ((samples - 1) * max(units - 1, 1)) / units
-    square: np.ndarray = np.cov(means) - of_units
-    return square
+    return np.cov(means), of_units
 
 
 def _effects(values: np.ndarray, subsets: Sequence[tuple[int, ...]]) -> dict[tuple[int, ...], np.ndarray]:

@@ -40,12 +40,12 @@ def test_the_variance_between_samples_is_that_by_hand_and_counts_once():
     scores = contrast @ drawn.swapaxes(0, 1)  # [sample, unit]
     of_units = scores - scores.mean(1, keepdims=True) - scores.mean(0) + scores.mean()
     expected = scores.mean(1).var(ddof=1) - (of_units**2).sum() / (6 * 39) / 40
-    (found,) = np.einsum("eij,i,j->e", spread.squares[spread.members[:, rows]], contrast, contrast)
-    assert found == pytest.approx(expected)
+    found = np.einsum("eij,i,j->e", spread.squares[spread.members[:, rows]], contrast, contrast)
+    assert found[0] == pytest.approx(scores.mean(1).var(ddof=1)) and found[0] - found[1] == pytest.approx(expected)
     with_rows, without = spread.estimate(contrast), Spread.over([[PseudoValues(values)]]).estimate(contrast)
     assert with_rows.mean == without.mean and with_rows.variance == pytest.approx(without.variance + expected)
     both = Spread.over([[PseudoValues(values, resampled=drawn)] * 2, [PseudoValues(values)]])  # one corpus, and another
-    assert both.members[:, rows].sum() == 1
+    assert both.members[:, rows].sum() == 2
     assert both.estimate([1, -1, 1, -1, 0, 0]).variance == pytest.approx(4 * with_rows.variance)
 
 

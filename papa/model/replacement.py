@@ -97,21 +97,19 @@ class Matrices(Substitute):
         matrix = self.values[:, slots[:, None], slots]
         matrix = matrix.tril() if isinstance(allowed, CausalMask) else matrix
         index = place[:, None, :, None].expand(values.shape)
-        real = values if examples.real is None else values * examples.real[:, None, :, None]
-        laid = values.new_zeros(*values.shape[:2], len(slots), values.shape[3]).scatter_add(2, index, real)
+        if not examples.same_slots:
+            real = values if examples.real is None else values * examples.real[:, None, :, None]
+            values = values.new_zeros(*values.shape[:2], len(slots), values.shape[3]).scatter_add(2, index, real)
         total = torch.einsum("hqk,ek->ehq", matrix.abs(), occupied.to(matrix))[..., None]
-        product = torch.einsum("hqk,ehkc->ehqc", matrix, laid) / torch.where(total > 0, total, 1)
-        return product.gather(2, index)
+        product = torch.einsum("hqk,ehkc->ehqc", matrix, values) / torch.where(total > 0, total, 1)
+        return product if examples.same_slots else product.gather(2, index)
 
     def mixed(self, layer: Layer, weights: Tensor) -> Tensor:
-        values, dropout = layer.values(None), layer.dropout
-        if not dropout and values.device.type != "cpu":  # fused attention stores no matrix for the backward pass
+        if not layer.dropout:
             return super().mixed(layer, weights)
         constants = restrict(self, layer.examples, layer.allowed)
-        difference = weights[..., None, None] * (layer.attending(None).attention() - constants)
-        # a sum has the layout of its first term: the product needs that of attention, dropout draws in the other
-        mixed = constants + difference if dropout else difference + constants
-        return _dropped(mixed, len(values), dropout) @ values
+        mixed = constants + weights[..., None, None] * (layer.attending(None).attention() - constants)
+        return _dropped(mixed, len(layer.examples.slots), layer.dropout) @ layer.values(None)
 
 
 class HasConstants(Protocol):

@@ -97,19 +97,20 @@ class Matrices(Substitute):
         matrix = self.values[:, slots[:, None], slots]
         matrix = matrix.tril() if isinstance(allowed, CausalMask) else matrix
         index = place[:, None, :, None].expand(values.shape)
-        if not examples.same_slots:
-            real = values if examples.real is None else values * examples.real[:, None, :, None]
-            values = values.new_zeros(*values.shape[:2], len(slots), values.shape[3]).scatter_add(2, index, real)
+        real = values if examples.real is None else values * examples.real[:, None, :, None]
+        laid = values.new_zeros(*values.shape[:2], len(slots), values.shape[3]).scatter_add(2, index, real)
         total = torch.einsum("hqk,ek->ehq", matrix.abs(), occupied.to(matrix))[..., None]
-        product = torch.einsum("hqk,ehkc->ehqc", matrix, values) / torch.where(total > 0, total, 1)
-        return product if examples.same_slots else product.gather(2, index)
+        product = torch.einsum("hqk,ehkc->ehqc", matrix, laid) / torch.where(total > 0, total, 1)
+        return product.gather(2, index)
 
     def mixed(self, layer: Layer, weights: Tensor) -> Tensor:
-        if not layer.dropout:
-            return super().mixed(layer, weights)
-        constants = restrict(self, layer.examples, layer.allowed)
-        mixed = constants + weights[..., None, None] * (layer.attending(None).attention() - constants)
-        return _dropped(mixed, len(layer.examples.slots), layer.dropout) @ layer.values(None)
+        values = layer.values(None)
+        if not layer.dropout and (values.shape[2] > 64 or values.device.type != "cpu"):
+            return super().mixed(layer, weights)  # faster for all but short texts on a CPU, and stores no matrix
+        attention = layer.attending(None).attention()
+        constants = restrict(self, layer.examples, layer.allowed).to(attention).expand_as(attention)
+        mixed = torch.lerp(constants, attention, weights[..., None, None].to(attention))
+        return torch.dropout(mixed, layer.dropout, True) @ values
 
 
 class HasConstants(Protocol):

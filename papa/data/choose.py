@@ -242,14 +242,14 @@ def _metric(labels: Sequence[Sequence[str]], words: bool) -> tuple[str, str]:
 def roles_of(columns: Columns, given: Mapping[str, str]) -> dict[str, str]:
     """Return columns by role: first (and second) or words, and label.
 
-    Lines of text have no labels. A text has several words, and its column is the only one, or two columns are a known
-    pair. A label has a usual name.
+    Running text is a single column `text`. A text has several words, and its column is the only one, or two columns are
+    a known pair. A label has a usual name.
 
     Raises:
         InputError: a column is missing, or a choice is not certain.
     """
     columns.check(given.values())
-    if Path(columns.source).suffix.lower() == ".txt":
+    if list(columns.names) == ["text"]:
         return {"first": "text"}
     usable = [name for name in columns.names if name and columns.names.count(name) == 1]
     lists = [name for name in usable if columns.is_list(name) and isinstance(_values(columns, name)[0], str)]
@@ -301,7 +301,7 @@ def _only(columns: Columns, names: Sequence[str], role: str, meaning: str) -> st
 
 
 def _question(columns: Columns, role: str, fault: str) -> InputError:
-    more = " (and second=COLUMN for pairs)" if role == "first" else " (running text without labels must be a .txt file)"
+    more = " (and second=COLUMN for pairs)" if role == "first" else " (running text has only the column text)"
     advice = f"--column {role}=COLUMN{more}"
     return InputError(
         f"{columns.source} {fault}; give {advice}, or columns={{{role!r}: COLUMN}} in Python. Its columns: "

@@ -9,7 +9,7 @@ import pytest
 from random_models import random_model
 
 import papa
-from benchmarks import known
+from benchmarks import known, tokens
 from papa.config.reading import config_of
 from papa.files import read_table
 from papa.jobs.measure import run_here
@@ -71,6 +71,15 @@ def test_all_heads_but_one_are_claimed(results):
     assert [task["task"] for task in of_run if task["excluded"]] == ["No-repeats"]
     assert "9 of 10 heads" in claims["sentences"][1]
     assert "induction" in (results / "report/index.html").read_text()
+
+
+def test_only_words_that_occurred_before_rely_on_their_input(results):
+    rows = [[cell.strip() for cell in line.split("|")[2:-1]] for line in tokens.table(results)]
+    (_, original, averages, _, reliance), new = (
+        next(row[2:] for row in rows if row[:2] == ["repeats", kind]) for kind in ("occurred before", "new in the text")
+    )
+    assert float(original) > UNIFORM / 2 and reliance.startswith("100% (")
+    assert [float(averages), *map(float, new[1:4])] == pytest.approx([UNIFORM] * 4, abs=2e-3) and new[4] == "-"
 
 
 # -- a model that knows nothing ----------------------------------------------------------------------------------------

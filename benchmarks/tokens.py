@@ -1,0 +1,100 @@
+"""Which tokens of a decoder rely on attention that depends on the input? From the outcomes of a finished study.
+
+    python benchmarks/tokens.py results/NAME
+
+Every head is replaced by its average. Prints a Markdown table of the reliance on tokens that are new in their text, on
+those that occurred before in it, and on the tokens of each quarter of the slots, for each model and task that predicts
+next tokens. Two differences in reliance follow, against the best floor, with bootstrap intervals over texts.
+"""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+import numpy as np
+
+from papa.config.measures import NEXT, measure_of
+from papa.data.tokens import Tokens
+from papa.files import read_facts, read_table
+from papa.plan.study import read_plan
+from papa.results.outcomes import ORIGINALS, Setting, TaskOutcomes, outcomes_in
+from papa.results.phrases import reliance_text
+from papa.results.reliance import reliance_of
+
+QUARTERS, DRAWS = 4, 2000
+AVERAGES = Setting("average", None, "0")
+
+
+def repeated(tokens: Tokens) -> np.ndarray:
+    """Return for each token whether the same token occurred before in its text, bool `[token]`."""
+    again = np.ones(len(tokens.ids), bool)
+    for begin, end in zip(tokens.offsets[:-1].tolist(), tokens.offsets[1:].tolist(), strict=True):
+        again[begin + np.unique(tokens.ids[begin:end].numpy(), return_index=True)[1]] = False
+    return again
+
+
+def kinds(outcomes: TaskOutcomes, tokens: Tokens) -> Iterator[tuple[str, np.ndarray]]:
+    """Yield kinds of predicted tokens, each with its mask `[item]`."""
+    position = outcomes.items["position"].to_numpy()
+    again = repeated(tokens)[tokens.offsets.numpy()[outcomes.items["example"]] + position]
+    yield from {"all": again | True, "new in the text": ~again, "occurred before": again}.items()
+    for number in range(QUARTERS):
+        begin, end = (tokens.n * edge // QUARTERS for edge in (number, number + 1))
+        yield f"slots {begin} to {end - 1}", (begin <= position) & (position < end)
+
+
+def difference(outcomes: TaskOutcomes, first: np.ndarray, second: np.ndarray) -> str:
+    """Return the reliance on tokens of the second mask minus that of the first, with its 95% interval over texts."""
+    runs, loss = outcomes.settings(), outcomes.values["loss"]
+    floor = outcomes.sample(outcomes.metric, first | True).floor_settings[0]
+    original, *others = (loss[runs[each][0]] for each in (ORIGINALS, AVERAGES, floor))
+    text, texts = outcomes.items["example"], outcomes.items["example"].max() + 1
+    drops = [[np.bincount(text[mask], (each - original)[mask], texts) for each in others] for mask in (first, second)]
+    drawn = np.random.default_rng(0).integers(texts, size=(DRAWS, texts))
+
+    def between(chosen: np.ndarray) -> np.ndarray:
+        reliance = [averages[chosen].sum(-1) / largest[chosen].sum(-1) for averages, largest in drops]
+        return 100 * (reliance[1] - reliance[0])
+
+    with np.errstate(invalid="ignore"):  # no attention contributes to some kinds of tokens
+        measured, (low, high) = between(np.arange(texts)), np.percentile(between(drawn), [2.5, 97.5])
+    return "-" if np.isnan(measured) else f"{measured:.1f} points ({low:.1f} to {high:.1f})"
+
+
+def table(results: Path) -> Iterator[str]:
+    """Yield the lines of the table."""
+    plan, path = read_plan(results), results / "tables/outcomes.parquet"
+    laid_out = {
+        (each["about"]["model"], each["about"]["corpus"]): results / each["path"]
+        for each in plan["artefacts"]
+        if each["stage"] == "tokenize"
+    }
+    yield "| model | task | tokens | number | original | averages | context-free | reliance |"
+    yield "|---|---|---|--:|--:|--:|--:|--:|"
+    for outcomes in outcomes_in(read_table(path), read_facts(path)):
+        if measure_of(outcomes.metric).target is not NEXT:
+            continue
+        corpus = plan["config"]["tasks"][outcomes.task]["corpus"]
+        tokens = Tokens.read(laid_out[outcomes.model, corpus], "validation")["validation"]
+        masks = dict(kinds(outcomes, tokens))
+        for kind, mask in masks.items():
+            if mask.any():
+                sample = outcomes.sample(outcomes.metric, mask)
+                reliance = reliance_of(sample, AVERAGES)
+                assert reliance is not None
+                scores = (sample.mean(ORIGINALS), sample.mean(AVERAGES), sample.floor)
+                cells = [f"{int(mask.sum()):,}", *(f"{score:.3f}" for score in scores)]
+                cells.append(reliance_text(*reliance.interval()[:3]))
+                yield f"| {outcomes.model} | {outcomes.task} | {kind} | {' | '.join(cells)} |"
+        _, new, again, *quarters = masks.values()
+        for kind, pair in {
+            "occurred before, minus new": (new, again),
+            "second quarter, minus first": quarters[:2],
+        }.items():
+            yield f"| {outcomes.model} | {outcomes.task} | {kind} | | | | | {difference(outcomes, *pair)} |"
+
+
+if __name__ == "__main__":
+    print(*table(Path(sys.argv[1])), sep="\n")

@@ -1,7 +1,6 @@
 """Time and peak memory of the published procedure against the project's, on CoLA with MiniLM, in one run.
 
     python benchmarks/compare.py --mirror FOLDER        # a mirror folder laid out like the hub; without it, the hub
-    python benchmarks/compare.py --products             # time only the project, and the share its products take
 
 Every measured part runs in a fresh process, one after another. Only the ratios are results; seconds are what this
 machine took this time. README.md says what each part is and what is scaled.
@@ -35,13 +34,6 @@ TASK = {"metric": "matthews_correlation", "learning_rate": 1.0e-3, "batch_size":
 SEEDS = (1, 2, 3)
 FRACTIONS = ("1", "1/4", "1/8", "0", "1/2")
 MEASURED_FRACTION = FRACTIONS[-1]
-PARTS = {
-    "average": "averaging",
-    "lambda": "λ",
-    "features": f"hidden states at {MEASURED_FRACTION}",
-    "probe": "probe of one seed",
-}
-"""The project's parts that run the model or a probe."""
 NOTES = """
 Ratios are published / project. Measured in full: the published averaging, and all of the project's parts; its hidden
 states at every fraction, its probes at {fraction}. Scaled: the published λ training is one measured epoch times
@@ -226,36 +218,6 @@ def compare(comparison: Comparison, inexact: bool) -> list[Row]:
     return rows
 
 
-def against_products(comparison: Comparison) -> dict[str, tuple[float, float]]:
-    """Return the seconds of each of the project's parts, and those of only its products and attention."""
-    comparison.run("prepare")
-    comparison.run("project", "tokenize")
-    taken = {}
-    for step, name in PARTS.items():
-        threads = 1 if step == "probe" else comparison.threads
-        plain, timed = (
-            comparison.run("project", step, threads, products=timed, seed=len(SEEDS) + 1 + timed)  # new probes
-            for timed in (False, True)
-        )
-        taken[name] = plain.work, timed.report["products"]
-    return taken
-
-
-def drawn(taken: dict[str, tuple[float, float]], path: str) -> None:
-    """Plot the seconds of each part, and of only its products and attention."""
-    import altair
-
-    values = [
-        {"part": part, "seconds": seconds, "what": what}
-        for part, both in taken.items()
-        for what, seconds in zip(("papa", "only its products and attention"), both, strict=True)
-    ]
-    y = altair.Y("part:N", sort=None, title=None)
-    chart = altair.Chart(altair.Data(values=values)).mark_bar().encode(altair.X("seconds:Q"), y)
-    colour = altair.Color("what:N", sort=None, title=None)
-    chart.encode(colour, yOffset=altair.YOffset("what:N", sort=None)).properties(width=360).save(path, scale_factor=1.5)
-
-
 def main() -> None:
     """Read the arguments, compare, and print the table and the scaled values."""
     parser = argparse.ArgumentParser(description=(__doc__ or "").split("\n")[0])
@@ -268,29 +230,14 @@ def main() -> None:
         "--epochs", type=int, default=TASK["epochs"], help="epochs of λ and probes; default: the paper's"
     )
     parser.add_argument("--threads", type=int, default=2, help="threads of both sides; default: 2")
-    parser.add_argument(
-        "--products", action="store_true", help="compare the project's parts with their matrix products instead"
-    )
     parser.add_argument("--exact", action="store_true", help="leave out bfloat16, which changes results")
-    parser.add_argument("--figure", help="with --products: file for a figure of the seconds")
     parser.add_argument("--scratch", help="folder for temporary files (about 1 GB, removed at the end)")
     arguments = parser.parse_args()
 
     if arguments.scratch is not None:
         Path(arguments.scratch).mkdir(parents=True, exist_ok=True)
     with tempfile.TemporaryDirectory(prefix="papa-benchmark-", dir=arguments.scratch) as work:
-        comparison = Comparison(Path(work), arguments)
-        if arguments.products:
-            taken = against_products(comparison)
-        else:
-            rows = compare(comparison, not arguments.exact)
-    if arguments.products:
-        print("\n| part | seconds | in products and fused attention | share |\n|---|--:|--:|--:|")
-        for part, (seconds, products) in taken.items():
-            print(f"| {part} | {seconds:.1f} | {products:.1f} | {products / seconds:.0%} |")
-        if arguments.figure:
-            drawn(taken, arguments.figure)
-        return
+        rows = compare(Comparison(Path(work), arguments), not arguments.exact)
     epochs, taken = arguments.epochs, f"{arguments.rows:,}" if arguments.rows else "all"
     print(
         f"\nCoLA ({taken} training rows), MiniLM, n = 64, {platform.machine()}, {arguments.threads} threads, "

@@ -102,21 +102,20 @@ def project_job(settings: Settings) -> AnyJob:
     from papa.plan.jobs import Average, HiddenStates, Job, LearnLambda, Probe, Tokenize, Training
 
     files, step, model = places(Path(settings["work"])), settings["step"], settings["model"]
-    precision, seed = settings.get("precision", "float32"), settings.get("seed", 0)
-    task = settings["task"] | ({"epochs": settings["epochs"]} if "epochs" in settings else {})
+    task, seed = settings["task"], settings.get("seed", 0)
     training = Training(**{name: value for name, value in task.items() if name != "metric"})
     variant = Variant.of(Constant("average"), Order("lambda", 0), settings["fraction"])
     kinds = {
         "tokenize": Tokenize(slots=settings["slots"], layout="paper"),
-        "average": Average(precision=precision),
-        "lambda": LearnLambda(kind="text", training=training, seed=0, constant="average", precision=precision),
+        "average": Average(precision="float32"),
+        "lambda": LearnLambda(kind="text", training=training, seed=0, constant="average", precision="float32"),
         "features": HiddenStates(
             constant=variant.constant.start if variant.constant else None,
             order=variant.order.name if variant.order else None,
             fraction=str(variant.fraction),
-            precision=precision,
+            precision="float32",
         ),
-        "probe": Probe(kind="text", training=training, seed=seed, precision=precision),
+        "probe": Probe(kind="text", training=training, seed=seed, precision="float32"),
     }
     reads = {
         "tokenize": {"texts": "texts"},

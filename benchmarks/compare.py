@@ -1,7 +1,6 @@
 """Time and peak memory of the published procedure against the project's, on CoLA with MiniLM, in one run.
 
     python benchmarks/compare.py --mirror FOLDER        # a mirror folder laid out like the hub; without it, the hub
-    python benchmarks/compare.py --products             # time only the project, and the share its products take
 
 Every measured part runs in a fresh process, one after another. Only the ratios are results; seconds are what this
 machine took this time. README.md says what each part is and what is scaled.
@@ -35,13 +34,6 @@ TASK = {"metric": "matthews_correlation", "learning_rate": 1.0e-3, "batch_size":
 SEEDS = (1, 2, 3)
 FRACTIONS = ("1", "1/4", "1/8", "0", "1/2")
 MEASURED_FRACTION = FRACTIONS[-1]
-PARTS = {
-    "average": "averaging",
-    "lambda": "λ",
-    "features": f"hidden states at {MEASURED_FRACTION}",
-    "probe": "probe of one seed",
-}
-"""The project's parts that run the model or a probe."""
 NOTES = """
 Ratios are published / project. Measured in full: the published averaging, and all of the project's parts; its hidden
 states at every fraction, its probes at {fraction}. Scaled: the published λ training is one measured epoch times
@@ -51,8 +43,6 @@ use together, with pages that they share counted once. Parts count from loading 
 imports of their processes. End to end is computed from the parts, averaging + λ + hidden states and probes of
 {fractions} fractions, and has the start and imports of every process in it (published: one process per training;
 project: one per job of the workflow, with tokenizing), but not snakemake's own seconds."""
-INEXACT_NOTES = "In bfloat16 are the project's averaging, λ and hidden states, and not its probes."
-HALF = {"precision": "bfloat16"}
 
 
 @dataclass(frozen=True)
@@ -172,26 +162,20 @@ def in_lanes(seconds: list[float], lanes: int) -> float:
     return max(free)
 
 
-def compare(comparison: Comparison, inexact: bool) -> list[Row]:
-    """Measure both sides of every part; with `inexact`, also in bfloat16, which changes results."""
+def compare(comparison: Comparison) -> list[Row]:
+    """Measure both sides of every part."""
     run, threads = comparison.run, comparison.threads
     run("prepare")
     tokenize = run("project", "tokenize")
 
-    if inexact:
-        half_average = run("project", "average", **HALF)  # before float32, which overwrites its files
     average = run("published", "average"), run("project", "average")
     print(f"  largest difference of the two averages: {run('difference').report['difference']:.1e}")
-    if inexact:
-        half_lambda = run("project", "lambda", **HALF)
     project_lambda = run("project", "lambda")
     published_lambda = run("published", "lambda")
     lambda_work, lambda_wall = comparison.scaled(published_lambda)
 
     published_probes = run("published", "probes")
     probes_work, probes_wall = comparison.scaled(published_probes, len(SEEDS))
-    if inexact:
-        half_hidden = [run("project", "features", fraction=fraction, **HALF) for fraction in FRACTIONS]
     hidden = {fraction: run("project", "features", fraction=fraction) for fraction in FRACTIONS}
     features = hidden[MEASURED_FRACTION]  # the last, so that the probes read it
     with Together() as together, ThreadPoolExecutor(threads) as pool:
@@ -213,47 +197,10 @@ def compare(comparison: Comparison, inexact: bool) -> list[Row]:
     published = average[0].wall + lambda_wall + len(FRACTIONS) * probes_wall
     name = f"end to end, {len(FRACTIONS)} fractions"
     rows.append(Row(name, (published, others + encoded + project_lambda.wall), (large, small)))
-    if inexact:
-        in_half = half_average.wall + sum(one.wall for one in half_hidden) + half_lambda.wall
-        rows += [
-            Row("averaging in bfloat16", (average[0].work, half_average.work), (average[0].peak, half_average.peak)),
-            Row("λ in bfloat16", (lambda_work, half_lambda.work), (published_lambda.peak, half_lambda.peak)),
-            Row(f"{name}, in bfloat16", (published, others + in_half), (large, small)),
-        ]
     for fraction, states in hidden.items():
         peaks = published_probes.peak, max(states.peak, together.peak)
         rows.append(Row(f"fraction {fraction}", (probes_work, states.work + of_probes), peaks))
     return rows
-
-
-def against_products(comparison: Comparison) -> dict[str, tuple[float, float]]:
-    """Return the seconds of each of the project's parts, and those of only its products and attention."""
-    comparison.run("prepare")
-    comparison.run("project", "tokenize")
-    taken = {}
-    for step, name in PARTS.items():
-        threads = 1 if step == "probe" else comparison.threads
-        plain, timed = (
-            comparison.run("project", step, threads, products=timed, seed=len(SEEDS) + 1 + timed)  # new probes
-            for timed in (False, True)
-        )
-        taken[name] = plain.work, timed.report["products"]
-    return taken
-
-
-def drawn(taken: dict[str, tuple[float, float]], path: str) -> None:
-    """Plot the seconds of each part, and of only its products and attention."""
-    import altair
-
-    values = [
-        {"part": part, "seconds": seconds, "what": what}
-        for part, both in taken.items()
-        for what, seconds in zip(("papa", "only its products and attention"), both, strict=True)
-    ]
-    y = altair.Y("part:N", sort=None, title=None)
-    chart = altair.Chart(altair.Data(values=values)).mark_bar().encode(altair.X("seconds:Q"), y)
-    colour = altair.Color("what:N", sort=None, title=None)
-    chart.encode(colour, yOffset=altair.YOffset("what:N", sort=None)).properties(width=360).save(path, scale_factor=1.5)
 
 
 def main() -> None:
@@ -268,29 +215,13 @@ def main() -> None:
         "--epochs", type=int, default=TASK["epochs"], help="epochs of λ and probes; default: the paper's"
     )
     parser.add_argument("--threads", type=int, default=2, help="threads of both sides; default: 2")
-    parser.add_argument(
-        "--products", action="store_true", help="compare the project's parts with their matrix products instead"
-    )
-    parser.add_argument("--exact", action="store_true", help="leave out bfloat16, which changes results")
-    parser.add_argument("--figure", help="with --products: file for a figure of the seconds")
     parser.add_argument("--scratch", help="folder for temporary files (about 1 GB, removed at the end)")
     arguments = parser.parse_args()
 
     if arguments.scratch is not None:
         Path(arguments.scratch).mkdir(parents=True, exist_ok=True)
     with tempfile.TemporaryDirectory(prefix="papa-benchmark-", dir=arguments.scratch) as work:
-        comparison = Comparison(Path(work), arguments)
-        if arguments.products:
-            taken = against_products(comparison)
-        else:
-            rows = compare(comparison, not arguments.exact)
-    if arguments.products:
-        print("\n| part | seconds | in products and fused attention | share |\n|---|--:|--:|--:|")
-        for part, (seconds, products) in taken.items():
-            print(f"| {part} | {seconds:.1f} | {products:.1f} | {products / seconds:.0%} |")
-        if arguments.figure:
-            drawn(taken, arguments.figure)
-        return
+        rows = compare(Comparison(Path(work), arguments))
     epochs, taken = arguments.epochs, f"{arguments.rows:,}" if arguments.rows else "all"
     print(
         f"\nCoLA ({taken} training rows), MiniLM, n = 64, {platform.machine()}, {arguments.threads} threads, "
@@ -299,9 +230,8 @@ def main() -> None:
         "|---|--:|--:|--:|--:|--:|--:|"
     )
     print(*rows, sep="\n")
-    notes = NOTES if arguments.exact else f"{NOTES}\n{INEXACT_NOTES}"
     print(
-        notes.format(
+        NOTES.format(
             fraction=MEASURED_FRACTION,
             epochs=epochs,
             seeds=len(SEEDS),

@@ -13,7 +13,6 @@ import sys
 import time
 from collections.abc import Callable, Iterator
 from fractions import Fraction
-from functools import partial
 from math import floor
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -23,13 +22,6 @@ if TYPE_CHECKING:
 
 Settings = dict[str, Any]
 Report = dict[str, Any]
-PRODUCTS = {
-    *("mv", "mm", "addmm", "bmm", "baddbmm", "_linear_pointwise"),
-    *("_scaled_dot_product_flash_attention_for_cpu", "_scaled_dot_product_flash_attention_for_cpu_backward"),
-    *("linear", "matmul", "einsum", "scaled_dot_product_attention"),
-}
-"""Operations that every implementation needs, unlike copies, norms and activations. In inference mode, the timer sees
-those in the last row instead of the lower-level operations that they call."""
 
 
 def places(work: Path) -> dict[str, Path]:
@@ -110,21 +102,20 @@ def project_job(settings: Settings) -> AnyJob:
     from papa.plan.jobs import Average, HiddenStates, Job, LearnLambda, Probe, Tokenize, Training
 
     files, step, model = places(Path(settings["work"])), settings["step"], settings["model"]
-    precision, seed = settings.get("precision", "float32"), settings.get("seed", 0)
-    task = settings["task"] | ({"epochs": settings["epochs"]} if "epochs" in settings else {})
+    task, seed = settings["task"], settings.get("seed", 0)
     training = Training(**{name: value for name, value in task.items() if name != "metric"})
     variant = Variant.of(Constant("average"), Order("lambda", 0), settings["fraction"])
     kinds = {
         "tokenize": Tokenize(slots=settings["slots"], layout="paper"),
-        "average": Average(precision=precision),
-        "lambda": LearnLambda(kind="text", training=training, seed=0, constant="average", precision=precision),
+        "average": Average(precision="float32"),
+        "lambda": LearnLambda(kind="text", training=training, seed=0, constant="average", precision="float32"),
         "features": HiddenStates(
             constant=variant.constant.start if variant.constant else None,
             order=variant.order.name if variant.order else None,
             fraction=str(variant.fraction),
-            precision=precision,
+            precision="float32",
         ),
-        "probe": Probe(kind="text", training=training, seed=seed, precision=precision),
+        "probe": Probe(kind="text", training=training, seed=seed, precision="float32"),
     }
     reads = {
         "tokenize": {"texts": "texts"},
@@ -193,33 +184,12 @@ def peak_memory() -> int:
         return unit * resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
 
 
-def seconds_of_products(work: Callable[[], Report]) -> Report:
-    """Do the work, and add the seconds that it spent in matrix products and fused attention to its report."""
-    from torch.utils._python_dispatch import TorchDispatchMode
-
-    class Timer(TorchDispatchMode):
-        taken = 0.0
-
-        def __torch_dispatch__(self, operation: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
-            begin = time.perf_counter()
-            result = operation(*args, **(kwargs or {}))
-            if operation.name().split("::")[-1].split(".")[0] in PRODUCTS:
-                self.taken += time.perf_counter() - begin
-            return result
-
-    begin = time.perf_counter()
-    with Timer() as timer:
-        report = work()
-    return report | {"products": timer.taken, "timed": time.perf_counter() - begin}
-
-
 SIDES = {"published": published_part, "project": project_part, "prepare": prepare, "difference": difference}
 
 
 def part_of(settings: Settings) -> Callable[[], Report]:
-    """Return the part that the settings name; with "products" it also reports the seconds of its products."""
-    part = SIDES[settings["side"]](settings)
-    return partial(seconds_of_products, part) if settings.get("products") else part
+    """Return the part that the settings name."""
+    return SIDES[settings["side"]](settings)
 
 
 if __name__ == "__main__":

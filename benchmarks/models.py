@@ -26,10 +26,8 @@ from papa.model.verification import Verified
 if TYPE_CHECKING:
     from transformers import PreTrainedConfig, PreTrainedModel
 
-SECONDS, GIGABYTES = 90, 8
-"""Limits of CPU time and memory for a type."""
-PATIENCE = 600
-"""Limit of wall-clock seconds for a type."""
+SECONDS, PATIENCE, GIGABYTES = 90, 600, 8
+"""Limits of CPU time, wall-clock time and memory for a type."""
 SIZES: Mapping[str, Any] = {
     "vocab_size": 97,
     **dict.fromkeys("hidden_size d_model n_embd dim embedding_size emb_dim word_embed_proj_dim".split(), 32),
@@ -61,8 +59,6 @@ SIZES: Mapping[str, Any] = {
     "max_source_positions": 24,
 }
 """Sizes of small models, by the keys of configs."""
-
-
 MIXED: Mapping[str, Mapping[str, Any]] = {
     "lfm2": {"layer_types": ["conv", "full_attention"] * 2},
     "minimax_m3_vl_text": {"layer_types": ["full_attention", "minimax_m3_sparse"] * 2},

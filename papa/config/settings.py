@@ -635,7 +635,7 @@ def _check_names(config: Config) -> None:
     used += [(f"tasks.{name}.corpus", "corpus", [task.corpus], config.corpora) for name, task in config.tasks.items()]
     used.append(("patterns.tasks", "task that is run", config.patterns.tasks if config.patterns else (), run))
     for where, what, names, defined in used:
-        if unknown := next((name for name in names if name not in defined), None):
+        for unknown in (name for name in names if name not in defined):
             raise InputError(f"{where}: no {what} is called {unknown!r}; {suggested(unknown, defined)}")
     for where, grid in config.grids_by_key.items():
         other = next((order for name, order in grid.lists.items() if order != config.lists[name]), None)

@@ -152,17 +152,15 @@ def figure_of(rows: pd.DataFrame, margin: float) -> alt.TopLevelMixin:
     counted = base.transform_filter("isValid(datum.reliance)")
     intervals = counted.mark_rule(strokeWidth=1.6).encode(alt.X("low:Q", scale=scale), alt.X2("high:Q"))
     dots = counted.mark_circle(size=60, opacity=1).encode(x)
-    without = base.transform_filter("isValid(datum.excluded)")
-    excluded = without.mark_text(align="left", fontSize=11).encode(
-        alt.XDatum(0), text="excluded:N", color=alt.value("#000000")
-    )
+    words = base.transform_filter("isValid(datum.excluded)").encode(alt.XDatum(0), text="excluded:N")
+    halo = words.mark_text(align="left", fontSize=11, stroke="white", strokeWidth=5)  # hides rules behind the words
+    excluded = words.mark_text(align="left", fontSize=11).encode(color=alt.value("#000000"))
     marks = pd.DataFrame({"at": [margin, 1.0], "text": [f"margin {percent(margin, None)}", "context-free floor"]})
     rules = alt.Chart(inline(marks)).encode(alt.X("at:Q", scale=scale))
     ruled = rules.mark_rule(strokeDash=[4, 3], color=GREY)
     named = rules.mark_text(align="left", baseline="bottom", dx=3, dy=-2, fontSize=11)
     height = ROW_HEIGHT * len(places) * max(1.0, len(lines) / 2)
-    chart = alt.layer(ruled, named.encode(alt.YValue(0), text="text:N"), intervals, dots, excluded).properties(
-        title=TITLE, width=2 * WIDTH, height=height
-    )
-    figure: alt.LayerChart = styled(chart).configure_legend(orient="bottom")
+    layers = alt.layer(ruled, named.encode(alt.YValue(0), text="text:N"), intervals, dots, halo, excluded)
+    chart = styled(layers.properties(title=TITLE, width=2 * WIDTH, height=height))
+    figure: alt.LayerChart = chart.configure_legend(orient="bottom")
     return figure

@@ -9,7 +9,7 @@ their intervals are Fieller's.
 
 Several tasks have the same probe seeds, and tasks on one corpus have the same examples, so their scores are not
 independent. Their tables form one spread, in which a seed's effects are added over tasks before they are squared.
-docs/statistics.md has the error rates.
+docs/error-rates.md has the error rates.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-# papa and all that its jobs import, installed from the wheel; docs/cluster.md shows how to run it.
+# papa and all that its jobs import, installed from the wheel; docs/snakemake.md shows how to run it.
 #   docker build --tag papa .
 #   docker build --tag papa:cuda --build-arg TORCH_INDEX=https://download.pytorch.org/whl/cu130 .
 # BASE may be any Debian or Ubuntu image with Python 3.11 or newer and pip, also one that contains torch.

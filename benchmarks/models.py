@@ -318,7 +318,7 @@ can be used, also if a half of them can: in Python, `papa.Model(model.get_encode
 
 {rest}
 
-Next: [method.md](method.md) explains what is replaced, [faq.md](faq.md) what a decoder can be used for.
+Next: [method.md](method.md) explains what is replaced, [glossary.md](glossary.md) what a decoder can be used for.
 """
 
 

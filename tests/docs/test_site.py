@@ -38,11 +38,11 @@ def test_every_page_is_once_in_the_navigation():
 
 
 def test_links_get_the_places_of_the_site(tmp_path):
-    text = "[a](../config/README.md#every-key) [b](method.md) [c](../LICENSE) [d](https://e.f) [g](#h) `[i](faq.md)`"
-    moved = "[a](config.md#every-key) [b](method.md) [c](LICENSE) [d](https://e.f) [g](#h) `[i](faq.md)`"
+    text = "[a](../config/README.md#every-key) [b](method.md) [c](../LICENSE) [d](https://e.f) [g](#h) `[i](api.md)`"
+    moved = "[a](config.md#every-key) [b](method.md) [c](LICENSE) [d](https://e.f) [g](#h) `[i](api.md)`"
     assert site.with_links_of_site(text, DOCS, tmp_path) == moved
     assert [file.name for file in tmp_path.iterdir()] == ["LICENSE"]
-    fenced = "```\n[a](../config/README.md)\n```\n[a](docs/faq.md)"
+    fenced = "```\n[a](../config/README.md)\n```\n[a](docs/api.md)"
     assert site.with_links_of_site(fenced, REPOSITORY, tmp_path) == fenced.replace("(docs/", "(")
 
 

@@ -50,6 +50,39 @@ def test_the_readme_leads_to_every_page():
     assert set(PAGES) - reached == {REPOSITORY / "data/README.md"}
 
 
+GENERATED = {"index.md", "api.md", "cli.md", "models.md", "CHANGELOG.md", "CONTRIBUTING.md"}
+
+
+def test_pages_are_few_and_short():
+    counted = [page for page in PAGES if page.name not in GENERATED]
+    assert len(text_of("README.md").splitlines()) <= 110
+    assert len([page for page in counted if page.parent.name == "docs"]) <= 20
+    assert sum(len(page.read_text(encoding="utf-8").split()) for page in counted) <= 25_000
+
+
+def test_numbers_of_the_readme_are_those_of_its_pages():
+    def numbers(text):
+        return re.findall(
+            r"−?\d*\.\d+|−?\d+% \(.*?\)", re.sub(" ±[.0-9]+|[.0-9]+%(?! \\()", "", text.replace("-", "−"))
+        )
+
+    def row(page, *names):
+        lines = text_of(page).splitlines()
+        return numbers(next(line for line in lines if all(f"| {name} |" in line for name in names)))
+
+    rows = [line.split("|")[1:-1] for line in text_of("README.md").splitlines() if "→" in line and line[0] == "|"]
+    assert [len(cells) for cells in rows] == [5] * 6 + [3] * 2
+    for name, paper, paper_reliance, ours, reliance in rows[:6]:
+        task = re.search(r"\((.*)\)", name)[1]
+        original, zeros, identity, averages, share = row("docs/published.md", "RoBERTa BASE", task)
+        assert numbers(paper + paper_reliance) == [original, averages, max(zeros, identity), share]
+        _, floor, *others = row("docs/results.md", task)
+        assert numbers(ours + reliance) == [*others[:2], floor, *others[2 : None if "%" in reliance else 2]]
+    for name, scores, reliance in rows[6:]:
+        original, averages, floor, share = row("docs/decoders.md", name.split()[-1])
+        assert numbers(scores + reliance) == [original, averages, floor, share]
+
+
 def quoted(page):
     """The quotes on a page that are conclusions, each on one line."""
     quotes = re.findall(r"(?:^> .*\n)+", text_of(page), re.MULTILINE)
@@ -86,9 +119,8 @@ def test_the_python_of_the_page_of_own_data_runs(tmp_path, monkeypatch):
     assert end["task"] and end["fraction"] == "0" and low < end["reliance"] < high, "the first example has a finding"
 
 
-@pytest.mark.parametrize("page", ["README.md", "config/README.md"])
-def test_the_first_config_of_a_page_is_one(page):
-    block = re.search("```yaml\n(name: .*?)```", text_of(page), re.DOTALL)
+def test_the_first_config_of_the_page_on_keys_is_one():
+    block = re.search("```yaml\n(name: .*?)```", text_of("config/README.md"), re.DOTALL)
     assert config_of(yaml.safe_load(block[1])).name == "mine"
 
 

@@ -3,7 +3,7 @@
     python benchmarks/compare.py --mirror FOLDER        # a mirror folder laid out like the hub; without it, the hub
 
 Every measured part runs in a fresh process, one after another. Only the ratios are results; seconds are what this
-machine took this time. README.md says what each part is and what is scaled.
+machine took this time. README.md describes the parts, and which of them are extrapolated.
 """
 
 from __future__ import annotations
@@ -34,15 +34,6 @@ TASK = {"metric": "matthews_correlation", "learning_rate": 1.0e-3, "batch_size":
 SEEDS = (1, 2, 3)
 FRACTIONS = ("1", "1/4", "1/8", "0", "1/2")
 MEASURED_FRACTION = FRACTIONS[-1]
-NOTES = """
-Ratios are published / project. Measured in full: the published averaging, and all of the project's parts; its hidden
-states at every fraction, its probes at {fraction}. Scaled: the published λ training is one measured epoch times
-{epochs}; its probes are one measured epoch at {fraction}, the pass over the validation texts included, times {epochs}
-epochs times {seeds} seeds. The project's probes run {threads} at a time with one thread each; their memory is what they
-use together, with pages that they share counted once. Parts count from loading the model on, without the start and the
-imports of their processes. End to end is computed from the parts, averaging + λ + hidden states and probes of
-{fractions} fractions, and has the start and imports of every process in it (published: one process per training;
-project: one per job of the workflow, with tokenizing), but not snakemake's own seconds."""
 
 
 @dataclass(frozen=True)
@@ -197,9 +188,6 @@ def compare(comparison: Comparison) -> list[Row]:
     published = average[0].wall + lambda_wall + len(FRACTIONS) * probes_wall
     name = f"end to end, {len(FRACTIONS)} fractions"
     rows.append(Row(name, (published, others + encoded + project_lambda.wall), (large, small)))
-    for fraction, states in hidden.items():
-        peaks = published_probes.peak, max(states.peak, together.peak)
-        rows.append(Row(f"fraction {fraction}", (probes_work, states.work + of_probes), peaks))
     return rows
 
 
@@ -222,7 +210,7 @@ def main() -> None:
         Path(arguments.scratch).mkdir(parents=True, exist_ok=True)
     with tempfile.TemporaryDirectory(prefix="papa-benchmark-", dir=arguments.scratch) as work:
         rows = compare(Comparison(Path(work), arguments))
-    epochs, taken = arguments.epochs, f"{arguments.rows:,}" if arguments.rows else "all"
+    taken = f"{arguments.rows:,}" if arguments.rows else "all"
     print(
         f"\nCoLA ({taken} training rows), MiniLM, n = 64, {platform.machine()}, {arguments.threads} threads, "
         f"Python {platform.python_version()}\n\n"
@@ -230,15 +218,6 @@ def main() -> None:
         "|---|--:|--:|--:|--:|--:|--:|"
     )
     print(*rows, sep="\n")
-    print(
-        NOTES.format(
-            fraction=MEASURED_FRACTION,
-            epochs=epochs,
-            seeds=len(SEEDS),
-            threads=arguments.threads,
-            fractions=len(FRACTIONS),
-        )
-    )
 
 
 if __name__ == "__main__":

@@ -52,8 +52,7 @@ def compared(tmp_path, model, monkeypatch):
 def test_both_sides_are_compared_and_do_the_same_work(compared):
     work, comparison, rows = compared
     assert comparison.run("difference").report["difference"] < 1e-5
-    parts = ["averaging", "λ", "probes", "end"]
-    assert [row.part.split()[0] for row in rows] == parts + ["fraction"] * len(compare.FRACTIONS)
+    assert [row.part.split()[0] for row in rows] == ["averaging", "λ", "probes", "end"]
     assert all(str(row).count("|") == 8 for row in rows)
     assert sorted(path.name for path in work.glob("seed-*.parquet")) == [f"seed-{n}.parquet" for n in (1, 2, 3)]
 

@@ -7,8 +7,7 @@
 
 Everything is measured in one run, in turn with the stock model on transformers' default attention. Peak is the speed of
 one large matrix product in the same precision, measured here too. A share of peak counts the operations of the model's
-linear layers and of full attention, also where replaced heads need fewer. A λ step of three seeds computes each text
-three times, with other gates; tokens per second count them once.
+linear layers and of full attention, also where replaced heads need fewer.
 """
 
 from __future__ import annotations
@@ -134,15 +133,6 @@ def works(stock: Any, ours: Model, mask: Tensor) -> Iterator[tuple[str, int, Cal
         ours.run(packed, mixed)[-1].float().square().mean().backward()
 
     yield "λ step", 2, learn
-    three = ours.pack(Packed.of({"input_ids": ids.repeat(3, 1).cpu(), "attention_mask": mask.repeat(3, 1).cpu()}))
-    gates, third = torch.zeros(3, *shape, device=ours.device, requires_grad=True), len(mask)
-
-    def learn_three() -> None:
-        weights = gates.sigmoid().to(ours.dtype).repeat_interleave(third, dim=0)  # [text, layer, head]
-        mixed = [replace(mix, weights=of_layer) for mix, of_layer in zip(mixes, weights.unbind(1), strict=True)]
-        ours.run(three, mixed)[-1].float().square().mean().backward()
-
-    yield "λ step of three seeds", 6, learn_three
 
 
 def with_budgets(ours: Model, slots: int, budgets: Sequence[int], least: float) -> None:

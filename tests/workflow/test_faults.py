@@ -7,7 +7,6 @@ tests/unit/test_checkpoints.py.
 import copy
 import ctypes
 import fcntl
-import json
 import os
 import resource
 import shutil
@@ -25,7 +24,6 @@ import pytest
 from comparing import all_intact, results_in, same_results
 from tiny import CONFIG, REPOSITORY, Copy, a_task, with_keys
 
-from papa.files import digest_of_json
 from papa.jobs.start import planned
 
 pytestmark = pytest.mark.slow
@@ -245,19 +243,6 @@ def test_two_configs_at_once_share_one_cache(computed, fresh_copy):
     for folder in ("cache", "tiny"):
         same_results(computed.folder / "results" / folder, fresh_copy.folder / "results" / folder)
     assert len([*results_in(fresh_copy.folder / "results/second")]) == len([*results_in(fresh_copy.folder / RESULTS)])
-
-
-LONG = {name: f"{name}-{digest_of_json(name) * 2}"[:64] for name in ("tiny", "sentences", "animals", "name", "grid")}
-
-
-def test_names_of_64_characters(fresh_copy):
-    grid = {"constants": ["average-of-sentences"], "tasks": ["animals"]}
-    text = json.dumps(CONFIG | {"grids": {LONG["grid"]: grid}})
-    for name, long in [*LONG.items()][:3]:
-        text = text.replace(f'"{name}"', f'"{long}"').replace(f"of-{name}", f"of-{long}")
-    config = json.loads(text) | {"name": LONG["name"]}
-    fresh_copy.run("--cores", "2", "--configfile", fresh_copy.write(config))
-    assert fresh_copy.planned(config) == {}
 
 
 def test_a_job_reads_only_the_plan(unfinished, monkeypatch):

@@ -3,6 +3,7 @@
 import json
 import re
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 import transformers
@@ -58,6 +59,14 @@ def test_jobs_are_those_of_the_study(plan):
     assert {stage["stage"]: stage["jobs"] for stage in planned["stages"]} == {rule: rules.count(rule) for rule in rules}
     assert planned["total"]["jobs"] == len(rules) and planned["cores"] == 3
     assert not planned["problems"] and not planned["total"]["unknown"]
+
+
+def test_states_that_are_deleted_need_space_for_one_batch_per_core(plan, monkeypatch):
+    total = json.loads(plan(CONFIG, "--json").stdout)["total"]["disk_mb"]
+    monkeypatch.setattr("shutil.disk_usage", lambda _: SimpleNamespace(free=0.9e6 * total))
+    for keep, cores, remedy in ((True, "1", "keep_hidden_states"), (False, "1", None), (False, "99", "fewer cores")):
+        planned = json.loads(plan(CONFIG | {"keep_hidden_states": keep}, "--json", "--cores", cores).stdout)
+        assert [remedy in problem for problem in planned["problems"]] == [True] * bool(remedy)
 
 
 def test_disk_follows_from_rows_words_and_sizes(plan):

@@ -228,14 +228,14 @@ class Spread:
                 squares.append(square)
                 members.append([axis in axes for axis in range(len(SOURCES))])
                 freedoms.append(freedom)
-        for place, of_corpus in zip(rows, corpora, strict=True):
+        for place, of_corpus, block in zip(rows, corpora, blocks, strict=True):
             if (samples := min(0 if table.resampled is None else table.resampled.shape[1] for table in of_corpus)) > 1:
                 named = ({"rows"}, {"rows", "examples"})
                 for names, square in zip(named, _squares_of_rows(of_corpus, samples), strict=True):
                     squares.append(np.zeros([len(by_quantity)] * 2))
                     squares[-1][place, place] = square
                     members.append([source in names for source in SOURCES])
-                    freedoms.append(samples - 1)
+                    freedoms.append((samples - 1) * (max(block.shape[3] - 1, 1) if len(names) > 1 else 1))
         effect_members = np.array(members, bool).reshape(-1, len(SOURCES))
         return cls(
             np.concatenate([effect[()].reshape(-1) for effect in effects]),
@@ -261,7 +261,7 @@ class Spread:
         The signed sum of mean squares is an unbiased estimate of the variance. If by chance it is smaller than the mean
         square of a single source, that mean square is used. Interactions reduce the variance, but have no degrees of
         freedom here, so intervals are slightly too wide if there is no other variance. The variance between samples of
-        training rows is common to all seeds, so it is added once.
+        training rows is common to all seeds, so it is added once; its sum over corpora is at least 0.
         """
         combination, rows = np.asarray(weights, float), self.members[:, SOURCES.index("rows")]
         squares, single = np.einsum("eij,i,j->e", self.squares, combination, combination), self.members.sum(1) == 1
@@ -328,8 +328,8 @@ class Spread:
 
     def _shares(self, squares: np.ndarray) -> dict[str, float]:
         """Return the share of the variance due to each source, without interactions."""
-        signed, total = squares * self.signs, float(squares @ self.signs)
-        rows = self.members[:, SOURCES.index("rows")]
+        signed, rows = squares * self.signs, self.members[:, SOURCES.index("rows")]
+        total = float(signed[~rows].sum() + max(signed[rows].sum(), 0))
         chosen = [rows if name == "rows" else of & ~rows for name, of in zip(SOURCES, self.members.T, strict=True)]
         parts = [max(float(signed[effects].sum()), 0.0) for effects in chosen]
         total = max(total, sum(parts))

@@ -31,10 +31,8 @@ def test_samples_are_drawn_with_replacement_and_by_cluster():
 def test_the_variance_between_samples_is_that_by_hand_and_counts_once():
     """Means of probes on samples, without what differs by unit; it does not shrink with more seeds."""
     chance = np.random.default_rng(1)
-    values, drawn = (
-        chance.normal(size=(2, 1, 5, 40)),
-        chance.normal(size=(2, 7, 40)) + 3 * chance.normal(size=(2, 7, 1)),
-    )
+    values = chance.normal(size=(2, 1, 5, 40))
+    drawn = chance.normal(size=(2, 7, 40)) + 3 * chance.normal(size=(2, 7, 1))
     spread = Spread.over([[PseudoValues(values, resampled=drawn)]])
     contrast, rows = np.array([1.0, -1.0]), SOURCES.index("rows")
     scores = contrast @ drawn.swapaxes(0, 1)  # [sample, unit]
@@ -44,9 +42,18 @@ def test_the_variance_between_samples_is_that_by_hand_and_counts_once():
     assert found[0] == pytest.approx(scores.mean(1).var(ddof=1)) and found[0] - found[1] == pytest.approx(expected)
     with_rows, without = spread.estimate(contrast), Spread.over([[PseudoValues(values)]]).estimate(contrast)
     assert with_rows.mean == without.mean and with_rows.variance == pytest.approx(without.variance + expected)
+    plain = Spread.over([[PseudoValues(values)]])
+    main = plain.members.sum(1) == 1
+    parts = np.append(np.einsum("eij,i,j->e", plain.squares[main], contrast, contrast), scores.mean(1).var(ddof=1))
+    freedoms = np.append(plain.freedoms[main], 6)  # Satterthwaite's, with all of the variance between samples
+    more = parts * (1 + 4 / freedoms)
+    total = with_rows.variance + (more - parts).sum()
+    assert with_rows.freedom == pytest.approx(total**2 / (more**2 / freedoms).sum())
+    centred = PseudoValues(values, resampled=drawn - drawn.mean(2, keepdims=True))  # less than what is due to units
+    assert Spread.over([[centred]]).estimate(contrast).shares == without.shares
     both = Spread.over([[PseudoValues(values, resampled=drawn)] * 2, [PseudoValues(values)]])  # one corpus, and another
-    assert both.members[:, rows].sum() == 2
-    assert both.estimate([1, -1, 1, -1, 0, 0]).variance == pytest.approx(4 * with_rows.variance)
+    joint = both.estimate([1, -1, 1, -1, 0, 0])
+    assert both.members[:, rows].sum() == 2 and joint.variance == pytest.approx(4 * with_rows.variance)
 
 
 def test_a_probe_learns_from_its_sample_as_a_plain_loop_does(tiny, corpus, data, metric, loaded):

@@ -23,6 +23,10 @@ Head = tuple[int, int]
 """The index of a layer, and the index of a head in this layer."""
 
 
+FEW_POSITIONS = 64
+"""For texts of at most this length, a CPU mixes matrices faster than contexts."""
+
+
 class PaddingMask(Tensor):
     """A mask that hides padding, and nothing else, from every query; operations on it return plain tensors."""
 
@@ -105,8 +109,9 @@ class Matrices(Substitute):
 
     def mixed(self, layer: Layer, weights: Tensor) -> Tensor:
         values = layer.values(None)
-        if not layer.dropout and (values.shape[2] > 64 or values.device.type != "cpu"):
-            return super().mixed(layer, weights)  # faster for all but short texts on a CPU, and stores no matrix
+        short = values.shape[2] <= FEW_POSITIONS or values.dtype != torch.float32  # rounded contexts differ too much
+        if not layer.dropout and not (short and values.device.type == "cpu"):
+            return super().mixed(layer, weights)
         attention = layer.attending(None).attention()
         constants = restrict(self, layer.examples, layer.allowed).to(attention).expand_as(attention)
         mixed = torch.lerp(constants, attention, weights[..., None, None].to(attention))

@@ -82,6 +82,17 @@ def test_outputs_of_the_text_itself_change_nothing(both, replaced):
         torch.testing.assert_close(*states, rtol=1e-5, atol=1e-4)
 
 
+def test_mixing_contexts_gives_the_states_and_slopes_of_mixing_matrices(both, monkeypatch):
+    _, model, inputs = both
+    averages, weights, found = papa.average_attention(model, [inputs]), torch.rand(heads_of(model)).requires_grad_(), []
+    for longest in (0, 64):
+        monkeypatch.setattr("papa.model.replacement.FEW_POSITIONS", longest)
+        states = model.hidden_states(inputs, averages, mixing=weights)
+        found.append((states.detach(), *torch.autograd.grad(states.square().sum(), weights)))
+    for contexts, matrices in zip(*found, strict=True):
+        torch.testing.assert_close(contexts, matrices, rtol=1e-4, atol=1e-4)
+
+
 def test_uniform_weighs_all_visible_tokens_alike(both):
     _, model, inputs = both
     n = inputs["input_ids"].shape[1]

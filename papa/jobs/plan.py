@@ -95,12 +95,14 @@ def plan(config: Config, cores: int) -> dict[str, Any]:
     busy = (batches["seconds"] * batches["threads"].clip(upper=cores)).sum() / cores
     on_gpu = (batches["seconds"] * batches["runs_encoder"]).sum() if config.device.startswith("cuda") else 0
     free = shutil.disk_usage(folder).free
-    needed, remedy = total["disk_mb"], "set `keep_hidden_states: false`"
-    if not config.keep_hidden_states:  # about one batch of states for each core
-        needed, remedy = min(needed, cores * batches["disk_mb"].max()), "use fewer cores"
+    needed, remedy, at_once = total["disk_mb"], ", or set `keep_hidden_states: false`", max(cores // config.threads, 1)
+    if not config.keep_hidden_states:  # about one batch of states for each job that runs
+        states = batches.loc[batches["stage"].eq(HiddenStates.stage), "disk_mb"]
+        needed += states.nlargest(at_once).sum() - states.sum()
+        remedy = ", or use fewer cores" * (at_once > 1 and len(states) > 1)
     if needed * MB > free:
         missing = f"The disk is too small by {format_bytes(needed * MB - free)}"
-        problems.append(f"{missing}: put results/ on a larger disk, lower `train_limit`, or {remedy}.")
+        problems.append(f"{missing}: put results/ on a larger disk, or lower `train_limit`{remedy}.")
     return {
         "config": config.name,
         "problems": list(dict.fromkeys(problems)),

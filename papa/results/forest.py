@@ -129,14 +129,8 @@ def figure_of(rows: pd.DataFrame, margin: float) -> alt.TopLevelMixin:
     wide = pd.Series(texts(interval_text, rows, "low", "high"), rows.index, "str").map("95% interval {}".format)
     why = rows["excluded"].astype("object").where(narrow(rows) | rows["reliance"].isna(), wide)
     values = rows[[*RELIANCE]].astype("float64").where(narrow(rows))
-    points = (
-        rows[["line"]]
-        .join(values)
-        .assign(
-            place=[places.index(name) for name in label],
-            excluded=why.map("inconclusive: {}".format, na_action="ignore"),
-        )
-    )
+    points = rows[["line"]].join(values).assign(place=[places.index(name) for name in label])
+    points["excluded"] = why.map("inconclusive: {}".format, na_action="ignore")
     lines = list(dict.fromkeys(points["line"]))
     names = f"{json.dumps(places)}[datum.value]"
     axis = alt.Axis(labelExpr=names, grid=False, ticks=False, labelLimit=260, labelFontSize=12)

@@ -278,9 +278,10 @@ def _advice(kind: str, value: object) -> str:
         )
     if kind == "tuple_type" and isinstance(value, str | int | float):
         return f"; write [{value}]"
-    if kind in ("bool_type", "int_type") and re.fullmatch("(?i)yes|no|on|off|true|false|[+-]?[0-9]+", str(value)):
-        option = ", or after --config as True or False" * (kind == "bool_type")
-        return f"; write it without quotes{option}" * isinstance(value, str)
+    if kind == "int_type" and re.fullmatch("[+-]?[0-9]+", str(value)):
+        return "; write it without quotes" * isinstance(value, str)
+    if kind == "bool_type" and re.fullmatch("(?i)yes|no|on|off|true|false", str(value)):
+        return "; write it without quotes, or after --config as True or False" * isinstance(value, str)
     if kind == "float_type" and (power := re.fullmatch("([+-]?[0-9]+)[eE]([+-]?)([0-9]+)", str(value))):
         return f", because YAML reads it as text; write {power[1]}.0e{power[2] or '+'}{power[3]}"
     return ""

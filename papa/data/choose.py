@@ -249,7 +249,7 @@ def roles_of(columns: Columns, given: Mapping[str, str]) -> dict[str, str]:
         InputError: a column is missing, or a choice is not certain.
     """
     columns.check(given.values())
-    if list(columns.names) == ["text"]:
+    if [*columns.names] == ["text"] and given.keys() <= {"first"} and isinstance(_values(columns, "text")[0], str):
         return {"first": "text"}
     usable = [name for name in columns.names if name and columns.names.count(name) == 1]
     lists = [name for name in usable if columns.is_list(name) and isinstance(_values(columns, name)[0], str)]

@@ -47,7 +47,6 @@ def columns_of(header: str, source: str = "train.csv") -> Columns:
 @pytest.mark.parametrize(
     ("header", "chosen"),
     [
-        # the best-known data sets, as they are published
         ("sentence; label:int; idx:id", "sentence - label"),  # SST-2, CoLA
         ("idx:id; sentence1; sentence2:long; label:int", "sentence1 sentence2 label"),  # RTE, MRPC, WNLI
         ("Quality:int; #1 ID:id; #2 ID:id; #1 String; #2 String:long", "?label"),  # MRPC as first published
@@ -68,7 +67,6 @@ def columns_of(header: str, source: str = "train.csv") -> Columns:
         ("text; labels:ints; id:hash", "?label"),  # GoEmotions: several labels for each text
         ("tokens:words; ner_tags:ints; langs:tags; spans:words", "tokens ner_tags"),  # WikiANN
         ("text", "text"),  # running text: WikiText, TinyStories
-        # what people have
         ("text1; text2:word; label:class", "?first"),  # the partner has single words; it is not left out silently
         ("b_hypothesis; premise; hypothesis:long; label:class", "?first"),
         ("hypothesis; premise:long; label:class", "premise hypothesis label"),

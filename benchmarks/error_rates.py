@@ -256,9 +256,8 @@ def judged(study: Sample, true_reliance: float, replaced: Setting = REPLACED) ->
     contrasts = [np.asarray(reliance.drop) - true_reliance * np.asarray(each) for each in reliance.contributions]
     tested = [reliance.spread.estimate(contrast.tolist()).interval() for contrast in contrasts]
     held = any(each.low <= 0 for each in tested) and any(each.high >= 0 for each in tested)
-    return Verdict(
-        counts, counts and reliance.p_below(MARGIN) < 1 - LEVEL, float(held) if counts else math.nan, reliance
-    )
+    passes = counts and reliance.p_below(MARGIN) < 1 - LEVEL
+    return Verdict(counts, passes, float(held) if counts else math.nan, reliance)
 
 
 @dataclass(frozen=True)
@@ -328,10 +327,8 @@ def studied(case: Case, chance: np.random.Generator) -> Rates:
     p_values = corrected_p_values([[verdict.reliance.p_below(MARGIN)] for verdict, _ in counting])
     by_task = list[float]()
     for passed in ([verdict.passes for verdict, _ in counting], [p < 1 - LEVEL for [p] in p_values]):
-        any_wrong = any(
-            passes and world.reliance >= MARGIN for passes, (_, world) in zip(passed, counting, strict=True)
-        )
-        by_task += [sum(passed) / len(passed) if passed else math.nan, any_wrong]
+        at_margin = [passes for passes, (_, world) in zip(passed, counting, strict=True) if world.reliance >= MARGIN]
+        by_task += [sum(passed) / len(passed) if passed else math.nan, any(at_margin)]
     return Rates(*rates[:5], *by_task)
 
 
@@ -542,10 +539,8 @@ def drawn_from(population: Population, reliance: float, design: Design, chance: 
     replaced[:, (whole if design.flipped_clusters else chance.random(len(examples))) < share, 0] = 0
     ends = [counts[first][:, examples] for counts in (population.originals, *population.floors)]
     numbers = np.repeat(np.arange(len(clusters)), sizes) if design.resampled else None
-    orders = (1, *[1] * len(population.floors), 1)
-    return Study.of(
-        population.metric, np.concatenate([*ends, replaced]), population.trivial[None, examples], numbers, *orders
-    )
+    counts, orders = np.concatenate([*ends, replaced]), (1, *[1] * len(population.floors), 1)
+    return Study.of(population.metric, counts, population.trivial[None, examples], numbers, *orders)
 
 
 def real_rates(population: Population, reliance: float, design: Design, studies: int, seed: int = 0) -> Rates:

@@ -129,8 +129,10 @@ def works(stock: Any, ours: Model, mask: Tensor) -> Iterator[tuple[str, int, Cal
         default = stock.config._attn_implementation
         stock.set_attn_implementation("eager")
         embedded = stock.get_input_embeddings()(ids).requires_grad_()
-        stock(inputs_embeds=embedded, attention_mask=mask)[0].float().square().mean().backward()
-        stock.set_attn_implementation(default)
+        try:
+            stock(inputs_embeds=embedded, attention_mask=mask)[0].float().square().mean().backward()
+        finally:
+            stock.set_attn_implementation(default)
 
     yield "λ step", 2, learn
     yield "eager stock, forward and backward", 2, eager

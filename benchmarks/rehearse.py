@@ -121,6 +121,7 @@ def config_of(models: list[str], tasks: list[str], work: Path) -> dict[str, Any]
             block[key] = [name for name in block.get(key, PAPER["run"][key]) if name in chosen]
     config["grids"] = {name: grid for name, grid in config["grids"].items() if grid["models"] and grid["tasks"]}
     if not (config["run"]["models"] and config["run"]["tasks"]):  # ELECTRA is only in grids
+        config["grids"] or sys.exit(f"The paper has no part with {', '.join(models)} and {', '.join(tasks)}.")
         config["run"] |= {key: value for key, value in config["grids"].popitem()[1].items() if key != "title"}
     if not {*config["patterns"]["tasks"]} <= {*config["run"]["tasks"]}:
         del config["patterns"]
@@ -153,6 +154,7 @@ def run(config: dict[str, Any], work: Path, cores: int) -> None:
                         seen[child.pid] = {"job": Path(words[-1]).stem, "seconds": seconds, "peak": peak}
             for pid in [pid for pid in seen if not psutil.pid_exists(pid)]:
                 print(json.dumps(seen.pop(pid)), file=file, flush=True)
+        print(*map(json.dumps, seen.values()), sep="\n", end="\n" * bool(seen), file=file)
     if process.returncode:
         raise SystemExit(process.returncode)
 

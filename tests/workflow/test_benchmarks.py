@@ -110,4 +110,3 @@ def test_the_paper_is_rehearsed_by_the_workflow_and_resumes(tmp_path, capfd):
         lines = capfd.readouterr().out.splitlines()
         assert any(line.startswith("tokenize electra-base-mnli: ") for line in lines) == fresh
         assert len([line for line in lines if line.startswith("| electra-base | ")]) == 5  # stages
-    assert (work / "results/rehearsal/figures/scores_by_heads_replaced.png").exists()

@@ -76,12 +76,11 @@ def interval_text(low: float | None, high: float | None) -> str:
 
 
 def reliance_text(reliance: float | None, low: float | None, high: float | None) -> str:
-    """Format a reliance with its interval for a table: "34% (29 to 40)", or "inconclusive"; "-" if there is none."""
+    """Format a reliance for a table: "34% (29 to 40)", or "inconclusive (9 to 70)"; "-" if there is none."""
     if reliance is None or isnan(reliance):
         return "-"
-    return (
-        f"{percent(reliance)} ({interval_text(low, high).removesuffix('%')})" if conclusive(low, high) else INCONCLUSIVE
-    )
+    shown = percent(reliance) if conclusive(low, high) else INCONCLUSIVE
+    return f"{shown} ({interval_text(low, high).removesuffix('%')})"
 
 
 def with_interval(reliance: float, low: float, high: float) -> str:

@@ -69,10 +69,6 @@ def corpus_of(**keys):
     return TypeAdapter(Corpus).validate_python(keys)
 
 
-def a_task(**keys):
-    return copy.deepcopy(CONFIG["tasks"]["animals"]) | keys
-
-
 def empty_figure(chart, svg, png):
     """Stands in for `draw` in `papa.results.section`."""
     for path in (svg, png):

@@ -1,6 +1,6 @@
 """The wheel, next to the packages of this environment: `papa run` in an empty folder, far from any clone."""
 
-import copy
+import json
 import os
 import subprocess
 import sys
@@ -12,9 +12,13 @@ import pytest
 import yaml
 from tiny import CONFIG, REPOSITORY, write_data, write_model
 
+from papa.files import digest_of_json
+
 pytestmark = pytest.mark.slow
-ONE_TASK = copy.deepcopy(CONFIG)
-ONE_TASK["run"] |= {"tasks": ["animals"], "fractions": ["1", "0"]}
+ONE_TASK = json.dumps(CONFIG | {"run": CONFIG["run"] | {"tasks": ["animals"], "fractions": ["1", "0"]}})
+LONG = {name: f"{name}-{digest_of_json(name) * 2}"[:64] for name in ("tiny", "sentences", "animals")}
+for short, name in LONG.items():  # file names contain several of them
+    ONE_TASK = ONE_TASK.replace(f'"{short}"', f'"{name}"')
 
 
 def run(*command, cwd):
@@ -35,8 +39,7 @@ def done(*command, cwd):
 def wheel(tmp_path_factory):
     folder = tmp_path_factory.mktemp("wheel")
     done(sys.executable, "-m", "pip", "wheel", "--quiet", "--no-deps", "--wheel-dir", folder, REPOSITORY, cwd=folder)
-    [path] = folder.glob("papa_attention-*.whl")
-    return path
+    return next(folder.glob("papa_attention-*.whl"))
 
 
 @pytest.fixture(scope="module")
@@ -64,14 +67,15 @@ def test_the_wheel_has_what_a_clone_has(wheel):
 def test_installed_it_runs_a_study_in_an_empty_folder(installed, tmp_path):
     write_model(tmp_path / "models/tiny")
     write_data(tmp_path / "data")
-    (tmp_path / "mine.yaml").write_text(yaml.safe_dump(ONE_TASK), encoding="utf-8")
+    config = json.loads(ONE_TASK) | {"grids": {LONG["tiny"]: {"constants": [f"average-of-{LONG['sentences']}"]}}}
+    (tmp_path / "mine.yaml").write_text(yaml.safe_dump(config), encoding="utf-8")
     for again in (False, True):  # there is nothing to do the second time, and the end is the same
         process = done(installed / "papa", "run", "mine.yaml", "--cores", "2", cwd=tmp_path)
         said = " ".join(process.stdout.split())
-        assert "because no task counts. animals is excluded: one seed, so no interval." in said
-        assert process.stdout.endswith("Report:  results/tiny/report/index.html\n")
+        assert f"because no task counts. {LONG['animals']} is excluded: one seed, so no interval." in said
+        assert process.stdout.endswith(f"Report:  results/{LONG['tiny']}/report/index.html\n")
         assert ("tokenize, 1 file: new." in process.stdout) != again
-    assert (tmp_path / "results/tiny/report/index.html").stat().st_size > 10_000
+    assert (tmp_path / "results" / LONG["tiny"] / "report/index.html").stat().st_size > 10_000
     assert {path.name for path in tmp_path.iterdir()} == {"models", "data", "mine.yaml", "results", ".snakemake"}
     at = done(installed / "python", "-c", "import papa; print(papa.__file__)", cwd=tmp_path).stdout
     assert Path(at.strip()).is_relative_to(installed.parent)

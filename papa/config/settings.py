@@ -50,7 +50,7 @@ ADVICE = {
     **dict.fromkeys((".gz", ".bz2", ".xz", ".zip", ".zst", ".tar", ".tgz"), "unpack it first"),
     **dict.fromkeys((".xlsx", ".xls", ".ods"), "save it as .csv"),
 }
-"""What to do with files that papa cannot read, by their extension."""
+"""Advice on files that papa cannot read, by their extension."""
 
 SPLITS = ("train", "validation")
 

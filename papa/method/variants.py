@@ -1,4 +1,4 @@
-"""What a variant replaces: the constants, and the heads in their order (Sec. 3.1, 3.2, 5.2).
+"""The constants of a variant, and the heads that it replaces, in their order (Sec. 3.1, 3.2, 5.2).
 
 Heads are ordered by λ or other weights, by layer, by a list, or at random.
 """

@@ -36,7 +36,7 @@ Stock = tuple[Packed, list[Tensor]]
 
 @dataclass(frozen=True)
 class Checked:
-    """What the checks of a model found.
+    """The findings of the checks of a model.
 
     Args:
         form: the fastest form of batches that gives correct results.

@@ -36,7 +36,7 @@ BY_BOTH, BY_EXAMPLE, BY_NOTHING = "examples and seeds", "examples", "nothing"
 PARAMETERS = (*RECIPE_COLUMNS, *(name for name in DATA_COLUMNS if name != "examples"))
 """The columns of runs that are compared for every model and task."""
 OF_TASKS = ("texts", "slots", "fidelity")
-"""What the outcomes record of each task, besides its title and metric."""
+"""Columns that the outcomes record for each task, except its title and metric."""
 EXAMPLE_KEYS = [name for name in ITEM_COLUMNS if name not in ("by_word", "trivial", "subset", "cluster")]
 """Examples are the same on both sides if they agree in these columns."""
 EXAMPLES_ONLY = [source == "examples" for source in SOURCES]

@@ -248,7 +248,7 @@ class Sample:
 
     @property
     def contribution(self) -> float:
-        """What attention contributes to the score: the original minus the floor; NaN if one of them is unknown."""
+        """Attention's contribution to the score: the original minus the floor; NaN if one of them is unknown."""
         original = self.mean(ORIGINALS)
         return math.nan if original is None or self.floor is None else original - self.floor
 

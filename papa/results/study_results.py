@@ -106,7 +106,7 @@ class Study:
 
     @property
     def _averages(self) -> dict[Path, Mapping[str, object]]:
-        """What is in each file of averages, which `save` copies to the folder."""
+        """The content of each file of averages, which `save` copies to the folder."""
         made = {Path(each["path"]): each["about"] for each in self._artefacts if each["stage"] == "average"}
         copies = self.folder / AVERAGES
         return {copies / path.name if copies.exists() else self.folder / path: about for path, about in made.items()}

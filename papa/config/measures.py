@@ -139,15 +139,6 @@ class Measure:
         """Whether both ends of the range are finite."""
         return math.isfinite(self.high - self.low)
 
-    def guess_of(self, names: Sequence[str], train_counts: Sequence[int]) -> Guess:
-        """Return the best guess that ignores the input.
-
-        Args:
-            names: the names of the labels.
-            train_counts: how often each label occurs in the training rows.
-        """
-        return (self.guess or self.target.guess)(names, train_counts)
-
 
 def _majority(what: str, names: Sequence[str], train_counts: Sequence[int]) -> Guess:
     label = train_counts.index(max(train_counts))

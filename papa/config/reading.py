@@ -238,7 +238,8 @@ def _sentence(error: ErrorDetails) -> str:
     value, kind = error["input"], error["type"]
     name = error["loc"][-1] if error["loc"] else ""
     where, blocks, description = _place(error["loc"])
-    deciding = [_deciding(block) for block in blocks]
+    # the key that is required decides on the kind of a block
+    deciding = [next((key for key, field in block.model_fields.items() if field.is_required()), "") for block in blocks]
     known = list(dict.fromkeys(key for block in blocks for key in block.model_fields))
     if kind == "value_error":
         return f"{where}: {error['ctx']['error']}" if where else str(error["ctx"]["error"])
@@ -263,11 +264,6 @@ def _sentence(error: ErrorDetails) -> str:
         return f"{where or 'The config'} must be {TYPES[kind]}, but it is {shown}{_advice(kind, value)}."
     wrong = re.sub(r"^\w+ should", "should", error["msg"]).replace(" after validation", "")
     return f"{where} is {short(value)}, but {wrong}{f' ({description})' if description else ''}."
-
-
-def _deciding(block: type[Block]) -> str:
-    """Return the key that decides on the kind of a block: the one that is required."""
-    return next((key for key, field in block.model_fields.items() if field.is_required()), "")
 
 
 def _advice(kind: str, value: object) -> str:

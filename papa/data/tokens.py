@@ -93,7 +93,9 @@ class Tokens:
         If the budget is a function, it is called before every batch, because a budget may shrink.
         """
         budget = token_budget if callable(token_budget) else lambda: token_budget
-        order = torch.from_numpy(np.lexsort((self._sums_of_slots(), self.lengths.numpy())))
+        # examples with different slots nearly always have different sums
+        sums = np.add.reduceat(self.slots.numpy(), self.offsets[:-1].numpy(), dtype=np.int64)
+        order = torch.from_numpy(np.lexsort((sums, self.lengths.numpy())))
         begin, tokens, allowed = 0, 0, budget()
         for end, length in enumerate(self.lengths[order].tolist()):
             if tokens and tokens + length > allowed:
@@ -101,10 +103,6 @@ class Tokens:
                 begin, tokens, allowed = end, 0, budget()
             tokens += length
         yield order[begin:]
-
-    def _sums_of_slots(self) -> np.ndarray:
-        """Return the sum of each example's slots; examples with different slots nearly always have different sums."""
-        return np.add.reduceat(self.slots.numpy(), self.offsets[:-1].numpy(), dtype=np.int64)
 
 
 @dataclass(frozen=True)

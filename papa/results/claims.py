@@ -20,7 +20,7 @@ import numpy as np
 import pandas as pd
 
 from papa.config.measures import frequent_class
-from papa.config.settings import Config
+from papa.config.settings import RUN, Config
 from papa.config.variant import Constant
 from papa.errors import count
 from papa.results.outcomes import ALL, ORIGINALS, Sample, Setting, TaskOutcomes, is_probed
@@ -314,7 +314,7 @@ def tables_of(frame: pd.DataFrame, margin: float) -> list[Table]:
     """Return two tables of claims for each grid: of all tasks together, and of each task by itself."""
     tables = []
     for grid, rows in frame.groupby("grid", sort=False):
-        title = str(grid).replace("_", " ").capitalize()
+        title = "Reliance by heads replaced" if grid == RUN else str(grid).replace("_", " ").capitalize()
         joint, single = rows[rows["task"].isna()], rows[rows["task"].notna()]
         text = pd.DataFrame(
             {

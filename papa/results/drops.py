@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 import pandas as pd
 
 from papa.method.pictures import HEIGHT, WIDTH, inline, styled
-from papa.results.figures import COLORS, words_only
+from papa.results.figures import COLORS
 from papa.results.phrases import constant_name
 from papa.results.section import Section
 from papa.results.summary import DROP_NOTE, has_drop, is_main
@@ -47,7 +47,6 @@ def drops(finished: Finished) -> Section | None:
             "tasks without": rows["tasks_without_drop"].fillna(""),
         }
     )
-    several = rows["mean_relative_drop"].notna().sum() > 1
     chart, alternative = drop_figure(rows)
     return Section(
         "score_and_drop",
@@ -58,7 +57,7 @@ def drops(finished: Finished) -> Section | None:
         NOTE,
         chart=chart,
         alternative=alternative,
-        caption=CAPTION if several else "",
+        caption=CAPTION,
         in_report=len(rows) > 1,
     )
 
@@ -93,10 +92,10 @@ def drops_of(rows: pd.DataFrame) -> pd.DataFrame:
     return pd.DataFrame(means, columns=list(COLUMNS))
 
 
-def drop_figure(frame: pd.DataFrame) -> tuple[alt.TopLevelMixin, str]:
+def drop_figure(frame: pd.DataFrame) -> tuple[alt.Chart | None, str]:
     """Draw the mean drop, every head replaced, against the mean original score (Figure 3), with its alternative text.
 
-    With fewer than two drops, there is nothing to compare, and the figure consists of words.
+    With fewer than two drops, there is nothing to compare, and no figure.
     """
     import altair as alt
 
@@ -109,11 +108,7 @@ def drop_figure(frame: pd.DataFrame) -> tuple[alt.TopLevelMixin, str]:
     missing = f"No drop is defined for {', '.join(undefined)}." if len(undefined) else ""
     alternative = f"{TITLE}: " + "; ".join(texts("{}: score {}, drop {}".format, points, "text", "score", "drop"))
     if len(points) < 2:
-        sentences = [
-            f"One model, so nothing to compare. {name}: mean relative drop {drop:.1%}, mean original score {score:.3f}."
-            for name, drop, score in points[["text", "end", "at"]].itertuples(index=False)
-        ]
-        return words_only(TITLE, " ".join([*sentences, missing]).strip()), alternative
+        return None, alternative
     across, up = _padded_range(points["at"]), _padded_range(pd.Series([0.0, *points["end"]]))
     scale, ticks = alt.Scale(domain=across, nice=False, zero=False), alt.Axis(tickCount=5, labelFlush=False)
     rising, percents = alt.Scale(domain=up, nice=False), alt.Axis(format=".1%", tickCount=6)

@@ -117,14 +117,6 @@ def _line_legend(title: str, names: list[str]) -> alt.Legend | None:
     return alt.Legend(title=title, symbolType="stroke", symbolSize=400, symbolOpacity=1) if len(names) > 1 else None
 
 
-def words_only(title: str, text: str) -> alt.Chart:
-    """Return a figure that explains in words why there is nothing to draw."""
-    data = alt.Data(values=[{"text": wrap(text, 2 * WIDTH // 6)}])
-    chart = alt.Chart(data, title=title, width=2 * WIDTH, height=40).encode(text="text:N")
-    words: alt.Chart = styled(chart.mark_text(align="left", baseline="top", x=0, y=0, fontSize=12))
-    return words
-
-
 def _heads_axis(points: pd.DataFrame) -> alt.X:
     """Return a linear axis of replaced heads, on which each measured number has a tick.
 

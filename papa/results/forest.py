@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Hashable
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import pandas as pd
 
-from papa.method.pictures import WIDTH, inline, styled
-from papa.results.figures import COLORS, GREY, words_only
+from papa.method.pictures import inline, styled
+from papa.results.figures import COLORS, GREY
 from papa.results.outcomes import ALL
 from papa.results.phrases import COVERED, FORMULA, INCONCLUSIVE, floor_name, interval_text, reliance_text
 from papa.results.reliance import COUNTS, narrow
@@ -37,8 +36,9 @@ NOTE = (
     f"{FORMULA} In brackets: 95% intervals over {COVERED}. Inconclusive: the task is excluded, or the "
     "interval is wider than 50 percentage points."
 )
-ROW_HEIGHT = 20
-"""The height of a row in pixels, for one line of the analysis."""
+ROW_HEIGHT, FOREST_WIDTH = 36, 440
+"""The height of a row and the width of the plot in pixels; the HTML report scales them to the width of a page."""
+SHOWN = "{:.3f} → {:.3f} ({:.3f})"
 
 
 def reliance(finished: Finished) -> Section | None:
@@ -51,7 +51,7 @@ def reliance(finished: Finished) -> Section | None:
     end = rows_of(grid, main[main["fraction"].eq("0")]).rename(columns={"mean": "constants"})
     end = end.merge(scores[[*keys, "original"]].drop_duplicates(keys), how="left", on=keys)
     rows = reliances_of(end, claims[claims["grid"].eq(grid.name)])
-    known = rows[rows["reliance"].notna()]
+    known = bool(rows["reliance"].notna().any())
     return Section(
         "reliance",
         TITLE,
@@ -59,10 +59,10 @@ def reliance(finished: Finished) -> Section | None:
         COLUMNS,
         [_table(rows)],
         NOTE,
-        chart=figure_of(rows, finished.config.margin),
+        chart=figure_of(rows, finished.config.margin) if known else None,
         alternative=f"{TITLE}. {_in_words(rows)}",
-        caption=CAPTION if len(known) else "",
-        in_report=bool(len(known)),
+        caption=CAPTION,
+        in_report=known,
     )
 
 
@@ -120,41 +120,48 @@ def _in_words(rows: pd.DataFrame) -> str:
 
 def figure_of(rows: pd.DataFrame, margin: float) -> alt.TopLevelMixin:
     """Draw reliance of tasks and, below each, of its subsets, with rules at the margin and at the floor."""
-    if rows["reliance"].isna().all():
-        return words_only(TITLE, "No task has a reliance with every head replaced.")
     import altair as alt
 
-    label = (rows["task"] + rows["subset"].map(", {}".format, na_action="ignore").fillna("")).tolist()
-    places = list(dict.fromkeys(label))
+    label = rows["task"] + rows["subset"].map(", {}".format, na_action="ignore").fillna("")
     wide = pd.Series(texts(interval_text, rows, "low", "high"), rows.index, "str").map("95% interval {}".format)
     why = rows["excluded"].astype("object").where(narrow(rows) | rows["reliance"].isna(), wide)
-    values = rows[[*RELIANCE]].astype("float64").where(narrow(rows))
-    points = rows[["line"]].join(values).assign(place=[places.index(name) for name in label])
+    points = rows[["line"]].join(rows[[*RELIANCE]].astype("float64").where(narrow(rows))).assign(label=label)
     points["excluded"] = why.map("inconclusive: {}".format, na_action="ignore")
-    lines = list(dict.fromkeys(points["line"]))
-    names = f"{json.dumps(places)}[datum.value]"
-    axis = alt.Axis(labelExpr=names, grid=False, ticks=False, labelLimit=260, labelFontSize=12)
+    points["scores"] = texts(lambda *scores: "" if pd.isna(scores[0]) else SHOWN.format(*scores), rows, *SCORES)
+    lines, places = (list(dict.fromkeys(points[name])) for name in ("line", "label"))
+    # a row is a line of text and, below it, an interval; rows of a task follow one another, and the first has its name
+    points["row"] = points["label"].map(places.index) * len(lines) + points["line"].map(lines.index)
+    points["label"] = points["label"].where(points["line"].eq(lines[0]), "")
+    text, bar = points["row"] + 0.35, points["row"] + 0.78
     legend = alt.Legend(title=None, symbolType="circle") if len(lines) > 1 else None
     palette = alt.Scale(domain=lines, range=[COLORS[number % len(COLORS)] for number in range(len(lines))])
-    y = alt.Y("place:O", title=None, axis=axis)
-    offset = alt.YOffset("line:N", sort=lines, scale=alt.Scale(domain=lines, paddingOuter=0.3))
+    color = alt.Color("line:N", scale=palette, legend=legend)
+    down = alt.Scale(domain=[0, len(lines) * len(places)], reverse=True, nice=False)
     low = min(-0.1, points["low"].min())
     scale = alt.Scale(domain=[low, max(1.1, points["high"].max())], nice=False)
-    percents = alt.Axis(labelExpr="format(100 * datum.value, '.0f') + '%'", tickCount=7)
+    percents = alt.Axis(labelExpr="format(100 * datum.value, '.0f') + '%'", tickCount=7, grid=False)
     x = alt.X("reliance:Q", title="reliance: share of attention's contribution", scale=scale, axis=percents)
-    base = alt.Chart(inline(points)).encode(y, alt.Color("line:N", scale=palette, legend=legend), yOffset=offset)
-    counted = base.transform_filter("isValid(datum.reliance)")
+    chart = alt.Chart(inline(points.assign(text=text, bar=bar)))
+    above, base = (chart.encode(alt.Y(f"{name}:Q", scale=down, axis=None)) for name in ("text", "bar"))
+    counted = base.transform_filter("isValid(datum.reliance)").encode(color)
     intervals = counted.mark_rule(strokeWidth=1.6).encode(alt.X("low:Q", scale=scale), alt.X2("high:Q"))
     dots = counted.mark_circle(size=60, opacity=1).encode(x)
-    words = base.transform_filter("isValid(datum.excluded)").encode(alt.XDatum(0), text="excluded:N")
-    halo = words.mark_text(align="left", fontSize=11, stroke="white", strokeWidth=5)  # hides rules behind the words
-    excluded = words.mark_text(align="left", fontSize=11).encode(color=alt.value("#000000"))
+    excluded = base.transform_filter("isValid(datum.excluded)").encode(alt.XDatum(0), text="excluded:N")
+
+    def texts_of(**halo: Any) -> list[alt.Chart]:
+        labels = above.mark_text(align="left", x=0, fontSize=12, **halo).encode(text="label:N")
+        scores = above.mark_text(align="right", x=FOREST_WIDTH, fontSize=12, **halo)
+        scores = scores.encode(text="scores:N") if halo else scores.encode(color, text="scores:N")
+        return [labels, scores, excluded.mark_text(align="left", fontSize=11, **halo)]
+
     marks = pd.DataFrame({"at": [margin, 1.0], "text": [f"margin {percent(margin, None)}", "context-free floor"]})
     rules = alt.Chart(inline(marks)).encode(alt.X("at:Q", scale=scale))
     ruled = rules.mark_rule(strokeDash=[4, 3], color=GREY)
-    named = rules.mark_text(align="left", baseline="bottom", dx=3, dy=-2, fontSize=11)
-    height = ROW_HEIGHT * len(places) * max(1.0, len(lines) / 2)
-    layers = alt.layer(ruled, named.encode(alt.YValue(0), text="text:N"), intervals, dots, halo, excluded)
-    chart = styled(layers.properties(title=TITLE, width=2 * WIDTH, height=height))
-    figure: alt.LayerChart = chart.configure_legend(orient="bottom")
+    named = rules.mark_text(baseline="bottom", dy=-2, fontSize=11).encode(alt.YValue(0), text="text:N")
+    halos = texts_of(stroke="white", strokeWidth=5)  # they hide rules behind words
+    layers = alt.layer(ruled, named, *halos, intervals, dots, *texts_of())
+    title = alt.Title(TITLE, subtitle="Right: score of the original → with constants (context-free floor)", offset=10)
+    height = ROW_HEIGHT * len(lines) * len(places)
+    layers = styled(layers.properties(title=title, width=FOREST_WIDTH, height=height))
+    figure: alt.LayerChart = layers.configure_legend(orient="bottom")
     return figure

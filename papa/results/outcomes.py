@@ -132,7 +132,8 @@ class TaskOutcomes:
 
     def guess(self, metric: str) -> Guess:
         """Return the best guess that ignores the input, based on the labels of the training rows."""
-        return MEASURES[metric].guess_of(self.names, self.train_counts)
+        measure = MEASURES[metric]
+        return (measure.guess or measure.target.guess)(self.names, self.train_counts)
 
     def settings(self, resampled: bool = False) -> dict[Setting, list[int]]:
         """Return the indices of the runs of each setting: those on all training rows, or those on samples of them."""

@@ -20,7 +20,7 @@ from papa import __version__
 from papa.files import opened_table, read_provenance
 from papa.results.heads_map import head_maps
 from papa.results.outcomes import ALL
-from papa.results.section import Section
+from papa.results.section import Section, narrow_svg
 from papa.results.summary import cluster_note, data_of, is_main
 from papa.results.table import Table
 
@@ -61,13 +61,17 @@ def page_of(finished: Finished, sections: Sequence[tuple[Section, str]]) -> str:
 
 def _shown(section: Section, svg: str, finished: Finished) -> dict[str, object]:
     """Return the fields of a section with its figure as data and, below it, the number of examples."""
-    caption, figure = section.caption, ""
-    if svg and caption:
+    caption, figure, narrow = "", "", ""
+    if svg:
         examples = _examples_in(section.frame if "examples" in section.frame else finished.summary)
-        caption = f"{caption.removesuffix('.')}. {examples}."
-        figure = f"data:image/svg+xml;base64,{b64encode(svg.encode()).decode()}"
+        caption = f"{section.caption.removesuffix('.')}. {examples}."
+        figure, narrow = _as_address(svg), _as_address(narrow_svg(section.chart))
     folded = bool(figure) or sum(len(table.rows) for table in section.tables) > FOLDED_ROWS
-    return vars(section) | {"figure": figure, "caption": caption, "folded": folded}
+    return vars(section) | {"figure": figure, "narrow": narrow, "caption": caption, "folded": folded}
+
+
+def _as_address(svg: str) -> str:
+    return f"data:image/svg+xml;base64,{b64encode(svg.encode()).decode()}" if svg else ""
 
 
 def _rendered(content: Mapping[str, object]) -> str:
@@ -127,7 +131,9 @@ def _models_table(finished: Finished) -> Table:
         row = {"model": name, "hub id": model.hub or "a folder", "revision": model.revision or ""}
         row |= {"SHA-256 of the weights": made.facts.get("weights", "") if made else ""}
         rows.append(row | (dict(sorted(made.packages.items())) if made else {}))
-    return Table("", pd.DataFrame(rows).fillna(""), len(rows[0]))
+    table = pd.DataFrame(rows).fillna("")
+    table = table[[name for name in table if table[name].any()]]
+    return Table("", table, len(rows[0]))
 
 
 def versions_note(finished: Finished) -> str:

@@ -41,7 +41,7 @@ class Section:
         facts: the facts that the Parquet table records.
         chart: an Altair chart; None if there is nothing to draw.
         alternative: the alternative text of the chart.
-        caption: the text below the chart; empty if there is nothing to compare, so the report leaves out the chart.
+        caption: the text below the chart.
         in_report: whether the HTML report has the section; otherwise there are only files.
     """
 
@@ -74,15 +74,31 @@ class Section:
 
 def draw(chart: alt.TopLevelMixin, svg: Path, png: Path) -> str:
     """Write a chart as SVG and as PNG; return the SVG."""
+    specification, text = svg_of(chart)
+    with replacing(svg) as temporary:
+        temporary.write_text(text, encoding="utf-8")
+    with replacing(png) as temporary:
+        temporary.write_bytes(vl_convert.vegalite_to_png(specification, scale=PNG_SCALE))
+    return text
+
+
+def svg_of(chart: alt.TopLevelMixin) -> tuple[str, str]:
+    """Return the Vega-Lite specification of a chart, and the chart as SVG."""
     specification = chart.to_json(indent=None, ensure_ascii=False)
     if bad := UNDRAWABLE.search(specification):
         text = specification[max(0, bad.start() - 20) : bad.end() + 20]
         raise InputError(
             f"The text …{text}… contains a control character, which cannot be drawn; remove it from the data."
         )
-    text = vl_convert.vegalite_to_svg(specification)
-    with replacing(svg) as temporary:
-        temporary.write_text(text, encoding="utf-8")
-    with replacing(png) as temporary:
-        temporary.write_bytes(vl_convert.vegalite_to_png(specification, scale=PNG_SCALE))
-    return text
+    return specification, vl_convert.vegalite_to_svg(specification)
+
+
+def narrow_svg(chart: alt.TopLevelMixin | None) -> str:
+    """Return panels in one column, without the heading, which the page has, too; empty if the chart has no panels."""
+    import altair as alt
+
+    if not isinstance(chart, alt.ConcatChart):
+        return ""
+    chart = chart.copy()
+    chart.columns, chart.title = 1, alt.Undefined
+    return svg_of(chart.configure_legend(orient="bottom", columns=1))[1]

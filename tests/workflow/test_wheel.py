@@ -12,11 +12,9 @@ import pytest
 import yaml
 from tiny import CONFIG, REPOSITORY, write_data, write_model
 
-from papa.files import digest_of_json
-
 pytestmark = pytest.mark.slow
 ONE_TASK = json.dumps(CONFIG | {"run": CONFIG["run"] | {"tasks": ["animals"], "fractions": ["1", "0"]}})
-LONG = {name: f"{name}-{digest_of_json(name) * 2}"[:64] for name in ("tiny", "sentences", "animals")}
+LONG = {name: name[0] * 64 for name in ("tiny", "sentences", "animals")}
 for short, name in LONG.items():  # file names contain several of them
     ONE_TASK = ONE_TASK.replace(f'"{short}"', f'"{name}"')
 

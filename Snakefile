@@ -12,6 +12,7 @@ if not workflow.configfiles:
 
 
 from papa.errors import InputError
+from papa.files import KEY_DIGITS
 from papa.jobs.start import end, planned
 
 try:
@@ -21,11 +22,11 @@ except InputError as error:
     raise SystemExit(f"Error: {error}")
 
 THREADS = STUDY.threads
-MAKE = f"trap '' INT; {shlex.quote(sys.executable)} -P -m papa.plan.execute {STUDY.folder} {{wildcards.key}} {{threads}} {{log}}"
+MAKE = f"trap '' INT; {shlex.quote(sys.executable)} -P -m papa.plan.execute {STUDY.folder} {{wildcards.file:q}} {{threads}} {{log}}"
 
 
 def waits(wildcards):
-    return STUDY.batches[wildcards.key]["waits"]
+    return STUDY.batches[wildcards.file[-KEY_DIGITS:]]["waits"]
 
 
 def request(megabytes, minutes):
@@ -40,10 +41,9 @@ def request(megabytes, minutes):
 LIGHT, ENCODER = request(2000, 60), request(3000 + 4 * STUDY.weights_mb, 240)
 
 
+# NAME-KEY as one wildcard: Snakemake refuses values that repeat their end, which names may do, but digests do not.
 wildcard_constraints:
-    study="[^/]+",
-    name="[^/]+",
-    key="[0-9a-f]{16}",
+    file="[^/]+",
 
 
 rule all:
@@ -64,9 +64,9 @@ rule tokenize:
     input:
         waits,
     output:
-        update("results/cache/tokenize/{name}-{key}.parquet"),
+        update("results/cache/tokenize/{file}.parquet"),
     log:
-        f"{STUDY.folder}/logs/tokenize-{{name}}-{{key}}.log",
+        f"{STUDY.folder}/logs/tokenize-{{file}}.log",
     priority: 3
     resources:
         **LIGHT,
@@ -78,9 +78,9 @@ rule average:
     input:
         waits,
     output:
-        update("results/cache/average/{name}-{key}.h5"),
+        update("results/cache/average/{file}.h5"),
     log:
-        f"{STUDY.folder}/logs/average-{{name}}-{{key}}.log",
+        f"{STUDY.folder}/logs/average-{{file}}.log",
     priority: 3
     threads: THREADS
     resources:
@@ -93,9 +93,9 @@ rule learn_lambda:
     input:
         waits,
     output:
-        update("results/cache/learn_lambda/{name}-{key}.parquet"),
+        update("results/cache/learn_lambda/{file}.parquet"),
     log:
-        f"{STUDY.folder}/logs/learn_lambda-{{name}}-{{key}}.log",
+        f"{STUDY.folder}/logs/learn_lambda-{{file}}.log",
     priority: 2
     threads: THREADS
     resources:
@@ -109,9 +109,9 @@ rule hidden_states:
     input:
         waits,
     output:
-        update("results/{study}/states/{name}-{key}.hidden"),
+        update(f"{STUDY.folder}/states/{{file}}.hidden"),
     log:
-        "results/{study}/logs/hidden_states-{name}-{key}.log",
+        f"{STUDY.folder}/logs/hidden_states-{{file}}.log",
     priority: -1  # first read the states that are there
     threads: THREADS
     resources:
@@ -124,9 +124,9 @@ rule probe:
     input:
         waits,
     output:
-        update("results/cache/probe/{name}-{key}.parquet"),
+        update("results/cache/probe/{file}.parquet"),
     log:
-        f"{STUDY.folder}/logs/probe-{{name}}-{{key}}.log",
+        f"{STUDY.folder}/logs/probe-{{file}}.log",
     threads: THREADS
     resources:
         **LIGHT,
@@ -139,9 +139,9 @@ rule probe_encoder:
     input:
         waits,
     output:
-        update("results/cache/probe_encoder/{name}-{key}.parquet"),
+        update("results/cache/probe_encoder/{file}.parquet"),
     log:
-        f"{STUDY.folder}/logs/probe_encoder-{{name}}-{{key}}.log",
+        f"{STUDY.folder}/logs/probe_encoder-{{file}}.log",
     threads: THREADS
     resources:
         **ENCODER,
@@ -153,9 +153,9 @@ rule report:
     input:
         waits,
     output:
-        update("results/{study}/report/{name}-{key}.json"),
+        update(f"{STUDY.folder}/report/{{file}}.json"),
     log:
-        "results/{study}/logs/report-{name}-{key}.log",
+        f"{STUDY.folder}/logs/report-{{file}}.log",
     localrule: True
     resources:
         **LIGHT,

@@ -48,14 +48,15 @@ def read_config(path: str | os.PathLike[str], changes: Mapping[str, object] | No
     Raises:
         InputError: the file cannot be read or contains no valid config; the message names the key.
     """
-    return config_of(_changed(read_yaml(path), changes or {}))
+    return config_of(changed(read_yaml(path), changes or {}))
 
 
-def _changed(content: object, changes: Mapping[str, object]) -> object:
+def changed(content: object, changes: Mapping[str, object]) -> object:
+    """Return a config with other keys, block by block."""
     if not isinstance(content, dict):
         return content
     return content | {
-        key: _changed(content.get(key, {}), value) if isinstance(value, Mapping) else value
+        key: changed(content.get(key, {}), value) if isinstance(value, Mapping) else value
         for key, value in changes.items()
     }
 
@@ -275,7 +276,7 @@ def _advice(kind: str, value: object) -> str:
     if kind == "tuple_type" and isinstance(value, str | int | float):
         return f"; write [{value}]"
     if kind == "int_type" and re.fullmatch("[+-]?[0-9]+", str(value)):
-        return "; write it without quotes" * isinstance(value, str)
+        return "; write it without quotes (snakemake reads numbers in a block of --config as text, papa run does not)"
     if kind == "bool_type" and re.fullmatch("(?i)yes|no|on|off|true|false", str(value)):
         return "; write it without quotes, or after --config as True or False" * isinstance(value, str)
     if kind == "float_type" and (power := re.fullmatch("([+-]?[0-9]+)[eE]([+-]?)([0-9]+)", str(value))):

@@ -289,21 +289,21 @@ def _smallest_margin(study: Plan, name: str) -> dict[str, object]:
 
 def _describe_margins(estimates: Mapping[str, Any]) -> list[str]:
     """Describe the smallest margins of a plan in sentences."""
-    known, sentences = [], []
+    sentences, known, unlikely, without = list[str](), list[str](), list[str](), dict[str, list[str]]()
     for entry in estimates["smallest_margins"]:
-        if entry["smallest"] is None:
-            sentences.append(f"No smallest margin for {entry['title']}: {entry['why']}.")
+        title, smallest = entry["title"], entry["smallest"]
+        if smallest is None:
+            without.setdefault(entry["why"], []).append(title)
             continue
         seeds = f"{count(entry['seeds'], 'seed')}, " if entry["seeds"] else ""
-        size = f"{math.ceil(100 * entry['smallest'])}%" if entry["smallest"] < 1 else "100% or more"
-        known.append(f"{entry['title']} {size} ({seeds}{count(entry['examples'], 'example')})")
-        if entry["smallest"] >= estimates["margin"]:
-            margin = f"{100 * estimates['margin']:g}%"
-            sentences.append(f"A margin of {margin} is unlikely for {entry['title']}: add examples or seeds.")
+        size = f"{math.ceil(100 * smallest)}%" if smallest < 1 else "100% or more"
+        known.append(f"{title} {size} ({seeds}{count(entry['examples'], 'example')})")
+        unlikely += [title] * (smallest >= estimates["margin"])
     if known:
-        sentences[:0] = [
-            f"Smallest margin that can be shown with {100 * POWER:.0f}% power if reliance is 0, as a share of "
-            f"attention's contribution: {', '.join(known)}.",
-            ASSUMED,
-        ]
+        shown = f"Smallest margin that can be shown with {100 * POWER:.0f}% power if reliance is 0, as a share of"
+        sentences += [f"{shown} attention's contribution: {', '.join(known)}.", ASSUMED]
+    sentences += [f"No smallest margin for {', '.join(titles)}: {why}." for why, titles in without.items()]
+    if unlikely:
+        margin = f"A margin of {100 * estimates['margin']:g}%"
+        sentences.append(f"{margin} is unlikely for {', '.join(unlikely)}: add examples or seeds.")
     return sentences

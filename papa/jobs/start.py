@@ -24,9 +24,10 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import psutil
+import yaml
 
 import papa
-from papa.config.reading import config_of, read_yaml
+from papa.config.reading import changed, config_of, read_yaml
 from papa.data.hub import fetch
 from papa.errors import WARNING, InputError, first_line
 from papa.jobs.stopping import resumable
@@ -65,9 +66,10 @@ _locks: list[int] = []
 
 @dataclass
 class Call:
-    """A call of snakemake by `papa run`: its options, and the studies that the Snakefile has planned."""
+    """A call of snakemake by `papa run`: its options, the keys they replace, and the studies that it has planned."""
 
     options: Namespace
+    keys: Mapping[str, object] = field(default_factory=dict)
     studies: list[Planned] = field(default_factory=list)
 
 
@@ -152,7 +154,7 @@ def demo(cores: str | None, options: Sequence[str]) -> None:
 
 
 def keys_of(changes: Sequence[str], **options: object) -> dict[str, object]:
-    """Return the keys that options --config KEY=VALUE replace, as snakemake reads them, and `options` that are given.
+    """Return the keys that options --config KEY=VALUE replace, and `options` that are given.
 
     Raises:
         InputError: an option has another form.
@@ -161,10 +163,14 @@ def keys_of(changes: Sequence[str], **options: object) -> dict[str, object]:
     if not changes:
         return given
     from snakemake.cli import parse_config
+    from snakemake.utils import update_config
 
     try:
         keys: dict[str, object] = parse_config(changes)
-    except ValueError as error:
+        for key, _, text in (change.partition("=") for change in changes):
+            if isinstance(keys[key], dict | list):  # snakemake reads numbers inside it as text
+                update_config(keys, {key: yaml.safe_load(text.strip("'\""))})
+    except (ValueError, yaml.YAMLError) as error:
         raise InputError(
             f"--config is {' '.join(changes)!r}, but each entry must be KEY=VALUE, with a key of the top level, "
             f"such as margin=0.05 or 'run={{tasks: [ner]}}' ({first_line(error)})"
@@ -189,8 +195,7 @@ def snakemake(words: Sequence[str]) -> Call:
         finally:
             lines = messages.getvalue().splitlines(keepends=True)
             sys.stderr.writelines(line for line in lines if not line.endswith(PROFILE_MESSAGE))
-        keys_of(options.config or [])  # snakemake shows a traceback if a key is wrong
-        called = Call(options)
+        called = Call(options, keys_of(options.config or []))  # snakemake shows a traceback if a key is wrong
         token = _call.set(called)
         try:
             done = args_to_api(options, parser)
@@ -264,7 +269,8 @@ def planned(config: Mapping[str, object], files: Iterable[str | Path], is_main_p
         return Planned(folder, {batch["key"]: batch for batch in content["batches"]}, content["config"]["threads"])
     for path in files:
         read_yaml(path)
-    checked = config_of(config)
+    called = _call.get()
+    checked = config_of(changed(config, called.keys) if called else config)
     folder, threads = f"results/{checked.name}", checked.threads
     if (home() / "papa").is_dir():  # only for a clone: an installed papa's folder would shadow other modules
         path = os.pathsep.join(filter(None, [str(home()), os.environ.get("PYTHONPATH")]))
@@ -281,7 +287,7 @@ def planned(config: Mapping[str, object], files: Iterable[str | Path], is_main_p
     batches = {batch.key: {"handle": batch.handle, "waits": batch.waits, "rule": batch.rule} for batch in plan.missing}
     sizes = [_weight_bytes(plan.model(name).folder) for name in dict.fromkeys(model for model, _ in checked.pairs)]
     started = Planned(folder, batches, threads, plan, max(sizes) // 10**6)
-    if called := _call.get():
+    if called:
         called.studies.append(started)
     if runs and batches:  # not in `onstart`, which snakemake does not call for a workflow that is used as a module
         begin(plan)

@@ -19,13 +19,7 @@ from pydantic import TypeAdapter
 from papa.config.settings import budget_on
 from papa.data import packed
 from papa.data.digests import digest_of_file
-from papa.data.weights import (
-    NO_CODE,
-    WEIGHT_FILES,
-    folder_of_model,
-    locate,
-    without_progress_bars,
-)
+from papa.data.weights import NO_CODE, WEIGHT_FILES, folder_of_model, locate, without_progress_bars
 from papa.errors import InputError, count, first_line
 from papa.files import KEY_DIGITS, PACKAGES, Record, read_json, write_json
 from papa.model.check import refused

@@ -15,21 +15,19 @@ from pathlib import Path
 from typing import Any, TextIO
 
 from papa.errors import InputError, first_line, without_secrets
+from papa.files import KEY_DIGITS
 from papa.jobs import gpu
 from papa.jobs.stopping import stop_once
-from papa.plan.jobs import (
-    STAGES,
-    Report,
-)
+from papa.plan.jobs import STAGES, Report
 from papa.plan.study import function_of, jobs_of, read_plan
 
 Say = Callable[[str], None]
 log = logging.getLogger(__name__)
 
 
-def main(folder: str, key: str, threads: str, path: str) -> None:
-    """Run the batch with this key in the plan of the study in `folder`; `path` is that of its log."""
-    plan = read_plan(folder)
+def main(folder: str, file: str, threads: str, path: str) -> None:
+    """Run the batch that makes NAME-KEY in the plan of the study in `folder`; `path` is that of its log."""
+    plan, key = read_plan(folder), file[-KEY_DIGITS:]
     batch = next((batch for batch in plan["batches"] if batch["key"] == key), None)
     name = f"job {key}" if batch is None else f"{batch['rule']} {batch['name']}"
     with process(name, Path(path), threads) as say:

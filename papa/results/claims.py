@@ -223,26 +223,27 @@ def data_notes(config: Config, facts: Mapping[str, Mapping[str, Any]], rows: pd.
         facts: the facts about the table of each corpus.
         rows: the summary.
     """
-    leaked, cut, frequent = list[str](), list[str](), list[str]()
+    leaked, cut, frequent = list[str](), dict[tuple[str, str, str], list[str]](), list[str]()
     for name in dict.fromkeys(config.tasks[task].corpus for _, task in config.pairs):
         if shared := facts[name]["shared"].get("validation", 0):
             size = facts[name]["rows"]["validation"]
-            leaked.append(
-                f"{shared:,} of {count(size, 'row')} of {name}" if size else f"{count(shared, 'row')} of {name}"
-            )
+            shared_rows = f"{shared:,} of {count(size, 'row')}" if size else count(shared, "row")
+            leaked.append(f"{shared_rows} of {name}")
     for row in rows[rows["main"]].drop_duplicates(["model", "task"]).to_dict("records"):
+        task = config.tasks[row["task"]]
         for split, noun in (("train", "training row"), ("validation", "validation row")):
             number, size = row[f"cut_{split}"], row[f"rows_{split}"]
             if number > CUT_SHARE * size:
-                cut.append(f"{number:,} of {count(size, noun)} of {row['title']} ({row['model']})")
-        task = config.tasks[row["task"]]
+                rows_cut = f"{number:,} of {count(size, noun)}"
+                cut.setdefault((task.corpus, row["model"], rows_cut), []).append(row["title"])
         if (labels := facts[task.corpus]["labels"].get(row["task"])) and not task.labels:
             frequent.append(frequent_class(row["metric"], labels["names"], labels["train_counts"]))
+    of_tasks = "; ".join(f"{number} of {', '.join(tasks)} ({model})" for (_, model, number), tasks in cut.items())
     notes = [
         f"Validation rows that are also in training: {'; '.join(leaked)}. Probes may have memorised their answers."
         if leaked
         else "",
-        f"Texts cut because they have more tokens than slots: {'; '.join(cut)}." if cut else "",
+        f"Texts cut because they have more tokens than slots: {of_tasks}." if cut else "",
         *dict.fromkeys(frequent),
     ]
     return list(filter(None, notes))

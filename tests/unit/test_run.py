@@ -142,7 +142,7 @@ def test_a_wrong_cache_and_a_wrong_config_are_refused_at_once(given, here, monke
 
 def test_plan_takes_the_keys_that_run_takes(here):
     write_study(here)
-    fewer = ["--config", "run={fractions: ['1', '0']}", "--config", "device=cuda"]
+    fewer = ["--config", "run={fractions: ['1', '0'], seeds: [7]}", "--config", "device=cuda"]
     same, changed = (json.loads(invoke("plan", "mine.yaml", "--json", *words).stdout) for words in ([], fewer))
     config = config_of(CONFIG | {"run": CONFIG["run"] | {"fractions": ["1", "0"]}})
     assert changed["total"]["jobs"] == len(Plan(config, "results/tiny").missing) < same["total"]["jobs"]

@@ -67,17 +67,17 @@ def test_constants_are_those_of_the_model_and_the_task_and_a_wrong_name_gets_a_s
     ("cut", "listed", "expected"),
     [
         ((1, 1), ["b", "a"], ""),
-        ((2, 60), ["b", "a"], "than slots: 2 of 100 training rows of T (m); 60 of 100 validation rows of T (m)."),
+        ((2, 60), ["b", "a"], "than slots: 2 of 100 training rows of T, U (m); 60 of 100 validation rows of T, U (m)."),
         ((0, 0), None, "F1 is that of b, the class of 90% of the training rows; if a is the class of interest"),
     ],
 )
 def test_notes_on_data_are_cut_texts_and_f1_of_the_more_frequent_class(cut, listed, expected):
     sizes = {"rows_train": 100, "rows_validation": 100, "cut_train": cut[0], "cut_validation": cut[1]}
-    row = {"main": True, "task": "t", "title": "T", "model": "m", "metric": "f1"} | sizes
+    rows = [{"main": True, "task": name, "title": name.upper(), "model": "m", "metric": "f1"} | sizes for name in "tu"]
     labels = {"t": {"names": ["a", "b"], "train_counts": [10, 90]}}
     facts = {"texts": {"labels": labels, "shared": {}, "rows": {"validation": 100}}}
-    config = SimpleNamespace(tasks={"t": SimpleNamespace(corpus="texts", labels=listed)}, pairs=[("m", "t")])
-    said = " ".join(data_notes(config, facts, pd.DataFrame([row])))
+    tasks = dict.fromkeys("tu", SimpleNamespace(corpus="texts", labels=listed))
+    said = " ".join(data_notes(SimpleNamespace(tasks=tasks, pairs=[("m", "t")]), facts, pd.DataFrame(rows)))
     assert expected in said and bool(said) == bool(expected)
 
 

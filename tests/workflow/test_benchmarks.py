@@ -45,10 +45,10 @@ def test_both_sides_are_compared_and_do_the_same_work(tmp_path, model):
     files = {split: str(tmp_path / f"{split}.csv") for split in ("train", "validation")}
     comparison.settings |= {"corpus": {"files": files, "first": "sentence", "train_limit": 17}, "slots": SLOTS}
     rows = compare.compare(comparison)
-    assert comparison.run("difference").report["difference"] < 1e-5
+    assert compare.difference(comparison.settings) < 1e-5
     assert [row.part.split()[0] for row in rows] == ["averaging", "λ", "probes", "end"]
     assert all(str(row).count("|") == 8 for row in rows)
-    assert sorted(path.name for path in work.glob("seed-*.parquet")) == [f"seed-{n}.parquet" for n in (1, 2, 3)]
+    assert len([*work.glob("cache/probe/*kept-1of2-*.parquet")]) == len(compare.SEEDS)
 
 
 def objective(probe, states, gold):

@@ -26,14 +26,15 @@ AVERAGE = "published-average.safetensors"
 
 def job_of(settings: Settings, stage: str) -> AnyJob:
     """Return the job of a stage at the fraction and with the seed of the settings, from the plan in the work folder."""
+    from papa.plan.jobs import HiddenStates
     from papa.plan.study import jobs_of, read_plan
 
     fraction, seed = settings["fraction"], settings.get("seed", 1)
 
     def wanted(job: AnyJob) -> bool:
-        if stage == "hidden_states":
-            return bool(job.settings.fraction == fraction)
-        return stage != "probe" or (job.about["fraction"], job.about["seed"]) == (fraction, seed)
+        if isinstance(job.settings, HiddenStates):
+            return job.settings.fraction == fraction
+        return job.stage != "probe" or (job.about["fraction"], job.about["seed"]) == (fraction, seed)
 
     jobs = [job for batch in read_plan(settings["work"])["batches"] for job in jobs_of(batch)]
     return next(job for job in jobs if job.stage == stage and wanted(job))

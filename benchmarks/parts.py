@@ -29,7 +29,7 @@ def job_of(settings: Settings, stage: str) -> AnyJob:
     from papa.plan.jobs import HiddenStates
     from papa.plan.study import jobs_of, read_plan
 
-    fraction, seed = settings["fraction"], settings.get("seed", 1)
+    fraction, seed = str(settings["fraction"]), settings.get("seed", 1)
 
     def wanted(job: AnyJob) -> bool:
         if isinstance(job.settings, HiddenStates):

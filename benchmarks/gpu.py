@@ -16,7 +16,6 @@ import argparse
 import copy
 import time
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
 from dataclasses import replace
 from functools import partial
 from itertools import product
@@ -65,16 +64,6 @@ def seconds(work: Callable[[], object], device: torch.device, least: float) -> f
         runs += 1
         waited(device)
     return (waited(device) - begin) / runs
-
-
-@contextmanager
-def tf32(allowed: bool) -> Iterator[None]:
-    """Let matrix products use TF32 inside the `with` block."""
-    torch.set_float32_matmul_precision("high" if allowed else "highest")
-    try:
-        yield
-    finally:
-        torch.set_float32_matmul_precision("highest")
 
 
 def peak(device: torch.device, dtype: torch.dtype, size: int, least: float) -> float:
@@ -164,29 +153,29 @@ def main(arguments: Sequence[str] | None = None) -> None:
             with torch.device(device):
                 stock = transformers.AutoModel.from_config(config).to(dtype).eval().requires_grad_(False)
             ours = Model(copy.deepcopy(stock))
-            with tf32(precision == "tf32"):
-                best = peak(device, dtype, size, options.seconds)
-                print(f"\n{title}, {precision}; peak {best / 1e12:.0f} TFLOP/s\n")
-                print("| texts × slots, lengths | | tokens/s | against stock | share of peak | peak memory, GB |")
-                print("|---|---|--:|--:|--:|--:|")
-                for (batch, slots), lengths in product([(2, 16)] if options.tiny else shapes, LENGTHS):
-                    mask = mask_of(batch, slots, lengths)
-                    stocks, forward, tokens = float("nan"), operations(stock, mask), int(mask.sum())
-                    for label, passes, work in works(stock, ours, mask):
-                        if device.type == "cuda":
-                            torch.cuda.reset_peak_memory_stats()
-                        try:
-                            took = seconds(work, device, options.seconds)
-                        except torch.OutOfMemoryError:
-                            print(f"| {batch} × {slots}, {lengths} | {label} | out of memory | | | |", flush=True)
-                            continue
-                        stocks, share = took if label == "stock" else stocks, passes * forward / took / best
-                        held = torch.cuda.max_memory_allocated() / 1e9 if device.type == "cuda" else 0.0
-                        print(
-                            f"| {batch} × {slots}, {lengths} | {label} | {tokens / took:,.0f} | {stocks / took:.2f} | "
-                            f"{share:.0%} | {held:.1f} |",
-                            flush=True,
-                        )
+            torch.set_float32_matmul_precision("high" if precision == "tf32" else "highest")
+            best = peak(device, dtype, size, options.seconds)
+            print(f"\n{title}, {precision}; peak {best / 1e12:.0f} TFLOP/s\n")
+            print("| texts × slots, lengths | | tokens/s | against stock | share of peak | peak memory, GB |")
+            print("|---|---|--:|--:|--:|--:|")
+            for (batch, slots), lengths in product([(2, 16)] if options.tiny else shapes, LENGTHS):
+                mask = mask_of(batch, slots, lengths)
+                stocks, forward, tokens = float("nan"), operations(stock, mask), int(mask.sum())
+                for label, passes, work in works(stock, ours, mask):
+                    if device.type == "cuda":
+                        torch.cuda.reset_peak_memory_stats()
+                    try:
+                        took = seconds(work, device, options.seconds)
+                    except torch.OutOfMemoryError:
+                        print(f"| {batch} × {slots}, {lengths} | {label} | out of memory | | | |", flush=True)
+                        continue
+                    stocks, share = took if label == "stock" else stocks, passes * forward / took / best
+                    held = torch.cuda.max_memory_allocated() / 1e9 if device.type == "cuda" else 0.0
+                    print(
+                        f"| {batch} × {slots}, {lengths} | {label} | {tokens / took:,.0f} | {stocks / took:.2f} | "
+                        f"{share:.0%} | {held:.1f} |",
+                        flush=True,
+                    )
 
 
 if __name__ == "__main__":

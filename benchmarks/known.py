@@ -25,7 +25,6 @@ from transformers import AutoTokenizer
 
 import papa
 from papa.config.reading import config_of
-from papa.config.variant import Constant
 from papa.errors import count
 from papa.files import read_table
 from papa.jobs.measure import run_here
@@ -86,12 +85,10 @@ def orders(results: Path) -> Iterator[tuple[str, float]]:
         yield "/".join(map(str, names)), float((rows["rank"] < last).sum() / (len(rows) - 1))
 
 
-def costs(study: Plan) -> Iterator[tuple[str, float, float]]:
+def costs(results: Path) -> Iterator[tuple[str, float, float]]:
     """Yield the cost of replacing each head by averages and by zeros, in nats per repeated word."""
     model, tokenizer = papa.load_model(FOLDER, device="cpu"), AutoTokenizer.from_pretrained(FOLDER)
-    job = study.average("induction", "repeats", Constant("average"))
-    assert job is not None
-    average = papa.Constants.load(job.output)
+    average = papa.load(results).constants("repeats", constant="average")
     zeros = torch.zeros_like(average.mean)
     texts = [row["text"] for row in generate("repeats", "validation", 300)]
     inputs = papa.lay_out(tokenizer, texts, slots=SLOTS, style="contiguous")
@@ -130,10 +127,9 @@ def main() -> None:
     torch.set_num_threads(1)
     if given.results is not None:
         checked = config_of(config(given.results / "data"))
-        made = Plan(checked, given.results, cache=given.results / "cache")
-        run_here(made)
+        run_here(Plan(checked, given.results, cache=given.results / "cache"))
         print("\n| layer, head | averages | zeros |\n|---|--:|--:|")
-        for head, of_average, of_zeros in costs(made):
+        for head, of_average, of_zeros in costs(given.results):
             print(f"| {head} | {round(of_average, 3) + 0.0:.3f} | {round(of_zeros, 3) + 0.0:.3f} |")  # no -0
         print("\n| order | AUROC |\n|---|--:|")
         for name, area in orders(given.results):

@@ -18,27 +18,18 @@ from transformers.models.bert.modeling_bert import BertSelfAttention
 Inputs = dict[str, Tensor]  # input_ids, attention_mask, token_type_ids: [batch, slot]
 
 
-def lay_out(tokenizer: Any, first: Sequence[str], second: Sequence[str] | None, slots: int) -> Inputs:
-    """Texts in fixed slots (PAPER section 1): [SEP] in the last slot, and for pairs also in slot n/2."""
-    half = slots - 1 if second is None else slots // 2
+def lay_out(tokenizer: Any, texts: Sequence[str], slots: int) -> Inputs:
+    """Single texts in fixed slots (PAPER section 1): [SEP] in the last slot."""
     inputs = {
-        "input_ids": torch.full((len(first), slots), tokenizer.pad_token_id),
-        "attention_mask": torch.zeros(len(first), slots, dtype=torch.long),
-        "token_type_ids": torch.zeros(len(first), slots, dtype=torch.long),
+        "input_ids": torch.full((len(texts), slots), tokenizer.pad_token_id),
+        "attention_mask": torch.zeros(len(texts), slots, dtype=torch.long),
+        "token_type_ids": torch.zeros(len(texts), slots, dtype=torch.long),
     }
-
-    def put(row: int, ids: list[int], start: int) -> None:
-        inputs["input_ids"][row, start : start + len(ids)] = torch.tensor(ids, dtype=torch.long)
-        inputs["attention_mask"][row, start : start + len(ids)] = 1
-
-    for row, ids in enumerate(tokenizer(list(first), add_special_tokens=False).input_ids):
-        put(row, [tokenizer.cls_token_id, *ids][:half], 0)
-        put(row, [tokenizer.sep_token_id], half)
-    if second is not None:
-        for row, ids in enumerate(tokenizer(list(second), add_special_tokens=False).input_ids):
-            put(row, ids[: slots - half - 2], half + 1)
-            put(row, [tokenizer.sep_token_id], slots - 1)
-        inputs["token_type_ids"][:, half + 1 :] = 1
+    for row, ids in enumerate(tokenizer(list(texts), add_special_tokens=False).input_ids):
+        begin = [tokenizer.cls_token_id, *ids][: slots - 1]
+        for ids_of_part, start in ((begin, 0), ([tokenizer.sep_token_id], slots - 1)):
+            inputs["input_ids"][row, start : start + len(ids_of_part)] = torch.tensor(ids_of_part)
+            inputs["attention_mask"][row, start : start + len(ids_of_part)] = 1
     return inputs
 
 
@@ -155,20 +146,17 @@ def batches_of(inputs: Inputs, size: int, shuffled: torch.Generator | None = Non
 
 def train(
     model: BertModel, probe: Probe, batches: Iterable[tuple[Inputs, Tensor]], learning_rate: float, mix: bool = False
-) -> list[float]:
-    """Train the probe, with `mix` the lambdas too, on batches of (inputs, labels); returns the loss of each step."""
+) -> None:
+    """Train the probe, with `mix` the lambdas too, on batches of (inputs, labels)."""
     parameters = [*probe.parameters(), *(lambdas(model) if mix else [])]
     optimiser = torch.optim.AdamW(parameters, lr=learning_rate, weight_decay=0.0)
     probe.train()
-    losses = []
     for inputs, labels in batches:
         loss = functional.cross_entropy(logits_of(model, probe, inputs), labels)
         optimiser.zero_grad()
         loss.backward()
         nn.utils.clip_grad_norm_(parameters, 1.0)
         optimiser.step()
-        losses.append(loss.item())
-    return losses
 
 
 @torch.no_grad()

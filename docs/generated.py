@@ -117,7 +117,6 @@ PAGES = {
     CONFIG_PAGE: with_key_table,
     "cli.md": commands,
     "results.md": lambda: with_tables("results.md"),
-    "known-answers.md": lambda: with_tables("known-answers.md"),
 }
 
 if __name__ == "__main__":

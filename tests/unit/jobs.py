@@ -90,31 +90,12 @@ def kind_of(reads, metric=None):
     return "word" if "words" in read_table(reads["tokens"]).column_names else "text"
 
 
-def learn_job(
-    model,
-    lambdas,
-    how=TRAINING,
-    seed=0,
-    constant="average",
-    encoder_dropout=False,
-    metric=None,
-    weights="lambda",
-    **reads,
-):
-    settings = LearnLambda(
-        kind=kind_of(reads, metric),
-        training=how,
-        seed=seed,
-        encoder_dropout=encoder_dropout,
-        constant=Constant.parse(constant).start,
-        weights=weights,
-    )
-    return job(settings, lambdas, model, **reads)
-
-
-def learn(*given, **named):
-    """Learn λ."""
-    return learn_weights([learn_job(*given, **named)])
+def learn(model, lambdas, how=TRAINING, constant="average", metric=None, **more):
+    """Learn λ; `more` are other settings, and the paths of inputs."""
+    named = {name: more.pop(name) for name in ("seed", "encoder_dropout", "weights") if name in more}
+    kind, start = kind_of(more, metric), Constant.parse(constant).start
+    settings = LearnLambda(kind=kind, training=how, constant=start, **{"seed": 0} | named)
+    return learn_weights([job(settings, lambdas, model, **more)])
 
 
 def weigh(model, weights, how=TRAINING, **more):

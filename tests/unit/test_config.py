@@ -171,6 +171,14 @@ def test_configs_of_the_project_pass_and_are_written_as_they_were_read(path):
     assert Config.model_validate_json(config.model_dump_json(exclude_none=True)) == config
 
 
+@pytest.mark.parametrize("part", ["orders", "natural"])
+def test_parts_of_minilm_have_its_settings(part):
+    """So their numbers can be compared with those of minilm.yaml, and share its files."""
+    whole, config = (read_yaml(REPOSITORY / f"config/{name}.yaml") for name in ("minilm", f"minilm-{part}"))
+    for block in ("models", "corpora", "tasks"):
+        assert config[block].items() <= whole[block].items()
+
+
 FRACTIONS = [("1/8", "1/8"), ("2/16", "1/8"), ("0", "0"), (0, "0"), (1, "1"), ("3/3", "1"), (0.5, "1/2")]
 FRACTIONS += [("0.5", "1/2"), (0.125, "1/8"), ("0/7", "0"), (1.0, "1"), (0.333, "333/1000")]
 NO_FRACTIONS = ["", "a", "1/", " 1/2", "1/2\n", "1e0", "0.3333", 1.5, 1e-9, "٢/٣", "2", "9" * 9, None, True]

@@ -62,21 +62,13 @@ def measured(model, folder, **settings):
     return papa.measure(model, *texts_of(60), texts_of(40, 1), QUICK | {"margin": 0.2} | settings, folder)
 
 
-def test_a_study_has_claims_a_curve_heads_a_picture_and_a_page(study, tmp_path):
+def test_a_study_has_claims_a_curve_heads_a_picture_and_a_page(study):
     assert study.claims["margin"] == 0.2 and str(study.claims) == repr(study.claims)
     assert repr(study) == f"<papa.Study: {study.claims}>" and "<table" in study._repr_html_()
     assert set(study.curve["fraction"]) == {"1", "1/2", "0"} and study.curve["mean"].between(0, 1).all()
     assert sorted(study.heads["rank"]) == list(range(len(study.heads))) and study.heads["value"].between(0, 1).all()
     assert study.heads.sort_values("rank")["value"].is_monotonic_increasing
-    assert study.plot().to_dict()["title"]
-    page = study.save(tmp_path / "kept")
-    assert page.exists() and page.read_text() == study.page.read_text()
-    loaded = papa.load(tmp_path / "kept")
-    assert loaded.claims == study.claims and loaded.plot().to_dict() == study.plot().to_dict()
-    for table in ("curve", "heads", "reliance", "outcomes", "summary"):
-        pd.testing.assert_frame_equal(getattr(loaded, table), getattr(study, table))
-    with pytest.raises(papa.InputError, match="never overwrites"):
-        study.save(tmp_path / "kept")
+    assert study.plot().to_dict()["title"] and study.page.exists()
 
 
 def test_finished_jobs_are_not_repeated(study, folder, tmp_path, monkeypatch):

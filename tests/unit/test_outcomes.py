@@ -9,6 +9,7 @@ import numpy as np
 import pyarrow as pa
 import pytest
 from builders import labelled, texts
+from tiny import TRAINING
 
 from papa.config.measures import MEASURES
 from papa.config.settings import Config
@@ -31,22 +32,13 @@ def finished_words(
 ) -> Finished:
     """A finished study with a run for each list of predictions."""
     files = {"train": "a.jsonl", "validation": "b.jsonl"}
-    task = {
-        "corpus": "c",
-        "label": "l",
-        "subset": "s",
-        "metric": metric,
-        "learning_rate": 0.1,
-        "batch_size": 1,
-        "epochs": 1,
-    }
     config = Config.model_validate(
         {
             "name": "words",
             "run": {"models": ["m"], "tasks": ["t"], "fractions": ["1"], "seeds": [1, 2]},
             "models": {"m": {"path": "m"}},
             "corpora": {"c": {"files": files, "words": "w", "slots": 9} | ({"cluster": cluster} if cluster else {})},
-            "tasks": {"t": task},
+            "tasks": {"t": {"corpus": "c", "label": "l", "subset": "s", "metric": metric} | TRAINING},
         }
     )
     marks = [[""], ["", ""], ["new", "", "new"], [""], ["", "new"]]
@@ -57,7 +49,7 @@ def finished_words(
     probes = []
     about = {"model": "m", "task": "t", "corpus": "c", "constant": None, "order": None, "fraction": "1"}
     for seed, labels in enumerate(predicted, start=1):
-        settings = Probe(kind="word", training=Training(learning_rate=0.1, batch_size=1, epochs=1), seed=seed)
+        settings = Probe(kind="word", training=Training(**TRAINING), seed=seed)
         job: AnyJob = Job(settings, {}, {}, "p", str(folder), about | {"seed": seed, "sample": 0})
         write_table(pa.table({"split": ["validation"] * 5} | ITEMS | {"predicted": labels}), job.output, {}, job.record)
         probes.append(job)

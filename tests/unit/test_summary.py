@@ -147,12 +147,9 @@ def test_markdown_says_what_was_used(tmp_path):
     assert "<img" not in page and "<script" not in page and "\n# owned" not in page
 
 
-def write_summary(path: Path, score: float = 0.8) -> None:
-    write_table(arrow_of(summary(scored({"1": [score]})), SUMMARY_COLUMNS), path, {})
-
-
 def test_the_end_of_a_run_prints_claims_caveats_and_scores(tmp_path, capsys):
-    write_summary(tmp_path / "tables/summary.parquet")
+    table = arrow_of(summary(scored({"1": [0.8]})), SUMMARY_COLUMNS)
+    write_table(table, tmp_path / "tables/summary.parquet", {})
     table = {"columns": ["line", "heads replaced"], "data": [["m", "8 of 24"]]}
     claims = {"sentences": ["Much is lost."], "table": table, "notes": ["Rows are also in training."]}
     write_json(claims, tmp_path / "tables/claims.json")

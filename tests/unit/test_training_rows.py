@@ -40,9 +40,9 @@ def test_the_variance_between_samples_is_that_by_hand_and_counts_once():
     expected = scores.mean(1).var(ddof=1) - (of_units**2).sum() / (6 * 39) / 40
     found = np.einsum("eij,i,j->e", spread.squares[spread.members[:, rows]], contrast, contrast)
     assert found[0] == pytest.approx(scores.mean(1).var(ddof=1)) and found[0] - found[1] == pytest.approx(expected)
-    with_rows, without = spread.estimate(contrast), Spread.over([[PseudoValues(values)]]).estimate(contrast)
-    assert with_rows.mean == without.mean and with_rows.variance == pytest.approx(without.variance + expected)
     plain = Spread.over([[PseudoValues(values)]])
+    with_rows, without = spread.estimate(contrast), plain.estimate(contrast)
+    assert with_rows.mean == without.mean and with_rows.variance == pytest.approx(without.variance + expected)
     main = plain.members.sum(1) == 1
     parts = np.append(np.einsum("eij,i,j->e", plain.squares[main], contrast, contrast), scores.mean(1).var(ddof=1))
     freedoms = np.append(plain.freedoms[main], 6)  # Satterthwaite's, with all of the variance between samples

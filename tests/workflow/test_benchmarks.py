@@ -8,10 +8,12 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 import torch
+from builders import labelled
+from finished import CONFIG, page_of, write_results
 from tiny import WORDS, write_model
 from torch.nn.functional import cross_entropy
 
-from benchmarks import compare, coverage, gpu, parts, rehearse
+from benchmarks import compare, coverage, gpu, orders, parts, rehearse
 from papa.data.packed import Packed
 from papa.method.fitting import TrainingTask, drawn_rows, fit
 from papa.method.probes import SequenceProbe, TokenProbe
@@ -45,10 +47,10 @@ def test_both_sides_are_compared_and_do_the_same_work(tmp_path, model):
     files = {split: str(tmp_path / f"{split}.csv") for split in ("train", "validation")}
     comparison.settings |= {"corpus": {"files": files, "first": "sentence", "train_limit": 17}, "slots": SLOTS}
     rows = compare.compare(comparison)
-    assert comparison.run("difference").report["difference"] < 1e-5
+    assert compare.difference(comparison.settings) < 1e-5
     assert [row.part.split()[0] for row in rows] == ["averaging", "λ", "probes", "end"]
     assert all(str(row).count("|") == 8 for row in rows)
-    assert sorted(path.name for path in work.glob("seed-*.parquet")) == [f"seed-{n}.parquet" for n in (1, 2, 3)]
+    assert len([*work.glob("cache/probe/*kept-1of2-*.parquet")]) == len(compare.SEEDS)
 
 
 def objective(probe, states, gold):
@@ -93,6 +95,37 @@ def test_large_models_are_compared_with_the_stock_model(capsys):
     names = [row[2].strip() for row in rows]
     assert names == names[:7] * 4 and names[0] == "stock" and names[5] == "λ step"  # two models, two kinds of lengths
     assert all(float(row[3].replace(",", "")) > 0 for row in rows)
+
+
+def test_a_learned_order_has_its_rank_among_random_orders():
+    """The best of ten, one in the middle, and ties; random orders lack the third probe seed."""
+    right = {f"random-{draw}": [100 + 2 * draw] * 2 for draw in range(1, 10)}
+    right |= {"lambda-0": [190, 190, 0], "lambda-1": [112, 112, 200], "gradient-0": [118, 118]}
+    scores = {("average", name, "1/8"): [np.arange(200) < k for k in of_seeds] for name, of_seeds in right.items()}
+    rows = [*orders.compared(labelled(scores), {("m", "1/8"): 14})]
+    lines = [[cell.strip() for cell in line.split("|")[4:-1]] for line in orders.table(rows).splitlines()[2:]]
+    drawn = ["9", "0.550 (0.514 to 0.586)"]
+    assert lines == [
+        ["14", "λ, seed 0", "0.950", *drawn, "+40.0", "100%", "0.100", "0.200"],
+        ["14", "λ, seed 1", "0.560", *drawn, "+1.0", "56%", "0.500", "-"],
+        ["14", "λ, mean", "0.755", *drawn, "+20.5", "100%", "-", "-"],
+        ["14", "gradient, seed 0", "0.590", *drawn, "+4.0", "89%", "0.200", "0.200"],
+    ]
+
+
+@pytest.mark.usefixtures("no_figures")
+def test_orders_of_a_study_are_compared_or_the_lacking_ones_are_named(tmp_path, capsys):
+    """In the made-up study, λ is best."""
+    for names in (["lambda", "random"], ["lambda"], ["random"]):
+        run = CONFIG["run"] | {"models": ["small"], "tasks": ["second"], "orders": names}
+        study = write_results(tmp_path / "-".join(names), run=run, grids={}, ranking={"draws": 4})
+        page_of(study)
+        if len(names) == 2:
+            orders.main(study.folder)
+            assert capsys.readouterr().out.splitlines()[2].endswith("| 100% | 0.200 | 0.200 |")
+        else:
+            with pytest.raises(SystemExit, match="made needs random orders and λ or gradients, with the same heads"):
+                orders.main(study.folder)
 
 
 @pytest.mark.slow

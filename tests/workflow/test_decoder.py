@@ -70,17 +70,12 @@ def with_next_tokens():
 ORDERS = ["lambda", "gradient"]
 
 
-def with_all_orders():
-    config = with_next_tokens()
+def test_every_order_is_in_the_report_and_is_compared(fresh_copy):
+    """An encoder with a probe, and a decoder with its own head."""
+    workflow, config = fresh_copy, with_next_tokens() | {"floors": []}
     config["models"]["decoder"] = {"path": "models/decoder"}
     config["run"] |= {"tasks": ["animals"], "orders": ORDERS, "fractions": ["1", "1/2"]}
     config["grids"] = {"by-own-head": {"models": ["decoder"], "tasks": ["next"]}}
-    return config | {"floors": []}
-
-
-def test_every_order_is_in_the_report_and_is_compared(fresh_copy):
-    """An encoder with a probe, and a decoder with its own head."""
-    workflow, config = fresh_copy, with_all_orders()
     write_decoder(workflow.folder / "models/decoder")
     results = workflow.compute(config)
     summary = read_table(results / "tables/summary.parquet").to_pandas()

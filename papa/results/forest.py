@@ -38,7 +38,6 @@ NOTE = (
 )
 ROW_HEIGHT, FOREST_WIDTH = 36, 440
 """The height of a row and the width of the plot in pixels; the HTML report scales them to the width of a page."""
-SHOWN = "{:.3f} → {:.3f} ({:.3f})"
 
 
 def reliance(finished: Finished) -> Section | None:
@@ -118,6 +117,11 @@ def _in_words(rows: pd.DataFrame) -> str:
     return " ".join(f"{label}: {reliance}." for label, reliance in zip(labels, reliances, strict=True))
 
 
+def _shown(original: float, constants: float, floor: float) -> str:
+    known = not any(map(pd.isna, (original, constants, floor)))
+    return f"{original:.3f} → {constants:.3f} ({floor:.3f})".replace("-", "−") if known else ""
+
+
 def figure_of(rows: pd.DataFrame, margin: float) -> alt.TopLevelMixin:
     """Draw reliance of tasks and, below each, of its subsets, with rules at the margin and at the floor."""
     import altair as alt
@@ -127,11 +131,13 @@ def figure_of(rows: pd.DataFrame, margin: float) -> alt.TopLevelMixin:
     why = rows["excluded"].astype("object").where(narrow(rows) | rows["reliance"].isna(), wide)
     points = rows[["line"]].join(rows[[*RELIANCE]].astype("float64").where(narrow(rows))).assign(label=label)
     points["excluded"] = why.map("inconclusive: {}".format, na_action="ignore")
-    points["scores"] = texts(lambda *scores: "" if pd.isna(scores[0]) else SHOWN.format(*scores), rows, *SCORES)
+    points["scores"] = texts(_shown, rows, *SCORES)
     lines, places = (list(dict.fromkeys(points[name])) for name in ("line", "label"))
     # a row is a line of text and, below it, an interval; rows of a task follow one another, and the first has its name
     points["row"] = points["label"].map(places.index) * len(lines) + points["line"].map(lines.index)
-    points["label"] = points["label"].where(points["line"].eq(lines[0]), "")
+    points = points.sort_values("row", kind="stable")
+    points["label"] = points["label"].mask(points["label"].duplicated(), "")
+    points["scores"] = (points["line"] + "  " if len(lines) > 1 else "") + points["scores"]
     text, bar = points["row"] + 0.35, points["row"] + 0.78
     legend = alt.Legend(title=None, symbolType="circle") if len(lines) > 1 else None
     palette = alt.Scale(domain=lines, range=[COLORS[number % len(COLORS)] for number in range(len(lines))])
@@ -150,8 +156,7 @@ def figure_of(rows: pd.DataFrame, margin: float) -> alt.TopLevelMixin:
 
     def texts_of(**halo: Any) -> list[alt.Chart]:
         labels = above.mark_text(align="left", x=0, fontSize=12, **halo).encode(text="label:N")
-        scores = above.mark_text(align="right", x=FOREST_WIDTH, fontSize=12, **halo)
-        scores = scores.encode(text="scores:N") if halo else scores.encode(color, text="scores:N")
+        scores = above.mark_text(align="right", x=FOREST_WIDTH, fontSize=12, **halo).encode(text="scores:N")
         return [labels, scores, excluded.mark_text(align="left", fontSize=11, **halo)]
 
     marks = pd.DataFrame({"at": [margin, 1.0], "text": [f"margin {percent(margin, None)}", "context-free floor"]})

@@ -83,6 +83,9 @@ def test_the_figure_shows_each_narrow_interval_once(lines):
     of_dots = [row for row in points if row["reliance"] is not None]
     assert sorted(row["row"] for row in of_dots) == [*range(2 * lines)], "each line of a task has a row"
     assert [row["label"] for row in of_dots if row["label"]] == [MEAN, "A"]
-    assert {row["scores"] for row in of_dots} == {"", "0.800 → 0.500 (0.400)"}
+    first = "line 0  " * (lines > 1)
+    assert [row["scores"] for row in of_dots][::lines] == [first, f"{first}0.800 → 0.500 (0.400)"]
+    of_second = figure_of(rows[rows["line"].ne("line 0") | rows["task"].ne(MEAN)], 0.1).to_dict()["datasets"].values()
+    assert MEAN in {row["label"] for row in max(of_second, key=len)} or lines == 1, "a later line names its rows"
     assert min(row["low"] for row in of_dots) == 0.31 and max(row["high"] for row in of_dots) == 0.93
     assert [mark["at"] for mark in marks] == [0.1, 1.0]

@@ -83,7 +83,7 @@ def test_every_grid_and_pattern_has_its_table_and_figure(families):
     orders = read_table(results / "tables/orders.parquet").to_pandas()
     assert list(orders[orders.fraction == "0"].line.unique()) == ["λ", "random"]
     for name in ("scores_by_heads_replaced", "orders", "score_and_drop"):
-        assert (results / f"figures/{name}.png").exists()
+        assert (results / f"figures/{name}.png").exists() == (name != "score_and_drop"), "one drop is not compared"
         assert r"\toprule" in (results / f"tables/{name}.tex").read_text(encoding="utf-8")
 
 

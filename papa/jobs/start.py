@@ -163,19 +163,18 @@ def keys_of(changes: Sequence[str], **options: object) -> dict[str, object]:
     if not changes:
         return given
     from snakemake.cli import parse_config
-    from snakemake.utils import update_config
 
     try:
-        keys: dict[str, object] = parse_config(changes)
+        keys: Any = parse_config(changes)
         for key, _, text in (change.partition("=") for change in changes):
             if isinstance(keys[key], dict | list):  # snakemake reads numbers inside it as text
-                update_config(keys, {key: yaml.safe_load(text.strip("'\""))})
+                keys = changed(keys, {key: yaml.safe_load(text.strip("'\""))})
     except (ValueError, yaml.YAMLError) as error:
         raise InputError(
             f"--config is {' '.join(changes)!r}, but each entry must be KEY=VALUE, with a key of the top level, "
             f"such as margin=0.05 or 'run={{tasks: [ner]}}' ({first_line(error)})"
         ) from error
-    return keys | given
+    return dict(keys) | given
 
 
 def snakemake(words: Sequence[str]) -> Call:

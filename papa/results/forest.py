@@ -155,7 +155,9 @@ def figure_of(rows: pd.DataFrame, margin: float) -> alt.TopLevelMixin:
     excluded = base.transform_filter("isValid(datum.excluded)").encode(alt.XDatum(0), text="excluded:N")
 
     def texts_of(**halo: Any) -> list[alt.Chart]:
-        labels = above.mark_text(align="left", x=0, fontSize=12, **halo).encode(text="label:N")
+        labels = above.mark_text(align="left", x=0, fontSize=12, limit=FOREST_WIDTH - 150, **halo).encode(
+            text="label:N"
+        )
         scores = above.mark_text(align="right", x=FOREST_WIDTH, fontSize=12, **halo).encode(text="scores:N")
         return [labels, scores, excluded.mark_text(align="left", fontSize=11, **halo)]
 

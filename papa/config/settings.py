@@ -431,7 +431,7 @@ class Task(Block):
         return METRICS[self.metric].target
 
     @model_validator(mode="after")
-    def _fits_its_metric(self) -> Task:
+    def _fits_metric(self) -> Task:
         target = self.target
         if target.labelled and self.label is None:
             raise InputError(

@@ -22,7 +22,7 @@ TEXT_ROLES = ("first", "second", "words")
 
 @dataclass(frozen=True)
 class Wanted:
-    """What a user wants to have chosen or changed; raise `InputError` if it cannot be.
+    """Choices and changes that a user asks for; raise `InputError` if one is impossible.
 
     Args:
         columns: columns by role: first, second, label.

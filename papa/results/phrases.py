@@ -208,12 +208,13 @@ def _what_is_replaceable(joint: pd.DataFrame, margin: float, by_task: pd.DataFra
 
 def _what_has_no_result(claims: pd.DataFrame, tasks: pd.DataFrame) -> str:
     """Describe excluded tasks and those with an inconclusive reliance, and what would help; empty if there are none."""
-    parts, models = list[str](), tasks["model"].nunique()
+    reasons, models = dict[str, list[str]](), tasks["model"].nunique()
     for (task, why), rows in tasks.groupby(["task", "excluded"], sort=False):
         of_models = f" in {_and(rows['model'])}" if len(rows) < models else ""
         needed = rows["needed"].max()
         would_help = "" if pd.isna(needed) else f" ({needed:,} validation examples may show the difference)"
-        parts.append(f"{task} is excluded{of_models}: {why}{would_help}")
+        reasons.setdefault(f"excluded{of_models}: {why}{would_help}", []).append(str(task))
+    parts = [f"{_and(names)} {'is' if len(names) == 1 else 'are'} {reason}" for reason, names in reasons.items()]
     end = claims[claims["task"].notna() & claims["replaced"].eq(claims["heads"]) & claims["reliance"].notna()]
     wide = end[~narrow(end)]
     if len(wide):

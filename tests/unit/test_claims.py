@@ -204,10 +204,10 @@ def test_of_one_task():
 
 
 def test_of_several_tasks_models_and_orders():
-    tasks = [measured("a"), measured("b", RIGHT | {"0": 180}), measured("c", seeds=1)]
+    tasks = [measured("a"), measured("b", RIGHT | {"0": 180}), *(measured(name, seeds=1) for name in "cd")]
     reliance, _, excluded = concluded(tasks)[1]["sentences"]
     assert reliance.endswith("on average over 2 tasks: highest on B (112%), lowest on A (50%).")
-    assert excluded == "C is excluded: one seed, so no interval."
+    assert excluded == "C and D are excluded: one seed, so no interval."
     notes = concluded(tasks)[1]["notes"]
     assert notes[0] == "The results are based on 1 to 5 seeds and 400 validation examples per task."
     assert notes[-1].startswith("Above 100%, constants are worse than no context")

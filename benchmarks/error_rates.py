@@ -150,7 +150,6 @@ def study_of(
         runs=pd.DataFrame({"sample": np.tile(np.arange(runs) - runs + resamples + 1, sum(orders)).clip(0)}),
         resampled={setting: table.to_numpy().ravel().tolist() for setting, table in drawn.items()},
         trivial=float(measure.score(trivial.sum(1))[0]),
-        by_word=None,
         clusters=clusters,
         _tables=places,
     )

@@ -15,7 +15,7 @@ from pathlib import Path
 
 import numpy as np
 
-from papa.config.measures import NEXT, measure_of
+from papa.config.measures import MEASURES, NEXT
 from papa.data.tokens import Tokens
 from papa.files import read_facts, read_table
 from papa.plan.study import read_plan
@@ -74,7 +74,7 @@ def table(results: Path) -> Iterator[str]:
     yield "| model | task | tokens | number | original | averages | context-free | reliance |"
     yield "|---|---|---|--:|--:|--:|--:|--:|"
     for outcomes in outcomes_in(read_table(path), read_facts(path)):
-        if measure_of(outcomes.metric).target is not NEXT:
+        if MEASURES[outcomes.metric].target is not NEXT:
             continue
         corpus = plan["config"]["tasks"][outcomes.task]["corpus"]
         tokens = Tokens.read(laid_out[outcomes.model, corpus], "validation")["validation"]

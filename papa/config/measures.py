@@ -39,7 +39,6 @@ OUTCOME_TYPES = {
     "example": "int32",  # index of the row in its split
     "word": "int32",  # index of the word in its row
     "gold": "int16",  # index of the right label
-    "by_word": "int16",  # prediction of a tagger that uses the most frequent label of each word
     "position": "int32",  # place of the token in its text
     "trivial": "float32",  # loss of a guess that ignores the input
     "subset": "string",  # empty for items in no subset
@@ -186,11 +185,10 @@ def _binary(outcomes: Outcomes) -> Counts:
     return outcomes.summed(gold & predicted, predicted, gold)
 
 
-def _confusion(outcomes: Outcomes) -> Counts:
-    """Count each pair of a gold and a predicted label, `[unit, gold * predicted]`."""
-    labels = len(outcomes.names)
-    pair = outcomes.gold * labels + outcomes.predicted
-    return outcomes.summed(*(pair == index for index in range(labels**2)))
+def _by_label(outcomes: Outcomes) -> Counts:
+    """Count correct predictions, and the gold and the predicted items of each label."""
+    gold, predicted, labels = outcomes.gold, outcomes.predicted, range(len(outcomes.names))
+    return outcomes.summed(gold == predicted, *(side == label for side in (gold, predicted) for label in labels))
 
 
 LETTERS = {"L": "E", "U": "S", "M": "I"}
@@ -249,11 +247,9 @@ def _f1(counts: Counts) -> np.ndarray:
 
 
 def _matthews(counts: Counts) -> np.ndarray:
-    """Return the correlation of gold and predicted labels from a confusion matrix."""
-    labels = round(counts.shape[-1] ** 0.5)
-    table = counts.reshape(*counts.shape[:-1], labels, labels)
-    right, total = table.trace(axis1=-2, axis2=-1), counts.sum(-1)
-    gold, predicted = table.sum(-1), table.sum(-2)
+    """Return the correlation of gold and predicted labels from correct, gold and predicted items."""
+    right, (gold, predicted) = counts[..., 0], np.split(counts[..., 1:], 2, axis=-1)
+    total = gold.sum(-1)
     spread = (total**2 - (gold**2).sum(-1)) * (total**2 - (predicted**2).sum(-1))
     return _divided(right * total - (gold * predicted).sum(-1), np.sqrt(spread))
 
@@ -319,7 +315,7 @@ _NEXT = _LOSS | {
 _METRICS = (
     Measure("accuracy", "Accuracy", TEXT, _right, _share),
     Measure("f1", "F1", TEXT, _binary, _f1, ("accuracy",), guess=_second_class, misfit=_not_two_labels, of_class=True),
-    Measure("matthews_correlation", "Matthews correlation", TEXT, _confusion, _matthews, ("accuracy",), low=-1.0),
+    Measure("matthews_correlation", "Matthews correlation", TEXT, _by_label, _matthews, ("accuracy",), low=-1.0),
     Measure("entity_f1", "Entity F1", WORD, partial(_entities, letters=LETTERS), _f1, ("token_accuracy",), **_TAGS),
     Measure("token_accuracy", "Token accuracy", WORD, _right, _share, ("chunk_f1",), task_name="tagging"),
     Measure("negative_log_perplexity", "Negative log perplexity", MASKED, _sums, _nats, **_LOSS, task_name="masked"),
@@ -332,13 +328,6 @@ MEASURES = {measure.name: measure for measure in _METRICS}
 """All metrics by name, including those that are only reported with a task's metric."""
 METRICS = {name: measure for name, measure in MEASURES.items() if name not in ("chunk_f1", "perplexity")}
 """The metrics that a task can have, by name. Losses and likelihoods are per token, in nats."""
-
-
-def measure_of(metric: str) -> Measure:
-    """Return the measure of a task's metric; raise `InputError` if there is no such metric."""
-    if metric not in METRICS:
-        raise InputError(f"There is no metric {metric!r}; there are {', '.join(METRICS)}.")
-    return METRICS[metric]
 
 
 def positive_class(metric: str, names: Sequence[str]) -> str | None:

@@ -628,6 +628,9 @@ def _check_names(config: Config) -> None:
     for where, what, names, defined in used:
         for unknown in (name for name in names if name not in defined):
             raise InputError(f"{where}: no {what} is called {unknown!r}; {suggested(unknown, defined)}")
+    titles = [task.title or name for name, task in config.tasks.items()]  # tables name tasks by them
+    if twice := next((title for title in titles if titles.count(title) > 1), None):
+        raise InputError(f"Two tasks have the title {twice!r}; give each its own.")
     for where, grid in config.grids_by_key.items():
         other = next((order for name, order in grid.lists.items() if order != config.lists[name]), None)
         if other is not None:

@@ -61,13 +61,15 @@ NOTE = (
 ).format(**THRESHOLDS)
 
 
-def patterns_of(averages: AnyJob, tokens: AnyJob, heads: Sequence[tuple[int, int]]) -> Section:
-    """Measure all heads of `averages`, and draw some of them (Figure 4).
+def patterns_of(averages: AnyJob, tokens: AnyJob, heads: Sequence[tuple[int, int]] | None = None) -> Section:
+    """Measure all heads of `averages`, and draw some of them (Figure 4), by default those of the paper that exist.
 
     The `tokens` show which slots hold special tokens.
     """
     model, corpus = averages.about["model"], averages.about["corpus"]
     constants = Constants.load(averages.output)
+    layers, per_layer = constants.sum.shape[:2]
+    heads = heads or [head for head in PAPER_HEADS if head[0] < layers and head[1] < per_layer] or [(0, 0)]
     special = special_slots_of(tokens.output)
     rows = pd.DataFrame(measure_patterns(constants, special), dtype=object)
     shares = [{"layer": str(layer)} | _shares(of_layer) for layer, of_layer in rows.groupby("layer")]
@@ -100,7 +102,7 @@ def patterns(finished: Finished) -> list[Section]:
     for model, corpus in corpora:
         slots = config.corpora[corpus].slots
         (averages,) = finished.of_stage("average", model=model, corpus=corpus, slots=slots, kind="average")
-        sections.append(patterns_of(averages, finished.tokens(model, corpus, slots), asked.heads or PAPER_HEADS))
+        sections.append(patterns_of(averages, finished.tokens(model, corpus, slots), asked.heads))
     return sections
 
 

@@ -62,10 +62,10 @@ CLAIMS_NOTE = (
 )
 BY_TASK_NOTE = (
     "Each task by itself: the margin of {margin} of attention's contribution in units of the score, and the largest "
-    "number of heads that is replaceable at this margin, if only this claim is made, and corrected for all {claims} "
-    "claims of this table (Holm's method). Passes at margins above: the smallest margin for this corrected number. "
-    "Next: the next measured number, and the margin above which it would pass. A number that does not pass was not "
-    "shown to be replaceable; this does not show that it is not."
+    "number of heads that is replaceable at this margin, if only this claim is made, and corrected for the {claims} of "
+    "this table (Holm's method). Passes at margins above: the smallest margin for this corrected number. Next: the "
+    "next measured number, and the margin above which it would pass. A number that does not pass was not shown to be "
+    "replaceable; this does not show that it is not."
 )
 
 
@@ -332,7 +332,7 @@ def tables_of(frame: pd.DataFrame, margin: float) -> list[Table]:
             text["corrected for lines"] = [bound_text(least, margin) for least in joint["corrected_margin"]]
         tables.append(Table(title, text, 2, rules=_rules(joint["line"])))
         if len(single):
-            note = BY_TASK_NOTE.format(margin=percent(margin, None), claims=single["claims"].iloc[0])
+            note = BY_TASK_NOTE.format(margin=percent(margin, None), claims=count(single["claims"].iloc[0], "claim"))
             by_task = pd.DataFrame(
                 [_task_cells(group, margin) for _, group in single.groupby(["line", "task"], sort=False)]
             )

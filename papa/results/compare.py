@@ -37,7 +37,7 @@ PARAMETERS = (*RECIPE_COLUMNS, *(name for name in DATA_COLUMNS if name != "examp
 """The columns of runs that are compared for every model and task."""
 OF_TASKS = ("texts", "slots", "fidelity")
 """Columns that the outcomes record for each task, except its title and metric."""
-EXAMPLE_KEYS = [name for name in ITEM_COLUMNS if name not in ("by_word", "trivial", "subset", "cluster")]
+EXAMPLE_KEYS = [name for name in ITEM_COLUMNS if name not in ("trivial", "subset", "cluster")]
 """Examples are the same on both sides if they agree in these columns."""
 EXAMPLES_ONLY = [source == "examples" for source in SOURCES]
 """The sources of the main effect of examples."""

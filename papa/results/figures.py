@@ -26,7 +26,7 @@ FLOOR_WORDS = {
     "context_free": "the best model tried in which no token sees another",
     "trivial": "the best guess that ignores the input",
 }
-"""The floors that figures show; tables also have other floors."""
+"""The floors that figures show."""
 SHARED = {f"{floor_name(name)} floor": color for name, color in zip(FLOOR_WORDS, ("#444444", "#a8a8a8"), strict=True)}
 """The colours of floors that all curves of a panel share."""
 MARK = "context-free floor of a curve"

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Hashable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
@@ -168,17 +168,14 @@ class Finished:
         frames = [read_table(job.output).to_pandas().astype({"split": str}) for job in probes]
         items = frames[0][[name for name in ITEM_COLUMNS if name in frames[0]]]
         names, counts = tuple[str, ...](), tuple[int, ...]()
-        label, columns = f"label {task}", {f"label {task}": "gold", f"subset {task}": "subset", "cluster": "cluster"}
+        columns = {f"label {task}": "gold", f"subset {task}": "subset", "cluster": "cluster"}
         attached = {new: item_values(table, old, items) for old, new in columns.items() if old in table}
         if settings.label is not None:
             labels = self.facts[settings.corpus]["labels"][task]
             names, counts = tuple(labels["names"]), tuple(labels["train_counts"])
-            if "word" in items:
-                usual = item_values(table, "words", items).map(_usual_labels(table, label))
-                attached["by_word"] = usual.fillna(counts.index(max(counts)))  # for words that are not in training
         if isinstance(corpus.cluster, int):  # the number of consecutive examples in a cluster
             attached["cluster"] = items["example"] // corpus.cluster
-        integers = dict.fromkeys(("gold", "cluster", "by_word") & attached.keys(), np.int64)
+        integers = dict.fromkeys(("gold", "cluster") & attached.keys(), np.int64)
         runs = pd.DataFrame([{name: job.about[name] for name in RUN_KEYS} for job in probes], dtype=object)
         values = {name: np.stack([frame[name] for frame in frames]) for name in OUTCOME_COLUMNS if name in frames[0]}
         about = (model, task, settings.metric, names, counts)
@@ -187,13 +184,6 @@ class Finished:
     @cached_property
     def _tables(self) -> dict[str, pd.DataFrame]:
         return {name: read_table(path).to_pandas() for name, path in self.data.items()}
-
-
-def _usual_labels(table: pd.DataFrame, label: str) -> Mapping[Hashable, object]:
-    """Return the most frequent label of each word in the training rows; of equally frequent ones, the first."""
-    words = table.loc[table["split"] == "train", ["words", label]].explode(["words", label])
-    counts = words.groupby(["words", label], sort=False).size()
-    return counts.groupby(level=0).idxmax().str[1].to_dict()
 
 
 def item_values(table: pd.DataFrame, column: str, items: pd.DataFrame) -> pd.Series[Any]:

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import numpy as np
 import pandas as pd
 
-from papa.config.measures import MEASURES, OUTCOME_TYPES, Counts, Guess, Measure, Outcomes, measure_of, pseudo_values
+from papa.config.measures import MEASURES, OUTCOME_TYPES, Counts, Guess, Measure, Outcomes, pseudo_values
 from papa.config.variant import CONTEXT_FREE, Order
 from papa.results.statistics import PseudoValues, Spread
 
@@ -77,11 +77,6 @@ class TaskOutcomes:
     values: Mapping[str, np.ndarray]
     floors: tuple[str, ...] = CONTEXT_FREE
 
-    @property
-    def reported_metrics(self) -> tuple[str, ...]:
-        """The main metric of the task, and the metrics reported with it."""
-        return measure_of(self.metric).readings
-
     def subsets(self) -> dict[str, np.ndarray]:
         """Return a mask `[item]` for each subset that is scored: all examples first, further splits last."""
         split = self.items["split"].to_numpy()
@@ -96,7 +91,7 @@ class TaskOutcomes:
         """Yield what is scored: a subset, a metric, and the mask of the subset; only the main metric scores subsets."""
         for subset, mask in self.subsets().items():
             if mask.any():
-                metrics = self.reported_metrics if subset == ALL else (self.metric,)
+                metrics = MEASURES[self.metric].readings if subset == ALL else (self.metric,)
                 yield from ((subset, metric, mask) for metric in metrics)
 
     def examples(self, mask: np.ndarray) -> int:
@@ -153,7 +148,6 @@ class TaskOutcomes:
         """
         measure, settings = MEASURES[metric], self.settings()
         counts, trivial = self.counts(metric, mask), self.trivial(metric, mask)
-        tagger = self.items["by_word"].to_numpy(np.int64)[None] if "by_word" in self.items else None
         scores, floor = measure.score(counts.sum(1)), float(measure.score(trivial.sum(1))[0])
         clusters = self.clusters(mask)
         return Sample(
@@ -165,7 +159,6 @@ class TaskOutcomes:
             settings,
             self.runs,
             floor,
-            None if tagger is None else float(measure.score(self.counts(metric, mask, tagger).sum(1))[0]),
             measure.target.probed,
             self.floors,
             self.units(mask),
@@ -199,7 +192,6 @@ class Sample:
         settings: the indices of the runs of each setting.
         runs: a row for each run.
         trivial: the score of the trivial classifier.
-        by_word: the score of a tagger that sees single words; None for texts.
         seeded: whether runs depend on a seed.
         floors: the constants of the context-free floors; those that were not run are ignored.
         units: the index of each unit in the corpus, or its cluster, `[unit]`; by default 0, 1, 2, …
@@ -215,7 +207,6 @@ class Sample:
     settings: Mapping[Setting, list[int]]
     runs: pd.DataFrame
     trivial: float
-    by_word: float | None
     seeded: bool = True
     floors: tuple[str, ...] = CONTEXT_FREE
     units: np.ndarray | None = None
@@ -414,8 +405,6 @@ def outcomes_in(table: pa.Table, about: Mapping[str, Any]) -> Iterator[TaskOutco
         runs = rows.iloc[::size].reindex(columns=RUN_KEYS).astype(object).reset_index(drop=True)
         items = rows.iloc[:size].reset_index(drop=True)
         items = items[[name for name in ITEM_COLUMNS if name in items]]
-        if "by_word" in items and items["by_word"].isna().any():
-            items = items.drop(columns="by_word")
         yield TaskOutcomes(
             str(model),
             str(task),

@@ -92,7 +92,8 @@ def with_interval(reliance: float, low: float, high: float) -> str:
 def points_text(margin: float, contribution: float, metric: str, positive: str | None = None) -> str:
     """Describe a share of attention's contribution in units of the score: "0.55 points of accuracy"."""
     in_nats, name = MEASURES[metric].log_scaled, metric_name(metric, positive)
-    number = f"{(1 if in_nats else 100) * margin * contribution:.2f}".rstrip("0").rstrip(".")
+    points = (1 if in_nats else 100) * margin * contribution
+    number = f"{points:.2g}" if points < 0.1 else f"{points:.2f}".rstrip("0").rstrip(".")
     if in_nats:
         return f"{number} nats per token"
     of = name if name.startswith(PROPER) else name[0].lower() + name[1:]
@@ -173,6 +174,7 @@ def _how_much(claims: pd.DataFrame) -> str:
             for _, row in (known if len(known) > 1 else means).iterrows()
         ]
         span = f"from {each[-1]} to {each[0]}" if len(known) > 1 else "; ".join(each)
+        span += f"; of {len(means)} lines, {len(means) - len(known)} are inconclusive" * (1 < len(known) < len(means))
         return f"With every head replaced, reliance is {span}."
     heads, words = count(first["heads"], "head"), constants(first["constant"])
     reliance = f"With all {heads} of {first['model']} replaced by {words}, reliance is "
@@ -277,7 +279,8 @@ def _clause(number: int, heads: int) -> str:
     """Return the clause that a number of heads, which may be 0, was shown to be replaceable."""
     if not number:
         return "no number of heads was shown to be replaceable"
-    return f"{'all' if number == heads else f'{number:,} of'} {heads:,} heads are replaceable"
+    which = "all" if number == heads else f"{number:,} of"
+    return f"{which} {count(heads, 'head')} {'is' if number == 1 else 'are'} replaceable"
 
 
 def _span(numbers: pd.Series[int], noun: str) -> str:

@@ -14,7 +14,6 @@ from typing import TYPE_CHECKING
 import pandas as pd
 
 from papa.config.variant import AVERAGE_OF
-from papa.errors import InputError
 from papa.results.grids import ORIGINAL
 from papa.results.outcomes import ALL
 from papa.results.section import Section
@@ -34,7 +33,7 @@ NOTE = (
     "only one seed, so no interval. Two of the paper's tables can print different values for a setting, so each value "
     "has a row."
 )
-EMPTY_NOTE = "None of these models, tasks and settings is in the paper's tables."
+EMPTY_NOTE = "None of these models, tasks, metrics and settings is in the paper's tables."
 SETTINGS: dict[str, tuple[str, ...]] = {
     "average": ("average", "per_task"),
     "average-trained": ("average_trained",),
@@ -92,15 +91,9 @@ def compared(
         models: the hub id of each model; its last part is the published name. Others are left out.
         tasks: the published name of each task: cola, mrpc, sst2, mnli_mismatched, ner or pos.
         more_settings: the published setting of each constant that was averaged over another corpus.
-
-    Raises:
-        InputError: a task is not in the paper, or was not measured by the published metric.
     """
     published = published_values()
     settings = SETTINGS | {constant: (setting,) for constant, setting in more_settings.items()}
-    if unknown := set(tasks.values()) - set(published["task"]):
-        known = ", ".join(published["task"].unique())
-        raise InputError(f"The paper prints no task {min(unknown)!r}; choose from {known}.")
     names = {name: (hub or "").rsplit("/", 1)[-1] for name, hub in models.items()}
     replaced = ours["constant"].map(settings).where(ours["fraction"].eq("0"))
     ours = ours.assign(
@@ -112,13 +105,6 @@ def compared(
     published["metric"] = published["published_task"].map(METRIC_NAMES).fillna(published["metric"])
     keys = ["published_model", "published_task", "setting"]
     both = published.merge(ours.explode("setting"), on=keys, suffixes=("", "_measured"))
-    for task, group in both.groupby("task", sort=False):
-        measured = ours.loc[ours["task"] == task, "metric"].unique()
-        if (metric := group["metric"].iloc[0]) not in measured:
-            raise InputError(
-                f"Task {task} cannot be compared with the published {group['published_task'].iloc[0]}, whose "
-                f"metric is {metric}; the summary scores it by {', '.join(measured)}."
-            )
     both = both[both["metric"].eq(both["metric_measured"]) & both["subset"].eq(ALL)].dropna(subset="mean")
     near = both["published"].between(both["low"] - ROUNDING, both["high"] + ROUNDING).astype(object)
     return both.assign(

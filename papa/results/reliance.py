@@ -20,7 +20,7 @@ from papa.config.measures import MEASURES
 from papa.results.outcomes import ORIGINALS, VARIANT_KEYS, Sample, Setting, TaskOutcomes, spread_over
 from papa.results.statistics import LEVEL, SOURCES, Estimate, Interval, Spread, smallest_margin
 
-RELIANCE_COLUMNS = dict.fromkeys(("trivial", "context_free", "by_word"), "float64") | {"status": "string"}
+RELIANCE_COLUMNS = dict.fromkeys(("trivial", "context_free"), "float64") | {"status": "string"}
 RELIANCE_COLUMNS |= dict.fromkeys(("reliance", "reliance_low", "reliance_high", "reliance_bound"), "float64")
 RELIANCE_COLUMNS |= {f"share_{name}": "float64" for name in SOURCES}
 
@@ -163,7 +163,7 @@ def _rows(outcomes: TaskOutcomes) -> Iterator[dict[str, object]]:
             sample = outcomes.sample(metric, mask)
             status = status_of(sample, outcomes, metric)
             common: dict[str, object] = {"model": outcomes.model, "task": outcomes.task, "metric": metric}
-            common |= {"subset": subset, "status": status, "trivial": sample.trivial, "by_word": sample.by_word}
+            common |= {"subset": subset, "status": status, "trivial": sample.trivial}
             common["context_free"] = sample.floor
             for setting in sample.settings:
                 spread = sample.spread(setting)
@@ -196,7 +196,7 @@ def status_of(sample: Sample, outcomes: TaskOutcomes, metric: str) -> str:
     over_guess, *over_floors = over_all_floors(sample, spread)
     if not over_guess.above():
         guess = outcomes.guess(metric).words
-        return f"the {sample.metric.target.predictor} is no better than {guess} ({sample.trivial:.3f})"
+        return f"the {sample.metric.target.predictor} is not significantly better than {guess} ({sample.trivial:.3f})"
     return COUNTS if all(each.above() for each in over_floors) else "attention contributes nothing measurable"
 
 

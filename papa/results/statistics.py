@@ -146,6 +146,10 @@ class PseudoValues:
     units: np.ndarray | None = None
     resampled: np.ndarray | None = None
 
+    @property
+    def samples(self) -> int:
+        return 0 if self.resampled is None else self.resampled.shape[1]
+
     def on(self, units: np.ndarray) -> np.ndarray:
         """Return the values on more units of the corpus, with the same means and the same variances of the means.
 
@@ -229,11 +233,14 @@ class Spread:
                 members.append([axis in axes for axis in range(len(SOURCES))])
                 freedoms.append(freedom)
         for place, of_corpus, block in zip(rows, corpora, blocks, strict=True):
-            if (samples := min(0 if table.resampled is None else table.resampled.shape[1] for table in of_corpus)) > 1:
+            drawn = [table for table in of_corpus if table.samples > 1]
+            if samples := min((table.samples for table in drawn), default=0):
+                sizes = [len(table.values) for table in of_corpus]
+                sampled = place.start + np.flatnonzero(np.repeat([table.samples > 1 for table in of_corpus], sizes))
                 named = ({"rows"}, {"rows", "examples"})
-                for names, square in zip(named, _squares_of_rows(of_corpus, samples), strict=True):
+                for names, square in zip(named, _squares_of_rows(drawn, samples), strict=True):
                     squares.append(np.zeros([len(by_quantity)] * 2))
-                    squares[-1][place, place] = square
+                    squares[-1][np.ix_(sampled, sampled)] = square
                     members.append([source in names for source in SOURCES])
                     freedoms.append((samples - 1) * (max(block.shape[3] - 1, 1) if len(names) > 1 else 1))
         effect_members = np.array(members, bool).reshape(-1, len(SOURCES))
@@ -355,8 +362,8 @@ def _squares_of_rows(tables: Sequence[PseudoValues], samples: int) -> tuple[np.n
     This part is subtracted, because how samples differ on units is part of how units differ. The degrees of freedom are
     those of the whole, since the difference may be small by chance. Either includes the effect of one seed.
     """
-    drawn = [(table, table.resampled) for table in tables if table.resampled is not None]
-    values = _on_common_units([replace(table, values=each[:, None, :samples]) for table, each in drawn])[:, 0]
+    drawn = [replace(each, values=each.resampled[:, None, :samples]) for each in tables if each.resampled is not None]
+    values = _on_common_units(drawn)[:, 0]
     means, units = values.mean(2), values.shape[2]
     inner = values - values.mean(1, keepdims=True) - means[:, :, None] + means.mean(1)[:, None, None]
     flat = inner.reshape(len(inner), -1)

@@ -6,7 +6,7 @@ import pyarrow as pa
 import pytest
 import torch
 
-from papa.config.measures import MEASURES, Outcomes, measure_of
+from papa.config.measures import MEASURES, Outcomes
 from papa.config.settings import Machine
 from papa.config.variant import ORIGINAL, Constant, Order, Variant
 from papa.data.tokenize import _schema, tokenize_corpus, write_groups
@@ -84,7 +84,7 @@ def average(model, tokens, constants, precision="float32", kind="average"):
 def kind_of(reads, metric=None):
     """The name of the kind of task that these inputs make, unless a metric says it."""
     if metric is not None:
-        return measure_of(metric).target.name
+        return MEASURES[metric].target.name
     if reads.get("labels") is None:
         return "masked"
     return "word" if "words" in read_table(reads["tokens"]).column_names else "text"

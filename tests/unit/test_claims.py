@@ -86,7 +86,7 @@ def test_a_later_number_that_passes_does_not_help():
 @pytest.mark.parametrize(
     ("right", "why"),
     [
-        (FLAT, "the probe is no better than the majority class, no (0.600)"),
+        (FLAT, "the probe is not significantly better than the majority class, no (0.600)"),
         (dict.fromkeys(RIGHT, 396), "attention contributes nothing measurable"),
     ],
 )

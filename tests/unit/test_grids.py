@@ -59,7 +59,7 @@ def test_constants_are_lines_and_tasks_columns():
 
 
 def test_each_model_has_a_table_and_an_excluded_task_is_named_with_the_reason():
-    why = {"status": "the probe is no better than the majority class, yes (0.690)"}
+    why = {"status": "the probe is not significantly better than the majority class, yes (0.690)"}
     missing = {"context_free": None, "reliance": None, "status": "no context-free floor was measured", "model": "n"}
     rows = [row("ner", None, "1", 0.9), row("ner", "average", "0", 0.7)]
     rows += [row("cola", None, "1", 0.7, **why), row("cola", "average", "0", 0.7, reliance=None, **why)]
@@ -69,7 +69,7 @@ def test_each_model_has_a_table_and_an_excluded_task_is_named_with_the_reason():
     assert list(tables) == ["m (23 heads)", "m (23 heads). Reliance", "n (23 heads)", "n (23 heads). Reliance"]
     assert "| average | - | 25% (10 to 41) |" in tables["m (23 heads). Reliance"]
     note = grid.tables["m (23 heads). Reliance"].note
-    assert "Excluded (-): COLA: the probe is no better than the majority class, yes (0.690)." in note
+    assert "Excluded (-): COLA: the probe is not significantly better than the majority class, yes (0.690)." in note
     assert "NER:" not in note and "(original - constants) / (original - context-free)" in note
     # a floor that was not measured has no line
     assert re.findall(r"\| (\S+) \|  \| (\S+)", tables["n (23 heads)"]) == [

@@ -146,3 +146,5 @@ def test_the_table_its_sentence_and_the_pictures(tmp_path):
     assert "| 0 | 0 | 1 | 11.00 | 1.00 |" in section.tables[1].markdown()
     (picture,) = section.chart.to_dict()["concat"]
     assert picture["title"] == "layer 0, head 4"
+    (picture,) = section_of(jobs["average"], jobs["tokens"]).chart.to_dict()["concat"]  # has none of the paper's heads
+    assert picture["title"] == "layer 0, head 0"

@@ -143,7 +143,7 @@ def test_the_conclusion_comes_first_then_its_table_and_notes_then_the_figure_of_
 
 def test_where_no_probe_beats_the_majority_nothing_is_claimed(tmp_path):
     page = Page(page_of(write_results(tmp_path, {"second": NO_SKILL}, **SMALL)))
-    why = f"Second is excluded: the probe is no better than the majority class, {LABELS[0]} (0.750)"
+    why = f"Second is excluded: the probe is not significantly better than the majority class, {LABELS[0]} (0.750)"
     assert f"Nothing can be concluded, because no task counts. {why}" in page.words
     assert "Nothing can be concluded, so there is no table of claims." in page.words
     assert "claims-0" not in page.tables

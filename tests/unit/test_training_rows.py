@@ -54,6 +54,8 @@ def test_the_variance_between_samples_is_that_by_hand_and_counts_once():
     both = Spread.over([[PseudoValues(values, resampled=drawn)] * 2, [PseudoValues(values)]])  # one corpus, and another
     joint = both.estimate([1, -1, 1, -1, 0, 0])
     assert both.members[:, rows].sum() == 2 and joint.variance == pytest.approx(4 * with_rows.variance)
+    beside = Spread.over([[PseudoValues(values, resampled=drawn[:, :0]), PseudoValues(values, resampled=drawn)]])
+    assert beside.estimate([0, 0, 1, -1]).variance == pytest.approx(with_rows.variance)
 
 
 def test_a_probe_learns_from_its_sample_as_a_plain_loop_does(tiny, corpus, data, metric, loaded):

@@ -248,7 +248,7 @@ def inspect(
         Path | None, typer.Option(metavar="FOLDER", help="For results: write the kept heads of each order as CSV.")
     ] = None,
     fraction: Annotated[str, typer.Option(help="With --kept: share of heads that keep their attention.")] = "1/2",
-    device: Annotated[str, typer.Option(help="For a model: the device, auto, cpu, cuda or mps.")] = "auto",
+    device: Annotated[str, typer.Option(help="For a model: the device, auto, cpu or cuda.")] = "auto",
     prune: Annotated[
         bool, typer.Option("--prune", help="For the folder of all results: delete files that no study needs.")
     ] = False,

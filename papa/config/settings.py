@@ -6,6 +6,7 @@ reads from YAML. Planning imports this module, so it imports nothing heavy.
 
 from __future__ import annotations
 
+import os
 import re
 from collections import Counter
 from collections.abc import Iterable, Mapping
@@ -115,7 +116,9 @@ Shares = Annotated[tuple[Share, ...], Field(min_length=1, strict=False), Once]
 Seeds = Annotated[tuple[Seed, ...], Field(min_length=1, strict=False), Once]
 Head = Annotated[tuple[Annotated[int, Field(ge=0)], Annotated[int, Field(ge=0)]], Field(strict=False)]
 Positive = Annotated[int, Field(ge=1)]
-HubId = Annotated[str, Field(pattern=r"^[A-Za-z0-9][A-Za-z0-9._-]*(/[A-Za-z0-9][A-Za-z0-9._-]*)?$")]
+HUB_NAME = "[A-Za-z0-9]([A-Za-z0-9._-]*[A-Za-z0-9_])?"
+HUB_ID = rf"(?!.*(--|[.][.])){HUB_NAME}(/{HUB_NAME})?"
+HubId = Annotated[str, Field(pattern=f"^{HUB_ID}$")]
 Revision = Annotated[str, Field(pattern=r"^[A-Za-z0-9_+@-]+([./][A-Za-z0-9_+@-]+)*$")]
 FilePath = Annotated[str, Field(pattern=r"^(?!.*//)[^{}<>]+$")]
 
@@ -296,7 +299,7 @@ class _Corpus(Block):
     """maximum number of training rows; the sample is always the same, and is reported in the results"""
     cluster: Annotated[Text | Annotated[int, Field(ge=2)] | None, unit("examples")] = None
     """unit that intervals resample: the column that names each example's cluster, such as its document, or the number
-    of consecutive examples in a cluster (default: every example by itself); changing it recomputes only tables"""
+    of consecutive rows in use in a cluster (default: every example by itself); changing it reruns probes on samples"""
 
     @model_validator(mode="after")
     def _has_columns_of_one_kind(self) -> _Corpus:
@@ -510,8 +513,8 @@ class Config(Block):
     """pictures and statistics of the averaged attention of each model (the paper's Figure 4)"""
     hub_mirror: Text | None = None
     """folder laid out like the hub, owner/name/…, from which data and models are read; moving it reruns nothing"""
-    device: Annotated[str, Field(pattern=r"^(auto|cpu|mps|cuda(:[0-9]{1,2})?)$")] = "auto"
-    """device that encoders run on: auto (a GPU if there is one), cpu, mps, cuda or cuda:N; changing it reruns
+    device: Annotated[str, Field(pattern=r"^(auto|cpu|cuda(:[0-9]{1,2})?)$")] = "auto"
+    """device that encoders run on: auto (a GPU if there is one), cpu, cuda or cuda:N; changing it reruns
     nothing"""
     threads: Annotated[int, Field(ge=1, le=1024), unit("threads")] = 1
     """threads of a job that runs the encoder or trains probes, independent of --cores, so results are bit-identical
@@ -590,7 +593,9 @@ class Config(Block):
 
     @property
     def machine(self) -> Machine:
-        """The folder of data and models on this machine, and the device to use."""
+        """The folder of data and models on this machine, and the device to use; raise `InputError` without it."""
+        if self.hub_mirror and not os.path.isdir(self.hub_mirror):
+            raise InputError(f"hub_mirror: there is no folder {self.hub_mirror!r} on this machine; correct the path.")
         return Machine(self.hub_mirror, self.device, self.token_budget)
 
 
@@ -638,7 +643,7 @@ def _check_names(config: Config) -> None:
                 f"{where}.orders has a list with the name {other.name!r}, but another grid has a different one with "
                 "this name; rename one of them, or give both the same file."
             )
-    if taken := next((name for name in config.grids if name in RESERVED), None):
+    if taken := next((name for name in config.grids if name in RESERVED or name.startswith("patterns-")), None):
         raise InputError(f"The grid {taken!r} has the name of another table that papa writes; rename the grid.")
 
 

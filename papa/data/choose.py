@@ -196,7 +196,7 @@ def data_in_files(
 
 def validation_file(train: PathLike) -> Path:
     """Return the path of the validation texts for training texts in a file, by the name of the file."""
-    stem = re.sub("train(ing)?", "validation", Path(train).stem)
+    stem = re.sub("(?<![a-z])train(ing)?(?![a-z])", "validation", Path(train).stem)
     return Path(train).with_stem(stem if stem != Path(train).stem else f"{stem}.validation")
 
 

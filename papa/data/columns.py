@@ -82,8 +82,12 @@ class Columns:
         """
         values = self._values(name, words, "label")
         names = self.class_names.get(name)
-        if names is None and listed and all(isinstance(value, int | None) for row in values for value in row):
-            names = None if any(text.lower() in BOOLEANS or _is_number(text) for text in listed) else list(listed)
+        if names is None and listed and not any(text.lower() in BOOLEANS or _is_number(text) for text in listed):
+            numbers = [
+                [int(each) if isinstance(each, str) and _is_number(each) else each for each in row] for row in values
+            ]
+            if all(isinstance(value, int | None) for row in numbers for value in row):
+                values, names = numbers, list(listed)
         out_of_range = [any(_is_out_of_range(value, names) for value in row) for row in values]
         self._refuse(out_of_range, f"a label in column {name} that is out of range for {len(names or ())} classes")
         name_of = {value: class_name(_name_of(value, names)) for value in set(chain.from_iterable(values))}

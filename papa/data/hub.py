@@ -10,11 +10,10 @@ from fnmatch import fnmatch
 from pathlib import Path
 from typing import Literal
 
-from papa.config.settings import Config, HubModel, Machine, OnHub
+from papa.config.settings import HUB_ID, Config, HubModel, Machine, OnHub
 from papa.errors import InputError, first_line, listing
 
 RepoType = Literal["model", "dataset"]
-HUB_ID = r"[A-Za-z0-9][\w.-]*(/[A-Za-z0-9][\w.-]*)?"
 WEIGHT_PATTERNS = (
     r"model(-\d+-of-\d+)?\.safetensors(\.index\.json)?",
     r"pytorch_model(-\d+-of-\d+)?\.bin(\.index\.json)?",
@@ -32,7 +31,7 @@ HOW_TO_FETCH = (
 
 def is_local(name: str) -> bool:
     """Return whether a name can only be a folder, because it cannot be an id on the hub."""
-    return name.startswith((".", "/", "~")) or re.fullmatch(HUB_ID, name, re.ASCII) is None
+    return name.startswith((".", "/", "~")) or re.fullmatch(HUB_ID, name) is None
 
 
 def folder_of(repo_type: RepoType, hub: str, revision: str | None, machine: Machine) -> Path | None:
@@ -44,9 +43,11 @@ def folder_of(repo_type: RepoType, hub: str, revision: str | None, machine: Mach
     from huggingface_hub import snapshot_download
 
     try:
-        return Path(snapshot_download(hub, repo_type=repo_type, revision=revision, local_files_only=True))
+        folder = Path(snapshot_download(hub, repo_type=repo_type, revision=revision, local_files_only=True))
     except (OSError, ValueError):  # it is not in the cache, or the id is none
         return None
+    # `papa init` reads only config.json of a model
+    return folder if repo_type == "dataset" or weights_among(os.listdir(folder)) else None
 
 
 def fetch(config: Config, machine: Machine, say: Callable[[str], None]) -> Machine:
@@ -103,7 +104,7 @@ def download(
             damaged = HfApi().verify_repo_checksums(hub, repo_type=repo_type, revision=folder.name).mismatches
     except (HTTPError, OSError) as error:
         cached = folder_of(repo_type, hub, revision, Machine())
-        if cached is None or (repo_type == "model" and not weights_among(os.listdir(cached))):
+        if cached is None:
             raise refusal(repo_type, hub, revision, error) from error
         say(f"The {repo_type} {hub} is read from the hub's cache, at commit {cached.name} ({first_line(error)}).")
         return cached

@@ -46,7 +46,8 @@ class Packed:
 
     def to(self, device: torch.device) -> Packed:
         """Return the same batch on `device`."""
-        moved = self._each(lambda values: values.to(device, non_blocking=True))
+        waits = device.type == "cpu"  # nothing else waits for a copy from a GPU
+        moved = self._each(lambda values: values.to(device, non_blocking=not waits))
         return replace(moved, on_host=self if self.ids.device.type == "cpu" != device.type else self.on_host)
 
     def pinned(self) -> Packed:

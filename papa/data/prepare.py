@@ -153,6 +153,7 @@ def _settings(corpus: Corpus, tasks: Mapping[str, Task]) -> dict[str, Any]:
 def _provisional(corpus: Corpus, tasks: Mapping[str, Task], key: str) -> dict[str, Any]:
     """Return the facts of a corpus that is not on this machine: digests that no table has."""
     names = [column for column in TEXTS if getattr(corpus, column)] + [f"label {task}" for task in tasks]
+    names += ["cluster"] * isinstance(corpus.cluster, str)
     digests = {column: digest_of_json([key, column]) for column in names}
     empty: dict[str, Any] = {name: {} for name in ("rows", "rows_available", "shared", "characters", "sizes", "labels")}
     return empty | {"digests": {"train": digests, "all": digests}, "warnings": []}

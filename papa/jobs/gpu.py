@@ -11,6 +11,7 @@ import tempfile
 import time
 from collections.abc import Sequence
 from contextlib import suppress
+from importlib.metadata import version
 from itertools import takewhile
 from pathlib import Path
 
@@ -25,9 +26,10 @@ log = logging.getLogger(__name__)
 def claim(device: str) -> None:
     """Reserve one GPU for this process until it ends, and hide the others from CUDA; wait if all are taken.
 
-    Nothing is reserved unless `device` is "auto" or "cuda".
+    Nothing is reserved unless `device` is "cuda", or "auto" with a build of torch that can use a GPU.
     """
-    if device in ("auto", "cuda") and (gpus := visible_gpus()):
+    can_use = device == "cuda" or (device == "auto" and not version("torch").endswith("+cpu"))
+    if can_use and (gpus := visible_gpus()):
         os.environ[VARIABLE] = take(gpus, lock_folder())
         log.info("this job uses GPU %s", os.environ[VARIABLE])
 

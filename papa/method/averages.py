@@ -28,7 +28,7 @@ MEAN_TOLERANCE = 1e-6
 """Distance by which a mean of attention may be outside [0, 1], because of rounding."""
 
 
-@dataclass
+@dataclass(eq=False)
 class Constants:
     """Sums and counts of attention, or of the outputs of heads.
 
@@ -37,7 +37,7 @@ class Constants:
             `[layer, head, slot, channel]`.
         count: int64 `[query, key]`, the number of examples that use both slots; for outputs of heads, `[slot]`.
         examples: number of averaged examples.
-        about: facts that identify the averages: model, weights, corpus, slots, style.
+        about: facts about the averages, such as `causal` if no token sees a later one.
         kind: one of `papa.config.variant.KINDS`.
     """
 

@@ -66,10 +66,11 @@ def learn_lambda(
     per_token = isinstance(labels, Tensor) and labels.ndim == 2
     tokens = Tokens.of(list(packed_batches(check_model(model), batches, "learn_lambda")), "train", per_token)
     check_slots(model.replacement(constants), tokens.n)
-    torch.manual_seed(seed)
-    objective = _objective_on(model, tokens, labels)
     training = Training(learning_rate=learning_rate, batch_size=batch_size, epochs=epochs)
-    return learn_gates(model, constants, objective, OfTask(kind="text", training=training, seed=seed))[-1]
+    with torch.random.fork_rng([model.device] if model.device.type == "cuda" else []), torch.enable_grad():
+        torch.manual_seed(seed)
+        objective = _objective_on(model, tokens, labels)
+        return learn_gates(model, constants, objective, OfTask(kind="text", training=training, seed=seed))[-1]
 
 
 def _objective_on(model: Model, tokens: Tokens, labels: LabelValues | None) -> Objective:

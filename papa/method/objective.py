@@ -47,12 +47,6 @@ class Batch:
     gold: Tensor
     positions: Tensor | None = None
 
-    @property
-    def example_of(self) -> Tensor:
-        """Index into `examples` of the example at each position, int64 `[position]`."""
-        examples = self.packed.example_of
-        return examples if self.positions is None else examples[self.positions]
-
 
 States = Callable[[Batch], Tensor]
 """Maps a batch to the hidden states at its positions, float32 `[position, L+1, hidden]`, or logits `[token, word]`."""

@@ -19,7 +19,7 @@ from papa.method.probes import ProbeSizes
 from papa.method.variants import replaced_by
 from papa.model.budget import TokenBudget
 from papa.model.load import model_of
-from papa.model.model import Model
+from papa.model.model import Model, stacked
 from papa.model.replacement import Replacement, replaced_in
 from papa.plan.jobs import HiddenStates, Job
 
@@ -52,7 +52,7 @@ class StreamedStates:
         if batch.positions is not None:
             positions = batch.positions.to(self.model.device)
             states = [state.index_select(0, positions) for state in states]
-        hidden = torch.stack(states, dim=1)
+        hidden = stacked(states)
         return hidden.half().float() if self.rounded else hidden.float()
 
 
@@ -88,7 +88,7 @@ def _write_rows(model: Model, replacement: Replacement, file: TokensFile, writer
     for _, group in file.between(0, file.rows):
 
         def work(examples: Tensor, batch: Packed, _: int, group: Tokens = group, written: int = written) -> None:
-            half = torch.stack([state.half() for state in model.run(batch, replacement)], dim=1).cpu()
+            half = stacked([state.half() for state in model.run(batch, replacement)]).cpu()
             if not torch.isfinite(half).all():
                 raise InputError(
                     "A hidden state is not finite in float16, so the hidden states of this model cannot be stored."

@@ -157,12 +157,9 @@ class Session:
 
     @property
     def layout(self) -> Examples:
-        """The layout of the batch; raises `InputError` outside a pass."""
+        """The layout of the batch."""
         if self.examples is None:
-            raise InputError(
-                "A part of a model with replaced attention was called directly, or `generate` used a cache of fixed "
-                "size; call the whole model, with a cache that grows."
-            )
+            raise RuntimeError("no pass has begun")
         return self.examples
 
     def next_layer(self, module: nn.Module) -> int:
@@ -199,7 +196,10 @@ def current() -> Session:
     """Return the session of the running model; raise `InputError` if there is none."""
     session = _running.get()
     if session is None:
-        raise InputError("A model with papa's attention was called directly; call it through papa.")
+        raise InputError(
+            "A part of a model with papa's attention was called directly, or `generate` used a cache of fixed size; "
+            "call the whole model (or its papa.Model), with a cache that grows."
+        )
     return session
 
 

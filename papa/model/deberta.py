@@ -47,7 +47,6 @@ class DisentangledAttention(nn.Module, ABC):
         self.relative: bool = module.relative_attention
         self.terms: tuple[str, ...] = tuple(term for term in ("c2p", "p2c") if term in (module.pos_att_type or ()))
         self.scaling = 1 / math.sqrt(self.channels * (1 + len(self.terms)))
-        self._projected: tuple[object, Tensor, tuple[Tensor | None, Tensor | None]] | None = None
 
     def forward(
         self, hidden_states: Tensor, *_: object, rel_embeddings: Tensor | None = None, **__: object
@@ -116,27 +115,12 @@ class DisentangledAttention(nn.Module, ABC):
 
     def _distances(self, rel_embeddings: Tensor, kept: Tensor | None, span: int) -> tuple[Tensor | None, Tensor | None]:
         """Return K and Q of the kept heads at the distances -span … span-1, `[kept head, channel, distance]`."""
-        sources = self.projections()
-
-        def project() -> tuple[Tensor | None, Tensor | None]:
-            middle = self.pos_dropout(self.middle(rel_embeddings, span))
-            key, query = (
-                None if source is None else self.outputs(source, middle, kept).permute(1, 2, 0) for source in sources
-            )
-            return key, query
-
-        weights = [weight for source in sources if source for weight in source.parameters()]
-        if any(weight.requires_grad for weight in (rel_embeddings, *weights)) or self.pos_dropout.training:
-            return project()
-        # with frozen weights, all batches share these projections
-        heads = None if kept is None else kept.tolist()
-        state = span, heads, [(weight.data_ptr(), weight._version) for weight in weights]
-        # v3 normalises its distance embeddings in every pass, so they are compared by value
-        known = self._projected
-        if known is None or known[0] != state or not torch.equal(known[1], rel_embeddings):
-            with torch.inference_mode(False), torch.no_grad():
-                known = self._projected = state, rel_embeddings.clone(), project()
-        return known[2]
+        middle = self.pos_dropout(self.middle(rel_embeddings, span))
+        key, query = (
+            None if source is None else self.outputs(source, middle, kept).permute(1, 2, 0)
+            for source in self.projections()
+        )
+        return key, query
 
 
 @dataclass(frozen=True)

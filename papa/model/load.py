@@ -44,7 +44,7 @@ def load_model(
     Args:
         path_or_id: a local folder, an installed package with a model, or a hub id.
         revision: a branch, tag or commit of the hub.
-        device: "auto" (a GPU if there is one), "cpu", "cuda", "cuda:1", or "mps".
+        device: "auto" (a GPU if there is one), "cpu", "cuda" or "cuda:1".
         dtype: type of the weights.
 
     Raises:
@@ -193,7 +193,9 @@ def _loaded(name: str, device: str, dtype: torch.dtype) -> PreTrainedModel:
         log.warning(
             "%s has no safetensors; its pickled weights were loaded in weights-only mode, so no code in them ran", name
         )
-    stock: PreTrainedModel = model.to(device, dtype).eval()  # without this, two biases of DeBERTa stay float32
+    for weights in model.parameters():  # two biases of DeBERTa stay float32; rotary frequencies must
+        weights.data = weights.data.to(dtype)
+    stock: PreTrainedModel = model.to(device).eval()
     return stock
 
 
@@ -295,6 +297,6 @@ def _usable(device: str) -> str:
         raise InputError(
             f"device is {device!r}, which torch {torch.__version__} cannot use on this machine, where it finds "
             f"{count(gpus, 'CUDA GPU')}{'' if visible is None else f' (CUDA_VISIBLE_DEVICES is {visible!r})'}; use "
-            "auto, cpu, cuda, cuda:N for one of several GPUs, or mps."
+            "auto, cpu, cuda, or cuda:N for one of several GPUs."
         ) from error
     return device

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from typing import TYPE_CHECKING, cast
 
@@ -186,7 +186,7 @@ class Model:
         """
         packed = self.pack(inputs)
         states = self.run(packed, self.replacement(constants, heads, mixing))
-        return packed.unpack(torch.stack(states, dim=1)).transpose(1, 2)
+        return packed.unpack(stacked(states)).transpose(1, 2)
 
     def logits(
         self,
@@ -220,6 +220,16 @@ class Model:
                 "load a checkpoint with a language-modelling head."
             )
         return self.form.tokens(output, packed)
+
+
+def stacked(states: Sequence[Tensor]) -> Tensor:
+    """Stack hidden states `[token, hidden]`, `[token, state, hidden]`; raise `InputError` if they differ in size."""
+    if len({state.shape[-1] for state in states}) > 1:
+        raise InputError(
+            "The last hidden state of this model has another size than the others, so no probe can read its states; "
+            "measure its own head, with the metric log_likelihood."
+        )
+    return torch.stack(list(states), dim=1)
 
 
 def _padding_of(config: PreTrainedConfig) -> int | None:

@@ -47,8 +47,7 @@ def replaced_attention(
         replacement = replacement_of((facts.layers, facts.heads), constants, heads, like=next(model.parameters()))
         calls = _Calls(model, Session(replacement, facts), padding_before)
         held.callback(model.register_forward_pre_hook(calls.before, with_kwargs=True).remove)
-        held.callback(model.register_forward_hook(calls.after).remove)
-        held.enter_context(running(calls.session))
+        held.callback(model.register_forward_hook(calls.after, always_call=True).remove)
         yield model
 
 
@@ -57,7 +56,7 @@ class _Calls:
 
     def __init__(self, model: PreTrainedModel, session: Session, padding_before: bool):
         self.config, self.name = model.config, type(model).__name__
-        self.session, self.padding_before = session, padding_before
+        self.session, self.padding_before, self.open = session, padding_before, ExitStack()
         parameters = accepted_by(model).values()
         self.positional = [each.name for each in parameters if each.kind is each.POSITIONAL_OR_KEYWORD][1:]
 
@@ -67,6 +66,7 @@ class _Calls:
         if self.config.output_attentions if attentions is None else attentions:
             raise InputError("A model with replaced attention cannot return attentions; leave out output_attentions.")
         self.session.begin(self._layout(arguments))
+        self.open.enter_context(running(self.session))
 
     def _layout(self, arguments: dict[str, object]) -> Examples:
         ids, mask, positions = (arguments.get(name) for name in ("input_ids", "attention_mask", "position_ids"))
@@ -95,11 +95,14 @@ class _Calls:
                 )
         return Examples.of_mask(mask, queries=ids.shape[1], from_first=causal)
 
-    def after(self, _: nn.Module, __: object, ___: object) -> None:
+    def after(self, _: nn.Module, __: object, output: object) -> None:
+        self.open.close()
         session, layers = self.session, len(self.session.replacement)
-        if not session.causal and session.examples is not None:
-            check_slots(session.replacement, session.examples.n)
-        session.examples = None  # the next call has another layout
+        examples, session.examples = session.examples, None  # the next call has another layout
+        if output is None:  # the call failed
+            return
+        if not session.causal and examples is not None:
+            check_slots(session.replacement, examples.n)
         if session.calls != layers:
             raise InputError(
                 f"{self.name} called attention {session.calls} times, but has {layers} layers; its attention cannot be "

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
-from math import gcd
 
 import torch
 from torch import Tensor, nn
@@ -35,11 +34,6 @@ class Feeds:
     queries: Tensor
     keys: Tensor
 
-    @property
-    def attention_only(self) -> Tensor:
-        """Bool `[output]`, True if the output feeds only queries or keys."""
-        return ~self.elsewhere & (self.queries.any(0) | self.keys.any(0))
-
     def needed(self, kept: Tensor) -> Tensor:
         """Return bool `[output]`, True if the output is needed when the heads in `kept` keep their attention."""
         kept = kept.to(self.elsewhere.device)
@@ -54,7 +48,7 @@ class PrunedProjection(nn.Module):
         super().__init__()
         self.full, self.feeds, self.session = full, feeds, session
         self.whole = False
-        self._partial: dict[int, tuple[Tensor, PartialLinear | None]] = {}
+        self._partial: dict[int, tuple[Tensor, Tensor, nn.Linear | None]] = {}
 
     @property
     def weight(self) -> Tensor:
@@ -77,43 +71,12 @@ class PrunedProjection(nn.Module):
         cached = self._partial.get(layer)
         # replacements of the same heads share `kept`, even if their constants differ
         if cached is None or cached[0] is not kept:
-            needed = self.feeds[layer].needed(kept)
-            cached = self._partial[layer] = kept, PartialLinear.of(self.full, needed) if needed.any() else None
-        partial = cached[1]
-        return inputs.new_zeros(*inputs.shape[:-1], len(self.weight)) if partial is None else partial(inputs)
-
-
-@dataclass(frozen=True)
-class PartialLinear:
-    """Some outputs of a linear layer; the others are zero.
-
-    Args:
-        layer: the layer restricted to the computed outputs.
-        outputs: number of outputs of the full layer.
-        blocks: int64, the indices of the computed blocks of adjacent outputs.
-    """
-
-    layer: nn.Linear
-    outputs: int
-    blocks: Tensor
-
-    @classmethod
-    def of(cls, full: nn.Linear, needed: Tensor) -> PartialLinear:
-        """Restrict a layer to the `needed` outputs, bool `[output]`."""
-        rows = needed.nonzero().squeeze(1)
-        # the outputs of a head are a block, which is copied faster than single outputs
-        edges = (needed[1:] != needed[:-1]).nonzero().squeeze(1) + 1
-        size = gcd(len(needed), *edges.tolist())
-        with torch.inference_mode(False):  # it may be created while scoring and used while training
-            blocks = torch.tensor([row // size for row in rows.tolist()[::size]], device=full.weight.device)
-        return cls(part_of(full, rows), len(needed), blocks)
-
-    def __call__(self, inputs: Tensor) -> Tensor:
-        """Return `[..., out]` from `[..., in]`."""
-        computed: Tensor = self.layer(inputs)
-        size = computed.shape[-1] // len(self.blocks)
-        filled = computed.new_zeros(*inputs.shape[:-1], self.outputs // size, size)
-        return filled.index_copy_(-2, self.blocks, computed.view(*inputs.shape[:-1], -1, size)).flatten(-2)
+            with torch.inference_mode(False):  # may be created while scoring and used while training
+                rows = self.feeds[layer].needed(kept).nonzero().squeeze(1)
+                cached = self._partial[layer] = kept, rows, part_of(self.full, rows) if len(rows) else None
+        _, rows, partial = cached
+        computed: Tensor = inputs[..., :0] if partial is None else partial(inputs)
+        return computed.new_zeros(*inputs.shape[:-1], len(self.weight)).index_copy_(-1, rows, computed)
 
 
 def prune_projections(model: nn.Module, session: Session, run: Callable[[], Tensor]) -> None:
@@ -187,11 +150,10 @@ def scan(linears: dict[str, nn.Linear], session: Session, run: Callable[[], Tens
                 )
                 for index, call in enumerate(calls):
                     queries, keys = (torch.stack([uses_of[index] for uses_of in of]) for of in (of_query, of_key))
-                    feeds = Feeds(others[call], queries, keys)
-                    if call not in repeated and feeds.attention_only.any():
-                        # outputs without a visible use are computed anyway
-                        unseen = ~(feeds.queries.any(0) | feeds.keys.any(0))
-                        uses[call] = Feeds(feeds.elsewhere | unseen, feeds.queries, feeds.keys)
+                    # outputs without a visible use are computed anyway
+                    elsewhere = others[call] | ~(queries.any(0) | keys.any(0))
+                    if call not in repeated and not elsewhere.all():
+                        uses[call] = Feeds(elsewhere, queries, keys)
             return uses
     finally:
         session.stand_in = None

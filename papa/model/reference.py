@@ -6,6 +6,7 @@ It is a separate registered attention function, which uses no slots, packs no to
 from __future__ import annotations
 
 from collections.abc import Iterable
+from contextvars import ContextVar
 from typing import TYPE_CHECKING, Any
 
 import torch
@@ -18,6 +19,19 @@ if TYPE_CHECKING:
     from transformers import PreTrainedModel
 
 NAME = "papa_reference"
+_current: ContextVar[Reference] = ContextVar(NAME)
+
+
+def reference_attention(module: nn.Module, *tensors: Tensor, **keywords: Any) -> tuple[Tensor, None]:
+    """Call the attention of the current `Reference`; transformers keeps a registered function forever."""
+    return _current.get().attention(module, *tensors, **keywords)
+
+
+def whole_mask(**keywords: Any) -> Tensor | None:
+    """Return transformers' mask, even if no token is hidden."""
+    from transformers.masking_utils import sdpa_mask
+
+    return sdpa_mask(**keywords | {"allow_is_causal_skip": False, "allow_is_bidirectional_skip": False})
 
 
 class Reference:
@@ -31,19 +45,15 @@ class Reference:
 
     def __enter__(self) -> None:
         from transformers import AttentionInterface, AttentionMaskInterface
-        from transformers.masking_utils import sdpa_mask
 
-        def whole_mask(*args: Any, **keywords: Any) -> Tensor | None:
-            skips = {"allow_is_causal_skip": False, "allow_is_bidirectional_skip": False}
-            return sdpa_mask(*args, **keywords | skips)
-
-        AttentionInterface.register(NAME, self.attention)
+        AttentionInterface.register(NAME, reference_attention)
         AttentionMaskInterface.register(NAME, whole_mask)
-        self.calls, self.before = 0, self.model.config._attn_implementation
+        self.token, self.calls, self.before = _current.set(self), 0, self.model.config._attn_implementation
         set_attention(self.model, NAME)
 
     def __exit__(self, *_: object) -> None:
         set_attention(self.model, self.before)
+        _current.reset(self.token)
 
     def attention(
         self,

@@ -8,7 +8,7 @@ When heads are replaced, it compares them with a reference implementation of the
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
-from contextlib import contextmanager, suppress
+from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, cast
 
@@ -63,10 +63,12 @@ def settle(full: PreTrainedModel, session: Session, checked: Checked | None = No
     """
     model = cast("PreTrainedModel", full.base_model)
     stock = {} if checked else _stock_by_padding(model)
-    with _errors_as_input_errors(type(model).__name__):
-        patch(model)
+    with _errors_as_input_errors(type(model).__name__), ExitStack() as refused:
+        refused.callback(patch(model))
         freeze_linears(full)
-        return Trial(full, session).settle(stock, checked)
+        found = Trial(full, session).settle(stock, checked)
+        refused.pop_all()
+    return found
 
 
 def settle_plain(model: PreTrainedModel, before: Stock | None) -> tuple[AttentionFacts, bool]:
@@ -131,6 +133,10 @@ class Trial:
     def __init__(self, full: PreTrainedModel, session: Session):
         self.full, self.base, self.session = full, cast("PreTrainedModel", full.base_model), session
         self.form, self.weight = Form(False), next(full.base_model.parameters())
+        if self.weight.dtype not in TOLERANCE:
+            raise InputError(
+                f"the weights of {type(full).__name__} are {self.weight.dtype}; load it in float32 or bfloat16."
+            )
         self.tolerance = TOLERANCE[self.weight.dtype]
 
     def run(self, batch: Packed, replacement: Replacement | None = None) -> list[Tensor]:

@@ -224,7 +224,7 @@ def samples_of(a: TaskOutcomes, b: TaskOutcomes) -> tuple[Sample, Sample, bool]:
     if same and clusters[0] != clusters[1]:
         raise InputError(
             f"The two results group the examples of task {a.task} in different clusters; set the same `cluster` in "
-            "both configs, and run both again, which recomputes only tables."
+            "both configs, and run both again, which recomputes tables and the probes on samples of training rows."
         )
     return first, second, same
 

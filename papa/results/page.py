@@ -123,13 +123,12 @@ def _on_a_line(value: object) -> str:
 
 
 def _models_table(finished: Finished) -> Table:
-    """Return a table with every model's origin, the digest of its weights, and the versions of libraries."""
+    """Return a table with every model's origin and the versions of libraries."""
     rows = []
     for name in dict.fromkeys(model for model, _ in finished.config.pairs):
         model = finished.config.models[name]
         made = read_provenance(finished.of_stage("probe", "probe_encoder", model=name)[0].output)
         row = {"model": name, "hub id": model.hub or "a folder", "revision": model.revision or ""}
-        row |= {"SHA-256 of the weights": made.facts.get("weights", "") if made else ""}
         rows.append(row | (dict(sorted(made.packages.items())) if made else {}))
     table = pd.DataFrame(rows).fillna("")
     table = table[[name for name in table if table[name].any()]]

@@ -49,6 +49,8 @@ corpora.words: {hub: a/b, words: words} => tasks.tags.corpus is 'words', which h
 corpora.words: {files: {train: a.txt}} => 'words', which has no slots and no validation split; add it
 grids.more: {tasks: [masked], constants: [average-trained]} => grids.more runs masked with average-trained, which is
 grids.summary: {} => The grid 'summary' has the name of another table that papa writes; rename the grid.
+grids.patterns-tiny-words: {} => The grid 'patterns-tiny-words' has the name of another table that papa writes
+tasks.tags.title: animals => Two tasks have the title 'animals'; give each its own.
 
 tasks.tags.learning_rate: 2e-5 => must be a number, but it is '2e-5', because YAML reads it as text; write 2.0e-5.
 tasks.tags.learning_rate: 0 => tasks.tags.learning_rate is 0, but should be greater than 0 (constant learning rate
@@ -68,6 +70,7 @@ name: dеmo => name: 'dеmo' cannot be a name
 name: "a\\n" => name contains U+000A, a line break or another invisible character; remove it.
 tasks.tags.title: "Ta\\u202egs" => tasks.tags.title contains U+202E, a line break or another invisible character
 models.tiny.hub: /models/bert => models.tiny.hub is '/models/bert', but should match
+models.tiny.hub: my--org/bert => models.tiny.hub is 'my--org/bert', but should match
 models.tiny: {hub: a/b, revision: ../../up} => models.tiny.revision is '../../up', but should match
 corpora.words.files.train: "{a}.csv" => corpora.words.files.train is '{a}.csv', but should match
 corpora.words.files.train: a.xlsx => train: 'a.xlsx' has a format that papa cannot read; save it as .csv

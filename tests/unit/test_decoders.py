@@ -1,6 +1,8 @@
 """Decoders, plain models with replaced attention, and models that BERT's form does not fit."""
 
 import copy
+import gc
+import weakref
 from concurrent.futures import ThreadPoolExecutor
 
 import pytest
@@ -137,7 +139,26 @@ def test_a_plain_model_that_would_be_replaced_otherwise_than_the_formula_says_is
     with pytest.raises(papa.InputError, match="hidden states differ from the formula"):
         papa.replaced_attention(model, constants).__enter__()
     assert [module.training for module in model.modules()] == before
+    with pytest.raises(papa.InputError, match="differ from the formula"):
+        Model(model)
     assert model.config._attn_implementation == "eager"
+    with pytest.raises(papa.InputError, match=r"the weights of LlamaForCausalLM are torch\.float16; load it in "):
+        papa.replaced_attention(model.half(), constants).__enter__()
+
+
+def test_rotary_frequencies_stay_float32_in_a_model_of_bfloat16(tmp_path):
+    stock("llama").save_pretrained(tmp_path)
+    model = papa.load_model(tmp_path, device="cpu", dtype="bfloat16").model
+    kinds = {each.dtype for each in model.parameters()}
+    assert model.rotary_emb.inv_freq.dtype == torch.float32 and kinds == {torch.bfloat16}
+
+
+def test_states_of_several_sizes_are_no_input_of_a_probe():
+    config = transformers.OPTConfig(**SIZES | ENDS, ffn_dim=16, word_embed_proj_dim=HEADS)
+    model = Model(transformers.OPTForCausalLM(config).eval())
+    assert model.logits(texts()).isfinite().all()
+    with pytest.raises(InputError, match="another size than the others, so no probe"):
+        model.hidden_states(texts())
 
 
 def test_slots_are_counted_from_the_first_token_whichever_side_padding_is_on(constants):
@@ -197,11 +218,11 @@ def test_a_plain_model_takes_its_mask_by_place_and_refuses_what_it_cannot_place(
         for key, value in {"head_mask": torch.ones(3, 4), "attention_mask": 1 + (ids > 9).long()}.items():
             with pytest.raises(InputError, match=f"^{key} "):
                 model(**{"input_ids": ids, "attention_mask": torch.ones_like(ids)} | {key: value})
-        with pytest.raises(InputError, match=r"^A part of a model with replaced attention was called directly"):
+        with pytest.raises(InputError, match=r"^A part of a model with papa's attention was called directly"):
             model.base_model(**given)
         for inputs in (given, {"input_ids": given["input_ids"][-1:]}):
             vars(model).pop("_cache", None)  # transformers 5.4 cannot reuse a cache that was not filled
-            with pytest.raises(InputError, match="call the whole model, with a cache that grows"):
+            with pytest.raises(InputError, match="with a cache that grows"):
                 model.generate(**inputs, max_new_tokens=2, cache_implementation="static")
 
 
@@ -222,6 +243,20 @@ def test_threads_take_turns(constants):
         actual = list(pool.map(lambda arguments: ours.hidden_states(given, *arguments), tasks))
     for arguments, states in zip(tasks, actual, strict=True):
         close(states, expected[len(arguments)], atol=1e-5)
+
+
+def test_models_replaced_at_once_are_called_from_any_thread_and_freed_later(constants):
+    model, given = stock("llama"), texts()
+    other = copy.deepcopy(model)
+    with torch.no_grad(), papa.replaced_attention(model, constants):
+        expected = model(**given).logits
+        with papa.replaced_attention(other, constants, []), ThreadPoolExecutor(1) as pool:
+            assert torch.equal(pool.submit(lambda: model(**given).logits).result(), expected)
+            assert not torch.equal(other(**given).logits, expected) and torch.equal(model(**given).logits, expected)
+    alive = weakref.ref(other)
+    del other
+    gc.collect()
+    assert alive() is None
 
 
 def test_a_state_that_is_not_finite_is_within_no_limit():

@@ -109,9 +109,11 @@ def test_gpus_are_counted_where_the_environment_does_not_say(monkeypatch):
     assert devices.visible_gpus() == []
 
 
-@pytest.mark.parametrize("device", ["cpu", "mps", "cuda:0", "auto", "cuda"])
+@pytest.mark.parametrize("device", ["cpu", "cuda:0", "auto", "cuda", "auto with a torch for CPUs"])
 def test_nothing_is_taken_where_the_user_chose_or_there_are_no_gpus(monkeypatch, tmp_path, device):
     monkeypatch.setattr(devices, "visible_gpus", lambda: [] if device in ("auto", "cuda") else ["0", "1"])
+    monkeypatch.setattr(devices, "version", lambda _: "2.13.0+cpu" if " " in device else "2.13.0")
+    device = device.partition(" ")[0]
     devices.claim(device)
     assert "CUDA_VISIBLE_DEVICES" not in os.environ and not list((tmp_path / "locks").iterdir())
 

@@ -142,9 +142,6 @@ def test_mixing_and_constants_have_gradients(name):
 
 def operations(ours, inputs, constants=None, heads=None):
     """Floating-point operations of matrix products, those of the first batch."""
-    for module in ours.model.modules():
-        if hasattr(module, "_projected"):  # distances, which the checks of the model have projected
-            module._projected = None
     counter = FlopCounterMode(display=False)
     with sdpa_kernel(SDPBackend.MATH), torch.no_grad(), counter:
         ours.hidden_states(inputs, constants, heads)
@@ -181,22 +178,6 @@ def test_a_plain_model_still_learns_while_its_attention_is_replaced(model, input
             real(stock_states(model, inputs), inputs).square().mean().backward()
         for name, weight in model.encoder.named_parameters():
             assert not weight.requires_grad or (weight.grad is not None and weight.grad.isfinite().all()), name
-
-
-@only("deberta", "deberta-far")
-def test_projected_distances_follow_heads_layouts_and_weights(model, inputs, matrices):
-    ours = Model(copy.deepcopy(model))
-    ours.hidden_states(inputs)
-    ours.hidden_states(inputs, matrices, [(0, 1)])
-    with torch.no_grad():
-        for each in (model, ours.model):
-            each.encoder.rel_embeddings.weight.mul_(1.25)
-    for heads in ([(0, 1)], [(0, 2)], []):
-        with papa.replaced_attention(model, matrices, heads):
-            padded = stock_states(model, inputs)
-        close(real(ours.hidden_states(inputs, matrices, heads), inputs), real(padded, inputs))
-    longer = {name: torch.nn.functional.pad(values, (0, 6)) for name, values in inputs.items()}
-    close(real(ours.hidden_states(longer), longer), real(stock_states(model, longer), longer))
 
 
 @only("deberta")

@@ -20,7 +20,7 @@ from tiny import ABSENT, CONFIG, corpus_of, with_keys, write_model
 import papa
 from papa.config.reading import config_of
 from papa.config.settings import FolderModel, HubModel, Machine, PackageModel
-from papa.data.hub import CONFIGS_AND_TOKENIZERS, download, fetch, files_of_configs, files_of_model, is_local
+from papa.data.hub import CONFIGS_AND_TOKENIZERS, download, fetch, files_of_configs, files_of_model, folder_of, is_local
 from papa.data.sources import load_splits, source_digests
 from papa.data.weights import facts_in, folder_in_package, model_source, named, weights_digest
 from papa.errors import InputError
@@ -156,6 +156,9 @@ def test_what_is_in_the_mirror_is_never_downloaded(hub, tmp_path):
     keys = {"models.tiny": {"hub": "some/model"}, "hub_mirror": str(tmp_path / "mirror"), "run.tasks": ["tags"]}
     config = config_of(with_keys(CONFIG, keys))
     assert fetch(config, config.machine, print).snapshots == {} and not hub.asked
+    away = config_of(with_keys(CONFIG, keys | {"hub_mirror": "~/mirror"}))
+    with pytest.raises(InputError, match=r"^hub_mirror: there is no folder '~/mirror' on this machine; correct"):
+        assert away.machine
 
 
 def test_without_an_answer_the_cache_is_read(hub):
@@ -168,7 +171,8 @@ def test_without_an_answer_the_cache_is_read(hub):
     hub.error = ConnectionError("no answer\nof the hub")
     assert download("model", "some/model", "abc", say=said.append) == folder
     assert said == [f"The model some/model is read from the hub's cache, at commit {COMMIT} (no answer)."]
-    (folder / "model.safetensors").unlink()
+    (folder / "model.safetensors").unlink()  # as if only config.json had been read
+    assert folder_of("model", "some/model", "abc", Machine()) is None
     with pytest.raises(InputError, match="cannot be downloaded"):
         download("model", "some/model", "abc")
 
@@ -331,7 +335,7 @@ def test_an_index_lists_only_files_of_its_folder(tmp_path, listed):
         weights_digest(str(folder), "small")
 
 
-@pytest.mark.parametrize("place", ["./models/small", "/models/small", "~/small", "a/b/c", "a b", "a//b"])
+@pytest.mark.parametrize("place", ["./models/small", "/models/small", "~/small", "a/b/c", "a b", "a//b", "a--b/c"])
 def test_what_can_only_be_a_folder_is_never_asked_of_the_hub(monkeypatch, place):
     monkeypatch.setitem(sys.modules, "huggingface_hub", None)
     assert is_local(place) and not is_local("some/model") and not is_local("bert-base-uncased")

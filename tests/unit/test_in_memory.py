@@ -28,7 +28,10 @@ def test_lambda_is_that_of_a_study(folder, decoder, tmp_path, own_head):  # noqa
     study = papa.measure(place, texts, labels, others, settings | {"corpora": corpora, "device": "cpu"}, tmp_path / "s")
     model, train = papa.load_model(place, device="cpu"), laid_out(place, texts)
     constants = papa.average_attention(model, train)
-    weights = papa.learn_lambda(model, constants, train, labels, learning_rate=1e-2, epochs=2)
+    draws = torch.get_rng_state()
+    with torch.no_grad():
+        weights = papa.learn_lambda(model, constants, train, labels, learning_rate=1e-2, epochs=2)
+    assert torch.equal(torch.get_rng_state(), draws)
     expected = study.heads.sort_values(["layer", "head"])["value"].to_numpy().reshape(weights.shape)
     assert weights.numpy() == pytest.approx(expected, abs=1e-6) and weights.std() > 1e-4
 

@@ -61,7 +61,7 @@ def test_pickled_weights_are_loaded_weights_only_and_that_is_said(saved, model, 
 @pytest.mark.parametrize(
     ("owner", "name", "instead", "message"),
     [
-        (settling, "patch", lambda *_: None, "does not look up its attention by name"),
+        (settling, "patch", lambda *_: lambda: None, "does not look up its attention by name"),
         (forms.Form, "_positions", lambda _, batch: batch.slots, None),
         (settling, "replacement_of", lambda shape, *_, **__: replacement_of(shape), "changes nothing"),
         (replacement, "kept_context", lambda *_: 0.99 * kept_context(*_), "from those of"),

@@ -112,7 +112,10 @@ COLUMN = r"\S+ has no column 'feeling'; its columns are "
         ),
         # where nothing is known, the exit code says so
         (
-            {"corpora.sentences": {"hub": "owner/texts", "first": "sentence", "slots": 13}, "run.tasks": ["animals"]},
+            {
+                "corpora.sentences": {"hub": "owner/texts", "first": "sentence", "slots": 13, "cluster": "document"},
+                "run.tasks": ["animals"],
+            },
             1,
             r"Corpus sentences is not on this machine; .* hidden_states 2 \(2 unknown\)",
         ),

@@ -89,9 +89,9 @@ def _type(rules: dict) -> str:
 
 
 MEASURED = DOCS / "measured"
-TABLE = r"<!-- table (?P<study>\w+)/(?P<table>\w+)(?P<section>(?: [^>\n]+?)?) -->\n.*?<!-- end of table -->"
-"""A table of a measured study on a page: study, file, heading of the section (default: the first), and, after a |, some
-tasks (default: all)."""
+TABLE = r"<!-- table (?P<study>[\w+]+)/(?P<table>\w+)(?P<section>(?: [^>\n]+?)?) -->\n.*?<!-- end of table -->"
+"""A table of measured studies on a page: studies, with + between them, file, heading of the section (default: the
+first), and, after a |, some tasks (default: all)."""
 
 
 def with_tables(name: str) -> str:
@@ -102,13 +102,14 @@ def with_tables(name: str) -> str:
 def _table(match: re.Match[str]) -> str:
     """The mark of a table, the table as papa wrote it, and the mark of its end."""
     before, *_, after = match[0].splitlines()
-    file = MEASURED / match["study"] / "tables" / f"{match['table']}.md"
     heading, _, tasks = (part.strip() for part in match["section"].partition("|"))
-    first, *others = re.split(r"^## ", file.read_text(encoding="utf-8"), flags=re.MULTILINE)
-    sections = others or [first]
-    text = next(text for text in sections if heading in ("", text.splitlines()[0]))
-    head, rule, *rows = (line for line in text.splitlines() if line.startswith("|"))
-    some = [row for row in rows if not tasks or row.split(" | ")[0].removeprefix("| ") in tasks.split(", ")]
+    some = list[str]()
+    for study in match["study"].split("+"):
+        file = MEASURED / study / "tables" / f"{match['table']}.md"
+        first, *others = re.split(r"^## ", file.read_text(encoding="utf-8"), flags=re.MULTILINE)
+        text = next(text for text in others or [first] if heading in ("", text.splitlines()[0]))
+        head, rule, *rows = (line for line in text.splitlines() if line.startswith("|"))
+        some += [row for row in rows if not tasks or row.split(" | ")[0].removeprefix("| ") in tasks.split(", ")]
     table = re.sub(r"(?<=[ (])-(?=\d)", "−", "\n".join([head, rule, *some]))
     return "\n\n".join([before, table, after])
 

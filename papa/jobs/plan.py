@@ -40,7 +40,7 @@ TOKENS_PER_WORD, SPECIAL_TOKENS_PER_TEXT = 1.3, 3
 """Mean number of tokens per English word, and number of tokens that a model adds to a text."""
 START_SECONDS = 10  # startup time of a job
 BACKWARD = 3  # cost of a pass with gradients, in passes without
-PROBE_SHARE = 0.1  # cost of an epoch of a probe on stored hidden states, in passes of the model
+PROBE_SHARE = 0.15  # cost of an epoch of a probe on stored hidden states, in passes of the model
 POWER = 0.8
 """Statistical power: if the true reliance is 0, the probability that its upper bound is below the smallest margin."""
 SEED_SPREAD, DISCORDANT_SHARE, CONTRIBUTION = 0.005, 0.05, 0.2

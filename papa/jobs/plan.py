@@ -49,7 +49,8 @@ are replaced, and attention's contribution; all as shares of the score's range."
 ASSUMED = (
     "Assumed, not measured: over probe seeds, score differences from the original have a standard deviation of "
     f"{SEED_SPREAD:g} of the score's range; replacing heads changes the outcome of {100 * DISCORDANT_SHARE:g}% of "
-    f"examples; attention contributes {CONTRIBUTION:g} of the range; a cluster counts as one example."
+    f"examples; attention contributes {CONTRIBUTION:g} of the range; a cluster counts as one example; the choice of "
+    "training rows adds no variance."
 )
 UNFIT = {
     True: "its config lists no architecture that predicts next tokens, which task {task} needs ({metric}).",

@@ -186,9 +186,10 @@ def _binary(outcomes: Outcomes) -> Counts:
 
 
 def _by_label(outcomes: Outcomes) -> Counts:
-    """Count correct predictions, and the gold and the predicted items of each label."""
+    """Count the correct, the gold and the predicted items of each label, `[unit, 3 * label]`."""
     gold, predicted, labels = outcomes.gold, outcomes.predicted, range(len(outcomes.names))
-    return outcomes.summed(gold == predicted, *(side == label for side in (gold, predicted) for label in labels))
+    correct = np.where(gold == predicted, gold, -1)
+    return outcomes.summed(*(items == label for items in (correct, gold, predicted) for label in labels))
 
 
 LETTERS = {"L": "E", "U": "S", "M": "I"}
@@ -247,9 +248,9 @@ def _f1(counts: Counts) -> np.ndarray:
 
 
 def _matthews(counts: Counts) -> np.ndarray:
-    """Return the correlation of gold and predicted labels from correct, gold and predicted items."""
-    right, (gold, predicted) = counts[..., 0], np.split(counts[..., 1:], 2, axis=-1)
-    total = gold.sum(-1)
+    """Return the correlation of gold and predicted labels from the correct, gold and predicted items of each label."""
+    correct, gold, predicted = np.split(counts, 3, axis=-1)
+    right, total = correct.sum(-1), gold.sum(-1)
     spread = (total**2 - (gold**2).sum(-1)) * (total**2 - (predicted**2).sum(-1))
     return _divided(right * total - (gold * predicted).sum(-1), np.sqrt(spread))
 

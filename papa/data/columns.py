@@ -23,6 +23,7 @@ MISSING_LABELS = ("-1", "-100", "-")
 """Labels that may mean "no label": -1 in test splits of GLUE, -100 for words that the loss skips, - in SNLI."""
 FIX_ROWS = "fix or remove these rows (rows from the hub can be saved as local files first)"
 BOOLEANS = ("false", "true")
+WHOLE = re.compile(r"-?[0-9]+(\.0+)?")  # pandas writes 1.0
 NUMBER = re.compile(r"[-+]?([0-9]+\.?[0-9]*|\.[0-9]+)(e[-+]?[0-9]+)?", re.IGNORECASE)
 INVISIBLE = "[\\s\u200b-\u200d\u2060\ufeff]+"
 """Pattern of whitespace and zero-width characters."""
@@ -84,7 +85,8 @@ class Columns:
         names = self.class_names.get(name)
         if names is None and listed and not any(text.lower() in BOOLEANS or _is_number(text) for text in listed):
             numbers = [
-                [int(each) if isinstance(each, str) and _is_number(each) else each for each in row] for row in values
+                [int(float(each)) if each is not None and WHOLE.fullmatch(str(each)) else each for each in row]
+                for row in values
             ]
             if all(isinstance(value, int | None) for row in numbers for value in row):
                 values, names = numbers, list(listed)

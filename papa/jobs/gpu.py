@@ -26,10 +26,11 @@ log = logging.getLogger(__name__)
 def claim(device: str) -> None:
     """Reserve one GPU for this process until it ends, and hide the others from CUDA; wait if all are taken.
 
-    Nothing is reserved unless `device` is "cuda", or "auto" with a build of torch that can use a GPU.
+    Nothing is reserved unless `device` is "auto" or "cuda", nor for a build of torch without CUDA, unless the
+    environment names GPUs.
     """
-    can_use = device == "cuda" or (device == "auto" and not version("torch").endswith("+cpu"))
-    if can_use and (gpus := visible_gpus()):
+    without = device == "auto" and VARIABLE not in os.environ and version("torch").endswith("+cpu")
+    if device in ("auto", "cuda") and not without and (gpus := visible_gpus()):
         os.environ[VARIABLE] = take(gpus, lock_folder())
         log.info("this job uses GPU %s", os.environ[VARIABLE])
 

@@ -50,7 +50,7 @@ class Model:
         check_stock(model)
         if any(isinstance(module, PrunedProjection) for module in model.modules()):
             raise InputError(f"This {type(model).__name__} was already passed to papa.Model; load it again.")
-        self.full = model.eval().requires_grad_(False)
+        self.full = model.eval()
         self.model = cast("PreTrainedModel", model.base_model)
         self.config: PreTrainedConfig = model.config
         if getattr(self.config, "is_encoder_decoder", False) and hasattr(self.model, "decoder"):

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
 from contextlib import ExitStack, contextmanager
+from threading import local
 from typing import TYPE_CHECKING
 
 from torch import Tensor, nn
@@ -56,7 +57,7 @@ class _Calls:
 
     def __init__(self, model: PreTrainedModel, session: Session, padding_before: bool):
         self.config, self.name = model.config, type(model).__name__
-        self.session, self.padding_before, self.open = session, padding_before, ExitStack()
+        self.session, self.padding_before, self.mine = session, padding_before, local()
         parameters = accepted_by(model).values()
         self.positional = [each.name for each in parameters if each.kind is each.POSITIONAL_OR_KEYWORD][1:]
 
@@ -65,8 +66,11 @@ class _Calls:
         attentions = arguments.get("output_attentions")
         if self.config.output_attentions if attentions is None else attentions:
             raise InputError("A model with replaced attention cannot return attentions; leave out output_attentions.")
-        self.session.begin(self._layout(arguments))
-        self.open.enter_context(running(self.session))
+        layout = self._layout(arguments)
+        self.mine.open = held = ExitStack()
+        held.enter_context(self.session.lock)  # threads take turns
+        held.enter_context(running(self.session))
+        self.session.begin(layout)
 
     def _layout(self, arguments: dict[str, object]) -> Examples:
         ids, mask, positions = (arguments.get(name) for name in ("input_ids", "attention_mask", "position_ids"))
@@ -96,15 +100,17 @@ class _Calls:
         return Examples.of_mask(mask, queries=ids.shape[1], from_first=causal)
 
     def after(self, _: nn.Module, __: object, output: object) -> None:
-        self.open.close()
         session, layers = self.session, len(self.session.replacement)
-        examples, session.examples = session.examples, None  # the next call has another layout
-        if output is None:  # the call failed
+        if (held := vars(self.mine).pop("open", None)) is None:  # the call was refused
             return
-        if not session.causal and examples is not None:
-            check_slots(session.replacement, examples.n)
-        if session.calls != layers:
-            raise InputError(
-                f"{self.name} called attention {session.calls} times, but has {layers} layers; its attention cannot be "
-                "replaced."
-            )
+        with held:
+            examples, session.examples = session.examples, None  # the next call has another layout
+            if output is None:  # the call failed
+                return
+            if not session.causal and examples is not None:
+                check_slots(session.replacement, examples.n)
+            if session.calls != layers:
+                raise InputError(
+                    f"{self.name} called attention {session.calls} times, but has {layers} layers; its attention "
+                    "cannot be replaced."
+                )

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
+from math import gcd
 
 import torch
 from torch import Tensor, nn
@@ -48,7 +49,7 @@ class PrunedProjection(nn.Module):
         super().__init__()
         self.full, self.feeds, self.session = full, feeds, session
         self.whole = False
-        self._partial: dict[int, tuple[Tensor, Tensor, nn.Linear | None]] = {}
+        self._partial: dict[int, tuple[Tensor, PartialLinear | None]] = {}
 
     @property
     def weight(self) -> Tensor:
@@ -71,12 +72,43 @@ class PrunedProjection(nn.Module):
         cached = self._partial.get(layer)
         # replacements of the same heads share `kept`, even if their constants differ
         if cached is None or cached[0] is not kept:
-            with torch.inference_mode(False):  # may be created while scoring and used while training
-                rows = self.feeds[layer].needed(kept).nonzero().squeeze(1)
-                cached = self._partial[layer] = kept, rows, part_of(self.full, rows) if len(rows) else None
-        _, rows, partial = cached
-        computed: Tensor = inputs[..., :0] if partial is None else partial(inputs)
-        return computed.new_zeros(*inputs.shape[:-1], len(self.weight)).index_copy_(-1, rows, computed)
+            needed = self.feeds[layer].needed(kept)
+            cached = self._partial[layer] = kept, PartialLinear.of(self.full, needed) if needed.any() else None
+        partial = cached[1]
+        return inputs.new_zeros(*inputs.shape[:-1], len(self.weight)) if partial is None else partial(inputs)
+
+
+@dataclass(frozen=True)
+class PartialLinear:
+    """Some outputs of a linear layer; the others are zero.
+
+    Args:
+        layer: the layer restricted to the computed outputs.
+        outputs: number of outputs of the full layer.
+        blocks: int64, the indices of the computed blocks of adjacent outputs.
+    """
+
+    layer: nn.Linear
+    outputs: int
+    blocks: Tensor
+
+    @classmethod
+    def of(cls, full: nn.Linear, needed: Tensor) -> PartialLinear:
+        """Restrict a layer to the `needed` outputs, bool `[output]`."""
+        rows = needed.nonzero().squeeze(1)
+        # the outputs of a head are a block, which is copied faster than single outputs
+        edges = (needed[1:] != needed[:-1]).nonzero().squeeze(1) + 1
+        size = gcd(len(needed), *edges.tolist())
+        with torch.inference_mode(False):  # it may be created while scoring and used while training
+            blocks = torch.tensor([row // size for row in rows.tolist()[::size]], device=full.weight.device)
+        return cls(part_of(full, rows), len(needed), blocks)
+
+    def __call__(self, inputs: Tensor) -> Tensor:
+        """Return `[..., out]` from `[..., in]`."""
+        computed: Tensor = self.layer(inputs)
+        size = computed.shape[-1] // len(self.blocks)
+        filled = computed.new_zeros(*inputs.shape[:-1], self.outputs // size, size)
+        return filled.index_copy_(-2, self.blocks, computed.view(*inputs.shape[:-1], -1, size)).flatten(-2)
 
 
 def prune_projections(model: nn.Module, session: Session, run: Callable[[], Tensor]) -> None:

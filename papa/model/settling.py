@@ -7,7 +7,7 @@ When heads are replaced, it compares them with a reference implementation of the
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, cast
@@ -64,11 +64,27 @@ def settle(full: PreTrainedModel, session: Session, checked: Checked | None = No
     model = cast("PreTrainedModel", full.base_model)
     stock = {} if checked else _stock_by_padding(model)
     with _errors_as_input_errors(type(model).__name__), ExitStack() as refused:
+        refused.callback(_restoring(full))
         refused.callback(patch(model))
         freeze_linears(full)
         found = Trial(full, session).settle(stock, checked)
         refused.pop_all()
     return found
+
+
+def _restoring(model: nn.Module) -> Callable[[], None]:
+    """Return a function that puts back the modules of a model, and lets the same weights learn as before."""
+    modules = dict(model.named_modules(remove_duplicate=False))
+    learning = [weights for weights in model.parameters() if weights.requires_grad]
+
+    def restore() -> None:
+        for name, module in modules.items():
+            if name:
+                model.set_submodule(name, module)
+        for weights in learning:
+            weights.requires_grad_(True)
+
+    return restore
 
 
 def settle_plain(model: PreTrainedModel, before: Stock | None) -> tuple[AttentionFacts, bool]:

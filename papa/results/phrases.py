@@ -174,7 +174,7 @@ def _how_much(claims: pd.DataFrame) -> str:
             for _, row in (known if len(known) > 1 else means).iterrows()
         ]
         span = f"from {each[-1]} to {each[0]}" if len(known) > 1 else "; ".join(each)
-        span += f"; of {len(means)} lines, {len(means) - len(known)} are inconclusive" * (1 < len(known) < len(means))
+        span += f"; inconclusive: {len(means) - len(known)} of {len(means)} lines" * (1 < len(known) < len(means))
         return f"With every head replaced, reliance is {span}."
     heads, words = count(first["heads"], "head"), constants(first["constant"])
     reliance = f"With all {heads} of {first['model']} replaced by {words}, reliance is "

@@ -243,7 +243,7 @@ def test_pairs_and_words_of_all_types_of_strings_and_lists(prepare, tmp_path):
         (["b", "a", "b"], None, ["b", "a"], ["b", "a"], [0, 1, 0]),
         ([1, 0, 1], ["no", "yes"], None, ["no", "yes"], [1, 0, 1]),
         ([1, 0, 1], None, ["no", "yes"], ["no", "yes"], [1, 0, 1]),
-        (["1", "0", "1"], None, ["no", "yes"], ["no", "yes"], [1, 0, 1]),  # as in CSV
+        (["1", "0.0", "1"], None, ["no", "yes"], ["no", "yes"], [1, 0, 1]),  # as in CSV
         ([1, 0, 1], None, ["1", "0"], ["1", "0"], [0, 1, 0]),
         ([10, 2, 10], None, None, ["2", "10"], [1, 0, 1]),
         ([-1, 1, 0], None, ["-1", "0", "1"], ["-1", "0", "1"], [0, 2, 1]),

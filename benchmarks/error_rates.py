@@ -2,7 +2,7 @@
 
     python benchmarks/error_rates.py             # 2,000 studies per case: half an hour on two free cores
     python benchmarks/error_rates.py --quick     # 200 studies of a few cases: a minute
-    python benchmarks/error_rates.py --outcomes results/NAME --cluster ner=10
+    python benchmarks/error_rates.py --outcomes results/NAME --cluster ner=10     # accuracy and F1 only
 
 A task is a population: it has a true score for the original, for each context-free floor and for the replaced heads,
 and a study draws training rows, seeds, orders of heads and examples from it. Its true reliance is against the highest
@@ -350,7 +350,7 @@ SMALL, USUAL = Size(3, 200), Size(5, 2000)
 ROWS, SAMPLED = 0.015, Size(5, 2000, resamples=5)
 """A standard deviation over samples of training rows, and the size of a study that has such samples."""
 OF_ONE: dict[str, tuple[World, Sequence[Size]]] = {
-    "one floor": (BASE, [SMALL, USUAL, Size(5, 2000, 3)]),
+    "one floor": (BASE, [SMALL, Size(10, 50), USUAL, Size(10, 2000), Size(5, 2000, 3)]),
     "three equal floors": (replace(BASE, gaps=EQUAL), [SMALL, USUAL]),
     "three equal floors, alike": (replace(BASE, gaps=EQUAL, **ALIKE), [SMALL, USUAL]),
     "others lower by 0.01 and 0.03": (replace(BASE, gaps=LOWER), [SMALL, USUAL]),
@@ -472,8 +472,6 @@ class Population:
     @classmethod
     def of(cls, outcomes: TaskOutcomes, cluster: int | None) -> Population:
         """Take the original and all floors; `cluster` is a number of consecutive examples, instead of the clusters."""
-        if outcomes.metric not in FLIPPED_METRICS:
-            raise SystemExit(f"{outcomes.task} has {outcomes.metric}; known are {', '.join(FLIPPED_METRICS)}.")
         mask = outcomes.subsets()[ALL]
         sample, examples = outcomes.sample(outcomes.metric, mask), outcomes.items.loc[mask].drop_duplicates("example")
         numbers = examples["example"].to_numpy()
@@ -566,7 +564,8 @@ def main(arguments: Sequence[str] | None = None) -> None:
     if given.outcomes:
         clusters = {task: int(size) for task, size in (each.split("=") for each in given.cluster)}
         outcomes, _ = read_outcomes(given.outcomes / "tables" / "outcomes.parquet")
-        known = [Population.of(task, clusters.get(task.task)) for task in outcomes.values()]
+        usable = (task for task in outcomes.values() if task.metric in FLIPPED_METRICS)
+        known = [Population.of(task, clusters.get(task.task)) for task in usable]
         lines = real_table(known, number)
     else:
         lines = tables(number, given.processes, given.quick)

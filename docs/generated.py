@@ -39,7 +39,7 @@ Next: [../config/README.md](../config/README.md) has the keys of a config, [api.
 CONFIG_PAGE = "../config/README.md"
 BEGIN, END = "<!-- keys: written by `make docs` -->", "<!-- end of keys -->"
 TYPES = {"array": "list", "boolean": "true or false", "integer": "whole number", "number": "number", "string": "text"}
-BOUNDS = {"minimum": "≥", "exclusiveMinimum": ">", "maximum": "≤"}
+BOUNDS = {"minimum": "≥", "exclusiveMinimum": ">", "maximum": "≤", "exclusiveMaximum": "<"}
 
 
 class _Plain(GenerateJsonSchema):

@@ -338,9 +338,9 @@ def measure(
 ) -> None:
     """Measure one model on one data set without the workflow: from texts to the HTML report, in one process.
 
-    Columns, slots, metric and training settings are chosen as in `papa init`. Without validation texts, a fifth of the
-    training texts is held out. Results in the folder are not recomputed, so the same command resumes an interrupted
-    run.
+    Columns, slots, metric and training settings are chosen as in `papa init`. Without `--validation`, papa takes a
+    similar file, such as validation.csv for train.csv, or else holds out a fifth of the training texts. Results in the
+    folder are not recomputed, so the same command resumes an interrupted run.
     """
     from papa.jobs.stopping import resumable
 

@@ -293,8 +293,8 @@ class _Corpus(Block):
     """number of slots per example; longer texts are truncated, which is counted and reported; a corpus that is only
     averaged uses the slots of the task"""
     blocks: bool = False
-    """whether the texts are running text, to be cut into blocks that fill the slots; for masked language modelling and
-    averages"""
+    """whether the texts are running text, to be cut into blocks that fill the slots; for language modelling (masked or
+    next tokens) and averages"""
     train_limit: Annotated[Positive | None, unit("rows")] = None
     """maximum number of training rows; the sample is always the same, and is reported in the results"""
     cluster: Annotated[Text | Annotated[int, Field(ge=2)] | None, unit("examples")] = None
@@ -498,8 +498,9 @@ class Config(Block):
     """largest reliance at which heads count as replaceable, chosen before the run: a share of what attention
     contributes to a task"""
     resamples: Annotated[int, Field(ge=0, le=999), unit("probes")] = 5
-    """further probes of each variant, each on training rows drawn with replacement, so that intervals cover the choice
-    of training rows; scores stay those of probes on all rows; 0: intervals do not cover it"""
+    """further probes of each variant with stored hidden states, each on training rows drawn with replacement, so that
+    intervals cover the choice of training rows; scores stay those of probes on all rows; 0: intervals do not cover
+    it"""
     floors: Annotated[tuple[Floor, ...], Field(strict=False), Once] = CONTEXT_FREE
     """context-free floors: constants that replace every head, so no token sees another; every claim must hold against
     each of them"""
@@ -517,8 +518,8 @@ class Config(Block):
     """device that encoders run on: auto (a GPU if there is one), cpu, cuda or cuda:N; changing it reruns
     nothing"""
     threads: Annotated[int, Field(ge=1, le=1024), unit("threads")] = 1
-    """threads of a job that runs the encoder or trains probes, independent of --cores, so results are bit-identical
-    everywhere"""
+    """threads of a job that runs the encoder or trains probes, independent of --cores, which therefore changes no
+    result"""
     precision: Literal["float32", "tf32", "bfloat16"] = "float32"
     """floating-point precision of the frozen encoder: tf32 is float32 with faster matrix products on NVIDIA GPUs;
     bfloat16 uses autocast; averages are always summed in float64"""

@@ -81,7 +81,7 @@ def compare(a: PathLike, b: PathLike, margin: float | None = None) -> Row:
     Args:
         a, b: the folders.
         margin: δ as a share of attention's contribution to a task in A, which is the original minus its floor; by
-            default the margin of A's config. If attention contributes nothing measurable, there is no δ.
+            default the margin of A's config. If attention's contribution is not significant, there is no δ.
 
     Raises:
         InputError: a folder has no results, a file is damaged, or the results have no setting in common.

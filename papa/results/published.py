@@ -30,8 +30,8 @@ ROUNDING = 0.005
 NOTE = (
     "Ours: mean validation score over seeds ± half-width of the 95% interval. Difference: ours - published. "
     f"Inside: whether our interval contains a number that rounds to the published value (± {ROUNDING}); - if there is "
-    "only one seed, so no interval. Two of the paper's tables can print different values for a setting, so each value "
-    "has a row."
+    "only one seed, so no interval. A task has rows only if its metric is the published one. Two of the paper's "
+    "tables can print different values for a setting, so each value has a row."
 )
 EMPTY_NOTE = "None of these models, tasks, metrics and settings is in the paper's tables."
 SETTINGS: dict[str, tuple[str, ...]] = {

@@ -197,7 +197,7 @@ def status_of(sample: Sample, outcomes: TaskOutcomes, metric: str) -> str:
     if not over_guess.above():
         guess = outcomes.guess(metric).words
         return f"the {sample.metric.target.predictor} is not significantly better than {guess} ({sample.trivial:.3f})"
-    return COUNTS if all(each.above() for each in over_floors) else "attention contributes nothing measurable"
+    return COUNTS if all(each.above() for each in over_floors) else "attention's contribution is not significant"
 
 
 def over_all_floors(sample: Sample, spread: Spread) -> list[Estimate]:

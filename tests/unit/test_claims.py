@@ -87,7 +87,7 @@ def test_a_later_number_that_passes_does_not_help():
     ("right", "why"),
     [
         (FLAT, "the probe is not significantly better than the majority class, no (0.600)"),
-        (dict.fromkeys(RIGHT, 396), "attention contributes nothing measurable"),
+        (dict.fromkeys(RIGHT, 396), "attention's contribution is not significant"),
     ],
 )
 def test_a_task_that_does_not_beat_all_floors_is_excluded(right, why):

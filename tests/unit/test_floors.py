@@ -54,7 +54,7 @@ def concluded(tasks, margin, floors=CONTEXT_FREE):
     return claims, conclusion_of(claims, tasks_of(grid, summary, samples), margin)
 
 
-NOTHING = "attention contributes nothing measurable"
+NOTHING = "attention's contribution is not significant"
 
 
 @pytest.mark.parametrize(

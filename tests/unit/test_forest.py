@@ -20,7 +20,7 @@ def row(task, reliance=None, low=None, high=None, subset="all", status="counts",
 
 
 A, B = row("a", 0.82, 0.73, 0.93), row("b", -0.02, -0.9, 0.07)
-NOTHING = "attention contributes nothing measurable"
+NOTHING = "attention's contribution is not significant"
 SUBSETS = [row("a", 0.11, 0.05, math.inf, subset="easy"), row("b", subset="easy", status=NOTHING)]
 EXCLUDED = [row("c", status="at chance"), row("c", subset="easy", status="at chance")]
 ROWS = [EXCLUDED[0], A, SUBSETS[0], B, *SUBSETS[1:], EXCLUDED[1]]

@@ -114,10 +114,10 @@ def counts_of(metric: str, gold: np.ndarray, right: np.ndarray) -> Counts:
     if metric == "accuracy":
         counts = [right, np.ones_like(right)]
     else:
-        predicted = right == (gold == 1)
-        pairs = [(gold == which) & (predicted == other) for which in (0, 1) for other in (0, 1)]
-        f1 = [pairs[3], predicted, np.broadcast_to(gold == 1, right.shape)]
-        counts = pairs if metric == "matthews_correlation" else f1
+        true, predicted = np.broadcast_to(gold == 1, right.shape), right == (gold == 1)
+        counts = [right & true, predicted, true]
+        if metric == "matthews_correlation":
+            counts = [right & ~true, right & true, ~true, true, ~predicted, predicted]
     return np.moveaxis(np.stack(counts).astype(float), 0, -1)  # items of one count are adjacent, which is faster
 
 

@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 from scipy import stats
 
-from benchmarks.error_rates import BASE, MARGIN, Case, Size, batch, rates_of
+from benchmarks.error_rates import BASE, MARGIN, MATTHEWS, Case, Size, batch, rates_of
 from papa.config.measures import MEASURES, Counts, Outcomes, pseudo_values
 from papa.results.statistics import (
     SOURCES,
@@ -305,8 +305,8 @@ LIKE = {"shared": 0.9, "kept": 0.05, "noise": 0.03}
 
 @pytest.mark.parametrize(
     "world",
-    [BASE, replace(BASE, rows=0.03), *(replace(BASE, gaps=(0.0, 0.0), **like) for like in ({}, LIKE))],
-    ids=["one floor", "training rows differ", "three floors", "three floors, alike"],
+    [BASE, MATTHEWS, replace(BASE, rows=0.03), *(replace(BASE, gaps=(0.0, 0.0), **like) for like in ({}, LIKE))],
+    ids=["one floor", "Matthews", "training rows differ", "three floors", "three floors, alike"],
 )
 def test_few_claims_are_wrong_and_most_intervals_hold_the_reliance(world):
     """Several floors are equally high, and the true reliance is the margin against each of them."""

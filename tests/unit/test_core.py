@@ -52,6 +52,7 @@ print("end")
 """
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("part", [ENCODER, DECODER], ids=["encoder", "decoder"])
 def test_the_base_works_without_the_extras(tmp_path, part):
     folder = random_model("bert") if part is ENCODER else REPOSITORY / "data/demo/induction"
@@ -70,7 +71,6 @@ WORKFLOW = "The command papa needs altair, typer: pip install 'papa-attention[wo
         (["pandas"], "from papa import *; measure('m', [])", f"ImportError: papa.measure {STUDY}"),
         (["pandas"], f"import papa, torch; {PLOT}", f"ImportError: Constants.plot {STUDY}"),
         (["typer", "altair"], "from papa.__main__ import main; main()", WORKFLOW),
-        (["typer", "altair"], "import runpy; runpy.run_module('papa', run_name='__main__')", WORKFLOW),
     ],
 )
 def test_without_an_extra_one_sentence_names_it(hidden, code, said):

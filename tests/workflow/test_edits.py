@@ -380,6 +380,7 @@ def test_states_stay_for_readers_that_another_run_has_added():
 
 
 @pytest.mark.usefixtures("no_figures", "files")
+@pytest.mark.slow
 def test_the_report_follows_names_and_deleted_files():
     keys = {"run.models": ["a", "b"], "run.tasks": ["animals"], "run.fractions": ["1", "0"]}
     paths = {"a": {"path": "models/tiny"}, "b": {"path": "models/other"}}

@@ -554,7 +554,9 @@ def main(arguments: Sequence[str] | None = None) -> None:
     parser.add_argument("--quick", action="store_true", help="200 studies of a few cases")
     parser.add_argument("--studies", type=int, help="studies of each case; default: 2000, or 200 with --quick")
     parser.add_argument("--processes", type=int, default=2)
-    parser.add_argument("--outcomes", type=Path, metavar="FOLDER", help="draw studies from the outcomes of this study")
+    parser.add_argument(
+        "--outcomes", type=Path, metavar="FOLDER", help="draw studies from its outcomes (accuracy and F1)"
+    )
     parser.add_argument(
         "--cluster", nargs="+", default=[], metavar="TASK=N", help="with --outcomes: clusters of N rows"
     )

@@ -71,6 +71,7 @@ WORKFLOW = "The command papa needs altair, typer: pip install 'papa-attention[wo
         (["pandas"], "from papa import *; measure('m', [])", f"ImportError: papa.measure {STUDY}"),
         (["pandas"], f"import papa, torch; {PLOT}", f"ImportError: Constants.plot {STUDY}"),
         (["typer", "altair"], "from papa.__main__ import main; main()", WORKFLOW),
+        (["typer", "altair"], "import runpy; runpy.run_module('papa', run_name='__main__')", WORKFLOW),
     ],
 )
 def test_without_an_extra_one_sentence_names_it(hidden, code, said):

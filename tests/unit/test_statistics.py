@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 from scipy import stats
 
-from benchmarks.error_rates import BASE, MARGIN, MATTHEWS, Case, Size, batch, rates_of
+from benchmarks.error_rates import ALIKE, BASE, MARGIN, MATTHEWS, Case, Size, batch, rates_of
 from papa.config.measures import MEASURES, Counts, Outcomes, pseudo_values
 from papa.results.statistics import (
     SOURCES,
@@ -300,12 +300,9 @@ def test_the_smallest_margin_shrinks_with_seeds_and_passes_as_often_as_it_says()
     assert np.mean(bounds < smallest_margin(5, 0.1, 1e-9)) == pytest.approx(0.8, abs=0.06)
 
 
-LIKE = {"shared": 0.9, "kept": 0.05, "noise": 0.03}
-
-
 @pytest.mark.parametrize(
     "world",
-    [BASE, MATTHEWS, replace(BASE, rows=0.03), *(replace(BASE, gaps=(0.0, 0.0), **like) for like in ({}, LIKE))],
+    [BASE, MATTHEWS, replace(BASE, rows=0.03), *(replace(BASE, gaps=(0.0, 0.0), **like) for like in ({}, ALIKE))],
     ids=["one floor", "Matthews", "training rows differ", "three floors", "three floors, alike"],
 )
 def test_few_claims_are_wrong_and_most_intervals_hold_the_reliance(world):

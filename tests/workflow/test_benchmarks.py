@@ -114,6 +114,7 @@ def test_a_learned_order_has_its_rank_among_random_orders():
 
 
 @pytest.mark.usefixtures("no_figures")
+@pytest.mark.slow
 def test_orders_of_a_study_are_compared_or_the_lacking_ones_are_named(tmp_path, capsys):
     """In the made-up study, λ is best."""
     for names in (["lambda", "random"], ["lambda"], ["random"]):

@@ -95,7 +95,7 @@ def words_to_count(split):
     return [" ".join(words) for words in texts], labels
 
 
-def test_attention_of_a_random_model_contributes_nothing_significant():
+def test_attention_contributes_nothing_significant_to_a_random_model():
     settings = {
         "run": {"fractions": ["1", "0"], "seeds": [1, 2, 3]},
         "corpora": {"slots": 23},

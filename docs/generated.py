@@ -1,4 +1,4 @@
-"""Write the generated parts of pages: commands, keys of configs, and tables of measured studies.
+"""Write the generated parts of pages: commands, keys of configs, tables of measured studies, and figures of reliance.
 
 `make docs` calls it. The tables of a study are in docs/measured/STUDY/tables, as papa wrote them.
 """
@@ -9,12 +9,15 @@ import json
 import re
 from pathlib import Path
 
+import pandas as pd
 import typer.cli
+import vl_convert as vlc
 from pydantic.json_schema import GenerateJsonSchema
 from typer.testing import CliRunner
 
 from papa.config.reading import description_of, keys
 from papa.config.settings import Config
+from papa.results.forest import COLUMNS, RELIANCE, SCORES, figure_of
 
 DOCS = Path(__file__).parent
 GENERATED = "<!-- Written by `make docs`; change {} instead. -->"
@@ -114,6 +117,46 @@ def _table(match: re.Match[str]) -> str:
     return "\n\n".join([before, table, after])
 
 
+NUMBERS = r"-?[\d.]+"
+
+
+def reliances() -> dict[str, pd.DataFrame]:
+    """The rows of each figure of reliance, read from the tables of pages."""
+    measured, printed = list[dict[str, object]](), list[dict[str, object]]()
+    for task, metric, trivial, floor, original, *_, constants, _, reliance in _cells("results.md", "| MNLI"):
+        excluded = "not above trivial" if float(original.split()[0]) <= float(trivial) else "not above every floor"
+        excluded = excluded if reliance == "-" else None
+        measured.append(_row("MiniLM", task, metric, original, constants, floor, reliance) | {"excluded": excluded})
+    for model, task, original, *floors, averages, reliance in _cells("published.md", "| RoBERTa BASE | MNLI"):
+        printed.append(_row(model, task, "", original, averages, max(floors), reliance))
+    return {"reliance": pd.DataFrame(measured), "published": pd.DataFrame(printed + measured)}
+
+
+def _cells(page: str, first: str) -> list[list[str]]:
+    """The cells of a table, from the row that begins with some text."""
+    rows = f"\n{(DOCS / page).read_text(encoding='utf-8')}".partition(f"\n{first}")[2].partition("\n\n")[0]
+    return [row.strip("| ").split(" | ") for row in f"{first}{rows}".replace("−", "-").splitlines()]
+
+
+def _row(line: str, task: str, metric: str, original: str, constants: str, floor: str, reliance: str) -> dict:
+    scores = [float(cell.split()[0]) for cell in (original, constants, floor)]
+    known = [float(number) / 100 for number in re.findall(NUMBERS, reliance) if number != "-"]
+    known = known if len(known) == 3 else [sum(known) / 2, *known] if known else [None] * 3
+    row = dict.fromkeys(COLUMNS) | {"line": line, "task": task, "metric": metric}
+    return row | dict(zip((*SCORES, *RELIANCE), [*scores, *known], strict=True))
+
+
+def draw() -> None:
+    """Draw the figures of reliance in the style of the report; published scores have two decimals."""
+    for name, rows in reliances().items():
+        chart, printed = figure_of(rows, 0.1).to_dict(), rows[~rows["line"].eq("MiniLM")]
+        text = json.dumps(chart, ensure_ascii=False)
+        for scores in printed[[*SCORES]].itertuples(index=False):
+            long, short = (" → ".join(f"{score:.{digits}f}" for score in scores[:2]) for digits in (3, 2))
+            text = text.replace(f"{long} ({scores[2]:.3f})", f"{short} ({scores[2]:.2f})")
+        (DOCS / "figures" / f"{name}.svg").write_text(vlc.vegalite_to_svg(text), encoding="utf-8")
+
+
 PAGES = {
     CONFIG_PAGE: with_key_table,
     "cli.md": commands,
@@ -123,3 +166,4 @@ PAGES = {
 if __name__ == "__main__":
     for name, written in PAGES.items():
         (DOCS / name).write_text(written(), encoding="utf-8")
+    draw()

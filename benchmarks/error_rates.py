@@ -432,7 +432,7 @@ def tables(number: int, processes: int, quick: bool) -> Iterator[str]:
                 for first in range(0, number, AT_ONCE)
             ]
             made = iter(pool.imap(batch, work))
-            yield f"### {title}\n\n{_row('case', *SIZES, *(name for name, _, _ in columns))}"
+            yield f"## {title}\n\n{_row('case', *SIZES, *(name for name, _, _ in columns))}"
             yield "|---" + "|--:" * (len(SIZES) + len(columns)) + "|"
             for name, size, cases in rows:
                 rates = [rates_of(np.concatenate([next(made) for _ in range(0, number, AT_ONCE)])) for _ in cases]

@@ -183,7 +183,7 @@ def data_in_files(
     for columns in splits.values():
         columns.check(roles.values())
         if path.suffix.lower() in (".csv", ".tsv"):
-            columns.check_header(roles.values())
+            columns.check_header(set(roles.values()) - set(wanted.columns.values()))
     splits, notes = wanted.changed(splits, roles)
     if wanted.changes_rows:
         given = {os.path.realpath(file) for file in files.values() if os.path.isfile(file)}

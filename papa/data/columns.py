@@ -125,7 +125,7 @@ class Columns:
         """Return subset names [row], or [row][word] if the column contains lists; an empty name means no subset."""
         by_word = words is not None and self.is_list(name)
         values = self._values(name, words if by_word else None, "subset")
-        named = [[_name_of(value, self.class_names.get(name)) for value in row] for row in values]
+        named = [[class_name(_name_of(value, self.class_names.get(name))) for value in row] for row in values]
         self._refuse_unprintable(named, name, "subset")
         return named if by_word else [row[0] for row in named]
 

@@ -224,6 +224,8 @@ def _sub_tokens(
     tokenizer: PreTrainedTokenizerBase, texts: Sequence[str] | Sequence[Sequence[str]], split: bool
 ) -> list[SubTokens]:
     options = {"add_special_tokens": False, "return_attention_mask": False, "return_token_type_ids": False}
+    if not len(texts):
+        return []
     if not split:
         return [SubTokens(ids, []) for ids in tokenizer([*texts], **options, verbose=False)["input_ids"]]
     if not tokenizer.is_fast:  # it does not return the word of each token

@@ -36,7 +36,7 @@ if TYPE_CHECKING:
     import pyarrow as pa
 
 T = TypeVar("T")
-VERSION = 1
+VERSION = 2
 """Raise this when a change to the code changes tables of corpora."""
 ALL = "all"
 """Name of the subset of all examples, in tables of scores."""

@@ -12,7 +12,7 @@ from pathlib import Path
 from random import Random
 
 from papa.config.settings import fraction
-from papa.data.columns import Columns, missing_labels
+from papa.data.columns import Columns, class_name, missing_labels
 from papa.data.readers import class_names_of
 from papa.errors import InputError, count, listing
 from papa.files import replacing
@@ -69,8 +69,9 @@ class Wanted:
         if self.hold_out is not None:
             train = changed["train"]
             train.examples(roles, self.labels)  # before it is split, so messages count all its rows
-            texts = [column for role, column in roles.items() if role in TEXT_ROLES]
-            out = _held_out(train, texts, Fraction(fraction(self.hold_out)))
+            out = _held_out(
+                train, roles[next(role for role in TEXT_ROLES if role in roles)], Fraction(fraction(self.hold_out))
+            )
             changed |= {"train": _rows_of(train, [not held for held in out]), "validation": _rows_of(train, out)}
             notes.append(f"Held out {sum(out):,} of {count(len(out), 'row')} of {train.source} for validation.")
         return changed, notes
@@ -139,7 +140,10 @@ def _without_empty(columns: Columns, roles: Mapping[str, str], labels: Sequence[
     if "label" in roles and (known := columns.class_names.get(roles["label"]) or labels):
         missing = missing_labels(known)
         given = columns.table.column(roles["label"]).to_pylist()
-        full = [is_full and str(label) not in missing for is_full, label in zip(full, given, strict=True)]
+        full = [
+            is_full and class_name(str(label)).removesuffix(".0") not in missing
+            for is_full, label in zip(full, given, strict=True)
+        ]
     return _rows_of(columns, full), len(full) - sum(full)
 
 
@@ -147,10 +151,9 @@ def _is_empty(value: object) -> bool:
     return value is None or value == [] or (isinstance(value, str) and not value.strip()) or value != value
 
 
-def _held_out(columns: Columns, names: Sequence[str], share: Fraction) -> list[bool]:
-    """Return for each row whether it is held out; copies of a text stay in one split, so no probe has seen them."""
-    values = [columns.table.column(name).to_pylist() for name in names]
-    texts = list(map(str, zip(*values, strict=True)))
+def _held_out(columns: Columns, name: str, share: Fraction) -> list[bool]:
+    """Return for each row whether it is held out; rows with the same first text stay in one split."""
+    texts = list(map(str, columns.table.column(name).to_pylist()))
     distinct = list(dict.fromkeys(texts))
     Random(0).shuffle(distinct)
     chosen = set(distinct[: floor(len(distinct) * share)])

@@ -16,7 +16,7 @@ import subprocess
 import sys
 import tempfile
 from collections.abc import Iterable, Mapping, Sequence
-from contextlib import redirect_stderr, redirect_stdout
+from contextlib import redirect_stderr, redirect_stdout, suppress
 from contextvars import ContextVar
 from dataclasses import dataclass, field
 from io import StringIO
@@ -290,6 +290,10 @@ def planned(config: Mapping[str, object], files: Iterable[str | Path], is_main_p
         called.studies.append(started)
     if runs and batches:  # not in `onstart`, which snakemake does not call for a workflow that is used as a module
         begin(plan)
+    elif runs:
+        with suppress(InputError, OSError):  # another run, or a folder that is read-only
+            _locks.extend(lock(plan.results, plan.cache))
+            plan.write()  # the last one may be of another config of this name, and `--prune` keeps what it needs
     return started
 
 

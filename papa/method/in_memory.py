@@ -24,7 +24,7 @@ LabelValues: TypeAlias = Sequence[str] | Sequence[int] | Tensor
 """One label for each example of all batches; or whole numbers `[example, slot]`, -100 for slots without a label."""
 
 
-def learn_lambda(
+def learn_lambda(  # noqa: PLR0913
     model: Model,
     constants: AnyConstants,
     batches: Batches,
@@ -107,15 +107,16 @@ def _values(tokens: Tokens, labels: LabelValues) -> list[str | int]:
         if int((token_labels != IGNORED).sum()) < int((labels != IGNORED).sum()):
             raise InputError("Some slots without a token have labels; give -100 for these slots.")
         return list(token_labels.tolist())
-    listed: list[str | int] = labels.tolist() if isinstance(labels, Tensor) else list(labels)
+    listed: list[str | int] = labels.tolist() if hasattr(labels, "tolist") else list(labels)
     if len(listed) != len(tokens):
         raise InputError(
             f"There are {len(tokens)} {tokens.split} examples and {len(listed)} labels; give one for each."
         )
     texts = all(isinstance(label, str) for label in listed)
-    if not texts and not all(isinstance(label, int) and label != IGNORED for label in listed):
+    wrong = [label for label in listed if not isinstance(label, int) or label == IGNORED]
+    if wrong and not texts:
         raise InputError(
             "Labels must be texts or whole numbers, one per example, or whole numbers in a tensor [example, slot]; "
-            f"the first is a {type(listed[0]).__name__}."
+            f"one is {wrong[0]!r}."
         )
     return listed

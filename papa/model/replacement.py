@@ -6,6 +6,7 @@ The head uses C restricted to R × R, with each row divided by the sum of its ab
 
 from __future__ import annotations
 
+import operator
 from abc import ABC, abstractmethod
 from collections.abc import Iterable
 from dataclasses import dataclass, replace
@@ -246,7 +247,7 @@ def _chosen(heads: Iterable[Head], shape: tuple[int, int]) -> Tensor:
     chosen = torch.zeros(shape, dtype=torch.bool)
     for pair in heads if isinstance(heads, Iterable) else [heads]:
         try:
-            layer, head = map(int, pair)
+            layer, head = map(operator.index, pair)
         except (TypeError, ValueError):
             raise InputError(f"heads contains {pair!r}; it must contain pairs (layer, head), such as (0, 3).") from None
         if not (0 <= layer < layers and 0 <= head < per_layer):

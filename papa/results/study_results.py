@@ -16,6 +16,7 @@ import altair as alt
 import pandas as pd
 
 from papa.config.settings import Config
+from papa.config.settings import fraction as lowest_terms
 from papa.config.variant import TIED, Constant
 from papa.errors import InputError
 from papa.files import PathLike, read_json, read_table
@@ -190,12 +191,14 @@ def write_kept_heads(heads: pd.DataFrame, target: PathLike, fraction: str = "1/2
     Returns:
         The files, with the columns layer and head. The head that is replaced last comes first.
     """
-    written = []
+    written, share = [], Fraction(lowest_terms(fraction))
+    if heads.empty:
+        raise InputError("The study has no learned order of heads; run it with a fraction between 0 and 1.")
     for names, rows in heads.groupby(["model", "task", "constant", "order", "seed"], sort=False):
         best = rows.sort_values("rank", ascending=False)[["layer", "head"]]
         file = Path(target, "-".join(map(str, names)) + ".csv")
         file.parent.mkdir(parents=True, exist_ok=True)
-        best.head(floor(Fraction(fraction) * len(best))).to_csv(file, index=False)
+        best.head(floor(share * len(best))).to_csv(file, index=False)
         written.append(file)
     return written
 

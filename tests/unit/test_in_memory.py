@@ -1,5 +1,6 @@
 """λ that is learned from batches in memory is that of a study, and errors are one sentence."""
 
+import numpy as np
 import pytest
 import torch
 from test_measure import QUICK, decoder, folder, texts_of  # noqa: F401  fixtures
@@ -43,11 +44,13 @@ def test_arguments_that_do_not_fit_are_refused(folder):  # noqa: F811
     for labels, settings, message in (
         (None, {}, "so it cannot predict the next one; give labels"),
         (["x", "y"], {}, "There are 3 train examples and 2 labels"),
-        ([0.5, 1, 2], {}, "must be texts or whole numbers"),
+        ([0.5, 1, 2], {}, "must be texts or whole numbers.* one is 0.5"),
+        ([0, -100, 1], {}, "one is -100"),
         (words[:2], {}, "must be whole numbers"),
         (torch.zeros_like(words), {}, "Some slots without a token have labels"),
     ):
         with pytest.raises(papa.InputError, match=message):
             papa.learn_lambda(model, constants, train, labels, **settings)
+    papa.learn_lambda(model, constants, train, np.array([0, 1, 0]), epochs=1)
     with pytest.raises(papa.InputError, match="takes a list of batches"):
         papa.learn_lambda(model, constants, train[0], ["x", "y", "x"])

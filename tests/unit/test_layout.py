@@ -39,6 +39,7 @@ def test_texts_start_at_slot_0_and_end_in_the_last_and_pairs_share_the_slots(
     assert tokens_at(tokenizer, inputs, 0) == tokens
     assert (inputs["input_ids"][inputs["attention_mask"] == 0] == tokenizer.pad_token_id).all()
     assert inputs["token_type_ids"][0].nonzero().flatten().tolist() == segment_1
+    assert papa.lay_out(tokenizer, [], slots=slots)["input_ids"].shape == (0, slots)
 
 
 LETTERS = "a b c d e f g h i j k l m"

@@ -78,6 +78,7 @@ def test_what_collators_add_to_inputs_changes_nothing(ours, inputs):
         (torch.zeros(LAYERS, HEADS, SLOTS + 1, SLOTS + 1), {}, "must agree"),
         (torch.zeros(LAYERS, HEADS, SLOTS, SLOTS), {"heads": [(LAYERS, 0)]}, "does not exist"),
         (torch.zeros(LAYERS, HEADS, SLOTS, SLOTS), {"heads": [3]}, r"contains 3; it must contain pairs"),
+        (torch.zeros(LAYERS, HEADS, SLOTS, SLOTS), {"heads": [(0, 1.9)]}, r"contains \(0, 1.9\); it must contain"),
         (torch.zeros(LAYERS, HEADS, SLOTS, SLOTS), {"mixing": torch.full((LAYERS, HEADS), 2.0)}, "outside"),
         (torch.zeros(LAYERS, HEADS, SLOTS, SLOTS), {"mixing": torch.ones(LAYERS, HEADS), "heads": []}, "exclude"),
         (None, {"heads": [(0, 0)]}, "without constants"),

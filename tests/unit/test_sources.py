@@ -187,6 +187,7 @@ def test_labels_mean_the_same_in_files_of_every_form(tmp_path, form, labels, lis
     [
         (["0", "", "1", None], None, [0, 2]),
         ([0, -1, 1, -100], ["0", "1"], [0, 2]),
+        ([0.0, -1.0, 1.0, None], ["0", "1"], [0, 2]),
         ([0, -1, 1, -100], ["-1", "0", "1"], [0, 1, 2]),
         ([None, -1, 1, 0, 1, 0, 1, 0, 1, -1], None, r"-1, which may mean .* in 2 of 10 rows \(.*: a\[1\], a\[9\]"),
     ],
@@ -201,6 +202,14 @@ def test_only_rows_without_a_label_are_dropped(labels, listed, kept):
         changed, notes = Wanted(drop_empty=True, labels=listed).changed(splits, roles)
         assert [*changed["train"].indices] == kept
         assert notes == [f"Dropped {4 - len(kept)} of 4 rows of a, which have no text or no label."]
+
+
+def test_pairs_with_the_same_first_text_are_held_out_together():
+    table = pa.table({"a": [f"premise {row % 10}" for row in range(40)], "b": [str(row) for row in range(40)]})
+    splits = {"train": Columns("pairs", table, table.column_names)}
+    changed, _ = Wanted(hold_out="1/5").changed(splits, {"first": "a", "second": "b"})
+    train, held = (set(changed[split].table["a"].to_pylist()) for split in ("train", "validation"))
+    assert len(held) == 2 and len(train) == 8 and not held & train
 
 
 @pytest.mark.parametrize("source", ["files", "hub"])

@@ -27,6 +27,7 @@ from papa.errors import InputError
 from papa.files import digest_of_json, digest_of_table, read_table
 from papa.jobs.inspect import unneeded
 from papa.jobs.measure import run_here
+from papa.jobs.start import planned
 from papa.plan.execute import run
 from papa.plan.study import Plan, read_plan
 
@@ -364,6 +365,17 @@ def test_states_that_are_not_kept_are_gone_and_change_no_number():
     assert [len([*Path(name).glob("states/*")]) for name in ("kept", "gone")] == [6, 0]
     assert tables_in(Path("kept")) == tables_in(Path("gone"))
     assert not unneeded(Path("kept"))
+
+
+@pytest.mark.usefixtures("no_figures", "files")
+def test_a_run_with_nothing_to_do_makes_its_plan_that_of_its_folder_again(monkeypatch: pytest.MonkeyPatch):
+    monkeypatch.setenv("PYTHONPATH", "")  # which is changed
+    study, other = (config_of(with_keys(CONFIG, {"run.seeds": seeds})) for seeds in ([1], [2]))
+    run_here(Plan(study, Path("results/walk")))
+    Plan(other, Path("results/walk")).write()
+    assert unneeded(Path("results"))
+    assert not planned(with_keys(CONFIG, {"run.seeds": [1]}), [], True).batches
+    assert not unneeded(Path("results"))
 
 
 @pytest.mark.usefixtures("no_figures", "files")

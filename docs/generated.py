@@ -160,6 +160,7 @@ def draw() -> None:
 PAGES = {
     CONFIG_PAGE: with_key_table,
     "cli.md": commands,
+    "error-rates.md": lambda: with_tables("error-rates.md"),
     "results.md": lambda: with_tables("results.md"),
 }
 

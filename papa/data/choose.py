@@ -171,8 +171,9 @@ def data_in_files(
     changed rows, with {} for the name of the split.
     """
     path = Path(train)
+    splits = {"train": read_file(path)}
     held_out = Path(validation) if validation else validation_file(path)
-    splits, files = {"train": read_file(path)}, {"train": str(train), "validation": str(held_out)}
+    files = {"train": str(train), "validation": str(held_out)}
     roles = roles_of(splits["train"], wanted.columns)
     if validation and wanted.hold_out:
         raise InputError(f"Both {validation} and texts to hold out were given; give only one.")

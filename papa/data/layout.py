@@ -132,6 +132,11 @@ def lay_out(
     """
     import torch  # the stage that tokenizes does not need it
 
+    first = first if isinstance(first, str) else [*first]  # a Series has other indices
+    second = None if second is None else [*second]
+    for texts in filter(None, (first, second)):  # a tuple may be meant as a pair or as words
+        if not any(all(isinstance(text, kind) for text in texts) for kind in (str, list)):
+            raise InputError("Texts must be strings, or each a list of words; pairs are two lists, first and second.")
     padding = {"input_ids": tokenizer.pad_token_id or 0, "attention_mask": 0, "token_type_ids": 0}
     inputs = {name: torch.full((len(first), slots), value, dtype=torch.long) for name, value in padding.items()}
     for row, placed in enumerate(place_texts(tokenizer, first, second, slots=slots, style=style)):

@@ -158,9 +158,8 @@ def _held_out(columns: Columns, name: str, share: Fraction) -> list[bool]:
     Random(0).shuffle(distinct)
     chosen = set(distinct[: floor(len(distinct) * share)])
     if not chosen:
-        raise InputError(
-            f"{len(distinct)} distinct texts of {columns.source} are too few to hold some out; give validation texts."
-        )
+        few = f"{len(distinct)} distinct texts of {columns.source} are too few to hold some out"
+        raise InputError(f"{few}; give validation texts.")
     return [text in chosen for text in texts]
 
 

@@ -122,6 +122,9 @@ def tokenizer_of(folder: str, name: str = "", words: bool = False) -> PreTrained
             tokenizer = AutoTokenizer.from_pretrained(folder, add_prefix_space=True, trust_remote_code=False)
     except Exception as error:  # malformed files raise more errors than the library documents
         raise loading_error(folder, name, "tokenizer", error) from error
+    special = {*tokenizer.all_special_tokens, *tokenizer.get_added_vocab()}
+    if len(tokenizer.get_vocab().keys() - special) < 2:  # transformers makes an empty one up if it finds no files
+        raise InputError(f"{name or folder} has no tokenizer files; write them into {folder} with `save_pretrained`.")
     return tokenizer
 
 

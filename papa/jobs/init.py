@@ -170,7 +170,7 @@ def _first_name(guesses: Sequence[str]) -> str:
     for guess in guesses:
         plain = unicodedata.normalize("NFKD", guess).encode("ascii", "ignore").decode().lower()
         name = re.sub("[^a-z0-9]+", "-", plain).strip("-")[:64].strip("-")
-        if name[:1].isalpha() and not MEANINGLESS.fullmatch(name):
+        if re.search("[a-z]", name) and not MEANINGLESS.fullmatch(name):
             return name
     return ""
 

@@ -10,6 +10,7 @@ import atexit
 import fcntl
 import gc
 import os
+import re
 import shlex
 import shutil
 import subprocess
@@ -107,6 +108,8 @@ def call(config: Path, cores: str | None, profile: str, options: Sequence[str]) 
 
     `profile` is the name of a profile of papa, or the folder of another; `options` are other options, and targets.
     """
+    if cores and not re.fullmatch("all|[1-9][0-9]*", cores):  # snakemake waits for ever for a core
+        raise InputError(f"--cores is {cores!r}, but must be all, or a whole number of at least 1.")
     shipped, local = home() / "workflow/profiles" / profile, profile == DEFAULT
     cores, memory = cores or ("all" if local else None), f"mem_mb={psutil.virtual_memory().total // 10**6}"
     return [
@@ -130,7 +133,8 @@ def run(config: Path, cores: str | None, profile: str, options: Sequence[str]) -
         InputError: the config is not valid YAML, or there is no folder for caches.
         SystemExit: snakemake failed or was stopped; the code is snakemake's.
     """
-    read_yaml(config)  # snakemake misreads some YAML files and hangs on others
+    if not isinstance(read_yaml(config), dict):  # snakemake misreads some YAML files and hangs on others
+        raise InputError(f"{config} must be a block of keys, such as `papa init` writes.")
     check_cache()
     with resumable():
         called = snakemake(call(config, cores, profile, options))

@@ -109,9 +109,7 @@ def _values(tokens: Tokens, labels: LabelValues) -> list[str | int]:
         return list(token_labels.tolist())
     listed: list[str | int] = labels.tolist() if hasattr(labels, "tolist") else list(labels)
     if len(listed) != len(tokens):
-        raise InputError(
-            f"There are {len(tokens)} {tokens.split} examples and {len(listed)} labels; give one for each."
-        )
+        raise InputError(f"There are {len(tokens)} {tokens.split} examples and {len(listed)} labels; give one each.")
     texts = all(isinstance(label, str) for label in listed)
     wrong = [label for label in listed if not isinstance(label, int) or label == IGNORED]
     if wrong and not texts:

@@ -9,7 +9,7 @@ from tokenizers import normalizers, processors
 import papa
 from papa.config.settings import FolderModel, Machine
 from papa.data.layout import place_texts, texts_in_blocks
-from papa.data.tokenize import check_tokenizer, sizes_of_model, tokenize_corpus
+from papa.data.tokenize import check_tokenizer, sizes_of_model, tokenize_corpus, tokenizer_of
 from papa.data.weights import model_source
 from papa.files import read_facts, read_table, write_table
 from papa.plan.jobs import Job, Tokenize
@@ -125,6 +125,7 @@ def test_a_tokenizer_that_joins_words_is_refused_for_words(name):
         ({"first": ["a"], "slots": 9, "style": "code"}, "paper, published_code"),
         ({"first": ["a"], "second": ["b", "c"], "slots": 9}, "equally long lists"),
         ({"first": "a b", "slots": 9}, "list of texts"),
+        ({"first": [("a", "b")], "slots": 9}, "pairs are two lists"),
         ({"first": [["a"]], "second": ["b"], "slots": 9}, "leave out the second texts"),
         ({"first": ["a"], "slots": 600}, "set fewer slots"),
     ],
@@ -133,6 +134,12 @@ def test_what_cannot_be_laid_out_is_said(tokenizer, arguments, message):
     tokenizer.model_max_length = 512
     with pytest.raises(papa.InputError, match=message):
         papa.lay_out(tokenizer, **arguments)
+
+
+def test_a_model_without_tokenizer_files_is_refused(tmp_path):
+    transformers.AutoConfig.for_model("bert").save_pretrained(tmp_path)
+    with pytest.raises(papa.InputError, match=r"^m has no tokenizer files"):
+        tokenizer_of(str(tmp_path), "m")
 
 
 def tokenized(table, folder, model=None, **settings):

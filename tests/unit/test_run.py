@@ -63,12 +63,9 @@ def test_snakemake_is_given_the_workflow_the_config_and_all_further_options(give
     invoke("run", *words.split())
     read = get_argument_parser().parse_args(given[0])
     assert {name: str(getattr(read, name)) for name in expected} == {name: str(expected[name]) for name in expected}
-    assert (
-        read.nolock
-        and read.keep_incomplete
-        and read.ignore_incomplete
-        and ("--cores" in given[0]) == ("profile" not in words)
-    )
+    assert read.nolock and read.keep_incomplete and read.ignore_incomplete
+    assert ("--cores" in given[0]) == ("profile" not in words)
+    assert "must be all, or a whole number" in invoke("run", "mine.yaml", "--cores", "0", code=2).stderr
 
 
 @pytest.mark.parametrize(

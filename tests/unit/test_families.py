@@ -156,9 +156,9 @@ def test_a_replaced_head_computes_no_query_no_key_and_no_distances(model, inputs
         operations(Model(copy.deepcopy(model)), inputs, *given)
         for given in ((), (matrices, [(layer, head) for layer in range(LAYERS) for head in (0, 3)]), (matrices,))
     )
-    # with every head replaced: values, the output projection, two linear layers, the constants times the values, and
-    # the sums of the constants' rows
-    layer = 2 * tokens * hidden * (hidden + hidden + 2 * 41) + 2 * EXAMPLES * HEADS * SLOTS * SLOTS * (CHANNELS + 1)
+    # with every head replaced: values, the output projection, two linear layers, the constants times the values, and,
+    # if rows are packed, the sums of the constants' rows
+    layer = 2 * tokens * hidden * (2 * hidden + 2 * 41) + 2 * EXAMPLES * HEADS * SLOTS**2 * (CHANNELS + packed)
     projected = hasattr(model, "embeddings_project")
     pooler = 2 * hidden * hidden if getattr(model, "pooler", None) is not None else 0  # of one token of each row
     pooler *= 1 if packed else EXAMPLES

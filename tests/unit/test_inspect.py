@@ -65,7 +65,7 @@ def test_every_file_says_what_made_it_and_whether_it_is_damaged(file, name):
     content, text = content_of(path), inspect(path).stdout
     assert content["intact"] and content["bytes"] == path.stat().st_size
     assert content["made"]["version"] == 1 and content["inputs"] == {"tokens": "0123456789abcdef"}
-    assert content["made"]["key"] == RECORD.key and content["packages"]["torch"] == torch.__version__
+    assert content["made"]["key"] == RECORD.key and torch.__version__.startswith(content["packages"]["torch"])
     for words in ("Intact", "tokens: 0123456789abcdef", "stage: average"):
         assert words in text
     path.write_bytes(path.read_bytes()[: path.stat().st_size // 2])

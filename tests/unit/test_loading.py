@@ -164,15 +164,15 @@ ADAPTED = [
 @pytest.mark.parametrize(("architecture", "change", "keys", "refusal"), ADAPTED)
 def test_a_checkpoint_is_exactly_the_model_or_is_refused(tmp_path, architecture, change, keys, refusal):
     """Tensors of other heads are left out; tensors that would change hidden states are not."""
+    _ = architecture.startswith("T5") and needs_t5()
     kind, sizes = getattr(transformers, architecture), {"hidden_size": HEADS * CHANNELS, "num_hidden_layers": LAYERS}
     sizes |= {"num_attention_heads": HEADS, "vocab_size": VOCABULARY, "max_position_embeddings": 47}
     sizes |= {"embedding_size": HEADS * CHANNELS, "intermediate_size": 41} | ENDS
     stock = kind(kind.config_class(**sizes)).eval()
     stock.save_pretrained(tmp_path)
-    weights = change(load_file(tmp_path / "model.safetensors"))
+    weights = change({name: values.clone() for name, values in load_file(tmp_path / "model.safetensors").items()})
     save_file(weights, tmp_path / "model.safetensors", {"format": "pt"})
-    config = json.loads((tmp_path / "config.json").read_text()) | keys
-    (tmp_path / "config.json").write_text(json.dumps(config))
+    (tmp_path / "config.json").write_text(json.dumps(json.loads((tmp_path / "config.json").read_text()) | keys))
     if refusal is not SAME:
         with pytest.raises(papa.InputError, match=refusal.format(re.escape(str(tmp_path)))) as error:
             papa.load_model(tmp_path, device="cpu")

@@ -206,9 +206,9 @@ def test_only_rows_without_a_label_are_dropped(labels, listed, kept):
 
 def test_pairs_with_the_same_first_text_are_held_out_together():
     table = pa.table({"a": [f"premise {row % 10}" for row in range(40)], "b": [str(row) for row in range(40)]})
-    splits = {"train": Columns("pairs", table, table.column_names)}
+    splits = {"train": Columns("pairs", table, ["a", "b"])}
     changed, _ = Wanted(hold_out="1/5").changed(splits, {"first": "a", "second": "b"})
-    train, held = (set(changed[split].table["a"].to_pylist()) for split in ("train", "validation"))
+    train, held = (set(columns.table["a"].to_pylist()) for columns in changed.values())
     assert len(held) == 2 and len(train) == 8 and not held & train
 
 

@@ -17,8 +17,6 @@ from papa.data.readers import class_names_of
 from papa.errors import InputError, count, listing
 from papa.files import replacing
 
-TEXT_ROLES = ("first", "second", "words")
-
 
 @dataclass(frozen=True)
 class Wanted:
@@ -69,9 +67,8 @@ class Wanted:
         if self.hold_out is not None:
             train = changed["train"]
             train.examples(roles, self.labels)  # before it is split, so messages count all its rows
-            out = _held_out(
-                train, roles[next(role for role in TEXT_ROLES if role in roles)], Fraction(fraction(self.hold_out))
-            )
+            text = roles.get("words") or roles["first"]
+            out = _held_out(train, text, Fraction(fraction(self.hold_out)))
             changed |= {"train": _rows_of(train, [not held for held in out]), "validation": _rows_of(train, out)}
             notes.append(f"Held out {sum(out):,} of {count(len(out), 'row')} of {train.source} for validation.")
         return changed, notes

@@ -24,7 +24,7 @@ LabelValues: TypeAlias = Sequence[str] | Sequence[int] | Tensor
 """One label for each example of all batches; or whole numbers `[example, slot]`, -100 for slots without a label."""
 
 
-def learn_lambda(  # noqa: PLR0913
+def learn_lambda(  # noqa: PLR0913 - settings are keywords
     model: Model,
     constants: AnyConstants,
     batches: Batches,
